@@ -1,0 +1,61 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a model is and what it takes up. The contract `apiary.model/v1`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one layout, per GPU of one engine; ``None`` is unknown.
+
+    ``kv_tokens_per_engine`` is how many tokens the KV pool of one engine (one replica) holds;
+    ``max_sequences`` how many sequences of ``max_model_len`` tokens that is.
+    """
+
+    weights_bytes_per_gpu: int | None
+    kv_bytes_per_token_per_gpu: int | None
+    kv_pool_bytes_per_gpu: int | None
+    kv_tokens_per_engine: int | None
+    max_sequences: float | None
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model as its `config.json` describes it; unknown is ``None``, never a guess.
+
+    ``family`` is dense or moe; ``attention`` is mha, gqa, mqa, mla, sparse_mla or hybrid.
+    ``details`` keeps the dimensions that only some families have (moe_intermediate_size,
+    kv_lora_rank, quantization block and ignore list, …), by their config.json names.
+    """
+
+    SCHEMA: ClassVar[str] = "apiary.model/v1"
+
+    model_type: str
+    family: str | None = None
+    attention: str | None = None
+    layers: int | None = None
+    hidden_size: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    experts: int | None = None
+    experts_per_token: int | None = None
+    shared_experts: int | None = None
+    vocab_size: int | None = None
+    max_context: int | None = None
+    quantization: str | None = None
+    vision: dict[str, Any] | None = None
+    total_parameters: int | None = None
+    active_parameters: int | None = None
+    details: dict[str, Any] | None = None
+    memory: Memory | None = None
+    findings: tuple[Finding, ...] = ()

@@ -1,0 +1,88 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a host's evidence means: GPUs, links, NUMA nodes. The contract `apiary.topology/v1`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+
+LinkType = Literal["xgmi", "pcie"]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU or one partition of it. Identity is ``bdf`` + ``partition``; ``None`` is unknown."""
+
+    bdf: str
+    partition: int = 0
+    model: str | None = None
+    device_id: str | None = None
+    virtual_function: bool | None = None
+    smi_index: int | None = None
+    kfd_node: int | None = None
+    hip_ordinal: int | None = None
+    render_node: str | None = None
+    unique_id: str | None = None
+    numa_node: int | None = None
+    vram_bytes: int | None = None
+    compute_partition: str | None = None
+    memory_partition: str | None = None
+    healthy: bool | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """The best path between two GPUs (keys, a < b). Weight 0 and bandwidth 0-0 never get here."""
+
+    a: str
+    b: str
+    type: LinkType | None = None
+    hops: int | None = None
+    weight: int | None = None
+    bandwidth_mb_s: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class NumaNode:
+    """A memory node; ``cpus`` and each of ``cores`` (SMT siblings together) are cpulists."""
+
+    id: int
+    cpus: str
+    memory_bytes: int | None = None
+    distances: tuple[int, ...] = ()
+    cores: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One host, as its own tools and kernel describe it. ``gpus`` are in BDF order."""
+
+    SCHEMA: ClassVar[str] = "apiary.topology/v1"
+
+    host: str
+    gpus: tuple[Gpu, ...] = ()
+    links: tuple[Link, ...] = ()
+    numa_nodes: tuple[NumaNode, ...] = ()
+    sources: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = field(default=())
+
+    def key(self, gpu: Gpu) -> str:
+        """Return the GPU's key in links and placements: its BDF, `#partition` where shared."""
+        shared = Counter(other.bdf for other in self.gpus)[gpu.bdf] > 1
+        return f"{gpu.bdf}#{gpu.partition}" if shared else gpu.bdf
+
+    @property
+    def by_key(self) -> dict[str, Gpu]:
+        """Return the GPUs by key, in BDF order."""
+        return {self.key(gpu): gpu for gpu in self.gpus}
+
+    def link(self, a: str, b: str) -> Link | None:
+        """Return the link between two GPU keys, in either order, or None."""
+        low, high = sorted((a, b))
+        return next((link for link in self.links if link.a == low and link.b == high), None)

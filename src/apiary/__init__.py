@@ -1,0 +1,1 @@
+"""The `apiary` command and what needs third-party packages."""
