@@ -6,8 +6,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+)
 
 
 @dataclass(frozen=True)
@@ -75,3 +81,85 @@ class Deployment:
     listen_address: str = "0.0.0.0"  # noqa: S104 - the router is on another host
     base_port: int = 8000
     user: str = "vllm"
+
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+
+
+def check_deployment(deployment: Deployment, subject: str) -> None:
+    """Refuse what no host could serve, before any host is looked at.
+
+    ``subject`` names the file or host. Raises ApiaryError with one DEPLOY-VALUE finding per
+    wrong field: names must fit a unit and a user name, paths be absolute, numbers in range.
+    """
+    layout, limits, engine = deployment.layout, deployment.limits, deployment.engine
+    last_port = deployment.base_port + layout.replicas - 1
+    positive = "a positive whole number"
+    checks: list[tuple[bool, str, object, str]] = [
+        (
+            bool(_NAME.fullmatch(deployment.name)),
+            "name",
+            deployment.name,
+            "lower-case letters, digits and inner dashes, at most 64 (it names units)",
+        ),
+        (bool(_USER.fullmatch(deployment.user)), "user", deployment.user, "a system user name"),
+        (
+            deployment.model.path.startswith("/"),
+            "model.path",
+            deployment.model.path,
+            "an absolute path on the host",
+        ),
+        (
+            engine.executable.startswith("/"),
+            "engine.executable",
+            engine.executable,
+            "an absolute path on the host",
+        ),
+        (engine.name == "vllm", "engine.name", engine.name, "vllm"),
+        (
+            layout.tensor_parallel_size >= 1,
+            "layout.tensor_parallel_size",
+            layout.tensor_parallel_size,
+            positive,
+        ),
+        (layout.replicas >= 1, "layout.replicas", layout.replicas, positive),
+        (
+            deployment.base_port >= 1024 and last_port <= 65535,
+            "base_port",
+            deployment.base_port,
+            "a port from 1024 up that leaves room for every replica below 65536",
+        ),
+        (
+            0 < limits.gpu_memory_utilization <= 1,
+            "limits.gpu_memory_utilization",
+            limits.gpu_memory_utilization,
+            "a share above 0 and up to 1",
+        ),
+    ]
+    for name in ("max_model_len", "max_num_batched_tokens", "max_num_seqs"):
+        value = getattr(limits, name)
+        checks.append((value is None or value >= 1, f"limits.{name}", value, positive))
+    for name in ("start_timeout_seconds", "drain_timeout_seconds"):
+        value = getattr(limits, name)
+        checks.append((value >= 0, f"limits.{name}", value, "zero or more seconds"))
+    for name, text in (
+        ("model.name", deployment.model.name),
+        ("model.path", deployment.model.path),
+        ("engine.executable", engine.executable),
+        ("listen_address", deployment.listen_address),
+    ):
+        checks.append((text.isprintable() and bool(text), name, text, "one line of printable text"))
+    wrong = [
+        Finding(
+            "DEPLOY-VALUE",
+            "error",
+            subject,
+            f"field {name}: found {found!r}, expected {expected}",
+            f"set {name} to {expected}",
+        )
+        for right, name, found, expected in checks
+        if not right
+    ]
+    if wrong:
+        raise ApiaryError(*wrong)

@@ -69,11 +69,11 @@ def from_document(cls: type[T], data: Any, subject: str) -> T:
 
 
 def _wrong(subject: str, path: str, expected: str, found: Any) -> Exception:
-    shown = repr(found)
+    shown = repr(found) if len(repr(found)) < 80 else type(found).__name__
     return error(
         "DOC-TYPE",
         subject,
-        f"field {path or '(top)'}: expected {expected}, found {shown if len(shown) < 80 else type(found).__name__}",
+        f"field {path or '(top)'}: expected {expected}, found {shown}",
         f"set {path or 'the document'} to {expected}",
     )
 

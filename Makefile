@@ -1,0 +1,57 @@
+# Apiary: every target installs what it needs into .venv; `make help` lists them.
+SHELL := /bin/bash
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+HOSTS ?= 1
+
+.PHONY: help demo demo-down test lint check e2e unit molecule sanity build docs requirements clean
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (HOSTS=3 for three)
+	python tests/lab/demo.py up --hosts $(HOSTS)
+
+demo-down: .venv/ready ## Remove all that the demo made
+	python tests/lab/demo.py down
+
+test: unit molecule ## Unit, golden and property tests, then a simulated host end to end
+
+unit: .venv/ready
+	pytest
+
+molecule: .venv/ready
+	python tests/lab/lab.py up --prepare-only
+	molecule test --all
+
+lint: .venv/ready ## ruff, mypy, import-linter, yamllint, ansible-lint
+	ruff format --check .
+	ruff check .
+	mypy
+	lint-imports
+	yamllint --strict .
+	ansible-lint --offline
+
+sanity: .venv/ready ## ansible-test sanity on the built collection
+	tests/sanity/run.sh
+
+check: lint test sanity ## What CI runs
+
+e2e: .venv/ready ## The same site playbook with real vLLM (CPU build, tiny model)
+	python tests/lab/demo.py e2e
+
+docs: .venv/ready ## Regenerate the reference pages
+	python tools/make_docs.py
+
+build: .venv/ready ## The wheel and the collection's tarball, in dist/
+	python -m build --no-isolation --outdir dist
+	ansible-galaxy collection build --force --output-path dist
+
+requirements: .venv/ready ## Pin again, with hashes
+	tools/pin.sh
+
+.venv/ready: requirements/dev.txt pyproject.toml galaxy.yml tools/setup.sh
+	tools/setup.sh
+
+clean: ## Remove the environment and everything built
+	rm -rf .venv dist artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

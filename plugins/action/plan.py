@@ -1,0 +1,106 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide a host's replicas on the controller: the adapter from Ansible to plugin_utils."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    from_document,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
+    architecture_of,
+    build_plan,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import summary
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.reconcile import (
+    from_evidence,
+)
+
+
+class ActionModule(ActionBase):
+    """The plan action."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp=None, task_vars=None):
+        """Return the plan; write the documents to ``dest`` unless in check mode."""
+        super().run(tmp, task_vars)
+        _validation, arguments = self.validate_argument_spec(
+            {
+                "deployment": {"type": "dict", "required": True},
+                "evidence": {"type": "dict", "required": True},
+                "dest": {"type": "path"},
+            }
+        )
+        host = task_vars["inventory_hostname"]
+        try:
+            deployment = from_document(Deployment, arguments["deployment"], host)
+            # The inventory's name for the host is the one its operator knows.
+            topology = dataclasses.replace(from_evidence(arguments["evidence"]), host=host)
+            if deployment.model.config:
+                architecture = self._read_model(deployment.model.config)
+            else:
+                architecture = architecture_of(deployment, host)
+            plan = build_plan(deployment, topology, architecture)
+        except ApiaryError as refusal:
+            raise AnsibleActionFail(
+                str(refusal), result={"findings": to_document(refusal.findings)}
+            ) from refusal
+        documents = {
+            "evidence.json": dumps(arguments["evidence"]),
+            "topology.json": dumps(topology),
+            "plan.json": dumps(plan),
+            **{f"files{item.path}": item.content for item in render_systemd(plan)},
+        }
+        return {
+            "changed": False,
+            "plan": to_document(plan),
+            "topology": to_document(topology),
+            "summary": summary(plan),
+            **self._save(arguments["dest"], documents),
+        }
+
+    def _read_model(self, path: str):
+        """Return the architecture in a config.json on the controller."""
+        found = self._loader.path_dwim(path)
+        try:
+            text = Path(found).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as failure:
+            raise error(
+                "MODEL-UNREADABLE",
+                found,
+                f"cannot read the model's config.json: {failure}",
+                "correct model.config in the deployment; it is a path on the controller",
+            ) from failure
+        return read_config(text, found)
+
+    def _save(self, dest: str | None, documents: dict[str, str]) -> dict[str, str]:
+        if dest is None or self._task.check_mode:
+            return {}
+        directory = Path(dest).absolute()
+        for name, content in documents.items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not (path.is_file() and path.read_text(encoding="utf-8") == content):
+                handle, temporary = tempfile.mkstemp(dir=path.parent)
+                with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                    stream.write(content)
+                os.replace(temporary, path)
+        return {"dest": str(directory)}

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the command prints: results on stdout, findings on stderr, the exit code between them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    has_errors,
+)
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+EXIT_FINDINGS = 1
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+def show(renderable: RenderableType) -> None:
+    """Print for a person; colour only on a terminal."""
+    Console(soft_wrap=True, highlight=False).print(renderable)
+
+
+def print_document(document: Any) -> None:
+    """Print a document as JSON on stdout."""
+    click.echo(dumps(document), nl=False)
+
+
+def report(findings: Iterable[Finding], as_json: bool) -> None:
+    """Print findings on stderr, one block each, or as one JSON document."""
+    found = list(findings)
+    if not found:
+        return
+    if as_json:
+        click.echo(json.dumps({"findings": to_document(found)}, indent=2), err=True)
+        return
+    for finding in found:
+        head = click.style(f"{finding.severity}: {finding.code}", fg=_COLOURS[finding.severity])
+        click.echo(f"{head}: {finding.subject}: {finding.message}", err=True)
+        click.echo(f"  remedy: {finding.remedy}", err=True)
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """Return 1 where a finding is an error, else 0."""
+    return EXIT_FINDINGS if has_errors(findings) else 0
+
+
+def grid(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """Return a table whose first column never wraps."""
+    table = Table(title=title, title_justify="left")
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number == 0, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+class Findings(click.Group):
+    """A group whose commands end in findings, never in a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ApiaryError as refusal:
+            report(refusal.findings, bool(ctx.find_root().meta.get("apiary.json")))
+            ctx.exit(EXIT_FINDINGS)
+        except BrokenPipeError:
+            sys.stderr.close()
+            ctx.exit(0)

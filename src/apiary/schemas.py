@@ -1,0 +1,93 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""JSON Schemas of the documents, derived from the dataclasses that read and write them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from pydantic import TypeAdapter
+
+DOCUMENTS: dict[str, type] = {
+    "deployment": Deployment,
+    "model": Architecture,
+    "placement": Placement,
+    "plan": Plan,
+    "topology": Topology,
+}
+# The evidence is gathered by a standalone program on the host, so no dataclass describes it.
+_COMMAND = {
+    "type": "object",
+    "required": ["argv", "exit", "stdout", "stderr"],
+    "properties": {
+        "argv": {"type": "array", "items": {"type": "string"}},
+        "exit": {"type": ["integer", "null"]},
+        "stdout": {"type": "string"},
+        "stderr": {"type": "string"},
+        "seconds": {"type": "number"},
+        "error": {"type": ["string", "null"]},
+    },
+}
+EVIDENCE: dict[str, Any] = {
+    "title": "Evidence",
+    "description": "What a host's tools and sysfs printed, verbatim.",
+    "type": "object",
+    "required": ["schema", "host", "collected_at", "commands", "files", "links"],
+    "properties": {
+        "schema": {"const": "apiary.evidence/v1"},
+        "host": {"type": "string"},
+        "collected_at": {"type": "string", "format": "date-time"},
+        "collector": {"type": "string"},
+        "commands": {"type": "object", "additionalProperties": _COMMAND},
+        "files": {"type": "object", "additionalProperties": {"type": "string"}},
+        "links": {"type": "object", "additionalProperties": {"type": "string"}},
+        "unreadable": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+}
+NAMES = ("deployment", "evidence", "model", "placement", "plan", "topology")
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of one document; ``name`` is one of NAMES."""
+    if name == "evidence":
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **EVIDENCE}
+    derived = TypeAdapter(DOCUMENTS[name]).json_schema()
+    nested = derived.get("$defs", {})
+    for title, cls in _dataclasses(DOCUMENTS[name]).items():
+        _close(nested.get(title, derived if title == DOCUMENTS[name].__name__ else {}), cls)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **derived}
+
+
+def _close(part: dict[str, Any], cls: type) -> None:
+    """Name the schema where the dataclass is a document, and allow no unknown field."""
+    if not part:
+        return
+    part["additionalProperties"] = False
+    const = getattr(cls, "SCHEMA", None)
+    if const:
+        part["properties"] = {"schema": {"const": const}, **part["properties"]}
+
+
+def _dataclasses(cls: type) -> dict[str, type]:
+    """Return every dataclass that a document is made of, by name."""
+    found: dict[str, type] = {}
+    waiting: list[Any] = [cls]
+    while waiting:
+        item = waiting.pop()
+        if dataclasses.is_dataclass(item) and isinstance(item, type):
+            if item.__name__ not in found:
+                found[item.__name__] = item
+                hints = typing.get_type_hints(item)
+                waiting += [hints[one.name] for one in dataclasses.fields(item)]
+        else:
+            waiting += typing.get_args(item)
+    return found
