@@ -21,7 +21,6 @@ unit: .venv/ready
 	pytest
 
 molecule: .venv/ready
-	python tests/lab/lab.py up --prepare-only
 	molecule test --all
 
 lint: .venv/ready ## ruff, mypy, import-linter, yamllint, ansible-lint

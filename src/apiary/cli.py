@@ -255,8 +255,9 @@ def plan(
 @cli.command()
 @click.argument("plan_file", metavar="PLAN")
 @click.option("--why", metavar="ELEMENT", help="Only this flag or variable.")
+@click.option("--brief", is_flag=True, help="Where the replicas run and why, without the command.")
 @json_option
-def explain(plan_file: str, why: str | None, as_json: bool) -> int:
+def explain(plan_file: str, why: str | None, brief: bool, as_json: bool) -> int:
     """Say why each flag and variable of a plan is there, with its source.
 
     \b
@@ -285,6 +286,8 @@ def explain(plan_file: str, why: str | None, as_json: bool) -> int:
         click.echo(json.dumps({"host": planned.host, "elements": document}, indent=2))
         return 0
     click.echo("\n".join(summary(planned)))
+    if brief:
+        return 0
     shown = [(row[0], *row[1:], ",".join(who)) for row, who in rows.items()]
     show(grid("", ("element", "rule", "reason", "source", "replicas"), shown))
     return 0

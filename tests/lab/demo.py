@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run the main job on simulated hosts and show what an operator wants to see.
+
+Everything of Apiary in here is what an operator types: the playbook and the `apiary` command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from labkit.console import REPOSITORY, ApiaryError, error, say, step
+from labkit.state import Lab, open_lab
+
+LAB = Path(__file__).parent
+INVENTORY = REPOSITORY / "inventory/lab"
+ARTIFACTS = REPOSITORY / "artifacts"
+
+
+def deployment(group: str) -> dict[str, Any]:
+    """Return the deployment that the lab inventory gives to a group of hosts."""
+    variables = yaml.safe_load((INVENTORY / f"group_vars/{group}.yml").read_text(encoding="utf-8"))
+    asked: dict[str, Any] = variables["apiary_deployment"]
+    return asked
+
+
+def program(*argv: str | Path, quiet: bool = False, **environment: str) -> None:
+    """Run one program of ours, its output shown unless quiet; a failure ends the demo."""
+    done = subprocess.run(
+        [str(part) for part in argv],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.STDOUT if quiet else None,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        if quiet:
+            sys.stderr.write(done.stdout)
+        raise error(
+            "LAB-COMMAND",
+            shlex.join(str(part) for part in argv[:3]),
+            f"exit status {done.returncode}",
+            "see the lines above; `make demo-down` clears a half-made lab",
+        )
+
+
+def python(script: str, *arguments: str | Path, quiet: bool = False) -> None:
+    """Run one of the lab's own scripts with this interpreter."""
+    program(sys.executable, LAB / script, *arguments, quiet=quiet)
+
+
+def start_hosts(lab: Lab, count: int, faults: Sequence[str] = ()) -> None:
+    """Start hosts that have the double of the deployment's vLLM and its model's config.json."""
+    asked = deployment("gpu_hosts")
+    version, model = str(asked["engine"]["version"]), asked["model"]["name"]
+    engine, models = lab.root / f"double-{version}", lab.root / "models"
+    python("vllm_double/build.py", version, engine, quiet=True)
+    python("models.py", models, model, quiet=True)
+    options = [part for fault in faults for part in ("--fault", fault)]
+    python(
+        *("lab.py", "up", "--name", lab.name, "--hosts", str(count)),
+        *("--engine-dir", engine, "--models-dir", models),
+        *options,
+    )
+
+
+def start_hosts_for_real(lab: Lab) -> None:
+    """Start one host that has the real vLLM (CPU build) and a tiny model."""
+    engine, models = lab.root / "real-vllm", lab.root / "tiny-models"
+    python("real_vllm/build.py", engine)
+    python("real_vllm/make_model.py", models / deployment("lab_e2e")["model"]["name"])
+    # Real vLLM sizes itself by what it reads, so the host shows the memory that it has.
+    python(
+        *("lab.py", "up", "--name", lab.name, "--hosts", "1", "--node-memory-gib", "8"),
+        *("--engine-dir", engine, "--models-dir", models),
+    )
+
+
+def run_site(lab: Lab) -> None:
+    """Run the site playbook as an operator would."""
+    command = ("ansible-playbook", "-i", "inventory/lab", "playbooks/site.yml")
+    say(f"$ {shlex.join(command)}")
+    program(*command, APIARY_LAB=lab.name)
+
+
+def show_host(lab: Lab, name: str) -> None:
+    """Print a host's topology, plan, units and one answer of each replica."""
+    files = ARTIFACTS / name
+    plan = json.loads((files / "plan.json").read_text(encoding="utf-8"))
+    print(f"\n=== {name} " + "=" * (90 - len(name)))
+    program(
+        *("apiary", "topology", files / "topology.json", "--plan", files / "plan.json"),
+        *("--svg", files / "topology.svg"),
+    )
+    print("\n--- which GPUs each replica got, and why")
+    program("apiary", "explain", files / "plan.json", "--brief")
+    print("\n--- units on the host")
+    units = f"{' '.join(one['unit'] for one in plan['replicas'])} {plan['target']}"
+    listing = f"systemctl list-units --all --no-pager --no-legend --plain {units}"
+    python("lab.py", "ssh", "--name", lab.name, name, listing)
+    print("\n--- a chat completion of each replica")
+    ports = lab.hosts()[name]["ports"]
+    for replica in plan["replicas"]:
+        answer = chat(ports[str(replica["port"])], plan["deployment"]["model"]["name"])
+        print(f"{replica['unit']}: {answer}")
+    print("\n--- files")
+    print(f"plan, topology, evidence, picture: {files}/*.json, {files}/topology.svg")
+    print(f"rendered files as on the host:     {files}/files/etc/systemd/system/")
+
+
+def chat(port: int, model: str) -> str:
+    """Return what a replica answers to one question."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": "Which GPUs do you run on?"}],
+        "max_tokens": 48,
+    }
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=120) as response:
+            answer = json.load(response)
+    except (urllib.error.URLError, OSError) as failure:
+        raise error(
+            "LAB-NO-ANSWER",
+            f"127.0.0.1:{port}",
+            f"no chat completion: {failure}",
+            "see the replica's journal: tests/lab/lab.py ssh gpu-001 journalctl -u 'apiary-*'",
+        ) from failure
+    content: str = answer["choices"][0]["message"]["content"]
+    return content
+
+
+def up(lab: Lab, arguments: argparse.Namespace) -> None:
+    """The demo: bare hosts become serving replicas."""
+    started = time.monotonic()
+    say(f"[1/3] {arguments.hosts} simulated bare MI325X host(s)")
+    start_hosts(lab, arguments.hosts)
+    say("[2/3] the site playbook over SSH: evidence, topology, placement, recipe, plan, units")
+    run_site(lab)
+    say("[3/3] what serves")
+    for name in lab.hosts():
+        show_host(lab, name)
+    print(f"\nDone in {time.monotonic() - started:.0f} s. `make demo-down` removes all of it.")
+
+
+def e2e(lab: Lab, arguments: argparse.Namespace) -> None:
+    """The same playbook with real vLLM, then the tests that ask the host."""
+    del arguments
+    started = time.monotonic()
+    with step("Preparing one host with real vLLM"):
+        start_hosts_for_real(lab)
+    try:
+        with step("Running the site playbook"):
+            run_site(lab)
+        for name in lab.hosts():
+            show_host(lab, name)
+        program(
+            *("pytest", "--quiet", "tests/e2e", "-m", "not double"),
+            APIARY_LAB=lab.name,
+        )
+    finally:
+        python("lab.py", "down", "--name", lab.name)
+    print(f"\nReal vLLM served from both replicas; {time.monotonic() - started:.0f} s in all.")
+
+
+def hosts(lab: Lab, arguments: argparse.Namespace) -> None:
+    """Only the hosts, for tests that run playbooks themselves."""
+    start_hosts(lab, arguments.hosts, arguments.fault)
+
+
+def down(lab: Lab, arguments: argparse.Namespace) -> None:
+    """Remove all that the demo made."""
+    del arguments
+    python("lab.py", "down", "--name", lab.name, "--all")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; every refusal is a finding on standard error."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for run, default in ((up, "demo"), (down, "demo"), (e2e, "e2e"), (hosts, "molecule")):
+        sub = commands.add_parser(run.__name__, help=(run.__doc__ or "").splitlines()[0])
+        sub.add_argument("--name", default=default, help="the lab's name")
+        sub.set_defaults(run=run)
+        if run in (up, hosts):
+            sub.add_argument("--hosts", type=int, default=1, metavar="N")
+        if run is hosts:
+            sub.add_argument("--fault", action="append", default=[], metavar="HOST=FAULT")
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.run(open_lab(arguments.name), arguments)
+    except ApiaryError as refusal:
+        print(refusal, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

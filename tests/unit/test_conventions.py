@@ -1,0 +1,126 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rules of the tree that no linter knows."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+ROLES = sorted(path for path in (ROOT / "roles").iterdir() if path.is_dir())
+COLLECTION = ROOT / "collections/ansible_collections/apiary/instinct"
+KNOWLEDGE = ROOT / "plugins/plugin_utils/knowledge"
+CODE = re.compile(r'"([A-Z]+(?:-[A-Z0-9]+)+)"')
+AREAS = [
+    "DEPLOY",
+    "DOC",
+    "ENGINE",
+    "EXPLAIN",
+    "FILE",
+    "FIT",
+    "LAB",
+    "MODEL",
+    "PLACE",
+    "PROBE",
+    "REPLICA",
+    "TOPO",
+]
+
+
+def catalogue():
+    """Every documented finding code with its entry."""
+    entries = {}
+    for path in sorted((KNOWLEDGE / "findings").glob("*.yml")):
+        entries |= yaml.safe_load(path.read_text())
+    return entries
+
+
+def codes_in(*folders):
+    """Every finding code that the code can print."""
+    found = set()
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*.py"):
+            found |= {
+                code
+                for code in CODE.findall(path.read_text(encoding="utf-8"))
+                if code.split("-")[0] in AREAS
+            }
+    return found
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_argument_spec_repeats_the_defaults(role):
+    defaults = yaml.safe_load((role / "defaults/main.yml").read_text())
+    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text())
+    options = specs["argument_specs"]["main"]["options"]
+    assert {
+        name: option["default"] for name, option in options.items() if "default" in option
+    } == defaults
+
+
+@pytest.mark.parametrize("name", ["galaxy.yml", "meta", "playbooks", "plugins", "roles"])
+def test_collection_links_lead_home(name):
+    assert (COLLECTION / name).resolve() == ROOT / name
+
+
+def test_every_finding_code_is_documented():
+    documented = catalogue()
+    rules = yaml.safe_load((KNOWLEDGE / "vllm/rules.yml").read_text())
+    named = {code for code in CODE.findall(str(rules).replace("'", '"')) if code in documented}
+    printed = codes_in("plugins", "src")
+    assert printed - set(documented) == set()
+    assert {code for code in documented if not code.startswith("LAB-")} - printed - named == set()
+
+
+@pytest.mark.parametrize(("code", "entry"), sorted(catalogue().items()))
+def test_a_documented_finding_says_what_and_what_to_do(code, entry):
+    assert entry["severity"] in ("error", "warning", "info")
+    assert entry["meaning"]
+    assert entry["remedy"]
+
+
+def tracked_files():
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listed.stdout.split("\0") if name]
+
+
+def test_no_registry_host_is_named():
+    # Written apart, so that this file does not name one either.
+    hosts = [
+        "pypi" + ".org",
+        "pythonhosted" + ".org",
+        "deb.debian" + ".org",
+        "archive.ubuntu" + ".com",
+    ]
+    named = [
+        f"{path}: {host}"
+        for path in tracked_files()
+        if path.is_file() and not path.is_symlink()
+        for host in hosts
+        if host.encode() in path.read_bytes()
+    ]
+    assert named == []
+
+
+def test_what_runs_on_hosts_needs_only_the_standard_library():
+    allowed = {"ansible", "ansible_collections"}
+    import sys
+
+    for folder in ("plugins/module_utils", "plugins/modules"):
+        for path in (ROOT / folder).glob("*.py"):
+            imports = re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
+            foreign = set(imports) - set(sys.stdlib_module_names) - allowed
+            assert not foreign, f"{path} imports {foreign}"
