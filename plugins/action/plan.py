@@ -27,7 +27,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.reconcile import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import (
     from_evidence,
 )
 
