@@ -118,7 +118,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils import units
 def write(module: AnsibleModule, change: units.FileChange) -> None:
     """Replace a file in one step, so that systemd never reads half a unit."""
     os.makedirs(os.path.dirname(change.path), mode=0o755, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(change.path), prefix=".apiary-")
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(change.after)
     os.chmod(temporary, int(change.mode_after, 8))

@@ -55,16 +55,6 @@ def from_document(cls: type[T], data: Any, subject: str) -> T:
     ``subject`` names the file or host in the finding. Raises ApiaryError with DOC-SCHEMA,
     DOC-TYPE, DOC-MISSING or DOC-UNKNOWN.
     """
-    schema = getattr(cls, "SCHEMA", None)
-    if schema is not None and isinstance(data, Mapping) and "schema" in data:
-        if data["schema"] != schema:
-            raise error(
-                "DOC-SCHEMA",
-                subject,
-                f"schema is {data['schema']!r}, expected {schema!r}",
-                f"pass a document written as {schema}",
-            )
-        data = {key: value for key, value in data.items() if key != "schema"}
     return typing.cast(T, _build(cls, data, subject, ""))
 
 
@@ -123,9 +113,25 @@ def _scalar(hint: Any, value: Any, subject: str, path: str) -> Any:
     return hint(value)
 
 
+def _without_schema(hint: Any, value: Mapping[str, Any], subject: str) -> Mapping[str, Any]:
+    """Return the fields of a document, having checked that it is of the kind asked for."""
+    schema = getattr(hint, "SCHEMA", None)
+    if schema is None or "schema" not in value:
+        return value
+    if value["schema"] != schema:
+        raise error(
+            "DOC-SCHEMA",
+            subject,
+            f"schema is {value['schema']!r}, expected {schema!r}",
+            f"pass a document written as {schema}",
+        )
+    return {key: item for key, item in value.items() if key != "schema"}
+
+
 def _build_dataclass(hint: Any, value: Any, subject: str, path: str) -> Any:
     if not isinstance(value, Mapping):
         raise _wrong(subject, path, "a mapping", value)
+    value = _without_schema(hint, value, subject)
     hints = typing.get_type_hints(hint)
     fields = {item.name: item for item in dataclasses.fields(hint)}
     prefix = f"{path}." if path else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from rich.console import Console
 from rich.progress import Progress
 
 from apiary import ssh
@@ -109,7 +111,8 @@ def probe(
         results = [ssh.Probed(str(bundle["host"]), bundle)]
     else:
         options = ssh.SshOptions(user, port, identity, known_hosts, timeout=timeout)
-        with Progress(disable=as_json or None, transient=True) as progress:
+        hidden = as_json or not sys.stderr.isatty()
+        with Progress(console=Console(stderr=True), disable=hidden, transient=True) as progress:
             task = progress.add_task("probing", total=len(set(hosts)))
             results = ssh.probe_many(
                 hosts, options, parallel, done=lambda _probed: progress.advance(task)
@@ -286,11 +289,25 @@ def explain(plan_file: str, why: str | None, brief: bool, as_json: bool) -> int:
         click.echo(json.dumps({"host": planned.host, "elements": document}, indent=2))
         return 0
     click.echo("\n".join(summary(planned)))
-    if brief:
-        return 0
-    shown = [(row[0], *row[1:], ",".join(who)) for row, who in rows.items()]
-    show(grid("", ("element", "rule", "reason", "source", "replicas"), shown))
+    if not brief:
+        _show_elements(rows, len(planned.replicas))
     return 0
+
+
+def _show_elements(rows: dict[tuple[str, str, str, str], list[str]], replicas: int) -> None:
+    """Print a row an element, values that differ by replica below each other, sources once."""
+    merged: dict[str, tuple[list[str], str, str, str]] = {}
+    for (element, rule, reason, source), who in rows.items():
+        values = merged.setdefault(_element(element), ([], rule, reason, source))[0]
+        values.append(element if len(who) == replicas else f"{element}  (replica {','.join(who)})")
+    sources = list(dict.fromkeys(source for _values, _rule, _reason, source in merged.values()))
+    shown = [
+        ("\n".join(values), reason, f"{rule} [{sources.index(source) + 1}]")
+        for values, rule, reason, source in merged.values()
+    ]
+    show(grid("", ("element", "why", "rule [source]"), shown))
+    for number, source in enumerate(sources, 1):
+        click.echo(f"[{number}] {source}")
 
 
 def _element(shown: str) -> str:
@@ -346,7 +363,7 @@ def _text(name: str) -> str:
     """Return the text of a file, or of stdin for "-"."""
     try:
         if name == "-":
-            return click.get_text_stream("stdin", errors="replace").read()
+            return sys.stdin.read()
         return Path(name).read_text(encoding="utf-8", errors="replace")
     except OSError as failure:
         raise error(

@@ -27,7 +27,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 def show(renderable: RenderableType) -> None:
     """Print for a person; colour only on a terminal."""
-    Console(soft_wrap=True, highlight=False).print(renderable)
+    Console(soft_wrap=True, highlight=False, markup=False).print(renderable)
 
 
 def print_document(document: Any) -> None:

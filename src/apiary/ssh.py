@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import paramiko
 from ansible_collections.apiary.instinct.plugins.module_utils import evidence as collector
@@ -103,6 +103,7 @@ def _connect(host: str, options: SshOptions, stack: ExitStack) -> paramiko.SSHCl
     try:
         settings = _settings(host, options)
         sock = _jump(settings, options, stack)
+        identities = _identities(settings, options)
         client = paramiko.SSHClient()
         stack.callback(client.close)
         _trust(client, options)
@@ -110,7 +111,7 @@ def _connect(host: str, options: SshOptions, stack: ExitStack) -> paramiko.SSHCl
             settings.get("hostname", host),
             port=options.port or int(settings.get("port", 22)),
             username=options.user or settings.get("user"),
-            key_filename=_identities(settings, options),
+            key_filename=cast("str | None", identities),  # the stubs don't know that lists do
             sock=sock,
             timeout=options.timeout,
             banner_timeout=options.timeout,

@@ -86,8 +86,6 @@ def test_devices_are_the_planned_ones_only(host, plan):
 
 def test_a_replica_may_not_open_the_gpus_of_the_other(host, plan):
     first, second = plan["replicas"]
-    pid = show(host, first["unit"], "MainPID")["MainPID"]
-    group = host.check_output(f"grep -E '(:devices:|^0::)' /proc/{pid}/cgroup | head -1")
     own, other = (render_node(host, replica["gpus"][0]) for replica in (first, second))
     policy = "-p DevicePolicy=closed -p 'DeviceAllow=/dev/kfd rw' " + " ".join(
         f"-p 'DeviceAllow=/dev/dri/by-path/pci-{bdf}-render rw'" for bdf in first["gpus"]
@@ -99,7 +97,6 @@ def test_a_replica_may_not_open_the_gpus_of_the_other(host, plan):
             f"systemd-run --wait --pipe --quiet {policy} python3 -c '{probe}' {path}"
         ).stderr
 
-    assert first["unit"] in group
     assert "Operation not permitted" in opened(other)
     assert "Operation not permitted" not in opened(own)
 

@@ -155,7 +155,10 @@ def test_a_schema_refuses_what_nobody_reads():
         pytest.param({}, "host.json", "missing.json", "FILE-UNREADABLE", id="no-config"),
         pytest.param({}, "host.json", "deployment.yml", "MODEL-NOT-JSON", id="config-not-json"),
         pytest.param(
-            {"layout": {"tensor_parallel_size": 1, "replicas": 2, "expert_parallel": True}},
+            {
+                "layout": {"tensor_parallel_size": 1, "replicas": 2, "expert_parallel": True},
+                "limits": {"gpu_memory_utilization": 0.8},
+            },
             "host.json",
             None,
             "FIT-NO-ROOM",

@@ -1,0 +1,104 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Collect what a host's GPU tools and kernel say about its GPUs."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: evidence_info
+short_description: Collect what a host's GPU tools and kernel say about its GPUs
+version_added: 0.1.0
+description:
+  - Runs C(rocm-smi), C(amd-smi) and C(lscpu), where they are installed, and reads the kernel's
+    view of AMD GPUs, NUMA nodes and PCIe from sysfs and procfs.
+  - Everything is returned as it was printed, with standard error, exit code and time; nothing is
+    interpreted. The document has the schema V(apiary.evidence/v1); C(apiary topology) reads it.
+  - None of the tools is required. Without them sysfs is enough.
+  - Works without root; files that may not be read are listed under RV(evidence.unreadable).
+author:
+  - The Apiary authors (@apiary)
+attributes:
+  check_mode:
+    description: Can run in check mode and predict the changed status without modifying the target.
+    support: full
+    details: The module only reads.
+  diff_mode:
+    description: Will return details on what has changed, when in diff mode.
+    support: none
+    details: The module changes nothing.
+options: {}
+"""
+
+EXAMPLES = r"""
+- name: Collect the host's evidence
+  apiary.instinct.evidence_info:
+  register: probe
+
+- name: Save it on the controller
+  ansible.builtin.copy:
+    content: "{{ probe.evidence | ansible.builtin.to_nice_json }}"
+    dest: "evidence/{{ inventory_hostname }}.json"
+    mode: "0644"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+evidence:
+  description: The document V(apiary.evidence/v1).
+  type: dict
+  returned: success
+  contains:
+    schema:
+      description: Always V(apiary.evidence/v1).
+      type: str
+      returned: success
+      sample: apiary.evidence/v1
+    host:
+      description: The host's own name, without its domain.
+      type: str
+      returned: success
+      sample: gpu-001
+    collected_at:
+      description: When the collection began, in UTC.
+      type: str
+      returned: success
+      sample: "2026-11-21T10:39:00Z"
+    collector:
+      description: Version of the collector.
+      type: str
+      returned: success
+      sample: "1"
+    commands:
+      description:
+        - Each command by name, with C(argv), C(exit), C(stdout), C(stderr) and C(seconds).
+        - Where it could not run, C(exit) is V(null) and C(error) says why.
+      type: dict
+      returned: success
+    files:
+      description: Contents of files by absolute path.
+      type: dict
+      returned: success
+    links:
+      description: Targets of symbolic links by absolute path.
+      type: dict
+      returned: success
+    unreadable:
+      description: Files that exist and could not be read, with the name of the error.
+      type: dict
+      returned: success
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import collect
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    module.exit_json(changed=False, evidence=collect())
+
+
+if __name__ == "__main__":
+    main()
