@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import tempfile
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
@@ -19,7 +17,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
     architecture_of,
@@ -51,18 +50,22 @@ class ActionModule(ActionBase):
         )
         host = task_vars["inventory_hostname"]
         try:
-            deployment = from_document(Deployment, arguments["deployment"], host)
-            # The inventory's name for the host is the one its operator knows.
-            topology = dataclasses.replace(from_evidence(arguments["evidence"]), host=host)
-            if deployment.model.config:
-                architecture = self._read_model(deployment.model.config)
-            else:
-                architecture = architecture_of(deployment, host)
-            plan = build_plan(deployment, topology, architecture)
+            return self._decide(host, arguments)
         except ApiaryError as refusal:
             raise AnsibleActionFail(
                 str(refusal), result={"findings": to_document(refusal.findings)}
             ) from refusal
+
+    def _decide(self, host: str, arguments: dict) -> dict:
+        deployment = from_document(Deployment, arguments["deployment"], host)
+        # The inventory's name for the host is the one its operator knows.
+        topology = dataclasses.replace(from_evidence(arguments["evidence"]), host=host)
+        if deployment.model.config:
+            config = self._loader.path_dwim(deployment.model.config)
+            architecture = read_config(read_text(config), config)
+        else:
+            architecture = architecture_of(deployment, host)
+        plan = build_plan(deployment, topology, architecture)
         documents = {
             "evidence.json": dumps(arguments["evidence"]),
             "topology.json": dumps(topology),
@@ -77,30 +80,14 @@ class ActionModule(ActionBase):
             **self._save(arguments["dest"], documents),
         }
 
-    def _read_model(self, path: str):
-        """Return the architecture in a config.json on the controller."""
-        found = self._loader.path_dwim(path)
-        try:
-            text = Path(found).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as failure:
-            raise error(
-                "MODEL-UNREADABLE",
-                found,
-                f"cannot read the model's config.json: {failure}",
-                "correct model.config in the deployment; it is a path on the controller",
-            ) from failure
-        return read_config(text, found)
-
     def _save(self, dest: str | None, documents: dict[str, str]) -> dict[str, str]:
+        """Write the documents below a directory; what an earlier plan had rendered goes."""
         if dest is None or self._task.check_mode:
             return {}
         directory = Path(dest).absolute()
+        for path in (directory / "files").rglob("*"):
+            if path.is_file() and str(path.relative_to(directory)) not in documents:
+                path.unlink()
         for name, content in documents.items():
-            path = directory / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not (path.is_file() and path.read_text(encoding="utf-8") == content):
-                handle, temporary = tempfile.mkstemp(dir=path.parent)
-                with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                    stream.write(content)
-                os.replace(temporary, path)
+            write_text(directory / name, content)
         return {"dest": str(directory)}

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +18,7 @@ import yaml
 from ansible_collections.apiary.instinct.plugins.module_utils import evidence as collector
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.search import place
@@ -121,7 +120,7 @@ def probe(
     for result in results:
         if result.bundle is not None:
             path = Path(out) / f"{result.host}.json"
-            _write(path, dumps(result.bundle))
+            write_text(path, dumps(result.bundle))
             files[result.host] = str(path)
     findings = [finding for failure in ssh.failures(results) for finding in failure.findings]
     if as_json:
@@ -150,7 +149,7 @@ def topology(
     placement: Placement | None = _plan(plan_file).placement if plan_file else None
     findings: list[Finding] = []
     for name in captures:
-        found = read(_text(name), name)
+        found = read(read_text(name), name)
         findings += found.findings
         if as_json:
             print_document(found)
@@ -158,7 +157,7 @@ def topology(
             show(topology_table(found, placement))
         if svg:
             target = svg if len(captures) == 1 else f"{Path(svg).with_suffix('')}-{found.host}.svg"
-            _write(Path(target), topology_svg(found, placement))
+            write_text(Path(target), topology_svg(found, placement))
     report(findings, as_json)
     return exit_code(findings)
 
@@ -204,7 +203,7 @@ def place_(topology_file: str, tp: int, replicas: int, busy: tuple[str, ...], as
 @json_option
 def model(config_json: str, as_json: bool) -> int:
     """Read a model's architecture from its Hugging Face config.json."""
-    architecture = read_config(_text(config_json), config_json)
+    architecture = read_config(read_text(config_json), config_json)
     if as_json:
         print_document(architecture)
     else:
@@ -240,13 +239,13 @@ def plan(
     deployment = _deployment(deployment_file)
     config = config_json or deployment.model.config
     architecture = (
-        read_config(_text(config), config)
+        read_config(read_text(config), config)
         if config
         else architecture_of(deployment, deployment_file)
     )
     planned = build_plan(deployment, _topology(evidence_file), architecture)
     if out:
-        _write(Path(out), dumps(planned))
+        write_text(Path(out), dumps(planned))
     if as_json:
         print_document(planned)
     else:
@@ -340,7 +339,7 @@ def render(plan_file: str, out: str, target: str, as_json: bool) -> int:
     written = []
     for item in files:
         path = Path(out) / item.path.lstrip("/")
-        _write(path, item.content, int(item.mode, 8))
+        write_text(path, item.content, int(item.mode, 8))
         written.append(str(path))
     if as_json:
         click.echo(json.dumps({"target": target, "files": written}, indent=2))
@@ -359,44 +358,8 @@ def schema_(name: str, as_json: bool) -> int:
     return 0
 
 
-def _text(name: str) -> str:
-    """Return the text of a file, or of stdin for "-"."""
-    try:
-        if name == "-":
-            return sys.stdin.read()
-        return Path(name).read_text(encoding="utf-8", errors="replace")
-    except OSError as failure:
-        raise error(
-            "FILE-UNREADABLE",
-            name,
-            f"cannot be read: {failure.strerror or failure}",
-            "give the path of an existing, readable file, or - for standard input",
-        ) from failure
-
-
-def _write(path: Path, content: str, mode: int = 0o644) -> None:
-    """Write a file in one step, so that nothing half-written is ever read."""
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(content)
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except OSError as failure:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        raise error(
-            "FILE-UNWRITABLE",
-            str(path),
-            f"cannot be written: {failure.strerror or failure}",
-            "give a path in a writable directory",
-        ) from failure
-
-
 def _topology(name: str) -> Topology:
-    return read(_text(name), name)
+    return read(read_text(name), name)
 
 
 def _plan(name: str) -> Plan:
@@ -413,7 +376,7 @@ def _deployment(name: str) -> Deployment:
 
 def _yaml(name: str) -> Any:
     """Return the data of a YAML or JSON file."""
-    text = _text(name)
+    text = read_text(name)
     try:
         return json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
     except (yaml.YAMLError, json.JSONDecodeError) as failure:

@@ -1,0 +1,50 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Reading and writing on the controller, for the adapters; nothing that decides imports this."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+
+
+def read_text(name: str) -> str:
+    """Return the text of a file, or of stdin for "-"; raise FILE-UNREADABLE."""
+    try:
+        if name == "-":
+            return sys.stdin.read()
+        return Path(name).read_text(encoding="utf-8", errors="replace")
+    except OSError as failure:
+        raise error(
+            "FILE-UNREADABLE",
+            name,
+            f"cannot be read: {failure.strerror or failure}",
+            "give the path of an existing, readable file",
+        ) from failure
+
+
+def write_text(path: Path, content: str, mode: int = 0o644) -> None:
+    """Write a file in one step, so that nobody reads half of it; raise FILE-UNWRITABLE."""
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".apiary-")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(content)
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except OSError as failure:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise error(
+            "FILE-UNWRITABLE",
+            str(path),
+            f"cannot be written: {failure.strerror or failure}",
+            "give a path in a writable directory",
+        ) from failure
