@@ -151,7 +151,7 @@ def _pair_costs(topology: Topology, keys: Sequence[str]) -> list[list[_Vector]]:
     gpus, links = topology.by_key, {(link.a, link.b): link for link in topology.links}
     weights = [link.weight for link in topology.links if link.type == "xgmi" and link.weight]
     worst = max(weights, default=0)
-    costs: list[list[_Vector]] = [[_ZERO] * len(keys) for _ in keys]
+    costs: list[list[_Vector]] = [[_ZERO] * len(keys) for _key in keys]
     for (i, a), (j, b) in itertools.combinations(enumerate(keys), 2):
         link = links.get((min(a, b), max(a, b)))
         nodes = (gpus[a].numa_node, gpus[b].numa_node)
@@ -213,7 +213,7 @@ def _greedy(count: int, size: int, replicas: int, pairs: list[list[_Vector]]) ->
     """Grow one set after the other from its best seed; for hosts beyond the exact search."""
     free = set(range(count))
     sets: list[tuple[int, ...]] = []
-    for _ in range(replicas):
+    for _replica in range(replicas):
         candidates = []
         for seed in sorted(free):
             members = [seed]
@@ -238,7 +238,7 @@ def _greedy(count: int, size: int, replicas: int, pairs: list[list[_Vector]]) ->
 def _runner_up(cuts: Sequence[_Cut], usable: Sequence[str]) -> RunnerUp | None:
     if len(cuts) < 2:
         return None
-    (first, _), (second, sets) = cuts
+    (first, _sets), (second, sets) = cuts
     reason = "equal cost; the cut with the lowest BDFs is taken"
     for name, ours, theirs in zip(Cost.__dataclass_fields__, first, second, strict=True):
         if ours != theirs:

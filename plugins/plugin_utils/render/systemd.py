@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import 
 LAUNCHER = "/usr/libexec/apiary/launch"
 UNITS = "/etc/systemd/system"
 _HERE = Path(__file__).parent
-_LAUNCHER_SOURCE = _HERE.parents[1] / "module_utils" / "launch.py"
+_LAUNCHER_SOURCE = _HERE / "host" / "launch.py"
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,16 @@ def render_systemd(plan: Plan) -> tuple[RenderedFile, ...]:
     ]
     target = _templates().get_template("target.j2").render(plan=plan, units=names)
     return (
-        RenderedFile(LAUNCHER, "0755", _LAUNCHER_SOURCE.read_text(encoding="utf-8")),
+        RenderedFile(LAUNCHER, "0755", _launcher()),
         RenderedFile(f"/etc/apiary/{plan.deployment.name}/plan.json", "0644", dumps(plan)),
         *units,
         RenderedFile(f"{UNITS}/{plan.target}", "0644", target),
     )
+
+
+def _launcher() -> str:
+    """Return the launcher as a program; a collection's sources carry no shebang."""
+    return "#!/usr/bin/env python3\n" + _LAUNCHER_SOURCE.read_text(encoding="utf-8")
 
 
 def _unit(plan: Plan, replica: Replica, index: int) -> str:

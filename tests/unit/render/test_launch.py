@@ -8,7 +8,7 @@ import os
 import threading
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import launch
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import launch
 
 KFD = "sys/class/kfd/kfd/topology/nodes"
 # HIP numbers by KFD node, rocm-smi by BDF: on real MI300X hosts the two differ.
@@ -135,7 +135,7 @@ def test_waiting_ends_when_the_replica_answers(monkeypatch):
     with http.server.HTTPServer(("127.0.0.1", 0), Health) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        launch.wait(f"http://127.0.0.1:{server.server_port}/health", 30)
+        launch.wait("127.0.0.1", server.server_port, 30)
         server.shutdown()
         thread.join()
     assert Health.answers == 3
@@ -144,5 +144,5 @@ def test_waiting_ends_when_the_replica_answers(monkeypatch):
 def test_waiting_gives_up_with_the_last_answer(monkeypatch):
     monkeypatch.setattr(launch, "POLL_SECONDS", 0.01)
     with pytest.raises(launch.RefusalError, match="Connection refused") as caught:
-        launch.wait("http://127.0.0.1:9/health", 0.05)
+        launch.wait("127.0.0.1", 9, 0.05)
     assert caught.value.code == "REPLICA-NOT-READY"

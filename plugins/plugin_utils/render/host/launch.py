@@ -1,11 +1,11 @@
-#!/usr/bin/env python3
 # Copyright (c) 2026, The Apiary authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """Start one replica on exactly the GPUs it was planned for, and tell when it answers.
 
-Installed on hosts as /usr/libexec/apiary/launch: standard library, Python 3.9, one file.
+Installed on hosts as /usr/libexec/apiary/launch, with a shebang: standard library, Python 3.9,
+one file.
 ``run`` works inside the unit, under its device policy, and hands over to the engine by exec.
 """
 
@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import argparse
 import errno
+import http.client
 import os
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 
 REFUSED = 78  # EX_CONFIG of sysexits.h: the host is not what the plan says
 AMD = "0x1002"
@@ -147,23 +146,27 @@ def run(wanted: list[str], command: list[str], root: str = "/") -> None:
         ) from failure
 
 
-def wait(url: str, timeout: float) -> None:
-    """Return when the URL answers 200; the unit's own start timeout ends it earlier."""
+def wait(host: str, port: int, timeout: float) -> None:
+    """Return when /health answers 200; the unit's own start timeout ends it earlier."""
     deadline = time.monotonic() + timeout
     tick = threading.Event()
     last = "no answer yet"
     while time.monotonic() < deadline:
+        connection = http.client.HTTPConnection(host, port, timeout=5)
         try:
-            with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 - our replica
-                if response.status == 200:
-                    return
-                last = f"status {response.status}"
-        except (urllib.error.URLError, OSError, ValueError) as failure:
+            connection.request("GET", "/health")
+            status = connection.getresponse().status
+            if status == 200:
+                return
+            last = f"status {status}"
+        except (http.client.HTTPException, OSError) as failure:
             last = str(failure)
+        finally:
+            connection.close()
         tick.wait(POLL_SECONDS)
     raise RefusalError(
         "REPLICA-NOT-READY",
-        f"{url} did not answer 200 within {timeout:g} s: {last}",
+        f"{host} port {port} did not answer 200 within {timeout:g} s: {last}",
         "see the engine's lines in this journal; if it was loading, raise start_timeout_seconds",
     )
 
@@ -175,12 +178,13 @@ def main(argv: list[str] | None = None) -> int:
     starter.add_argument("--gpu", action="append", required=True, help="BDF, with #partition")
     starter.add_argument("argv", nargs=argparse.REMAINDER, help="-- and the engine's command")
     waiter = commands.add_parser("wait", help="return when the replica answers")
-    waiter.add_argument("--url", required=True)
+    waiter.add_argument("--host", default="127.0.0.1")
+    waiter.add_argument("--port", type=int, required=True)
     waiter.add_argument("--timeout", type=float, default=float("inf"), help="seconds")
     arguments = parser.parse_args(argv)
     try:
         if arguments.command == "wait":
-            wait(arguments.url, arguments.timeout)
+            wait(arguments.host, arguments.port, arguments.timeout)
         else:
             command = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
             if not command:
