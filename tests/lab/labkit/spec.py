@@ -1,0 +1,160 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a simulated host is made of; two equal specifications are the same host."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simgpu.faults import FaultError, parse_faults
+
+from .console import error
+
+HERE = Path(__file__).resolve().parents[1]
+SECCOMP = HERE / "image" / "seccomp.json"
+UNIT = "etc/systemd/system/simgpu.service"
+UNIT_LINK = "etc/systemd/system/sysinit.target.wants/simgpu.service"
+
+# systemd mounts, sets affinity and reboots; overlay and bind mounts make the simulated /sys.
+CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN", "SYS_NICE", "IPC_LOCK", "SYS_PTRACE", "SYS_BOOT")
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """One host: its image, the options of its simulated hardware, and its bind mounts."""
+
+    name: str
+    image: str
+    options: tuple[str, ...]
+    faults: tuple[str, ...] = ()
+    mounts: tuple[tuple[Path, str], ...] = ()
+
+    @property
+    def simulator_options(self) -> str:
+        """Return the command-line options of simulated_sysfs.py for this host."""
+        return " ".join([*self.options, *(f"--fault {fault}" for fault in self.faults)])
+
+    @property
+    def volumes(self) -> list[str]:
+        """Return docker's options for the bind mounts; the host cannot write to them."""
+        return [f"--volume={source}:{target}:ro" for source, target in self.mounts]
+
+    def digest(self) -> str:
+        """Return a hash that changes with anything that would make another host."""
+        own = [self.name, self.image, self.simulator_options, *self.volumes]
+        hashed = hashlib.sha256("\0".join([*own, *container_options()]).encode())
+        for path, content, _ in simulator_files():
+            hashed.update(path.encode() + content)
+        hashed.update(SECCOMP.read_bytes())
+        return hashed.hexdigest()[:16]
+
+
+def container_options() -> list[str]:
+    """Return docker's options that make a container a host."""
+    return [
+        "--stop-signal=SIGRTMIN+3",
+        # A reboot inside the host ends the container; Docker then boots it again.
+        "--restart=always",
+        "--shm-size=1g",
+        f"--security-opt=seccomp={SECCOMP}",
+        "--security-opt=apparmor=unconfined",
+        # Every character device: where runc leaves device rules to systemd, it drops those for
+        # numbers that no driver of this machine has. No block device: a host's disks are its own.
+        "--device-cgroup-rule=c *:* rwm",
+        # systemd can only apply DevicePolicy= where it may write its own control groups.
+        "--cgroupns=host",
+        f"--volume={_control_groups()}:/sys/fs/cgroup",
+        *(f"--cap-add={capability}" for capability in CAPABILITIES),
+        *(f"--tmpfs={path}" for path in ("/run", "/run/lock", "/tmp")),
+    ]
+
+
+def _control_groups() -> Path:
+    """Return the machine's unified hierarchy, which is what a GPU server's systemd uses.
+
+    On a machine with both hierarchies it lies one level deeper, and newer releases of
+    systemd refuse to boot with the other one.
+    """
+    hybrid = Path("/sys/fs/cgroup/unified")
+    return hybrid if hybrid.is_dir() else hybrid.parent
+
+
+def simulator_files() -> Iterator[tuple[str, bytes, int]]:
+    """Yield path below ``/``, content and mode of what makes a bare host a simulated GPU host."""
+    yield "opt/simgpu/simgpu-boot", (HERE / "image" / "simgpu-boot").read_bytes(), 0o755
+    yield UNIT, (HERE / "image" / "simgpu.service").read_bytes(), 0o644
+    for source in [HERE / "simulated_sysfs.py", *sorted((HERE / "simgpu").glob("*.py"))]:
+        yield f"opt/simgpu/{source.relative_to(HERE)}", source.read_bytes(), 0o644
+
+
+def archive(spec: HostSpec, host_key: Path, authorized_key: Path) -> bytes:
+    """Return a tar of all that is put into a new host before its first boot."""
+    host_public = host_key.with_suffix(".pub")
+    files = [
+        *simulator_files(),
+        ("etc/default/simgpu", f'SIMGPU_OPTIONS="{spec.simulator_options}"\n'.encode(), 0o644),
+        ("etc/ssh/ssh_host_ed25519_key", host_key.read_bytes(), 0o600),
+        ("etc/ssh/ssh_host_ed25519_key.pub", host_public.read_bytes(), 0o644),
+        # sshd accepts a key file that root owns, whoever logs in.
+        ("home/ansible/.ssh/authorized_keys", authorized_key.read_bytes(), 0o644),
+    ]
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path, content, mode in files:
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), mode
+            tar.addfile(entry, io.BytesIO(content))
+        link = tarfile.TarInfo(UNIT_LINK)
+        link.type, link.linkname = tarfile.SYMTYPE, f"/{UNIT}"
+        tar.addfile(link)
+    return buffer.getvalue()
+
+
+def host_names(count: int) -> list[str]:
+    """Return gpu-001, gpu-002, ..."""
+    return [f"gpu-{number:03d}" for number in range(1, count + 1)]
+
+
+def faults_by_host(arguments: Sequence[str], hosts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Sort ``HOST=FAULT`` arguments by host, and refuse unknown hosts and faults."""
+    chosen: dict[str, list[str]] = {host: [] for host in hosts}
+    for argument in arguments:
+        host, _, fault = argument.partition("=")
+        if host not in chosen:
+            raise error(
+                "LAB-ARGUMENT",
+                f"--fault {argument}",
+                f"there is no host {host!r}",
+                f"write HOST=FAULT, for example {hosts[0]}=missing=3",
+            )
+        try:
+            parse_faults([fault])
+        except FaultError as problem:
+            raise error(
+                "LAB-ARGUMENT",
+                f"--fault {argument}",
+                str(problem),
+                "see the faults in tests/lab/README.md",
+            ) from problem
+        chosen[host].append(fault)
+    return {host: tuple(faults) for host, faults in chosen.items()}
+
+
+def cpus_per_node(cores: int | None, numa_nodes: int = 2) -> int:
+    """Share the machine's real CPUs among the simulated nodes, so that pinning is real."""
+    share = (cores or 1) // numa_nodes
+    if share < 1:
+        raise error(
+            "LAB-CPUS",
+            "this machine",
+            f"{cores or 1} CPU cannot be shared by {numa_nodes} NUMA nodes",
+            f"run the lab on a machine with at least {numa_nodes} CPUs",
+        )
+    return share
