@@ -31,7 +31,13 @@ SOURCE = (
     "vllm-flag-matrix/1: each release's own `vllm serve` argparse object, envs.py and config"
     " classes (Python sources of the wheel or the source distribution)"
 )
-HEADER = "# Made by tools/vllm_matrix.py; regenerate it instead of editing it.\n"
+HEADER = """\
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+---
+# Made by tools/vllm_matrix.py; regenerate it instead of editing it.
+"""
 STATE = dict[str, Any]
 # Long defaults are cut off in the matrix (whole config objects as text): a cut one is no fact.
 LONGEST_DEFAULT = 59
@@ -90,9 +96,11 @@ def default_of(state: Mapping[str, Any]) -> Any:
 
 def flag_state(states: Mapping[str, STATE]) -> STATE:
     """Return one argparse action from the states of all its option strings in one version."""
-    spellings = sorted(states, key=lambda name: (not name.startswith("--"), name))
-    first = states[spellings[0]]
+    first = next(iter(states.values()))
     kind, dest = first["kind"], first["dest"]
+    # Recipes use the first: the long spelling that says what the attribute is called.
+    own = "--" + dest.replace("_", "-")
+    spellings = sorted(states, key=lambda name: (name != own, not name.startswith("--"), name))
     negative: list[str] = []
     if kind in ("BooleanOptional", "EnableDisable"):
         # A long spelling that is not the dest itself (--no-x, the enable/disable twin) sets False.
@@ -224,7 +232,7 @@ def entry_lines(name: str, history: list[STATE], indent: str) -> list[str]:
     """Return one fact: on one line while it never changed, else one line a change."""
     if len(history) == 1:
         return [f"{indent}{flow(name)}: {flow(history)}"]
-    return [f"{indent}{flow(name)}:", *(f"{indent}- {flow(state)}" for state in history)]
+    return [f"{indent}{flow(name)}:", *(f"{indent}  - {flow(state)}" for state in history)]
 
 
 def document(versions: list[str], name: str, facts: Mapping[str, Any]) -> str:

@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
 
 @dataclass(frozen=True)
@@ -85,81 +84,77 @@ class Deployment:
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+_PATH = re.compile(r"/[^\x00-\x20\x7f]*")
+_ADDRESS = re.compile(r"[A-Za-z0-9:.-]+")
+_ENGINES = ("vllm",)
 
 
-def check_deployment(deployment: Deployment, subject: str) -> None:
-    """Refuse what no host could serve, before any host is looked at.
+def _bad(field: str, value: object, expected: str) -> Finding:
+    return Finding(
+        "DEPLOY-VALUE",
+        "error",
+        field,
+        f"is {value!r}, expected {expected}",
+        f"set {field} to {expected}",
+    )
 
-    ``subject`` names the file or host. Raises ApiaryError with one DEPLOY-VALUE finding per
-    wrong field: names must fit a unit and a user name, paths be absolute, numbers in range.
-    """
+
+def check_deployment(deployment: Deployment) -> tuple[Finding, ...]:
+    """Return a refusal for each field that cannot be meant: DEPLOY-VALUE, DEPLOY-SECRET."""
+    return (*_findings(deployment), *_secrets(deployment))
+
+
+def _findings(deployment: Deployment) -> Iterator[Finding]:
     layout, limits, engine = deployment.layout, deployment.limits, deployment.engine
-    last_port = deployment.base_port + layout.replicas - 1
-    positive = "a positive whole number"
-    checks: list[tuple[bool, str, object, str]] = [
-        (
-            bool(_NAME.fullmatch(deployment.name)),
-            "name",
-            deployment.name,
-            "lower-case letters, digits and inner dashes, at most 64 (it names units)",
-        ),
-        (bool(_USER.fullmatch(deployment.user)), "user", deployment.user, "a system user name"),
-        (
-            deployment.model.path.startswith("/"),
-            "model.path",
-            deployment.model.path,
-            "an absolute path on the host",
-        ),
-        (
-            engine.executable.startswith("/"),
-            "engine.executable",
-            engine.executable,
-            "an absolute path on the host",
-        ),
-        (engine.name == "vllm", "engine.name", engine.name, "vllm"),
-        (
-            layout.tensor_parallel_size >= 1,
-            "layout.tensor_parallel_size",
-            layout.tensor_parallel_size,
-            positive,
-        ),
-        (layout.replicas >= 1, "layout.replicas", layout.replicas, positive),
-        (
-            deployment.base_port >= 1024 and last_port <= 65535,
-            "base_port",
-            deployment.base_port,
-            "a port from 1024 up that leaves room for every replica below 65536",
-        ),
-        (
-            0 < limits.gpu_memory_utilization <= 1,
-            "limits.gpu_memory_utilization",
-            limits.gpu_memory_utilization,
-            "a share above 0 and up to 1",
-        ),
-    ]
-    for name in ("max_model_len", "max_num_batched_tokens", "max_num_seqs"):
-        value = getattr(limits, name)
-        checks.append((value is None or value >= 1, f"limits.{name}", value, positive))
-    for name in ("start_timeout_seconds", "drain_timeout_seconds"):
-        value = getattr(limits, name)
-        checks.append((value >= 0, f"limits.{name}", value, "zero or more seconds"))
-    for name, text in (
-        ("model.name", deployment.model.name),
-        ("model.path", deployment.model.path),
-        ("engine.executable", engine.executable),
-        ("listen_address", deployment.listen_address),
-    ):
-        checks.append((text.isprintable() and bool(text), name, text, "one line of printable text"))
-    wrong = [
-        Finding(
-            "DEPLOY-VALUE",
-            "error",
-            subject,
-            f"field {name}: found {found!r}, expected {expected}",
-            f"set {name} to {expected}",
-        )
-        for right, name, found, expected in checks
-        if not right
-    ]
-    if wrong:
-        raise ApiaryError(*wrong)
+    positive = {
+        "layout.tensor_parallel_size": layout.tensor_parallel_size,
+        "layout.replicas": layout.replicas,
+        "limits.max_model_len": limits.max_model_len,
+        "limits.max_num_batched_tokens": limits.max_num_batched_tokens,
+        "limits.max_num_seqs": limits.max_num_seqs,
+        "limits.start_timeout_seconds": limits.start_timeout_seconds,
+    }
+    for field, number in positive.items():
+        if number is not None and number < 1:
+            yield _bad(field, number, "a whole number of at least 1")
+    if limits.drain_timeout_seconds < 0:
+        yield _bad("limits.drain_timeout_seconds", limits.drain_timeout_seconds, "0 or more")
+    if not 0 < limits.gpu_memory_utilization <= 1:
+        share = limits.gpu_memory_utilization
+        yield _bad("limits.gpu_memory_utilization", share, "a number above 0 and at most 1")
+    last = deployment.base_port + max(layout.replicas, 1) - 1
+    if not 1024 <= deployment.base_port <= last <= 65535:
+        ports = f"a port from 1024 to {65536 - max(layout.replicas, 1)}"
+        yield _bad("base_port", deployment.base_port, ports)
+    texts = {
+        "name": (deployment.name, _NAME, "lower-case letters, digits and dashes"),
+        "user": (deployment.user, _USER, "a user name"),
+        "listen_address": (deployment.listen_address, _ADDRESS, "an address or host name"),
+        "model.path": (deployment.model.path, _PATH, "an absolute path without spaces"),
+        "engine.executable": (engine.executable, _PATH, "an absolute path without spaces"),
+    }
+    for field, (text, pattern, expected) in texts.items():
+        if not pattern.fullmatch(text):
+            yield _bad(field, text, expected)
+    if not deployment.model.name.strip() or deployment.model.name.startswith("-"):
+        yield _bad("model.name", deployment.model.name, "the name that clients ask for")
+    if engine.name not in _ENGINES:
+        yield _bad("engine.name", engine.name, " or ".join(_ENGINES))
+
+
+def _secrets(deployment: Deployment) -> Iterator[Finding]:
+    """Refuse what would put a secret into a unit file, a process list or a diff."""
+    rules = knowledge("serving.yml")["secrets"]
+    named = [f"engine.env.{name}" for name in deployment.engine.env]
+    named += [f"engine.args.{name}" for name in deployment.engine.args]
+    for field in named:
+        name = field.rpartition(".")[2].lstrip("-").replace("-", "_").upper()
+        if any(re.fullmatch(pattern, name) for pattern in rules["patterns"]):
+            yield Finding(
+                "DEPLOY-SECRET",
+                "error",
+                field,
+                "looks like a secret, which would show in unit files, process lists and diffs",
+                "remove it; put authentication in front of the replicas until they take credentials",
+                rules["source"],
+            )

@@ -18,6 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 )
 from hypothesis import given
 from hypothesis import strategies as st
+
 from support.topologies import bdf
 
 

@@ -6,10 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
-    Deployment,
-    check_deployment,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason, Recipe
@@ -48,7 +45,6 @@ def build_plan(deployment: Deployment, topology: Topology, architecture: Archite
     The first stage that refuses ends the planning: a host without GPUs is not asked for memory.
     Findings of lower severity of all stages stay with the plan.
     """
-    check_deployment(deployment, topology.host)
     _stop_on_errors(topology.findings)
     layout = deployment.layout
     recipes = [

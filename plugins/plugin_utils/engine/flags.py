@@ -1,0 +1,267 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What each vLLM version accepts: flags, environment variables, config keys, names.
+
+The facts are histories in knowledge/vllm/*.yml (written by tools/vllm_matrix.py): the state of
+a thing in a version is the last one whose `from` is not newer.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from packaging.version import InvalidVersion, Version
+
+SOURCE = "knowledge/vllm/flags.yml"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One argparse action of a version: every spelling in ``names`` + ``negative`` is accepted.
+
+    ``names`` set it (to true, for a boolean), ``negative`` set a boolean to false, and those in
+    ``hidden`` are accepted without being in --help. ``dest`` is the attribute that is set.
+    ``kind`` is the argparse action (Store, Append, StoreTrue, BooleanOptional, EnableDisable, …);
+    ``nargs`` is None or argparse's own (`+`, `?`); a null choice stands for the word None.
+    """
+
+    dest: str
+    names: tuple[str, ...]
+    kind: str
+    negative: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    nargs: str | None = None
+    choices: tuple[str, ...] | None = None
+    default: str | int | float | bool | None = None
+    deprecated: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the spelling that recipes use: the first long one."""
+        return self.names[0]
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Return every other spelling, the negative ones too."""
+        return self.names[1:] + self.negative
+
+    @property
+    def takes_value(self) -> bool:
+        """Say whether the flag is followed by a value."""
+        return self.kind not in ("StoreTrue", "BooleanOptional", "EnableDisable", "Help")
+
+
+@dataclass(frozen=True)
+class EnvVar:
+    """One variable that a version's envs.py knows; ``choices`` only where it enforces them."""
+
+    name: str
+    type: str | None = None
+    default: str | int | float | bool | None = None
+    choices: tuple[str, ...] | None = None
+    ignore_case: bool = False
+    many: bool = False  # a comma-separated list of choices
+    deprecated: bool = False
+
+
+@dataclass(frozen=True)
+class ResolvedVersion:
+    """The known version whose facts hold for the ``asked`` one, and what to say about it."""
+
+    asked: str
+    version: str
+    findings: tuple[Finding, ...] = ()
+
+
+def versions() -> tuple[str, ...]:
+    """Return the known versions, oldest first."""
+    return tuple(knowledge("vllm/flags.yml")["versions"])
+
+
+def newest() -> str:
+    """Return the newest known version."""
+    return versions()[-1]
+
+
+def _parse(version: str) -> Version | None:
+    try:
+        return Version(version)
+    except InvalidVersion:
+        return None
+
+
+def _same_release(version: str) -> str | None:
+    """Return the known version of the same release, or None.
+
+    Post-releases and local builds (0.11.2 and 0.11.2.post2, 0.14.1 and 0.14.1+rocm700) fix
+    packaging, not the interface, so they share facts; pre-releases do not.
+    """
+    if version in versions():
+        return version
+    parsed = _parse(version)
+    if parsed is None or parsed.is_prerelease:
+        return None
+    release = (parsed.major, parsed.minor, parsed.micro)
+    known = [item for item in versions() if Version(item).release == release]
+    return known[-1] if known else None
+
+
+def nearest_below(version: str) -> str | None:
+    """Return the newest known version that is older than ``version``, or None."""
+    parsed = _parse(version)
+    if parsed is None:
+        return None
+    older = [item for item in versions() if Version(item) < parsed]
+    return older[-1] if older else None
+
+
+def resolve_version(
+    version: str, treat_as: str | None = None, subject: str = "engine.version"
+) -> ResolvedVersion:
+    """Return the known version whose facts hold for ``version``.
+
+    An unknown one is refused (ENGINE-UNKNOWN-VERSION) unless ``treat_as`` names a known version:
+    then that one's facts hold, with the warning ENGINE-TREATED-AS.
+    """
+    known = _same_release(version)
+    first, last = versions()[0], newest()
+    if treat_as is None:
+        if known is not None:
+            return ResolvedVersion(version, known)
+        below = nearest_below(version) or last
+        raise error(
+            "ENGINE-UNKNOWN-VERSION",
+            subject,
+            f"vLLM {version} is not known; known are {len(versions())} versions from {first} to"
+            f" {last}, the nearest below is {nearest_below(version) or 'none'}",
+            f"use a known version, or set engine.treat_as: {below} to accept the rules of {below}",
+            SOURCE,
+        )
+    accepted = _same_release(treat_as)
+    if accepted is None:
+        raise error(
+            "ENGINE-UNKNOWN-VERSION",
+            subject,
+            f"engine.treat_as is {treat_as}, which is not one of the known versions"
+            f" ({first} to {last})",
+            f"set engine.treat_as to one of {', '.join(versions())}",
+            SOURCE,
+        )
+    if accepted == known:
+        return ResolvedVersion(version, accepted)
+    finding = Finding(
+        "ENGINE-TREATED-AS",
+        "warning",
+        subject,
+        f"vLLM {version} gets the rules and flags of {accepted}, because engine.treat_as says so",
+        "check the rendered command with that vLLM, and remove treat_as once Apiary knows it",
+        SOURCE,
+    )
+    return ResolvedVersion(version, accepted, (finding,))
+
+
+@functools.cache
+def _order() -> Mapping[str, int]:
+    return {version: number for number, version in enumerate(versions())}
+
+
+def _state(history: list[dict[str, Any]], version: str) -> dict[str, Any] | None:
+    """Return the state that holds in a known version, without its `from`; None if absent."""
+    order = _order()
+    current: dict[str, Any] | None = None
+    for state in history:
+        if order[state["from"]] > order[version]:
+            break
+        current = state
+    if current is None or current.get("absent"):
+        return None
+    return {key: value for key, value in current.items() if key != "from"}
+
+
+def _choices(values: list[Any] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(str(value) for value in values)
+
+
+@functools.cache
+def actions(version: str) -> tuple[Flag, ...]:
+    """Return each flag of a known version once, sorted by ``dest``; KeyError if not known."""
+    result = []
+    for dest, history in knowledge("vllm/flags.yml")["flags"].items():
+        state = _state(history, version)
+        if state is None:
+            continue
+        state["choices"] = _choices(state.get("choices"))
+        for name in ("names", "negative", "hidden"):
+            state[name] = tuple(state.get(name, ()))
+        result.append(Flag(dest=dest, **state))
+    return tuple(result)
+
+
+@functools.cache
+def flags(version: str) -> Mapping[str, Flag]:
+    """Return the flags of a known version by every spelling it accepts, hidden ones too."""
+    return {name: flag for flag in actions(version) for name in flag.names + flag.negative}
+
+
+@functools.cache
+def env_vars(version: str) -> Mapping[str, EnvVar]:
+    """Return the variables that a known version's envs.py knows, by name.
+
+    Most begin with VLLM_; vLLM reports only unknown ones with that prefix.
+    """
+    result = {}
+    for name, history in knowledge("vllm/env.yml")["env"].items():
+        state = _state(history, version)
+        if state is None:
+            continue
+        enum = state.pop("choices_enum", None)
+        choices = enum_names(version, enum) if enum else _choices(state.pop("choices", None))
+        result[name] = EnvVar(name=name, choices=choices, **state)
+    return result
+
+
+def config_keys(version: str, config: str) -> Mapping[str, str | None]:
+    """Return a config class's keys in a known version with their types; empty if not there."""
+    keys = knowledge("vllm/config_keys.yml")["config_keys"].get(config, {})
+    states = {key: _state(history, version) for key, history in keys.items()}
+    return {key: state.get("type") for key, state in states.items() if state is not None}
+
+
+def _members(name: str, group: str, version: str) -> tuple[str, ...]:
+    values = knowledge(f"vllm/{group}.yml")[group].get(name, {})
+    return tuple(value for value, history in values.items() if _state(history, version) is not None)
+
+
+def enum_names(version: str, name: str) -> tuple[str, ...]:
+    """Return an enum's members in a known version (AttentionBackendEnum, CUDAGraphMode, …)."""
+    return _members(name, "enums", version)
+
+
+def literals(version: str, name: str) -> tuple[str, ...]:
+    """Return a Literal's values in a known version (QuantizationMethods, CacheDType, …)."""
+    return _members(name, "literals", version)
+
+
+@functools.cache
+def last_seen(name: str) -> str | None:
+    """Return the newest known version that accepts a flag spelling or knows a variable."""
+    for version in reversed(versions()):
+        if name in flags(version) or name in env_vars(version):
+            return version
+    return None
+
+
+@functools.cache
+def first_seen(name: str) -> str | None:
+    """Return the oldest known version that accepts a flag spelling or knows a variable."""
+    for version in versions():
+        if name in flags(version) or name in env_vars(version):
+            return version
+    return None

@@ -1,0 +1,118 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What holds for every recipe, whatever version, model, layout and GPU."""
+
+import functools
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import (
+    env_vars,
+    flags,
+    versions,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
+    known,
+    known_names,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.engines import deployment
+
+GPUS = [None, *knowledge("gpus.yml")["models"]]
+SIZES = st.sampled_from([1, 2, 3, 4, 6, 8])
+architecture_of = functools.cache(known)
+asked = st.builds(
+    deployment,
+    name=st.sampled_from(known_names()),
+    version=st.sampled_from(versions()),
+    size=SIZES,
+    ep=st.booleans(),
+    kv_cache_dtype=st.sampled_from(["auto", "fp8", "bfloat16", "fp8_ds_mla"]),
+    max_model_len=st.sampled_from([None, 1, 32768, 10**6]),
+    max_num_seqs=st.sampled_from([None, 8, 2048]),
+    max_num_batched_tokens=st.sampled_from([None, 1024, 65536]),
+)
+
+
+def attempt(wanted, gpu):
+    """Return the recipe, or None and the codes of the refusal."""
+    try:
+        return recipe(architecture_of(wanted.model.name), wanted, gpu, 8000), ()
+    except ApiaryError as refusal:
+        return None, {finding.code for finding in refusal.findings}
+
+
+@given(asked, st.sampled_from(GPUS))
+@settings(max_examples=300, deadline=None)
+def test_no_recipe_has_an_element_that_its_version_does_not_know(wanted, gpu):
+    made, _ = attempt(wanted, gpu)
+    if made is None:
+        return
+    accepted = flags(made.version)
+    name = None
+    for part in made.argv[2:]:
+        if part.startswith("-"):
+            assert part in accepted
+            name = accepted[part]
+        elif name.choices is not None:
+            assert part in name.choices
+    known_env = env_vars(made.version)
+    for variable, value in made.env.items():
+        assert not variable.startswith("VLLM_") or variable in known_env
+        choices = known_env[variable].choices if variable in known_env else None
+        assert choices is None or value in choices
+
+
+@given(asked, st.sampled_from(GPUS))
+@settings(max_examples=300, deadline=None)
+def test_what_is_allowed_divides(wanted, gpu):
+    made, codes = attempt(wanted, gpu)
+    model, size = architecture_of(wanted.model.name), wanted.layout.tensor_parallel_size
+    if made is None:
+        assert codes
+        return
+    assert model.heads % size == 0
+    if model.attention == "gqa":
+        assert model.kv_heads % size == 0 or size % model.kv_heads == 0
+    if model.experts and not wanted.layout.expert_parallel:
+        assert model.details["moe_intermediate_size"] % size == 0
+
+
+@given(asked, st.sampled_from(GPUS))
+@settings(max_examples=100, deadline=None)
+def test_the_same_question_has_the_same_answer(wanted, gpu):
+    assert attempt(wanted, gpu) == attempt(wanted, gpu)
+
+
+NAMES = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(["seed", "tp", "--no-enable-prefix-caching", "compilation-config.a.b", "O"]),
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+
+
+@given(
+    st.sampled_from(versions()),
+    st.dictionaries(NAMES, VALUES, max_size=3),
+    st.dictionaries(NAMES, VALUES, max_size=3),
+)
+@settings(max_examples=300, deadline=None)
+def test_any_override_is_kept_whole_or_refused_with_a_finding(version, args, env):
+    wanted = deployment(version=version, ep=True, args=args, env=env)
+    made, codes = attempt(wanted, "MI325X")
+    if made is None:
+        assert codes
+    else:
+        assert all(isinstance(part, str) and "\n" not in part for part in made.argv)
+        assert all(isinstance(part, str) and "\n" not in part for part in made.env.values())

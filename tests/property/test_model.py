@@ -1,0 +1,132 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What holds for every architecture and layout, and that no config.json brings a traceback."""
+
+import json
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    has_errors,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
+    known,
+    known_names,
+    read_config,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import GIB, memory
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.quantization import condense
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+MODELS = {name: known(name) for name in known_names()}
+NAMES = st.sampled_from(sorted(MODELS))
+DTYPES = st.sampled_from(["auto", "fp8"])
+SIZES = st.sampled_from([1, 2, 4, 8])
+
+
+@given(NAMES, DTYPES, st.booleans())
+@settings(deadline=None)
+def test_a_larger_tp_never_takes_more_of_a_gpu(name, dtype, ep):
+    limits = Limits(max_model_len=1024, kv_cache_dtype=dtype)
+    made = [memory(MODELS[name], Layout(size, 1, ep), limits, 256 * GIB) for size in (1, 2, 4, 8)]
+    weights = [item.weights_bytes_per_gpu for item in made]
+    assert weights == sorted(weights, reverse=True)
+    assert weights[0] > weights[-1]
+    assert weights[0] <= 8 * weights[-1]  # nothing is split more than 8 times
+    cache = [item.kv_bytes_per_token_per_gpu for item in made]
+    assert cache == sorted(cache, reverse=True)
+
+
+@given(NAMES, SIZES, DTYPES, st.integers(1, 512), st.floats(0.05, 1.0), st.integers(1, 10**6))
+@settings(deadline=None)
+def test_no_layout_exceeds_the_memory_it_may_use(name, size, dtype, vram_gib, share, length):
+    limits = Limits(max_model_len=length, gpu_memory_utilization=share, kv_cache_dtype=dtype)
+    made = memory(MODELS[name], Layout(size), limits, vram_gib * GIB)
+    if has_errors(made.findings):
+        assert made.max_sequences < 1
+        return
+    reserve = knowledge("models/memory.yml")["reserve"]["bytes"]
+    cache = made.kv_tokens_per_engine * made.kv_bytes_per_token_per_gpu
+    assert made.weights_bytes_per_gpu + reserve + cache <= share * vram_gib * GIB
+    assert made.max_sequences >= 1
+
+
+@given(NAMES, SIZES)
+@settings(deadline=None)
+def test_fp8_cache_never_takes_more_than_16_bits(name, size):
+    plain, small = (
+        memory(MODELS[name], Layout(size), Limits(1024, kv_cache_dtype=dtype), None)
+        for dtype in ("auto", "fp8")
+    )
+    ratio = plain.kv_bytes_per_token_per_gpu / small.kv_bytes_per_token_per_gpu
+    assert ratio == 2 or (1 < ratio < 2 and MODELS[name].attention == "sparse_mla")
+
+
+TYPES = sorted(knowledge("models/families.yml")["families"])
+KEYS = [
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings", "kv_lora_rank"),
+    *("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "index_topk"),
+    *("num_experts", "n_routed_experts", "num_local_experts", "num_experts_per_tok"),
+    *("moe_intermediate_size", "first_k_dense_replace", "decoder_sparse_step", "mlp_only_layers"),
+    *("interleave_moe_layer_step", "layer_types", "sliding_window", "full_attention_interval"),
+    *("text_config", "vision_config", "quantization_config", "tie_word_embeddings", "dtype"),
+    *("quant_method", "modules_to_not_convert", "config_groups", "weight_block_size", "model_type"),
+]
+SCALARS = st.none() | st.booleans() | st.integers(-2, 70) | st.floats(allow_nan=False)
+JSON = st.recursive(
+    SCALARS | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6)
+    ),
+    max_leaves=8,
+)
+WHOLE = st.fixed_dictionaries({key: st.integers(0, 70) for key in KEYS[:25]})
+
+
+def attempt(text):
+    """Return the architecture, or None and the codes of the refusal."""
+    try:
+        return read_config(text, "config.json"), ()
+    except ApiaryError as refusal:
+        return None, [finding.code for finding in refusal.findings]
+
+
+@given(
+    st.sampled_from([*TYPES, "other"]),
+    WHOLE | st.just({}),
+    st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6),
+    SIZES,
+)
+@settings(max_examples=600, deadline=None)
+def test_any_object_is_read_or_refused_with_a_finding(model_type, whole, changes, size):
+    model, codes = attempt(json.dumps({"model_type": model_type, **whole, **changes}))
+    if model is None:
+        assert codes == ["MODEL-NO-TYPE"]
+        return
+    made = memory(model, Layout(size), Limits(), 64 * GIB)
+    if model.total_parameters is None:
+        assert model.findings
+        assert made.weights_bytes_per_gpu is None
+    else:
+        assert model.total_parameters >= 0
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused_with_a_finding(text):
+    model, codes = attempt(text)
+    assert model is not None or codes in (["MODEL-NOT-JSON"], ["MODEL-NO-TYPE"])
+
+
+@given(st.integers(1, 12), st.sets(st.integers(0, 11)))
+def test_condensing_keeps_what_is_named(layers, named):
+    names = [f"model.layers.{layer}.mlp.gate" for layer in sorted(named)]
+    short = condense(names, layers)
+    if named == set(range(layers)):
+        assert short == ["model.layers.*.mlp.gate"]
+    else:
+        assert short == names

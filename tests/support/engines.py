@@ -1,0 +1,49 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Deployments of the studied models, as short as a test needs them."""
+
+from __future__ import annotations
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    Deployment,
+    EngineSpec,
+    Layout,
+    Limits,
+    ModelSpec,
+)
+
+QWEN = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"
+QWEN_BF16 = "Qwen/Qwen3-235B-A22B-Instruct-2507"
+QWEN_VL = "Qwen/Qwen3-VL-235B-A22B-Instruct"
+DEEPSEEK = "deepseek-ai/DeepSeek-V3.2"
+LLAMA = "meta-llama/Llama-3.1-405B-Instruct"
+KIMI = "moonshotai/Kimi-K2.5"
+
+
+def deployment(
+    name=QWEN, version="0.33.0", size=4, ep=False, args=None, env=None, treat_as=None, **limits
+):
+    """Return a deployment that fills 8 GPUs; other keywords are limits."""
+    return Deployment(
+        name="test",
+        model=ModelSpec(name, "/srv/models/current"),
+        engine=EngineSpec(version, treat_as=treat_as, args=args or {}, env=env or {}),
+        layout=Layout(size, max(1, 8 // max(size, 1)), ep),
+        limits=Limits(**limits),
+    )
+
+
+def published(version, size=4):
+    """Return the published Qwen3-235B recipe: DP2/TP4/EP4, or DP1/TP8/EP8."""
+    return deployment(
+        QWEN,
+        version,
+        size,
+        ep=True,
+        max_model_len=32768,
+        max_num_batched_tokens=32768,
+        gpu_memory_utilization=0.9,
+        kv_cache_dtype="fp8",
+    )

@@ -1,0 +1,366 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Recipes by version, model and layout: what is in them, and what is refused."""
+
+import dataclasses
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
+    architecture,
+    known,
+)
+
+from support.engines import DEEPSEEK, KIMI, LLAMA, QWEN, QWEN_BF16, deployment, published
+
+
+def make(asked, gpu="MI325X", port=8000):
+    return recipe(known(asked.model.name), asked, gpu, port)
+
+
+def flags_of(made):
+    """The flags of a recipe with their values; a boolean one has None."""
+    result, name = {}, None
+    for part in made.argv[2:]:
+        if part.startswith("--"):
+            name = part
+            result[name] = None
+        else:
+            result[name] = part
+    return result
+
+
+def refusal(asked, gpu="MI325X"):
+    with pytest.raises(ApiaryError) as caught:
+        make(asked, gpu)
+    return [finding.code for finding in caught.value.findings]
+
+
+@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("version", ["0.12.0", "0.14.1", "0.33.0"])
+def test_published_recipe(golden, version, size):
+    layout = {4: "dp2-tp4-ep4", 8: "dp1-tp8-ep8"}[size]
+    golden(f"recipes/qwen3-235b-fp8-{layout}-{version}.json", dumps(make(published(version, size))))
+
+
+def test_the_published_recipe_on_the_newest_version_is_the_translated_one():
+    made = make(published("0.33.0"), port=8001)
+    assert made.argv == (
+        *("serve", "/srv/models/current", "--served-model-name", QWEN),
+        *("--host", "0.0.0.0", "--port", "8001"),
+        *("--tensor-parallel-size", "4", "--enable-expert-parallel"),
+        *("--attention-backend", "ROCM_AITER_FA", "--kv-cache-dtype", "fp8"),
+        *("--max-model-len", "32768", "--max-num-batched-tokens", "32768"),
+        *("--gpu-memory-utilization", "0.9"),
+        *("--safetensors-load-strategy", "prefetch", "--shutdown-timeout", "60"),
+    )
+    assert made.env == {
+        "VLLM_ROCM_USE_AITER": "1",
+        "HIP_FORCE_DEV_KERNARG": "1",
+        "SAFETENSORS_FAST_GPU": "1",
+        "NCCL_MIN_NCHANNELS": "112",
+        "VLLM_ENGINE_READY_TIMEOUT_S": "3600",
+        "HSA_OVERRIDE_CPU_AFFINITY_DEBUG": "0",
+        "HF_HUB_OFFLINE": "1",
+    }
+    assert made.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("element", "first"),
+    [
+        ("--attention-backend", "0.13.0"),
+        ("--shutdown-timeout", "0.18.1"),
+        ("--safetensors-load-strategy", "0.18.1"),
+        ("VLLM_ENGINE_READY_TIMEOUT_S", "0.14.1"),
+        ("--enable-expert-parallel", "0.9.2"),
+    ],
+)
+def test_an_element_is_there_from_its_version_on(element, first):
+    with_it = [
+        version
+        for version in versions()
+        if element in (*(made := make(published(version))).argv, *made.env)
+    ]
+    assert with_it == list(versions()[versions().index(first) :])
+
+
+@pytest.mark.parametrize("version", versions())
+def test_every_element_has_one_reason(version):
+    made = make(published(version))
+    elements = [*made.env, *(part for part in made.argv if part.startswith("--"))]
+    assert sorted(reason.element for reason in made.reasons) == sorted([*elements, "model"])
+    assert all(reason.rule and reason.reason and reason.source for reason in made.reasons)
+
+
+def test_the_order_is_the_same_each_time():
+    asked = published("0.33.0")
+    assert make(asked) == make(asked)
+    assert list(make(asked).env) == list(make(asked).env)
+
+
+def test_limits_that_are_not_set_leave_no_flag():
+    flags = flags_of(make(deployment(size=4, ep=True)))
+    assert not {"--max-model-len", "--max-num-batched-tokens", "--max-num-seqs"} & set(flags)
+    assert "--kv-cache-dtype" not in flags
+
+
+@pytest.mark.parametrize(
+    ("gpu", "size", "expected"),
+    [
+        ("MI300X", 4, "112"),
+        ("MI325X", 4, "112"),
+        ("MI325X", 2, "112"),
+        ("MI325X", 1, None),
+        ("MI355X", 4, None),
+        (None, 4, None),
+    ],
+)
+def test_channels_are_raised_only_where_amd_says_so(gpu, size, expected):
+    assert (
+        make(deployment(size=size, max_model_len=4096), gpu).env.get("NCCL_MIN_NCHANNELS")
+        == expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "aiter"), [("MI300X", "1"), ("MI355X", "1"), ("MI250X", None), ("MI100", None)]
+)
+def test_aiter_is_on_where_its_kernels_exist(gpu, aiter):
+    made = make(deployment(size=4), gpu)
+    assert made.env.get("VLLM_ROCM_USE_AITER") == aiter
+    assert ("--attention-backend" in made.argv) == (aiter == "1")
+
+
+@pytest.mark.parametrize("gpu", [None, "Radeon"])
+def test_an_unknown_gpu_is_said(gpu):
+    made = make(deployment(size=4), gpu)
+    assert "VLLM_ROCM_USE_AITER" not in made.env
+    (finding,) = made.findings
+    assert (finding.code, finding.subject) == ("ENGINE-RULE-UNCHECKED", "VLLM-AITER")
+    assert finding.severity == "warning"
+
+
+def test_an_unknown_gpu_does_not_matter_once_the_operator_decides():
+    made = make(deployment(size=4, env={"VLLM_ROCM_USE_AITER": 0}), None)
+    assert made.findings == ()
+
+
+def test_an_unknown_architecture_is_said_and_not_refused():
+    asked = deployment("nobody/new", size=4)
+    made = recipe(architecture({"model_type": "new"}, "x"), asked, "MI325X", 8000)
+    assert [finding.subject for finding in made.findings] == ["VLLM-TP-HEADS", "VLLM-TP-KV-HEADS"]
+    assert "--attention-backend" not in made.argv
+
+
+def test_a_version_treated_as_another_gets_its_recipe_and_a_warning():
+    made = make(deployment(version="0.40.0", treat_as="0.12.0"))
+    assert made.version == "0.40.0"
+    assert made.argv == make(deployment(version="0.12.0")).argv
+    assert [finding.code for finding in made.findings] == ["ENGINE-TREATED-AS"]
+
+
+def test_an_unknown_version_is_refused():
+    assert refusal(deployment(version="0.40.0")) == ["ENGINE-UNKNOWN-VERSION"]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "size", "block_size"),
+    [
+        (DEEPSEEK, "0.12.0", 8, "1"),
+        (DEEPSEEK, "0.14.1", 8, "1"),
+        (DEEPSEEK, "0.17.1", 8, "1"),
+        (DEEPSEEK, "0.18.1", 8, None),
+        (DEEPSEEK, "0.33.0", 8, None),
+        (KIMI, "0.15.1", 4, None),
+        (QWEN, "0.14.1", 4, None),
+    ],
+)
+def test_block_size_is_given_only_where_it_must_be(name, version, size, block_size):
+    assert flags_of(make(deployment(name, version, size))).get("--block-size") == block_size
+
+
+@pytest.mark.parametrize(
+    ("version", "size", "off"),
+    [
+        ("0.15.1", 4, False),  # 16 heads a GPU
+        ("0.15.1", 8, True),  # 8 heads: Triton takes them
+        ("0.17.1", 8, True),
+        ("0.18.1", 8, False),
+        ("0.18.1", 2, False),
+        ("0.33.0", 8, False),
+    ],
+)
+def test_aiter_mla_is_off_where_it_lacks_the_head_count(version, size, off):
+    made = make(deployment(KIMI, version, size, max_model_len=4096))
+    assert made.env.get("VLLM_ROCM_USE_AITER_MLA") == ("0" if off else None)
+    assert made.env["VLLM_ROCM_USE_AITER"] == "1"
+
+
+REFUSED = [
+    ("ENGINE-TP-HEADS", deployment(size=3)),
+    ("ENGINE-TP-HEADS", deployment(LLAMA, size=6)),
+    ("ENGINE-MOE-BLOCK", deployment(version="0.14.1", size=8)),
+    ("ENGINE-MOE-BLOCK", deployment(version="0.30.0", size=8)),
+    ("ENGINE-EP-DENSE", deployment(LLAMA, size=8, ep=True)),
+    ("ENGINE-MODEL-TOO-NEW", deployment(KIMI, "0.14.1", 8)),
+    ("ENGINE-MODEL-TOO-NEW", deployment(DEEPSEEK, "0.10.2", 8)),
+    ("ENGINE-SPARSE-MLA", deployment(DEEPSEEK, "0.11.2", 8)),
+    ("ENGINE-KV-DTYPE", deployment(KIMI, "0.17.1", 4, kv_cache_dtype="fp8")),
+    ("ENGINE-KV-DTYPE", deployment(DEEPSEEK, "0.14.1", 8, kv_cache_dtype="fp8")),
+    ("ENGINE-KV-DTYPE", deployment(DEEPSEEK, "0.20.2", 8, kv_cache_dtype="fp8_e4m3")),
+    ("ENGINE-KV-DTYPE", deployment(DEEPSEEK, "0.33.0", 8, kv_cache_dtype="fp8_ds_mla")),
+    ("ENGINE-BAD-CHOICE", deployment(version="0.10.2", kv_cache_dtype="bfloat16")),
+    ("ENGINE-BLOCK-SIZE", deployment(DEEPSEEK, "0.14.1", 8, args={"block-size": 64})),
+    ("ENGINE-BLOCK-SIZE", deployment(DEEPSEEK, "0.14.1", 8, args={"block-size": None})),
+    ("ENGINE-BLOCK-SIZE", deployment(args={"block-size": 1})),
+    (
+        "ENGINE-BLOCK-SIZE",
+        deployment(KIMI, "0.33.0", 8, args={"block_size": 1}, env={"VLLM_ROCM_USE_AITER": False}),
+    ),
+    (
+        "ENGINE-AITER-MLA-HEADS",
+        deployment(KIMI, "0.15.1", 8, env={"VLLM_ROCM_USE_AITER_MLA": "true"}),
+    ),
+    ("ENGINE-MLA-OFFLOAD", deployment(KIMI, "0.17.1", 4, args={"kv-offloading-size": 64})),
+    ("ENGINE-QUANTIZATION", deployment(args={"quantization": "compressed-tensors"})),
+    ("ENGINE-QUANTIZATION", deployment(LLAMA, "0.20.2", 8, args={"q": "fp8_per_tensor"})),
+    ("ENGINE-QUANTIZATION", deployment(LLAMA, size=8, args={"quantization": "online"})),
+    ("ENGINE-SEQS-ABOVE-TOKENS", deployment(max_num_seqs=512, max_num_batched_tokens=256)),
+    (
+        "ENGINE-EXPANDABLE-SEGMENTS",
+        deployment(env={"PYTORCH_HIP_ALLOC_CONF": "a:1,expandable_segments:True"}),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "asked"), REFUSED, ids=[f"{code}-{number}" for number, (code, _) in enumerate(REFUSED)]
+)
+def test_what_cannot_work_is_refused(code, asked):
+    assert code in refusal(asked)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        deployment(version="0.14.1", size=8, ep=True),  # EP keeps experts whole
+        deployment(version="0.32.0", size=8),  # this version refines the scales
+        deployment(version="0.14.1", size=4),
+        deployment(KIMI, "0.18.1", 4, kv_cache_dtype="fp8"),
+        deployment(DEEPSEEK, "0.22.1", 8, kv_cache_dtype="fp8"),
+        deployment(KIMI, "0.18.1", 4, args={"kv-offloading-size": 64}),
+        deployment(args={"quantization": "fp8"}),
+        deployment(LLAMA, "0.14.1", 8, args={"quantization": "fp8"}),
+        deployment(size=1, env={"PYTORCH_HIP_ALLOC_CONF": "expandable_segments:True"}),
+        deployment(args={"block-size": 64}),
+        deployment(QWEN_BF16, size=8),
+    ],
+)
+def test_what_works_is_not_refused(asked):
+    assert make(asked).argv[0] == "serve"
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "size", "codes"),
+    [
+        (40, 10, 4, ["ENGINE-TP-KV-HEADS"]),
+        (40, 10, 8, ["ENGINE-TP-KV-HEADS"]),
+        (40, 10, 2, []),
+        (40, 2, 8, []),  # copied
+        (40, 10, 3, ["ENGINE-TP-HEADS"]),  # one cause, one refusal
+    ],
+)
+def test_heads_and_kv_heads_bound_the_split(heads, kv_heads, size, codes):
+    model = architecture(
+        {
+            "model_type": "llama",
+            "hidden_size": heads * 8,
+            "intermediate_size": 64,
+            "num_hidden_layers": 1,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "vocab_size": 64,
+            "max_position_embeddings": 64,
+        },
+        "x",
+    )
+    try:
+        recipe(model, deployment("x/y", size=size), "MI325X", 8000)
+        found = []
+    except ApiaryError as caught:
+        found = [finding.code for finding in caught.findings]
+    assert found == codes
+
+
+def test_all_refusals_come_at_once():
+    asked = deployment(size=3, args={"no-such": 1}, env={"VLLM_USE_V1": 1})
+    assert {"ENGINE-TP-HEADS", "ENGINE-UNKNOWN-FLAG", "ENGINE-UNKNOWN-ENV"} <= set(refusal(asked))
+
+
+@pytest.mark.parametrize(
+    ("width", "layers", "size", "refused"),
+    [(256, 2, 2, False), (256, 2, 4, True), (192, 2, 1, False)],
+)
+def test_fp8_blocks_bound_the_split_of_dense_layers(width, layers, size, refused):
+    model = architecture(
+        {
+            "model_type": "qwen3",
+            "hidden_size": 256,
+            "intermediate_size": width,
+            "num_hidden_layers": layers,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "vocab_size": 64,
+            "max_position_embeddings": 64,
+            "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+        },
+        "x",
+    )
+    try:
+        recipe(model, deployment(size=size), "MI325X", 8000)
+        codes = []
+    except ApiaryError as caught:
+        codes = [finding.code for finding in caught.findings]
+    assert codes == (["ENGINE-FFN-SPLIT"] if refused else [])
+
+
+def test_int4_groups_bound_the_split_of_experts():
+    kimi = known(KIMI)
+    details = {**kimi.details, "moe_intermediate_size": 96}
+    narrow = dataclasses.replace(kimi, details=details)
+    with pytest.raises(ApiaryError, match="in groups of 32"):
+        recipe(narrow, deployment(KIMI, size=4), "MI325X", 8000)
+    recipe(narrow, deployment(KIMI, size=4, ep=True), "MI325X", 8000)
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpu", "code"),
+    [(deployment(max_model_len=300_000), "MI325X", "ENGINE-CONTEXT-BEYOND")],
+)
+def test_what_one_should_know_is_a_warning(asked, gpu, code):
+    made = make(asked, gpu)
+    assert [(item.code, item.severity) for item in made.findings] == [(code, "warning")]
+
+
+@pytest.mark.parametrize(("gpu", "said"), [("MI325X", True), ("MI355X", False)])
+def test_mxfp4_is_emulated_before_gfx950(gpu, said):
+    oss = architecture({"model_type": "x", "quantization_config": {"quant_method": "mxfp4"}}, "x")
+    made = recipe(oss, deployment("x/y", size=1), gpu, 8000)
+    assert ("ENGINE-MXFP4-EMULATED" in [item.code for item in made.findings]) is said
+
+
+def test_deprecated_formats_get_the_flag_that_allows_them():
+    assert (
+        "--allow-deprecated-quantization"
+        in make(deployment(LLAMA, "0.14.1", 8, args={"quantization": "ptpc_fp8"})).argv
+    )
+    assert "ENGINE-BAD-CHOICE" in refusal(
+        deployment(LLAMA, "0.33.0", 8, args={"quantization": "ptpc_fp8"})
+    )
