@@ -114,9 +114,9 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
         "limits.max_num_seqs": limits.max_num_seqs,
         "limits.start_timeout_seconds": limits.start_timeout_seconds,
     }
-    for field, number in positive.items():
+    for path, number in positive.items():
         if number is not None and number < 1:
-            yield _bad(field, number, "a whole number of at least 1")
+            yield _bad(path, number, "a whole number of at least 1")
     if limits.drain_timeout_seconds < 0:
         yield _bad("limits.drain_timeout_seconds", limits.drain_timeout_seconds, "0 or more")
     if not 0 < limits.gpu_memory_utilization <= 1:
@@ -133,9 +133,9 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
         "model.path": (deployment.model.path, _PATH, "an absolute path without spaces"),
         "engine.executable": (engine.executable, _PATH, "an absolute path without spaces"),
     }
-    for field, (text, pattern, expected) in texts.items():
+    for path, (text, pattern, expected) in texts.items():
         if not pattern.fullmatch(text):
-            yield _bad(field, text, expected)
+            yield _bad(path, text, expected)
     if not deployment.model.name.strip() or deployment.model.name.startswith("-"):
         yield _bad("model.name", deployment.model.name, "the name that clients ask for")
     if engine.name not in _ENGINES:
@@ -147,14 +147,14 @@ def _secrets(deployment: Deployment) -> Iterator[Finding]:
     rules = knowledge("serving.yml")["secrets"]
     named = [f"engine.env.{name}" for name in deployment.engine.env]
     named += [f"engine.args.{name}" for name in deployment.engine.args]
-    for field in named:
-        name = field.rpartition(".")[2].lstrip("-").replace("-", "_").upper()
+    for path in named:
+        name = path.rpartition(".")[2].lstrip("-").replace("-", "_").upper()
         if any(re.fullmatch(pattern, name) for pattern in rules["patterns"]):
             yield Finding(
                 "DEPLOY-SECRET",
                 "error",
-                field,
+                path,
                 "looks like a secret, which would show in unit files, process lists and diffs",
-                "remove it; put authentication in front of the replicas until they take credentials",
+                "remove it; authentication belongs in front of the replicas for now",
                 rules["source"],
             )

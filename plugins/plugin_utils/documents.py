@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
@@ -27,6 +27,11 @@ _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten tim
 def knowledge(name: str) -> Any:
     """Return one file of facts below knowledge/, parsed once; callers must not change it."""
     return yaml.load((KNOWLEDGE / name).read_text(encoding="utf-8"), Loader=_YAML)  # noqa: S506 - a safe loader
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Say whether a parsed value is a whole number; JSON's true and false are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def to_document(value: Any) -> Any:

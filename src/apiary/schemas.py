@@ -11,6 +11,7 @@ import typing
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
@@ -19,47 +20,17 @@ from pydantic import TypeAdapter
 
 DOCUMENTS: dict[str, type] = {
     "deployment": Deployment,
+    "evidence": Evidence,
     "model": Architecture,
     "placement": Placement,
     "plan": Plan,
     "topology": Topology,
 }
-# The evidence is gathered by a standalone program on the host, so no dataclass describes it.
-_COMMAND = {
-    "type": "object",
-    "required": ["argv", "exit", "stdout", "stderr"],
-    "properties": {
-        "argv": {"type": "array", "items": {"type": "string"}},
-        "exit": {"type": ["integer", "null"]},
-        "stdout": {"type": "string"},
-        "stderr": {"type": "string"},
-        "seconds": {"type": "number"},
-        "error": {"type": ["string", "null"]},
-    },
-}
-EVIDENCE: dict[str, Any] = {
-    "title": "Evidence",
-    "description": "What a host's tools and sysfs printed, verbatim.",
-    "type": "object",
-    "required": ["schema", "host", "collected_at", "commands", "files", "links"],
-    "properties": {
-        "schema": {"const": "apiary.evidence/v1"},
-        "host": {"type": "string"},
-        "collected_at": {"type": "string", "format": "date-time"},
-        "collector": {"type": "string"},
-        "commands": {"type": "object", "additionalProperties": _COMMAND},
-        "files": {"type": "object", "additionalProperties": {"type": "string"}},
-        "links": {"type": "object", "additionalProperties": {"type": "string"}},
-        "unreadable": {"type": "object", "additionalProperties": {"type": "string"}},
-    },
-}
-NAMES = ("deployment", "evidence", "model", "placement", "plan", "topology")
+NAMES = tuple(sorted(DOCUMENTS))
 
 
 def schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of one document; ``name`` is one of NAMES."""
-    if name == "evidence":
-        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **EVIDENCE}
     derived = TypeAdapter(DOCUMENTS[name]).json_schema()
     nested = derived.get("$defs", {})
     for title, cls in _dataclasses(DOCUMENTS[name]).items():

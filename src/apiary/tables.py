@@ -31,26 +31,34 @@ def topology_table(topology: Topology, placement: Placement | None = None) -> Gr
 
 
 def _gpus(topology: Topology, owner: dict[str, int], placed: bool) -> Table:
-    table = Table(title=topology.host, title_justify="left", header_style="bold")
-    columns = ("GPU", "model", "NUMA", "SMI", "HIP", "KFD", "render", "memory", "mode", "state")
-    for name in columns:
-        table.add_column(name, justify="right" if name in ("NUMA", "SMI", "HIP", "KFD") else "left")
-    if placed:
-        table.add_column("replica", justify="right")
+    """Return one row per GPU, narrow enough for 80 columns."""
+    table = Table(
+        title=topology.host,
+        title_justify="left",
+        header_style="bold",
+        box=None,
+        padding=(0, 1, 0, 0),
+    )
+    for name in ("GPU", "model", "NUMA", "SMI", "HIP", "KFD", "render", "memory", "mode"):
+        right = name in ("NUMA", "SMI", "HIP", "KFD")
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    # A column that says "healthy" eight times is no news.
+    if placed or any(gpu.healthy is False for gpu in topology.gpus):
+        table.add_column("replica" if placed else "state", no_wrap=True)
     for key, gpu in topology.by_key.items():
         number = owner.get(key)
-        row = [key, *(_text(value) for value in _values(gpu))]
-        if placed:
-            row.append("free" if number is None else str(number))
+        last = "unusable" if gpu.healthy is False else ""
+        if placed and not last:
+            last = "free" if number is None else str(number)
+        row = [key, *(_text(value) for value in _values(gpu)), last]
         style = None if number is None else STYLES[number % len(STYLES)]
-        table.add_row(*row, style="dim" if gpu.healthy is False else style)
+        table.add_row(*row[: len(table.columns)], style="dim" if gpu.healthy is False else style)
     return table
 
 
 def _values(gpu: Gpu) -> tuple[object, ...]:
     memory = f"{gpu.vram_bytes / 2**30:.0f} GiB" if gpu.vram_bytes else None
     modes = [mode for mode in (gpu.compute_partition, gpu.memory_partition) if mode]
-    state = {True: "healthy", False: "unusable", None: None}[gpu.healthy]
     return (
         gpu.model or (f"id {gpu.device_id}" if gpu.device_id else None),
         gpu.numa_node,
@@ -60,7 +68,6 @@ def _values(gpu: Gpu) -> tuple[object, ...]:
         gpu.render_node,
         memory,
         "/".join(modes) or None,
-        state,
     )
 
 
@@ -72,7 +79,12 @@ def _links(topology: Topology) -> Table:
     """Return the link matrix of the boards: X for xGMI, P for PCIe, with the reported weight."""
     names = list(boards(topology))
     pairs = {(pair.a, pair.b): pair for pair in best_pairs(topology)}
-    table = Table(title="links: X xGMI, P PCIe, with weight", title_justify="left", box=None)
+    table = Table(
+        title="links: X xGMI, P PCIe, with weight",
+        title_justify="left",
+        box=None,
+        padding=(0, 1, 0, 0),
+    )
     table.add_column("")
     for position in range(len(names)):
         table.add_column(str(position), justify="right")

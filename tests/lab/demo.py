@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-from labkit.console import REPOSITORY, ApiaryError, error, say, step
+from labkit.console import REPOSITORY, error, guarded, say, step
 from labkit.state import Lab, open_lab
 
 LAB = Path(__file__).parent
@@ -210,14 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if run is hosts:
             sub.add_argument("--fault", action="append", default=[], metavar="HOST=FAULT")
     arguments = parser.parse_args(argv)
-    try:
-        arguments.run(open_lab(arguments.name), arguments)
-    except ApiaryError as refusal:
-        print(refusal, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return guarded(lambda: arguments.run(open_lab(arguments.name), arguments))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 from simgpu.machine import read_probe_ranks
 
 from labkit import apt_sources, hosts, image, prerequisites, spec
-from labkit.console import ApiaryError, error, say
+from labkit.console import error, guarded, say
 from labkit.state import Lab, open_lab
 
 Command = Callable[[Lab, argparse.Namespace], None]
@@ -179,19 +179,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; every refusal is a finding on standard error."""
     arguments = parse_arguments(argv)
-    try:
-        arguments.run(open_lab(arguments.name), arguments)
-    except ApiaryError as refusal:
-        print(refusal, file=sys.stderr)
-        return 1
-    except OSError as problem:
-        subject = str(problem.filename or "this machine")
-        remedy = "see to it that this user may use that path"
-        print(error("LAB-FILE", subject, str(problem.strerror), remedy), file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return guarded(lambda: arguments.run(open_lab(arguments.name), arguments))
 
 
 if __name__ == "__main__":

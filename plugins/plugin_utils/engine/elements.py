@@ -51,7 +51,7 @@ def find(key: str, version: str) -> tuple[Flag, str, str]:
     Leading dashes may be left out, and underscores stand for dashes as in vLLM's own parser.
     Raises ElementError with ENGINE-UNKNOWN-FLAG.
     """
-    bare, _, inner = key.strip().lstrip("-").partition(".")
+    bare, _dot, inner = key.strip().lstrip("-").partition(".")
     bare = bare.replace("_", "-")
     accepted = known.flags(version)
     for spelling in (f"--{bare}", f"-{bare}"):

@@ -119,7 +119,7 @@ def fill(template: str, facts: Mapping[str, Fact]) -> str | None:
     Notes (facts whose name ends in `_note`) may be empty.
     """
     parts = []
-    for literal, name, _, _ in string.Formatter().parse(template):
+    for literal, name, _spec, _conversion in string.Formatter().parse(template):
         parts.append(literal)
         if name is None:
             continue

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import is_whole, knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
 SOURCE = "knowledge/models/families.yml"
@@ -60,7 +60,7 @@ class Reader:
             if needed:
                 self.missing(key)
             return None
-        if type(value) is not int or value < (minimum if needed else 0):
+        if not is_whole(value) or value < (minimum if needed else 0):
             self.wrong(key, f"a whole number of at least {minimum if needed else 0}", value)
             return None
         return value

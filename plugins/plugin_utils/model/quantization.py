@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import is_whole, knowledge
 
 _INDEX = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
@@ -40,7 +40,7 @@ def read(config: Mapping[str, Any] | None, layers: int | None) -> dict[str, Any]
 
 
 def _block(value: Any) -> list[int] | None:
-    whole = isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value)
+    whole = isinstance(value, list) and len(value) == 2 and all(map(is_whole, value))
     return list(value) if whole and min(value) > 0 else None
 
 
@@ -57,8 +57,8 @@ def _compressed_tensors(config: Mapping[str, Any]) -> dict[str, Any]:
     (weights,) = schemes
     bits, group = weights.get("num_bits"), weights.get("group_size")
     return {
-        "bits": bits if type(bits) is int else None,
-        "group": group if type(group) is int and group > 0 else None,
+        "bits": bits if is_whole(bits) else None,
+        "group": group if is_whole(group) and group > 0 else None,
         "block": _block(weights.get("block_structure")),
     }
 

@@ -20,6 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.search import place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
+    Placement,
     ReplicaPlacement,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
@@ -53,6 +54,7 @@ def build_plan(deployment: Deployment, topology: Topology, architecture: Archite
     ]
     placement = place(topology, layout.tensor_parallel_size, layout.replicas)
     gpus = topology.by_key
+    _check_addresses(topology, placement)
     used = [gpus[key] for share in placement.replicas for key in share.gpus]
     sizes = [gpu.vram_bytes for gpu in used if gpu.vram_bytes is not None]
     needs = memory(
@@ -88,6 +90,28 @@ def _stop_on_errors(findings: tuple[Finding, ...]) -> None:
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise ApiaryError(*errors)
+
+
+def _check_addresses(topology: Topology, placement: Placement) -> None:
+    """Refuse GPUs that a unit could not be held to: its device policy goes by PCI address."""
+    gpus = topology.by_key
+    used = [(key, gpus[key]) for share in placement.replicas for key in share.gpus]
+    unknown = [key for key, gpu in used if gpu.bdf is None]
+    if unknown:
+        raise error(
+            "PLAN-NO-BDF",
+            topology.host,
+            f"the PCI address of {', '.join(unknown)} is unknown; a unit allows devices by address",
+            "plan from evidence (`apiary probe`), not from a capture without bus addresses",
+        )
+    shared = [key for key, gpu in used if key != gpu.bdf]
+    if shared:
+        raise error(
+            "PLAN-PARTITIONED",
+            topology.host,
+            f"{shared[0]} is one of several partitions of a GPU; replicas run on whole GPUs only",
+            "set the compute partition to SPX: `amd-smi set --gpu all --compute-partition SPX`",
+        )
 
 
 def _without_repeats(*findings: Finding) -> tuple[Finding, ...]:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -17,9 +18,14 @@ LinkType = Literal["xgmi", "pcie"]
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU or one partition of it. Identity is ``bdf`` + ``partition``; ``None`` is unknown."""
+    """One GPU or one partition of it. Identity is ``bdf`` + ``partition``; ``None`` is unknown.
 
-    bdf: str
+    ``bdf`` is that of the PCI function, which partitions share. Only a capture of a tool that
+    numbers GPUs and prints no bus leaves it unknown; no plan can be made from such a topology.
+    ``healthy`` is False for a GPU that the host has and cannot use.
+    """
+
+    bdf: str | None
     partition: int = 0
     model: str | None = None
     device_id: str | None = None
@@ -34,6 +40,8 @@ class Gpu:
     compute_partition: str | None = None
     memory_partition: str | None = None
     healthy: bool | None = None
+    card: str | None = None
+    oam_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,15 +82,28 @@ class Topology:
 
     def key(self, gpu: Gpu) -> str:
         """Return the GPU's key in links and placements: its BDF, `#partition` where shared."""
-        shared = Counter(other.bdf for other in self.gpus)[gpu.bdf] > 1
-        return f"{gpu.bdf}#{gpu.partition}" if shared else gpu.bdf
+        return next(key for key, other in self.by_key.items() if other is gpu or other == gpu)
 
     @property
     def by_key(self) -> dict[str, Gpu]:
         """Return the GPUs by key, in BDF order."""
-        return {self.key(gpu): gpu for gpu in self.gpus}
+        return dict(zip(gpu_keys(self.gpus), self.gpus, strict=True))
 
     def link(self, a: str, b: str) -> Link | None:
         """Return the link between two GPU keys, in either order, or None."""
         low, high = sorted((a, b))
         return next((link for link in self.links if link.a == low and link.b == high), None)
+
+
+def gpu_keys(gpus: Sequence[Gpu]) -> list[str]:
+    """Return each GPU's key: its BDF, `#partition` where shared, `GPU<n>` where it has no BDF."""
+    shared = Counter(gpu.bdf for gpu in gpus)
+    keys: list[str] = []
+    for position, gpu in enumerate(gpus):
+        if gpu.bdf is None:
+            keys.append(f"GPU{position if gpu.smi_index is None else gpu.smi_index}")
+        elif shared[gpu.bdf] > 1:
+            keys.append(f"{gpu.bdf}#{gpu.partition}")
+        else:
+            keys.append(gpu.bdf)
+    return keys

@@ -23,7 +23,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ( 
     error,
 )
 
-__all__ = ["REPOSITORY", "ApiaryError", "await_condition", "error", "run", "say", "step"]
+__all__ = ["REPOSITORY", "ApiaryError", "await_condition", "error", "guarded", "run", "say", "step"]
 
 
 def say(message: str) -> None:
@@ -79,3 +79,20 @@ def await_condition(condition: Callable[[], bool], seconds: float) -> bool:
             return False
         time.sleep(0.2)
     return True
+
+
+def guarded(work: Callable[[], None]) -> int:
+    """Do the work and return the exit code; a refusal is a finding on standard error."""
+    try:
+        work()
+    except ApiaryError as refusal:
+        print(refusal, file=sys.stderr)
+        return 1
+    except OSError as problem:
+        subject = str(problem.filename or "this machine")
+        remedy = "see to it that this user may use that path"
+        print(error("LAB-FILE", subject, str(problem.strerror), remedy), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0

@@ -8,6 +8,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.search import place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Cost
+
 from support.topologies import MI325X_BUSES, bdf, host, interleaved_hives, mi325x
 
 

@@ -1,0 +1,213 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read what `amd-smi` prints as JSON, and choose between JSON and text; 23.x to 26.x.
+
+Formats: amdsmi_cli at the rocm-6.0 to rocm-6.2.2 tags and in the ROCm 7.1 tree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
+    amd_smi_text,
+    problems,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
+    Device,
+    Observation,
+    merged,
+    paths_from_cells,
+    positions,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
+    bus_address,
+    hexadecimal,
+    integer,
+    json_documents,
+    known,
+    natural,
+    partition_modes,
+    unique_id,
+)
+
+NAME = "amd-smi"
+_OLD_TABLES = {
+    "link_type": "type",
+    "hops": "hops",
+    "weight": "weight",
+    "numa_bandwidth": "bandwidth",
+}
+_NEW_TABLES = {
+    "link_type": "type",
+    "num_hops": "hops",
+    "weight": "weight",
+    "bandwidth": "bandwidth",
+}
+_ABSENCES = (
+    (re.compile(r"Drivers? not (?:loaded|initialized)"), "the amdgpu driver is not loaded"),
+    (re.compile(r"driver not initialized"), "the amdgpu driver is not loaded"),
+    (
+        re.compile(r"missing the following required groups"),
+        "the user is not in the groups render and video",
+    ),
+)
+_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+
+Tables = dict[str, dict[tuple[int, int], str]]
+
+
+def recognise(text: str) -> bool:
+    """Say whether text (clean) was printed by amd-smi."""
+    return bool(
+        amd_smi_text.recognise(text)
+        or re.search(r"AMD-?SMI|amdsmi|AMDSMI", text)
+        or why_absent(text)
+    )
+
+
+def recognise_json(document: Any) -> bool:
+    """Say whether a JSON document was printed by amd-smi."""
+    return bool(_items(document)) or (
+        isinstance(document, Mapping)
+        and ("gpu_data" in document or {"error", "code"} <= document.keys())
+    )
+
+
+def why_absent(text: str) -> str | None:
+    """Return why amd-smi sees no GPU or not all of them, if text (stdout or stderr) tells."""
+    return next((meaning for pattern, meaning in _ABSENCES if pattern.search(text)), None)
+
+
+def version(text: str) -> str | None:
+    """Return tool and ROCm versions from `amd-smi version`."""
+    tool = re.search(r"AMDSMI Tool:\s*([^\s|]+)", text)
+    rocm = re.search(r"ROCm version:\s*([^\s|]+)", text)
+    if tool is None:
+        return None
+    with_rocm = f" (ROCm {rocm.group(1)})" if rocm and known(rocm.group(1)) else ""
+    return tool.group(1) + with_rocm
+
+
+def parse(texts: Iterable[str], subject: str) -> Observation:
+    """Return what several outputs (clean) of one amd-smi on one host say together.
+
+    Within one amd-smi the GPU number and the BDF mean the same device in all its outputs.
+    """
+    devices: list[tuple[int, Device]] = []
+    tables: Tables = {}
+    findings: list[Finding] = []
+    absence: str | None = None
+    for text in texts:
+        documents = [item for item in json_documents(text) if recognise_json(item)]
+        for document in documents:
+            devices += _json(document, tables)
+            findings += _json_errors(document, subject)
+        if not documents:
+            found, more = amd_smi_text.read(text, tables, subject)
+            devices += found
+            findings += more
+        absence = absence or why_absent(text)
+    indices = {index for cells in tables.values() for pair in cells for index in pair}
+    listed = merged([*devices, *((index, Device()) for index in sorted(indices))])
+    place = positions(listed)
+    paths = tuple(
+        replace(path, a=place[path.a], b=place[path.b]) for path in paths_from_cells(tables)
+    )
+    return Observation(
+        NAME, tuple(listed), paths, tuple(findings), absence=None if listed else absence
+    )
+
+
+def _items(document: Any) -> list[Mapping[str, Any]]:
+    """Return the entries per GPU of both shapes: a list, or `{"gpu_data": […]}` since 7.0."""
+    if isinstance(document, Mapping):
+        document = document.get("gpu_data")
+    if not isinstance(document, list):
+        return []
+    return [
+        item
+        for item in document
+        if isinstance(item, Mapping) and natural(item.get("gpu")) is not None
+    ]
+
+
+def _json_errors(document: Any, subject: str) -> Iterator[Finding]:
+    entries = document if isinstance(document, list) else [document]
+    for entry in entries:
+        if isinstance(entry, Mapping) and "error" in entry:
+            yield problems.tool_failed(subject, NAME, str(entry["error"]))
+
+
+def _json(document: Any, tables: Tables) -> list[tuple[int, Device]]:
+    devices: list[tuple[int, Device]] = []
+    for item in _items(document):
+        index = natural(item["gpu"]) or 0
+        devices.append((index, _device(item)))
+        links = item.get("links")
+        for link in links if isinstance(links, list) else ():
+            if not isinstance(link, Mapping):
+                continue
+            other = natural(link.get("gpu"))
+            if other is None:
+                continue
+            devices.append((other, Device(bdf=bus_address(link.get("bdf")))))
+            for key, kind in _NEW_TABLES.items():
+                if key in link:
+                    tables.setdefault(kind, {})[index, other] = str(link[key])
+        for key, kind in _OLD_TABLES.items():
+            cells = item.get(key)
+            for name, value in cells.items() if isinstance(cells, Mapping) else ():
+                match = re.fullmatch(r"gpu_(\d{1,4})", str(name))
+                if match:
+                    tables.setdefault(kind, {})[index, int(match.group(1))] = str(value)
+    return devices
+
+
+def _section(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = item.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _device(item: Mapping[str, Any]) -> Device:
+    """Return one entry of `list`, `list -e`, `topology` or `static`, or several of them merged."""
+    asic, bus, numa = (_section(item, name) for name in ("asic", "bus", "numa"))
+    partition, vram = _section(item, "partition"), _section(item, "vram")
+    render, card = known(item.get("render")), known(item.get("card"))
+    compute, _memory = partition_modes(
+        partition.get("accelerator_partition", partition.get("compute_partition"))
+    )
+    _compute, memory = partition_modes(partition.get("memory_partition"))
+    return Device(
+        bdf=bus_address(item.get("bdf")) or bus_address(bus.get("bdf")),
+        partition=natural(item.get("partition_id", partition.get("partition_id"))),
+        kfd_node=natural(item.get("node_id")),
+        kfd_id=natural(item.get("kfd_id")),
+        hip_ordinal=natural(item.get("hip_id")),
+        render_node=render if render and re.fullmatch(r"renderD\d+", render) else None,
+        card=card if card and re.fullmatch(r"card\d+", card) else None,
+        oam_id=natural(asic.get("oam_id")),
+        unique_id=unique_id(item.get("hip_uuid")),
+        device_id=hexadecimal(asic.get("device_id"), 4),
+        vram_bytes=_bytes(vram.get("size")),
+        compute_partition=compute,
+        memory_partition=memory,
+        numa_affinity=natural(numa.get("affinity")),
+        numa_node=natural(numa.get("node")),
+    )
+
+
+def _bytes(size: Any) -> int | None:
+    """Return bytes of `{"value": 196592, "unit": "MB"}` or of "196592 MB" (both are MiB)."""
+    if isinstance(size, Mapping):
+        size = f"{size.get('value')} {size.get('unit')}"
+    match = re.fullmatch(r"\s*(\d{1,12})\s*([KMG]?B)\s*", size) if isinstance(size, str) else None
+    if match is None:
+        return None
+    return (integer(match.group(1)) or 0) * _UNITS[match.group(2)] or None

@@ -1,0 +1,209 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Make a host's topology of its evidence."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
+    amd_smi,
+    kfd,
+    pci,
+    problems,
+    rocm_smi,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks import check, listed
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.cpus import numa_nodes
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
+    Observation,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.reconcile import reconcile
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
+    DamagedJsonError,
+    clean,
+    json_documents,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
+    NumaNode,
+    Topology,
+)
+
+_NODE_PROPERTIES = re.compile(r"/topology/nodes/\d+/properties$")
+
+
+def from_evidence(bundle: Mapping[str, Any], name: str | None = None) -> Topology:
+    """Return the topology of a host from an `apiary.evidence/v1` document.
+
+    KFD sysfs, amd-smi and rocm-smi are joined by bus address and KFD node; any one of them is
+    enough. ``name`` is the file's, for findings about the document itself, which are raised as
+    ApiaryError (DOC-…).
+    """
+    evidence = from_document(Evidence, bundle, name or str(bundle.get("host") or "evidence"))
+    host = evidence.host
+    lscpu = evidence.commands.get("lscpu")
+    nodes = numa_nodes(evidence.files, lscpu.stdout if lscpu else "")
+    bus, slots = pci.parse(evidence.files, evidence.links)
+    functions = frozenset(device.bdf for device in bus.devices if device.bdf)
+    kernel = kfd.parse(evidence.files, [node.id for node in nodes], functions)
+    tools = [
+        _tool(evidence, "amd_smi", amd_smi.NAME, amd_smi.parse, amd_smi.why_absent),
+        _tool(evidence, "rocm_smi", rocm_smi.NAME, rocm_smi.parse, rocm_smi.why_absent),
+    ]
+    hidden = _hidden_nodes(evidence)
+    owned, notes = _owned(bus, slots, [kernel, *tools], hidden, host)
+    return finished(
+        host,
+        [kernel, *tools],
+        bus=owned,
+        slots=slots,
+        nodes=nodes,
+        sources=_sources(evidence, kernel, bus),
+        whole=not hidden,
+        notes=[*notes, *_absent_tools(evidence)],
+    )
+
+
+def finished(
+    host: str,
+    observations: Sequence[Observation],
+    bus: Observation | None = None,
+    slots: Sequence[pci.Slot] = (),
+    nodes: tuple[NumaNode, ...] = (),
+    sources: tuple[str, ...] = (),
+    whole: bool = True,
+    notes: Iterable[Finding] = (),
+) -> Topology:
+    """Return the reconciled topology with every finding, TOPO-NO-GPUS where it has no GPU."""
+    topology = reconcile(host, observations, bus, nodes, sources, whole)
+    findings = [*topology.findings, *check(topology, slots, whole), *notes]
+    if not topology.gpus:
+        findings.append(_no_gpus(host, observations, slots))
+    return dataclasses.replace(topology, findings=tuple(dict.fromkeys(findings)))
+
+
+def _no_gpus(host: str, observations: Sequence[Observation], slots: Sequence[pci.Slot]) -> Finding:
+    told = dict.fromkeys(one.absence for one in observations if one.absence)
+    # Two sources often say the same in a longer and a shorter way.
+    reasons = [text for text in told if not any(text != more and text in more for more in told)]
+    names = " and ".join(one.source for one in observations)
+    message = "; ".join(reasons) or f"the output of {names} lists no GPU"
+    if slots:
+        drivers = sorted({slot.driver for slot in slots if slot.driver})
+        bound = f"bound to {listed(drivers)}" if drivers else "without a driver"
+        message = f"{len(slots)} AMD GPUs are on the PCI bus, {bound}; {message}"
+    return problems.finding("TOPO-NO-GPUS", host, message)
+
+
+def _tool(
+    evidence: Evidence,
+    prefix: str,
+    name: str,
+    parse: Callable[[Iterable[str], str], Observation],
+    why_absent: Callable[[str], str | None],
+) -> Observation:
+    """Return what one tool's commands say; stdout decides, whatever the exit code."""
+    texts: list[str] = []
+    findings: list[Finding] = []
+    absence: str | None = None
+    for command, output in evidence.commands.items():
+        if not command.startswith(prefix) or command.endswith("_version"):
+            continue
+        absence = absence or why_absent(clean(output.stderr))
+        text, shown = clean(output.stdout), " ".join(output.argv)
+        if output.error not in (None, "not found"):
+            findings.append(problems.tool_failed(evidence.host, shown, str(output.error)))
+        try:
+            json_documents(text)
+        except DamagedJsonError as problem:
+            findings.append(
+                problems.tool_failed(evidence.host, shown, f"its JSON is cut: {problem}")
+            )
+        else:
+            texts.append(text)
+    seen = parse(texts, evidence.host)
+    return dataclasses.replace(
+        seen,
+        findings=(*findings, *seen.findings),
+        absence=None if seen.devices else seen.absence or absence,
+    )
+
+
+def _hidden_nodes(evidence: Evidence) -> int:
+    """Return how many KFD nodes exist whose properties may not be read: not in this cgroup."""
+    empty = [path for path, content in evidence.files.items() if not content.strip()]
+    return sum(bool(_NODE_PROPERTIES.search(path)) for path in (*empty, *evidence.unreadable))
+
+
+def _owned(
+    bus: Observation,
+    slots: Sequence[pci.Slot],
+    tools: Sequence[Observation],
+    hidden: int,
+    host: str,
+) -> tuple[Observation, list[Finding]]:
+    """Return the GPUs on the bus that are this host's to serve with, and notes on the others."""
+    named = {device.bdf for one in tools for device in one.devices if device.bdf}
+    named |= {f"{address[:-1]}0" for address in named}
+    drivers = {slot.bdf: slot.driver for slot in slots}
+    kernel_sees_gpus = bool(tools[0].devices)
+    kept, notes = [], []
+    for device in bus.devices:
+        driver = drivers.get(device.bdf or "")
+        model, _virtual = pci.model_of(device.device_id)
+        if device.bdf in named:
+            kept.append(device)
+        elif not any(one.devices for one in tools):
+            continue  # TOPO-NO-GPUS tells of them
+        elif driver not in (None, "amdgpu"):
+            notes.append(f"GPU {device.bdf} is bound to {driver}")
+        elif model is None:
+            notes.append(f"GPU {device.bdf} (id {device.device_id}) is no Instinct GPU")
+        elif hidden or not kernel_sees_gpus:
+            notes.append(f"GPU {device.bdf} ({model}) is not passed to this container")
+        else:
+            kept.append(device)
+    findings = [problems.finding("TOPO-GPU-LEFT-OUT", host, listed(notes))] if notes else []
+    return dataclasses.replace(bus, devices=tuple(kept)), findings
+
+
+def _sources(evidence: Evidence, kernel: Observation, bus: Observation) -> tuple[str, ...]:
+    driver = evidence.files.get("/sys/module/amdgpu/version", "").strip()
+    found = []
+    if kernel.devices:
+        found.append("KFD sysfs" + (f" (amdgpu {driver})" if driver else ""))
+    if bus.devices:
+        found.append(bus.source)
+    for name, prefix, version in (
+        (amd_smi.NAME, "amd_smi", amd_smi.version),
+        (rocm_smi.NAME, "rocm_smi", rocm_smi.version),
+    ):
+        outputs = [
+            output
+            for command, output in evidence.commands.items()
+            if command.startswith(prefix) and output.error != "not found"
+        ]
+        if outputs:
+            text = "\n".join(output.stdout for output in outputs)
+            found.append(" ".join(filter(None, (name, version(text)))))
+    return tuple(found)
+
+
+def _absent_tools(evidence: Evidence) -> list[Finding]:
+    prefixes = ("amd_smi", "rocm_smi")
+    ran = any(
+        command.startswith(prefixes) and output.error != "not found"
+        for command, output in evidence.commands.items()
+    )
+    if ran:
+        return []
+    message = "neither amd-smi nor rocm-smi is installed; sysfs alone was read"
+    return [problems.finding("TOPO-TOOLS-ABSENT", evidence.host, message)]

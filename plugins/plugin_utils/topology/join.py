@@ -1,0 +1,151 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Say which device of one source is which of another: by KFD node or bus address, never by index.
+
+rocm-smi and amd-smi number by BDF (up to ROCm 5.7 by DRM card), HIP by KFD node, DRM by its own
+minors, and cgroups renumber them all (gpu-indices.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import problems
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
+    Device,
+    Observation,
+)
+
+
+@dataclass
+class Entry:
+    """One GPU of the host: what each source says of it, and where in the source's list."""
+
+    bdf: str | None = None
+    partition: int | None = None
+    said: dict[str, Device] = field(default_factory=dict)
+    place: dict[str, int] = field(default_factory=dict)
+
+    def add(self, source: str, position: int, device: Device) -> None:
+        """Record what a source says, and take the identity it gives where none is known yet."""
+        self.said[source], self.place[source] = device, position
+        if self.bdf is None:
+            self.bdf = device.bdf
+        if self.partition is None:
+            self.partition = device.partition
+
+    def any(self, name: str) -> set[object]:
+        """Return every value that sources give a field."""
+        values = {getattr(device, name) for device in self.said.values()}
+        return values - {None}
+
+
+def join(observations: Sequence[Observation], subject: str) -> tuple[list[Entry], list[Finding]]:
+    """Return the host's GPUs from sources in order of trust, and what could not be matched."""
+    entries: list[Entry] = []
+    findings: list[Finding] = []
+    for observation in observations:
+        if not observation.devices:
+            continue
+        devices = [_normalised(device) for device in observation.devices]
+        if not entries:
+            for position, device in enumerate(devices):
+                entries.append(Entry())
+                entries[-1].add(observation.source, position, device)
+            continue
+        first = next(iter(entries[0].said))
+        strangers: list[Device] = []
+        for position, device in enumerate(devices):
+            entry = _match(device, devices, entries, observation.source)
+            if entry is not None:
+                entry.add(observation.source, position, device)
+            else:
+                strangers.append(device)
+        nameless = [device for device in strangers if device.bdf is None]
+        named = [device for device in strangers if device.bdf is not None]
+        if nameless or len(named) > len({device.bdf for device in named}):
+            findings.append(
+                problems.finding(
+                    "TOPO-UNMATCHED",
+                    subject,
+                    f"{len(strangers)} of {len(devices)} devices of {observation.source} have "
+                    f"nothing that says which of {first}'s {len(entries)} they are; what it says "
+                    "of them is left out",
+                )
+            )
+            continue
+        for device in named:
+            entries.append(Entry())
+            entries[-1].add(observation.source, devices.index(device), device)
+    findings += _number_partitions(entries, subject)
+    entries.sort(key=order)
+    return entries, findings
+
+
+def order(entry: Entry) -> tuple[bool, str, int]:
+    """Return the sort key of BDF order; what has no BDF stays in its tool's order, last."""
+    return entry.bdf is None, entry.bdf or "", (entry.partition or 0) if entry.bdf else 0
+
+
+def _normalised(device: Device) -> Device:
+    """Return a partition under the address of its GPU: the function bits hold the partition id."""
+    if device.bdf and device.partition and device.bdf.endswith(f".{device.partition}"):
+        return replace(device, bdf=device.bdf[:-1] + "0")
+    return device
+
+
+def _match(
+    device: Device, siblings: Sequence[Device], entries: Sequence[Entry], source: str
+) -> Entry | None:
+    for name in ("kfd_node", "kfd_id", "bdf", "unique_id"):
+        value = getattr(device, name)
+        if value is None:
+            continue
+        if name == "bdf":
+            found = list(_at_address(device, entries))
+        elif Counter(getattr(other, name) for other in siblings)[value] > 1:
+            continue
+        else:
+            found = [entry for entry in entries if entry.any(name) == {value}]
+        found = [entry for entry in found if source not in entry.said]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _at_address(device: Device, entries: Sequence[Entry]) -> Iterator[Entry]:
+    address = device.bdf or ""
+    for entry in entries:
+        unsure = None in (device.partition, entry.partition)
+        same = entry.bdf == address and (unsure or device.partition == entry.partition)
+        if same or (entry.partition and f"{(entry.bdf or '')[:-1]}{entry.partition}" == address):
+            yield entry
+
+
+def _number_partitions(entries: Sequence[Entry], subject: str) -> list[Finding]:
+    """Give devices that share an address distinct partitions, so that none swallows another."""
+    groups: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.bdf is not None:
+            groups[entry.bdf].append(entry)
+    unsure = []
+    for address, group in groups.items():
+        if len(group) > 1 and len({entry.partition for entry in group} - {None}) < len(group):
+            unsure.append(address)
+            for number, entry in enumerate(group):
+                entry.partition = number
+    if not unsure:
+        return []
+    return [
+        problems.finding(
+            "TOPO-BDF-SHARED",
+            subject,
+            f"several devices have the address {', '.join(unsure)} and no partition id; they are "
+            "numbered in the order listed",
+        )
+    ]

@@ -1,0 +1,147 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What one source says of a host, before sources are held against each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
+    integer,
+    known,
+    natural,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import LinkType
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU or partition as one source describes it; None where it doesn't say.
+
+    ``index`` is the source's own number, ``numa_affinity`` what the PCI device reports and
+    ``numa_node`` what the tool computed from the nearest CPU node.
+    """
+
+    index: int | None = None
+    bdf: str | None = None
+    partition: int | None = None
+    kfd_node: int | None = None
+    kfd_id: int | None = None
+    hip_ordinal: int | None = None
+    render_node: str | None = None
+    card: str | None = None
+    oam_id: int | None = None
+    unique_id: str | None = None
+    device_id: str | None = None
+    virtual_function: bool | None = None
+    vram_bytes: int | None = None
+    compute_partition: str | None = None
+    memory_partition: str | None = None
+    numa_affinity: int | None = None
+    numa_node: int | None = None
+
+    def filled(self, other: Device) -> Device:
+        """Return this device with what it doesn't say taken from ``other``."""
+        gaps = {
+            item.name: getattr(other, item.name)
+            for item in fields(self)
+            if getattr(self, item.name) is None and getattr(other, item.name) is not None
+        }
+        return replace(self, **gaps) if gaps else self
+
+
+@dataclass(frozen=True)
+class Path:
+    """A way from one device to another, by position in the observation; None is unknown."""
+
+    a: int
+    b: int
+    type: LinkType | None = None
+    hops: int | None = None
+    weight: int | None = None
+    bandwidth_mb_s: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Everything one source says. ``absence`` is why it sees no GPUs, if it told."""
+
+    source: str
+    devices: tuple[Device, ...] = ()
+    paths: tuple[Path, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    absence: str | None = None
+
+
+Cells = Mapping[tuple[int, int], str]
+
+
+def paths_from_cells(tables: Mapping[str, Cells]) -> tuple[Path, ...]:
+    """Return paths from the cells of the tables `type`, `hops`, `weight` and `bandwidth`.
+
+    Cells are as printed; whatever isn't a value of its table is unknown, and so are weight 0,
+    hops 0 and 255 and bandwidth 0-0 between different devices.
+    """
+    pairs = sorted({pair for cells in tables.values() for pair in cells if pair[0] != pair[1]})
+    return tuple(
+        Path(
+            a,
+            b,
+            type=link_type(tables.get("type", {}).get((a, b))),
+            hops=hops(tables.get("hops", {}).get((a, b))),
+            weight=weight(tables.get("weight", {}).get((a, b))),
+            bandwidth_mb_s=bandwidth(tables.get("bandwidth", {}).get((a, b))),
+        )
+        for a, b in pairs
+    )
+
+
+def link_type(value: object) -> LinkType | None:
+    """Return the link type of a cell."""
+    text = (known(value) or "").upper()
+    return {"XGMI": "xgmi", "PCIE": "pcie"}.get(text)  # type: ignore[return-value]
+
+
+def hops(value: object) -> int | None:
+    """Return the tools' abstract hop count of a cell; 0 and 255 between two devices say nothing."""
+    number = natural(value)
+    return None if number in (0, 255) else number
+
+
+def weight(value: object) -> int | None:
+    """Return the weight of a cell; 0 between two devices means that it was not reported."""
+    return natural(value) or None
+
+
+def bandwidth(value: object) -> tuple[int, int] | None:
+    """Return min and max in MB/s of a `50000-200000` cell; 0-0 is no value."""
+    match = re.fullmatch(r"\s*(\d{1,9})-(\d{1,9})\s*", value) if isinstance(value, str) else None
+    if match is None or match.group(2) == "0":
+        return None
+    return int(match.group(1)), int(match.group(2))
+
+
+CELL_CHECKS: Mapping[str, Callable[[object], object]] = {
+    "type": link_type,
+    "hops": integer,
+    "weight": integer,
+    "bandwidth": bandwidth,
+}
+
+
+def merged(devices: Iterable[tuple[int, Device]]) -> list[Device]:
+    """Return one device per index, in order; of two statements the earlier one stands."""
+    found: dict[int, Device] = {}
+    for index, device in devices:
+        found[index] = found[index].filled(device) if index in found else device
+    return [replace(found[index], index=index) for index in sorted(found)]
+
+
+def positions(devices: Sequence[Device]) -> dict[int, int]:
+    """Return where each of a tool's own indices is in its list."""
+    return {device.index: place for place, device in enumerate(devices) if device.index is not None}

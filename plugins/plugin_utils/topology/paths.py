@@ -1,0 +1,151 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Make one link of each pair of GPUs from what the sources say in both directions."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import problems
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.join import Entry
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
+    Observation,
+    Path,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Link, LinkType
+
+_FIELDS = ("type", "hops", "weight", "bandwidth_mb_s")
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Both directions of a pair as one source has them."""
+
+    type: LinkType | None
+    hops: int | None
+    weight: int | None
+    bandwidth_mb_s: tuple[int, int] | None
+    asymmetry: str | None
+
+
+def links(
+    entries: Sequence[Entry], keys: Sequence[str], observations: Sequence[Observation], subject: str
+) -> tuple[tuple[Link, ...], list[Finding]]:
+    """Return the links of all pairs, sorted, and what sources and directions disagree on.
+
+    The first source that knows a value gives it; a pair of which nobody knows anything has no
+    link. Of two directions the worse one counts: PCIe before xGMI, the higher weight.
+    """
+    tables = {
+        one.source: {(path.a, path.b): path for path in one.paths}
+        for one in observations
+        if one.paths
+    }
+    result: list[Link] = []
+    asymmetric: dict[str, list[str]] = {}
+    unknown: list[str] = []
+    differing: Counter[tuple[str, str, str]] = Counter()
+    example: dict[tuple[str, str, str], str] = {}
+    for (a, here), (b, there) in itertools.combinations(zip(keys, entries, strict=True), 2):
+        ways = [
+            (source, way)
+            for source, paths in tables.items()
+            if source in here.place
+            and source in there.place
+            and (way := _way(here.place[source], there.place[source], paths))
+        ]
+        low, high = sorted((a, b))
+        for source, way in ways:
+            if way.asymmetry:
+                asymmetric.setdefault(source, []).append(f"{low} – {high}: {way.asymmetry}")
+        for field in ("type", "weight"):
+            said = [(s, getattr(way, field)) for s, way in ways if getattr(way, field) is not None]
+            for source, value in said[1:]:
+                if value != said[0][1]:
+                    case = field, said[0][0], source
+                    differing[case] += 1
+                    example.setdefault(
+                        case,
+                        f"{low} – {high}: {said[0][0]} says {said[0][1]}, {source} says {value}",
+                    )
+        link = Link(low, high, **{name: _first(ways, name) for name in _FIELDS})
+        if link == Link(low, high):
+            # A GPU that only the bus has is no end of any link.
+            if here.place.keys() & tables.keys() and there.place.keys() & tables.keys():
+                unknown.append(f"{low} – {high}")
+        else:
+            result.append(link)
+    findings = [
+        problems.finding(
+            "TOPO-SOURCES-DISAGREE",
+            subject,
+            f"link {field} of {example[field, first, other]}"
+            + (f" (and {count - 1} more pairs)" if count > 1 else "")
+            + f"; {first} was taken",
+        )
+        for (field, first, other), count in differing.items()
+    ]
+    findings += [
+        problems.finding(
+            "TOPO-ASYMMETRY",
+            subject,
+            f"{source}: {cases[0]}" + (f" (and {len(cases) - 1} more pairs)" if cases[1:] else ""),
+        )
+        for source, cases in asymmetric.items()
+    ]
+    untyped = [f"{link.a} – {link.b}" for link in result if link.type is None]
+    if untyped:
+        findings.append(
+            problems.finding(
+                "TOPO-LINK-TYPE-UNKNOWN",
+                subject,
+                f"no source says whether {untyped[0]}"
+                + (f" and {len(untyped) - 1} more pairs are" if len(untyped) > 1 else " is")
+                + " linked by xGMI or PCIe",
+            )
+        )
+    if unknown:
+        findings.append(
+            problems.finding(
+                "TOPO-LINK-UNKNOWN",
+                subject,
+                f"no source says how {unknown[0]}"
+                + (f" and {len(unknown) - 1} more pairs" if len(unknown) > 1 else "")
+                + " are linked",
+            )
+        )
+    return tuple(sorted(result, key=lambda link: (link.a, link.b))), findings
+
+
+def _first(ways: Sequence[tuple[str, _Way]], name: str) -> Any:
+    return next((value for _s, way in ways if (value := getattr(way, name)) is not None), None)
+
+
+def _way(a: int, b: int, paths: Mapping[tuple[int, int], Path]) -> _Way | None:
+    """Return one source's view of a pair; rocm-smi's JSON has only one direction of it."""
+    both = [path for pair in ((a, b), (b, a)) if (path := paths.get(pair)) is not None]
+    if not both:
+        return None
+    types = [path.type for path in both if path.type]
+    weights = [path.weight for path in both if path.weight]
+    hops = [path.hops for path in both if path.hops]
+    bandwidths = [path.bandwidth_mb_s for path in both if path.bandwidth_mb_s]
+    different = [
+        f"{name} {values[0]} one way and {values[1]} the other"
+        for name, values in (("type", types), ("weight", weights))
+        if len(set(values)) > 1
+    ]
+    return _Way(
+        type="pcie" if "pcie" in types else types[0] if types else None,
+        hops=max(hops, default=None),
+        weight=max(weights, default=None),
+        bandwidth_mb_s=min(bandwidths, default=None),
+        asymmetry=", ".join(different) or None,
+    )

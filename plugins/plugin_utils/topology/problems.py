@@ -1,0 +1,46 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The findings of reading: what was wrong with the text or the sources themselves."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+
+
+@cache
+def finding(code: str, subject: str, message: str, source: str | None = None) -> Finding:
+    """Return a finding with the severity and remedy that knowledge has for its code."""
+    entry = knowledge("findings/topology.yml")[code]
+    return Finding(code, entry["severity"], subject, message, entry["remedy"], source)
+
+
+def unrecognised(subject: str, message: str) -> Finding:
+    """Return the finding for text that no tool known here has printed."""
+    return finding("TOPO-UNRECOGNISED", subject, message)
+
+
+def truncated(subject: str, message: str) -> Finding:
+    """Return the finding for output that is cut: part of it is not a smaller host."""
+    return finding("TOPO-TRUNCATED", subject, message)
+
+
+def no_end(subject: str, expected: str) -> Finding:
+    """Return the finding for output whose end is not in view, though nothing else is missing."""
+    return finding("TOPO-NO-END", subject, f"the output lacks {expected}; it may be cut")
+
+
+def unreadable_cells(subject: str, where: str, example: str) -> Finding:
+    """Return the finding for a table that holds something else than its title says."""
+    return finding(
+        "TOPO-CELLS", subject, f"{where} holds {example!r} and the like; those cells are unknown"
+    )
+
+
+def tool_failed(subject: str, tool: str, message: str) -> Finding:
+    """Return the finding for a tool that printed an error instead of an answer."""
+    return finding("TOPO-TOOL-FAILED", subject, f"{tool} failed: {message}")

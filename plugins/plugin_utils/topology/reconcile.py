@@ -1,0 +1,228 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Hold the sources against each other: one value per field, and a finding where they disagree."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
+    amd_smi,
+    kfd,
+    pci,
+    problems,
+    rocm_smi,
+    rocminfo,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.join import (
+    Entry,
+    join,
+    order,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
+    Observation,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.paths import links
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
+    Gpu,
+    NumaNode,
+    Topology,
+    gpu_keys,
+)
+
+# Whose word counts, per field; the kernel before the tools that read it.
+_TRUST = {
+    "smi_index": (amd_smi.NAME, rocm_smi.NAME),
+    "kfd_node": (kfd.NAME, amd_smi.NAME, rocm_smi.NAME, rocminfo.NAME),
+    "hip_ordinal": (amd_smi.NAME,),
+    "render_node": (pci.NAME, kfd.NAME, amd_smi.NAME),
+    "card": (pci.NAME, amd_smi.NAME),
+    "oam_id": (amd_smi.NAME,),
+    "unique_id": (kfd.NAME, pci.NAME, amd_smi.NAME, rocm_smi.NAME, rocminfo.NAME),
+    "device_id": (pci.NAME, kfd.NAME, amd_smi.NAME, rocm_smi.NAME, rocminfo.NAME),
+    "virtual_function": (pci.NAME,),
+    "vram_bytes": (pci.NAME, kfd.NAME, amd_smi.NAME, rocm_smi.NAME),
+    "compute_partition": (pci.NAME, amd_smi.NAME, rocm_smi.NAME),
+    "memory_partition": (pci.NAME, amd_smi.NAME, rocm_smi.NAME),
+}
+# PCI's numa_node is what the device reports; a NUMA node is what a tool computed (ROCm#4740).
+_NUMA = (
+    ("numa_affinity", "numa_node", pci.NAME),
+    ("numa_affinity", "affinity", amd_smi.NAME),
+    ("numa_affinity", "affinity", rocm_smi.NAME),
+    ("numa_node", "nearest CPU node", kfd.NAME),
+    ("numa_node", "node", amd_smi.NAME),
+    ("numa_node", "node", rocm_smi.NAME),
+)
+# Of a partition these describe the whole GPU, except in KFD.
+_OF_WHOLE_GPU = ("vram_bytes", "render_node", "card")
+
+Said = Sequence[tuple[str, object]]
+
+
+class _Disagreements:
+    """Collects who says what, so that eight GPUs make one finding and not eight."""
+
+    def __init__(self) -> None:
+        # (field, source taken, other source) -> (GPU, value taken, other value)
+        self._cases: dict[tuple[str, str, str], list[tuple[str, object, object]]] = {}
+
+    def note(self, field: str, gpu: str, said: Said) -> None:
+        """Record every source whose value differs from the one that was taken, the first."""
+        for source, value in said[1:]:
+            if not _same(field, said[0][1], value):
+                case = field, said[0][0], source
+                self._cases.setdefault(case, []).append((gpu, said[0][1], value))
+
+    def findings(self, subject: str) -> list[Finding]:
+        """Return one finding per field and pair of sources."""
+        result = []
+        for (field, taken, other), cases in self._cases.items():
+            gpu, value, different = cases[0]
+            more = f" (and {len(cases) - 1} more GPUs)" if len(cases) > 1 else ""
+            result.append(
+                problems.finding(
+                    "TOPO-SOURCES-DISAGREE",
+                    subject,
+                    f"{field} of {gpu}{more}: {taken} says {value}, {other} says {different}; "
+                    f"{value} was taken",
+                )
+            )
+        return result
+
+
+def _same(field: str, left: object, right: object) -> bool:
+    if field == "vram_bytes" and isinstance(left, int) and isinstance(right, int):
+        # Tools round to MiB, and firmware keeps some; a different memory size is far more.
+        return abs(left - right) <= max(left, right) // 100
+    return left == right
+
+
+def reconcile(
+    host: str,
+    observations: Sequence[Observation],
+    bus: Observation | None = None,
+    nodes: tuple[NumaNode, ...] = (),
+    sources: tuple[str, ...] = (),
+    whole: bool = True,
+) -> Topology:
+    """Return one topology of what several sources say, KFD first where it is among them.
+
+    ``bus`` describes PCI functions: it fills in what the others leave out, for every partition
+    of a function, and a GPU that only it has is one the driver cannot use. ``whole`` is False
+    where a capture is known to be cut: ranks are then unknown.
+    """
+    entries, findings = join(observations, host)
+    if entries and bus is not None:
+        _add_bus(entries, bus)
+    keys = gpu_keys(
+        [Gpu(bdf=e.bdf, partition=e.partition or 0, smi_index=_index(e)) for e in entries]
+    )
+    ranks = _hip_ranks(entries) if whole else {}
+    disagreements = _Disagreements()
+    kfd_seen = any(kfd.NAME in entry.said for entry in entries)
+    gpus = tuple(
+        _gpu(entry, key, ranks.get(position), disagreements, kfd_seen)
+        for position, (key, entry) in enumerate(zip(keys, entries, strict=True))
+    )
+    pairs, more = links(entries, keys, observations, host)
+    own = [finding for one in observations for finding in one.findings]
+    return Topology(
+        host=host,
+        gpus=gpus,
+        links=pairs,
+        numa_nodes=nodes,
+        sources=sources,
+        findings=(*own, *findings, *disagreements.findings(host), *more),
+    )
+
+
+def _index(entry: Entry) -> int | None:
+    said = _said(entry, [("index", source) for source in _TRUST["smi_index"]])
+    value = said[0][1] if said else None
+    return value if isinstance(value, int) else None
+
+
+def _add_bus(entries: list[Entry], bus: Observation) -> None:
+    """Give each function's description to its GPUs, and add the GPUs that only the bus has."""
+    known = {entry.bdf for entry in entries}
+    for position, device in enumerate(bus.devices):
+        if device.bdf not in known:
+            entries.append(Entry(bdf=device.bdf))
+        for entry in entries:
+            if entry.bdf == device.bdf:
+                entry.add(bus.source, position, device)
+    entries.sort(key=order)
+
+
+def _hip_ranks(entries: Sequence[Entry]) -> dict[int, int]:
+    """Return each entry's rank of KFD node, where the KFD node of every GPU is known.
+
+    ROCr lists GPU nodes by node id and HIP takes its order; amd-smi prints node id minus the
+    smallest one, which is the same only while no node between is hidden.
+    """
+    numbered: dict[int, int] = {}
+    kfd_seen = any(kfd.NAME in entry.said for entry in entries)
+    for position, entry in enumerate(entries):
+        trusted = (kfd.NAME,) if kfd_seen else _TRUST["kfd_node"]
+        said = _said(entry, [("kfd_node", source) for source in trusted])
+        if said and isinstance(said[0][1], int):
+            numbered[position] = said[0][1]
+        elif not kfd_seen and set(entry.said) - {pci.NAME}:
+            return {}
+    ordered = sorted(numbered, key=lambda position: numbered[position])
+    return {position: rank for rank, position in enumerate(ordered)}
+
+
+def _said(entry: Entry, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, object]]:
+    """Return (source, value) for each source that gives one, in the order wanted."""
+    found = []
+    for name, source in wanted:
+        device = entry.said.get(source)
+        value = getattr(device, name) if device is not None else None
+        if value is not None:
+            found.append((source, value))
+    return found
+
+
+def _gpu(
+    entry: Entry, key: str, rank: int | None, disagreements: _Disagreements, kfd_seen: bool
+) -> Gpu:
+    partitioned = "#" in key or bool(entry.partition)
+    values: dict[str, object] = {}
+    for name, trusted in _TRUST.items():
+        attribute = "index" if name == "smi_index" else name
+        wanted = [(attribute, source) for source in trusted]
+        if partitioned and name in _OF_WHOLE_GPU:
+            # What the bus says describes the whole GPU; its tools often repeat that.
+            wanted = [(attribute, kfd.NAME), (attribute, amd_smi.NAME)]
+            if name == "vram_bytes":
+                wanted = wanted[:1]
+        said = _said(entry, wanted)
+        if name == "hip_ordinal" and rank is not None:
+            said = [("the rank of its KFD node", rank), *said]
+        if said:
+            disagreements.note(name, key, said)
+            values[name] = said[0][1]
+    numa = [
+        (f"{source} {label}", value)
+        for name, label, source in _NUMA
+        for _source, value in _said(entry, [(name, source)])
+    ]
+    if numa:
+        disagreements.note("numa_node", key, numa)
+        values["numa_node"] = numa[0][1]
+    model, virtual = pci.model_of(typing.cast("str | None", values.get("device_id")))
+    virtual = typing.cast("bool | None", values.pop("virtual_function", virtual))
+    return Gpu(
+        bdf=entry.bdf,
+        partition=entry.partition or 0,
+        model=model,
+        virtual_function=virtual,
+        healthy=(kfd.NAME in entry.said) if kfd_seen else None,
+        **values,  # type: ignore[arg-type]
+    )

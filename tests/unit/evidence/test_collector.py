@@ -1,0 +1,254 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The collector: what it keeps, what it leaves out, and that a faulty host is seen as it is."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils import evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
+
+ROOT = Path(__file__).parents[3]
+SOURCE = ROOT / "plugins/module_utils/evidence.py"
+SIMULATOR = ROOT / "tests/lab/simulated_sysfs.py"
+
+
+def absent(argv):
+    return None, b"", b"", "not found"
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """Return evidence of a simulated host with these faults; no tools are installed on it."""
+
+    def collect(*faults, options=()):
+        arguments = [item for fault in faults for item in ("--fault", fault)]
+        subprocess.run(
+            [sys.executable, SIMULATOR, "generate", tmp_path / "sys", *options, *arguments],
+            check=True,
+        )
+        return evidence.collect(run=absent, root=str(tmp_path))
+
+    return collect
+
+
+def write(root, path, text):
+    file = root / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def recorded(answers):
+    """A runner that answers by the beginning of the argv, and the argvs it was given.
+
+    A tool that has an answer is installed; it refuses every other option.
+    """
+    calls = []
+
+    def run(argv):
+        calls.append(argv)
+        for words, answer in answers.items():
+            if argv[: len(words)] == list(words):
+                return answer
+        installed = argv[0] in {words[0] for words in answers}
+        return (2, b"", b"usage: ...", None) if installed else absent(argv)
+
+    return run, calls
+
+
+def test_the_document_is_evidence(simulated):
+    document = json.loads(json.dumps(simulated()))
+    checked = from_document(Evidence, document, "gpu-001")
+    assert document["schema"] == Evidence.SCHEMA
+    assert checked.collected_at.endswith("Z")
+    assert "." not in checked.host
+
+
+def test_content_is_verbatim(tmp_path):
+    path = "/sys/class/kfd/kfd/topology/nodes/2/properties"
+    write(tmp_path, path, "simd_count 1216\n\n  odd \n")
+    assert evidence.collect(absent, str(tmp_path))["files"][path] == "simd_count 1216\n\n  odd \n"
+
+
+def test_bytes_that_are_no_text_do_not_stop_it(tmp_path):
+    write(tmp_path, "/sys/module/amdgpu/version", b"6.\xff10\n")
+    assert evidence.collect(absent, str(tmp_path))["files"]["/sys/module/amdgpu/version"] == (
+        "6.\ufffd10\n"
+    )
+
+
+def test_only_amd_gpus_are_taken_from_the_bus(tmp_path):
+    for address, vendor, kind in (
+        ("0000:05:00.0", "0x1002", "0x120000"),
+        ("0000:06:00.0", "0x1002", "0x038000"),
+        ("0000:04:00.0", "0x1002", "0x060400"),
+        ("0000:c2:00.0", "0x1a03", "0x030000"),
+    ):
+        base = f"/sys/bus/pci/devices/{address}"
+        write(tmp_path, f"{base}/vendor", vendor + "\n")
+        write(tmp_path, f"{base}/class", kind + "\n")
+        write(tmp_path, f"{base}/device", "0x74a5\n")
+    files = evidence.collect(absent, str(tmp_path))["files"]
+    taken = {path.split("/")[5] for path in files if path.startswith("/sys/bus/pci")}
+    assert taken == {"0000:05:00.0", "0000:06:00.0"}
+
+
+def test_what_may_not_be_read_is_listed(tmp_path, monkeypatch):
+    path = "/sys/class/kfd/kfd/topology/nodes/2/properties"
+    write(tmp_path, path, "simd_count 1\n")
+    real = open
+
+    def refuse(name, *arguments, **options):
+        if str(name).endswith("nodes/2/properties"):
+            raise PermissionError(13, "denied")
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr("builtins.open", refuse)
+    found = evidence.collect(absent, str(tmp_path))
+    assert found["unreadable"] == {path: "EACCES"}
+    assert path not in found["files"]
+
+
+def test_an_absent_tool_is_recorded_and_asked_once():
+    calls = []
+
+    def run(argv):
+        calls.append(argv[0])
+        return absent(argv)
+
+    commands = evidence.collect(run, "/nonexistent")["commands"]
+    assert commands["rocm_smi_topology"]["error"] == "not found"
+    assert commands["rocm_smi_topology"]["exit"] is None
+    assert calls.count("rocm-smi") == 1
+
+
+OLD_AMD_SMI = {
+    ("amd-smi", "list", "-e"): (0, '{"error": "unrecognized", "code": -3}', "", None),
+    ("amd-smi", "list", "--json"): (0, '[{"gpu": 0}]', "", None),
+}
+
+
+def test_an_option_that_an_old_tool_refuses_is_left_out_next():
+    run, _calls = recorded(OLD_AMD_SMI)
+    commands = evidence.collect(run, "/nonexistent")["commands"]
+    assert commands["amd_smi_list"]["argv"] == ["amd-smi", "list", "-e", "--json"]
+    assert commands["amd_smi_list_2"]["stdout"] == '[{"gpu": 0}]'
+
+
+def test_data_beside_exit_code_2_are_an_answer():
+    run, _calls = recorded({("rocm-smi",): (2, '{"card0": {}}', "", None)})
+    commands = evidence.collect(run, "/nonexistent")["commands"]
+    assert commands["rocm_smi_identity"]["exit"] == 2
+    assert "rocm_smi_identity_2" not in commands
+
+
+def test_topology_is_never_asked_of_some_devices():
+    argvs = [argv for _name, attempts in evidence.COMMANDS for argv in attempts]
+    assert not [argv for argv in argvs if "-d" in argv]
+
+
+def test_tools_run_without_filters_and_in_one_locale(tmp_path, monkeypatch):
+    tool = tmp_path / "rocm-smi"
+    tool.write_text("#!/bin/sh\nenv\nprintf 'on stderr' >&2\nexit 3\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for name in evidence.FILTERS:
+        monkeypatch.setenv(name, "0")
+    code, stdout, stderr, problem = evidence.run_command(["rocm-smi"])
+    variables = dict(line.split("=", 1) for line in stdout.decode().splitlines())
+    assert not set(evidence.FILTERS) & variables.keys()
+    assert variables["LC_ALL"] == "C"
+    assert (code, stderr, problem) == (3, b"on stderr", None)
+
+
+def test_a_tool_that_hangs_is_given_up(tmp_path, monkeypatch):
+    tool = tmp_path / "amd-smi"
+    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(evidence, "TIMEOUT_SECONDS", 0.1)
+    entry = evidence.record(evidence.run_command, ("amd-smi", "list"))
+    assert (entry["exit"], entry["error"]) == (None, "no answer within 0.1 s")
+
+
+def test_tools_may_open_many_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        evidence.collect(absent, "/nonexistent")
+        wanted = min(hard, evidence.OPEN_FILES) if hard > 0 else evidence.OPEN_FILES
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (wanted, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_siblings_are_read_where_lscpu_is_absent(tmp_path):
+    path = "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list"
+    write(tmp_path, path, "0,64\n")
+    assert path in evidence.collect(absent, str(tmp_path))["files"]
+    with_lscpu, _calls = recorded({("lscpu",): (0, "0,0,0,0,Y\n", "", None)})
+    assert path not in evidence.collect(with_lscpu, str(tmp_path))["files"]
+
+
+def test_it_runs_from_standard_input():
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=SOURCE.read_text(),
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ["PATH"]},
+    )
+    assert json.loads(done.stdout)["schema"] == evidence.SCHEMA
+
+
+def test_it_needs_nothing_newer_than_python_3_9():
+    import ast
+
+    ast.parse(SOURCE.read_text(), feature_version=(3, 9))
+
+
+def test_a_simulated_host_is_read_whole(simulated):
+    topology = from_evidence(simulated())
+    assert len(topology.gpus) == 8
+    assert len(topology.links) == 28
+    assert {link.type for link in topology.links} == {"xgmi"}
+    assert [gpu.numa_node for gpu in topology.gpus] == [0] * 4 + [1] * 4
+    assert sorted(gpu.hip_ordinal for gpu in topology.gpus) == list(range(8))
+    assert all(gpu.render_node and gpu.healthy for gpu in topology.gpus)
+    assert [one.severity for one in topology.findings if one.severity != "info"] == []
+
+
+FAULTS = {
+    "missing=3": ({"TOPO-GPU-MISSING", "TOPO-NUMA-IMBALANCE"}, 7),
+    "nokfd=2": ({"TOPO-GPU-UNUSABLE", "TOPO-NUMA-IMBALANCE"}, 8),
+    "pcie=0:5": ({"TOPO-XGMI-ABSENT"}, 8),
+    "numa=3:1": ({"TOPO-NUMA-IMBALANCE"}, 8),
+    "vram=1:1000000000": ({"TOPO-VRAM"}, 8),
+    "linkwidth=1:8": ({"TOPO-PCIE-LINK"}, 8),
+    "ue=6:2": ({"TOPO-MEMORY-ERRORS"}, 8),
+    "partition=2:CPX": ({"TOPO-PARTITION-MIXED", "TOPO-PARTITION-COUNT"}, 8),
+    "nodriver": ({"TOPO-NO-GPUS"}, 0),
+}
+
+
+@pytest.mark.parametrize(("fault", "expected"), FAULTS.items())
+def test_every_fault_that_the_lab_makes_is_found(simulated, fault, expected):
+    topology = from_evidence(simulated(fault))
+    found = {one.code for one in topology.findings if one.severity != "info"}
+    assert (found, len(topology.gpus)) == expected
+
+
+def test_a_bmcs_display_adapter_shifts_the_cards_and_nothing_else(simulated):
+    topology = from_evidence(simulated(options=("--bmc",)))
+    assert len(topology.gpus) == 8
+    assert "card0" not in {gpu.card for gpu in topology.gpus}

@@ -1,0 +1,156 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every real output at hand: the right topology or the right finding, never a traceback."""
+
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
+    from_evidence,
+    read,
+)
+
+CAPTURES = Path("/work/shared/captures")
+INDEX = CAPTURES / "index.json"
+pytestmark = pytest.mark.skipif(not INDEX.is_file(), reason="the captures are not here")
+
+TOOLS = ("rocm-smi", "amd-smi", "rocminfo")
+ENTRIES = json.loads(INDEX.read_text())["captures"] if INDEX.is_file() else []
+TEXTS = [entry for entry in ENTRIES if not entry["file"].endswith(".gz")]
+# Complete by the index, yet not about every GPU, or not about GPUs at all.
+NOT_A_LISTING = {
+    "kfd-sysfs_io_link_rx6900xt_pcie_partial.txt",
+    "amd-smi_partition--accelerator_no-sudo_6.4.txt",
+    "amd-smi_set--memory-partition_nps4_too-many-open-files_mi300x.txt",
+}
+# GPU count is that of the index; link counts by type; HIP ordinals in order of the tool's numbers.
+LINKS = {
+    "amd-smi_topology_mi300x_x8_24.2_rocm-6.1.txt": {"xgmi": 28},
+    "amd-smi_topology-a-t-json_pcie_x2_6.1.1.json.txt": {"pcie": 1},
+    "amd-smi_topology-json_old-schema_pcie_x2_6.1.0.json.txt": {"pcie": 1},
+    "kfd-sysfs_mi210_x8_two-hives_xgmi+pcie.flat.txt": {"xgmi": 12, "pcie": 16},
+    "kfd-sysfs_mi300x_cpx_63dev.flat.txt": {"xgmi": 63 * 62 // 2},
+    "rocm-smi_all-json_mi100_rocm-571.json": {"pcie": 15},
+    "rocm-smi_showtopo_mi100_x4_pcie-only_rocm-5.1.txt": {"pcie": 6},
+    "rocm-smi_showtopo_mi210_x4_docs-altered_rocm-5.2.txt": {"xgmi": 6},
+    "rocm-smi_showtopo_mi300x_x8_rocm-6.2.txt": {"xgmi": 28},
+    "rocm-smi_showtopotype_mi350x_x8_rocm-7.2.0.txt": {"xgmi": 28},
+    "rocm-smi_showtopotype_mi100_x2_pcie_partial_rocm-4.x.txt": {"pcie": 1},
+}
+HIP = {
+    "rocm-smi_summary_mi355x_x8_rocm-7.0.txt": [1, 3, 2, 0, 5, 7, 6, 4],
+    "rocm-smi_summary_mi210_x4_node-order-4532_rocm-6.4.txt": [2, 3, 1, 0],
+    "rocm-smi_summary_mi308x_x8_rocm-7.2.txt": [0, 1, 2, 3, 4, 5, 6, 7],
+    "amd-smi_default_mi300x_x8_busy_26.0.0.txt": [0, 1, 2, 3, 4, 5, 6, 7],
+    "kfd-sysfs_mi210_x8_two-hives_xgmi+pcie.flat.txt": [2, 3, 1, 0, 6, 7, 5, 4],
+}
+
+
+def attempt(name):
+    text = (CAPTURES / name).read_bytes().decode("utf-8", errors="replace")
+    try:
+        return read(text, name)
+    except ApiaryError as refusal:
+        return refusal
+
+
+def ids(entry):
+    return entry["file"]
+
+
+@pytest.mark.parametrize("entry", TEXTS, ids=ids)
+def test_it_is_read_or_refused(entry):
+    result = attempt(entry["file"])
+    if isinstance(result, ApiaryError):
+        assert len(result.findings) == 1
+        assert not (entry["tool"] in TOOLS and entry["status"] == "complete")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        entry
+        for entry in TEXTS
+        if entry["tool"] in (*TOOLS, "kfd-sysfs")
+        and entry["status"] == "complete"
+        and entry["file"] not in NOT_A_LISTING
+    ],
+    ids=ids,
+)
+def test_a_complete_capture_has_all_its_gpus(entry):
+    topology = attempt(entry["file"])
+    assert len(topology.gpus) == entry["n_devices"]
+    if not topology.gpus:
+        assert "TOPO-NO-GPUS" in [finding.code for finding in topology.findings]
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in TEXTS if entry["status"] != "complete"], ids=ids
+)
+def test_an_incomplete_capture_is_no_smaller_node(entry):
+    topology = attempt(entry["file"])
+    asked_for_one = entry["file"] == "amd-smi_static_mi350x_x1_2026_partial.txt"
+    if not isinstance(topology, ApiaryError) and not asked_for_one:
+        errors = [finding for finding in topology.findings if finding.severity == "error"]
+        assert len(topology.gpus) >= entry["n_devices"] or errors
+
+
+@pytest.mark.parametrize(("name", "expected"), LINKS.items())
+def test_links_by_type(name, expected):
+    assert Counter(link.type for link in attempt(name).links) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), HIP.items())
+def test_hip_ordinals(name, expected):
+    assert [gpu.hip_ordinal for gpu in attempt(name).gpus] == expected
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [one for one in ENTRIES if one["tool"] == "kfd-sysfs" and one["file"].endswith(".tar.gz")],
+    ids=ids,
+)
+def test_a_kfd_tree_is_evidence(entry):
+    files = {}
+    with tarfile.open(CAPTURES / entry["file"]) as archive:
+        for member in archive:
+            name = member.name.partition("nodes/")[2]
+            if member.isfile() and name:
+                content = archive.extractfile(member).read().decode("utf-8", errors="replace")
+                files["/sys/class/kfd/kfd/topology/nodes/" + name] = content
+    topology = from_evidence(
+        {
+            "schema": "apiary.evidence/v1",
+            "host": "h",
+            "collected_at": "",
+            "collector": "1",
+            "files": files,
+        }
+    )
+    assert len(topology.gpus) == entry["n_devices"]
+    assert topology.gpus[0].healthy is True
+
+
+def test_counts_of_each_kind(capsys):
+    kinds = Counter()
+    for entry in TEXTS:
+        result = attempt(entry["file"])
+        if isinstance(result, ApiaryError):
+            kinds[entry["tool"], result.findings[0].code] += 1
+        elif not result.gpus:
+            kinds[entry["tool"], "no GPUs, with the reason"] += 1
+        elif any(finding.severity == "error" for finding in result.findings):
+            kinds[entry["tool"], "GPUs, known to be cut"] += 1
+        else:
+            kinds[entry["tool"], "topology with links" if result.links else "topology"] += 1
+    with capsys.disabled():
+        print()
+        for (tool, kind), count in sorted(kinds.items()):
+            print(f"{count:4} {tool}: {kind}")
+    assert sum(kinds.values()) == len(TEXTS)
