@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment, Layout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model import quantization
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.modules import modules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from packaging.version import Version
 
 Fact = str | int | float | bool | None
 
@@ -87,7 +87,7 @@ def _aiter_mla_heads(per_rank: int | None, version: str) -> bool | None:
     if per_rank is None:
         return None
     for entry in knowledge("vllm/rules.yml")["aiter_mla_heads"]["versions"]:
-        if "until" in entry and Version(version) > Version(entry["until"]):
+        if "until" in entry and order(version) > order(entry["until"]):
             continue
         return bool(
             per_rank in entry.get("counts", ())

@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
+    order,
+    parse_version,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
-from packaging.version import InvalidVersion, Version
 
 SOURCE = "knowledge/vllm/flags.yml"
 
@@ -90,13 +93,6 @@ def newest() -> str:
     return versions()[-1]
 
 
-def _parse(version: str) -> Version | None:
-    try:
-        return Version(version)
-    except InvalidVersion:
-        return None
-
-
 def _same_release(version: str) -> str | None:
     """Return the known version of the same release, or None.
 
@@ -105,20 +101,19 @@ def _same_release(version: str) -> str | None:
     """
     if version in versions():
         return version
-    parsed = _parse(version)
-    if parsed is None or parsed.is_prerelease:
+    parsed = parse_version(version)
+    if parsed is None or not parsed.final:
         return None
-    release = (parsed.major, parsed.minor, parsed.micro)
-    known = [item for item in versions() if Version(item).release == release]
+    known = [item for item in versions() if order(item).release == parsed.release]
     return known[-1] if known else None
 
 
 def nearest_below(version: str) -> str | None:
     """Return the newest known version that is older than ``version``, or None."""
-    parsed = _parse(version)
+    parsed = parse_version(version)
     if parsed is None:
         return None
-    older = [item for item in versions() if Version(item) < parsed]
+    older = [item for item in versions() if order(item) < parsed]
     return older[-1] if older else None
 
 
@@ -168,16 +163,16 @@ def resolve_version(
 
 
 @functools.cache
-def _order() -> Mapping[str, int]:
+def _ranks() -> Mapping[str, int]:
     return {version: number for number, version in enumerate(versions())}
 
 
 def _state(history: list[dict[str, Any]], version: str) -> dict[str, Any] | None:
     """Return the state that holds in a known version, without its `from`; None if absent."""
-    order = _order()
+    ranks = _ranks()
     current: dict[str, Any] | None = None
     for state in history:
-        if order[state["from"]] > order[version]:
+        if ranks[state["from"]] > ranks[version]:
             break
         current = state
     if current is None or current.get("absent"):

@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import Fact
-from packaging.version import Version
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 
 ELEMENTS = ("flag ", "env ")
 
@@ -90,9 +90,9 @@ def _test(value: Fact, test: Any, facts: Mapping[str, Fact]) -> bool | None:
 
 def _operate(value: Fact, operator: str, bound: Any, facts: Mapping[str, Fact]) -> bool:
     if operator == "from":
-        return Version(str(value)) >= Version(bound)
+        return order(str(value)) >= order(bound)
     if operator == "until":
-        return Version(str(value)) <= Version(bound)
+        return order(str(value)) <= order(bound)
     if operator == "not":
         return not _is_one_of(value, bound, facts)
     if operator == "contains":

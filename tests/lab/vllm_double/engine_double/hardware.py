@@ -185,7 +185,7 @@ def check_promises(gpus: list[Gpu], environment: typing.Mapping[str, str]) -> No
         warning("double.py:0", "APIARY_MEMORY_NODES is not set: the memory policy is not checked")
     else:
         policy, nodes = memory_policy(own_unit())
-        held = policy not in ("default", "local") and True
+        held = policy not in ("default", "local") and nodes == cpulist(promised)
         _compare("APIARY_MEMORY_NODES", promised, f"{_spell(nodes)} (policy {policy})", held)
 
 
