@@ -19,6 +19,7 @@ import platform
 import resource
 import shutil
 import subprocess
+import sys
 import time
 from typing import Any, Callable, Optional, Union
 
@@ -325,4 +326,4 @@ def collect(run: Runner = run_command, root: str = "/") -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(collect(), sort_keys=True))
+    sys.stdout.write(json.dumps(collect(), sort_keys=True) + "\n")

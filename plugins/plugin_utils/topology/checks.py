@@ -191,9 +191,8 @@ def _partitions(host: str, pairs: Sequence[tuple[str, Gpu]]) -> Iterator[Finding
             shares = "; ".join(f"{mode}: {listed(keys)}" for mode, keys in sorted(modes.items()))
             yield finding("TOPO-PARTITION-MIXED", host, f"{name} differs: {shares}")
         elif name == "memory_partition" and modes and "NPS1" not in modes:
-            yield finding(
-                "TOPO-MEMORY-PARTITION", host, f"the GPUs' memory is in mode {next(iter(modes))}"
-            )
+            mode = "".join(modes)  # there is just one
+            yield finding("TOPO-MEMORY-PARTITION", host, f"the GPUs' memory is in mode {mode}")
 
 
 def _partition_count(host: str, pairs: Sequence[tuple[str, Gpu]]) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -193,6 +194,12 @@ class Running:
         text = self.get("/metrics")[1]
         pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
+
+    def await_samples(self, condition: Callable[[dict[str, float]], bool]) -> None:
+        """Scrape until the condition holds; fail when it does not within a minute."""
+        end = time.monotonic() + 60
+        while not condition(self.samples()):
+            assert time.monotonic() < end, self.samples()
 
 
 def free_port() -> int:

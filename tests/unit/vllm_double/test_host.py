@@ -32,6 +32,7 @@ def seen(root: Path, **variables: str) -> list[str]:
         ({"HIP_VISIBLE_DEVICES": "1,9,2"}, ("65",)),
         ({"HIP_VISIBLE_DEVICES": "1,1,2"}, ("65",)),
         ({"ROCR_VISIBLE_DEVICES": "4,5"}, ("a6", "e5")),
+        ({"ROCR_VISIBLE_DEVICES": "4,4,5"}, ("a6",)),
         ({"ROCR_VISIBLE_DEVICES": ""}, ()),
         ({"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "1"}, ("e5",)),
         ({"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "4,5"}, ()),

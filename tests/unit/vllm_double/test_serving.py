@@ -187,6 +187,20 @@ def test_metrics_count_what_was_served(served):
     assert after[served_chat] == 1
 
 
+def test_requests_beyond_max_num_seqs_wait(start):
+    limits = ("--served-model-name", "Q", "--max-num-seqs", "1")
+    served = start(*limits, APIARY_DOUBLE_STEP_SECONDS="0.005").ready()
+    body = {"model": "Q", "prompt": "hi", "stream": True, "max_tokens": 10**5, "ignore_eos": True}
+    connections = [http.client.HTTPConnection("127.0.0.1", served.port) for _ in range(2)]
+    for connection in connections:
+        connection.request("POST", "/v1/completions", json.dumps(body))
+    labels = '{engine="0",model_name="Q"}'
+    names = [f"vllm:num_requests_{state}{labels}" for state in ("running", "waiting")]
+    served.await_samples(lambda samples: [samples[name] for name in names] == [1, 1])
+    for connection in connections:
+        connection.close()
+
+
 def test_a_client_that_hangs_up_aborts_its_request(start):
     served = start("--served-model-name", "Q", APIARY_DOUBLE_STEP_SECONDS="0.005").ready()
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
@@ -196,8 +210,7 @@ def test_a_client_that_hangs_up_aborts_its_request(start):
     connection.close()
     name = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="Q"}'
     running = 'vllm:num_requests_running{engine="0",model_name="Q"}'
-    while served.samples()[name] == 0 or served.samples()[running] > 0:
-        assert served.process.poll() is None
+    served.await_samples(lambda samples: (samples[name], samples[running]) == (1, 0))
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self._json(404, {"detail": "Not Found"})
         if method not in ROUTES[path]:
             return self._json(405, {"detail": "Method Not Allowed"})
-        if not self._authorized():
+        if path.startswith("/v1") and not self._authorized():
             return self._json(401, {"error": "Unauthorized"})
         if path in ("/health", "/ping"):
             return self._send(503 if state.engine.dead.is_set() else 200, b"", "")
