@@ -39,7 +39,9 @@ def run(*command, cwd, **environment):
         for name, value in os.environ.items()
         if not name.startswith(("ANSIBLE_", "PYTHON", "MOLECULE"))
     }
-    clean |= {"PATH": f"{BIN}:{clean['PATH']}", **environment}
+    # The editable checkout is on sys.path and must not answer for what is installed.
+    clean |= {"ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false", "PATH": f"{BIN}:{clean['PATH']}"}
+    clean |= environment
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -86,15 +88,12 @@ def test_the_tarball_installs_offline_and_runs_by_fqcn(tarball, plan, tmp_path):
         cwd=tmp_path,
         HOME=str(tmp_path),
         ANSIBLE_COLLECTIONS_PATH=str(where),
-        # The editable checkout must not answer instead of the installed collection.
-        ANSIBLE_COLLECTIONS_SCAN_SYS_PATH="false",
     )
     listed = run(
         *("ansible-galaxy", "collection", "list", "--format", "json"),
         *("--collections-path", where),
         cwd=tmp_path,
         HOME=str(tmp_path),
-        ANSIBLE_COLLECTIONS_SCAN_SYS_PATH="false",
     )
     assert "apiary.instinct" in json.loads(listed)[str(where / "ansible_collections")]
 
