@@ -41,6 +41,7 @@ def host_variables(lab: Path, host: dict[str, Any]) -> dict[str, Any]:
         "ansible_ssh_private_key_file": str(lab / "id_ed25519"),
         "ansible_ssh_common_args": shlex.join(f"-o{option}" for option in options),
         "lab_ports": host["ports"],
+        "lab_root": str(lab.parent),
     }
 
 
@@ -51,7 +52,13 @@ def inventory(lab: Path) -> dict[str, Any]:
     if not hosts:
         print(f"The lab {lab.name} is not up: `make demo` starts it.", file=sys.stderr)
     variables = {name: host_variables(lab, host) for name, host in hosts.items()}
-    return {GROUP: {"hosts": list(hosts)}, "_meta": {"hostvars": variables}}
+    # A group of its own lets a lab differ from the others by its group_vars.
+    own = f"lab_{lab.name.replace('-', '_')}"
+    return {
+        GROUP: {"hosts": list(hosts), "children": [own]},
+        own: {"hosts": list(hosts)},
+        "_meta": {"hostvars": variables},
+    }
 
 
 if __name__ == "__main__":

@@ -38,14 +38,17 @@ def ask(variables, replica, path, body=None):
         return response.read().decode()
 
 
-def test_two_replicas_are_planned(plan):
+@pytest.mark.double
+def test_each_socket_has_a_replica(plan):
     assert len(plan["replicas"]) == 2
     assert [replica["memory_nodes"] for replica in plan["replicas"]] == [[0], [1]]
 
 
 def test_replicas_share_no_gpu(plan):
     gpus = [gpu for replica in plan["replicas"] for gpu in replica["gpus"]]
-    assert len(gpus) == len(set(gpus)) == 8
+    wanted = plan["deployment"]["layout"]
+    assert len(plan["replicas"]) == wanted["replicas"] == 2
+    assert len(gpus) == len(set(gpus)) == 2 * wanted["tensor_parallel_size"]
 
 
 def test_units_serve_and_come_back_at_boot(host, plan):

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -30,7 +31,11 @@ from labkit.state import Lab, open_lab
 
 LAB = Path(__file__).parent
 INVENTORY = REPOSITORY / "inventory/lab"
-ARTIFACTS = REPOSITORY / "artifacts"
+
+
+def artifacts(lab: Lab) -> Path:
+    """Return where the plans of a lab's hosts lie; the demo's is the operator's default."""
+    return REPOSITORY / "artifacts" if lab.name == "demo" else lab.directory / "artifacts"
 
 
 def deployment(group: str) -> dict[str, Any]:
@@ -87,24 +92,25 @@ def start_hosts_for_real(lab: Lab) -> None:
     """Start one host that has the real vLLM (CPU build) and a tiny model."""
     engine, models = lab.root / "real-vllm", lab.root / "tiny-models"
     python("real_vllm/build.py", engine)
-    python("real_vllm/make_model.py", models / deployment("lab_e2e")["model"]["name"])
-    # Real vLLM sizes itself by what it reads, so the host shows the memory that it has.
+    python("real_vllm/make_model.py", models)
     python(
-        *("lab.py", "up", "--name", lab.name, "--hosts", "1", "--node-memory-gib", "8"),
+        *("lab.py", "up", "--name", lab.name, "--hosts", "1"),
         *("--engine-dir", engine, "--models-dir", models),
     )
 
 
 def run_site(lab: Lab) -> None:
     """Run the site playbook as an operator would."""
-    command = ("ansible-playbook", "-i", "inventory/lab", "playbooks/site.yml")
+    command = ["ansible-playbook", "-i", "inventory/lab", "playbooks/site.yml"]
+    if lab.name != "demo":
+        command += ["-e", f"apiary_artifacts={artifacts(lab)}"]
     say(f"$ {shlex.join(command)}")
     program(*command, APIARY_LAB=lab.name)
 
 
 def show_host(lab: Lab, name: str) -> None:
     """Print a host's topology, plan, units and one answer of each replica."""
-    files = ARTIFACTS / name
+    files = artifacts(lab) / name
     plan = json.loads((files / "plan.json").read_text(encoding="utf-8"))
     print(f"\n=== {name} " + "=" * (90 - len(name)))
     program(
@@ -183,7 +189,10 @@ def e2e(lab: Lab, arguments: argparse.Namespace) -> None:
         )
     finally:
         python("lab.py", "down", "--name", lab.name)
-    print(f"\nReal vLLM served from both replicas; {time.monotonic() - started:.0f} s in all.")
+    print(
+        f"\nReal vLLM served from both replicas; {time.monotonic() - started:.0f} s in all."
+        " The model's weights are random, and so are its words."
+    )
 
 
 def hosts(lab: Lab, arguments: argparse.Namespace) -> None:
@@ -192,9 +201,15 @@ def hosts(lab: Lab, arguments: argparse.Namespace) -> None:
 
 
 def down(lab: Lab, arguments: argparse.Namespace) -> None:
-    """Remove all that the demo made."""
+    """Remove all that the demo made: hosts, image, engine, models, artifacts."""
     del arguments
+    names = list(lab.hosts())
     python("lab.py", "down", "--name", lab.name, "--all")
+    for name in names:
+        shutil.rmtree(artifacts(lab) / name, ignore_errors=True)
+    if not any(lab.root.glob("*/hosts.json")):
+        for made in (*lab.root.glob("double-*"), lab.root / "models"):
+            shutil.rmtree(made, ignore_errors=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
