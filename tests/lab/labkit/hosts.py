@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 from collections.abc import Iterable, Sequence
@@ -26,27 +27,19 @@ FIRST_PORT, LAST_PORT = 20000, 32000
 
 def inspect(lab: Lab) -> dict[str, dict[str, Any]]:
     """Return the containers of a lab by host name, as ``docker inspect`` tells them."""
-    containers = _inspect_label(f"apiary.lab={lab.name}")
-    for container in containers:
-        owner = container["Config"]["Labels"].get("apiary.root")
-        if owner != str(lab.root):
-            raise error(
-                "LAB-NAME",
-                f"--name {lab.name}",
-                f"a lab of this name belongs to {owner}",
-                "choose another name, or take that lab down",
-            )
+    containers = _inspect_labels(f"apiary.lab={lab.name}", f"apiary.root={lab.root}")
     return {container["Config"]["Hostname"]: container for container in containers}
 
 
 def labs_of_root(root: Path) -> set[str]:
     """Return the names of all labs that have containers and belong to this state root."""
-    containers = _inspect_label(f"apiary.root={root}")
+    containers = _inspect_labels(f"apiary.root={root}")
     return {container["Config"]["Labels"]["apiary.lab"] for container in containers}
 
 
-def _inspect_label(label: str) -> list[dict[str, Any]]:
-    listed = run(["docker", "ps", "--all", "--quiet", "--filter", f"label={label}"])
+def _inspect_labels(*labels: str) -> list[dict[str, Any]]:
+    filters = [part for label in labels for part in ("--filter", f"label={label}")]
+    listed = run(["docker", "ps", "--all", "--quiet", *filters])
     ids = listed.stdout.decode().split()
     containers: list[dict[str, Any]] = []
     if ids:
@@ -108,7 +101,9 @@ def ssh_command(lab: Lab, host: str, *, batch: bool = False) -> list[str]:
 
 
 def _create(lab: Lab, spec: HostSpec) -> dict[str, Any]:
-    container = f"apiary-{lab.name}-{spec.name}"
+    # Labs of several checkouts share one Docker.
+    checkout = hashlib.sha256(str(lab.root).encode()).hexdigest()[:6]
+    container = f"apiary-{checkout}-{lab.name}-{spec.name}"
     host_key = ensure_key(lab.host_key(spec.name), spec.name)
     identity = ensure_key(lab.identity, f"apiary lab {lab.name}")
     ports = _free_ports(1 + len(REPLICA_PORTS), taken=_claimed_ports())
@@ -145,7 +140,7 @@ def _claimed_ports() -> set[int]:
     """Return the ports of every lab's hosts, of those that do not run as well."""
     return {
         int(binding["HostPort"])
-        for container in _inspect_label("apiary.lab")
+        for container in _inspect_labels("apiary.lab")
         for bindings in container["HostConfig"]["PortBindings"].values()
         for binding in bindings
     }
