@@ -50,17 +50,23 @@ class FileChange:
 
 @dataclass(frozen=True)
 class UnitChanges:
-    """What has to happen to units, in this order."""
+    """What has to happen to units, in this order.
 
-    stop: list[str] = field(default_factory=list)
+    ``remove`` are stopped for good. ``move`` are stopped together and started again, because
+    their devices change hands; ``restart`` one after the other, so that the rest serves on.
+    """
+
+    remove: list[str] = field(default_factory=list)
     enable: list[str] = field(default_factory=list)
+    move: list[str] = field(default_factory=list)
     restart: list[str] = field(default_factory=list)
     start: list[str] = field(default_factory=list)
     reload: bool = False
 
     @property
     def changed(self) -> bool:
-        return bool(self.stop or self.enable or self.restart or self.start or self.reload)
+        lists = (self.remove, self.enable, self.move, self.restart, self.start)
+        return self.reload or any(lists)
 
 
 def read_file(path: str) -> tuple[str | None, str | None]:
@@ -103,6 +109,12 @@ def unit_states(systemctl: Systemctl, names: list[str]) -> dict[str, dict[str, s
     return states
 
 
+def devices(unit: str | None) -> frozenset[str]:
+    """Return the devices that a unit file allows."""
+    lines = (unit or "").splitlines()
+    return frozenset(line for line in lines if line.startswith("DeviceAllow=/dev/dri/"))
+
+
 def plan_units(
     files: list[FileChange],
     stale: list[str],
@@ -115,19 +127,26 @@ def plan_units(
     A service is restarted only if its own unit file changes: a new launcher counts from the next
     start on, and a serving replica is not interrupted for it.
     """
-    rewritten = {os.path.basename(item.path) for item in files if item.changed}
+    rewritten = {os.path.basename(item.path): item for item in files if item.changed}
     wanted = [*services, target]
 
     def state(name: str, key: str) -> str:
         return states.get(name, {}).get(key, "")
 
-    running = [name for name in services if state(name, "ActiveState") in ("active", "reloading")]
+    def is_up(name: str, *more: str) -> bool:
+        return state(name, "ActiveState") in ("active", "reloading", *more)
+
+    # A replica that is still starting would go on with the old unit.
+    again = [name for name in services if name in rewritten and is_up(name, "activating")]
+    handed_over = any(
+        devices(rewritten[name].before) != devices(rewritten[name].after) for name in again
+    )
     return UnitChanges(
-        stop=stale,
+        remove=stale,
         enable=[name for name in wanted if state(name, "UnitFileState") != "enabled"],
-        restart=[name for name in running if name in rewritten],
-        start=[name for name in services if name not in running]
-        + ([] if state(target, "ActiveState") == "active" else [target]),
+        move=again if handed_over else [],
+        restart=[] if handed_over else again,
+        start=[name for name in wanted if name not in again and not is_up(name)],
         reload=bool(stale)
         or any(name in rewritten for name in wanted)
         or any(state(name, "NeedDaemonReload") == "yes" for name in wanted),
@@ -143,8 +162,8 @@ def result(
         "changed": bool(changed) or units.changed,
         "diff": [item.diff() for item in changed],
         "written": [item.path for item in files if item.changed],
-        "stopped": units.stop,
+        "removed": units.remove,
         "enabled": units.enable,
-        "restarted": units.restart,
+        "restarted": [*units.move, *units.restart],
         "started": units.start,
     }

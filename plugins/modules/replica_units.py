@@ -15,7 +15,8 @@ description:
   - Writes the files that a plan was rendered to, removes units that the plan no longer has,
     enables the others and starts what does not run.
   - A running replica is restarted only when its own unit file changes, one after the other;
-    replicas that do not run start together.
+    replicas that do not run start together. Where replicas exchange devices, all that change are
+    stopped first.
   - Returns when every replica answers, because its unit's start job ends only then.
 author:
   - The Apiary authors (@apiary)
@@ -94,7 +95,7 @@ restarted:
   elements: str
   returned: success
   sample: []
-stopped:
+removed:
   description: Units of earlier plans that were, or would be, stopped and removed.
   type: list
   elements: str
@@ -145,10 +146,14 @@ def fail_start(module: AnsibleModule, systemctl, name: str, outcome: dict) -> No
 
 
 def apply(module: AnsibleModule, systemctl, files, removed, changes, outcome) -> None:
-    """Do what was decided, in an order that keeps a working replica working."""
+    """Do what was decided, in an order that keeps a working replica working.
 
-    def must(arguments: list[str]) -> None:
-        code, _out, err = systemctl(arguments)
+    A restarted unit is written right before its restart, so that a run that ends early leaves the
+    rest to the next one.
+    """
+
+    def must(*arguments: str) -> None:
+        code, _out, err = systemctl(list(arguments))
         if code != 0:
             module.fail_json(
                 msg=(
@@ -158,28 +163,34 @@ def apply(module: AnsibleModule, systemctl, files, removed, changes, outcome) ->
                 **outcome,
             )
 
-    if changes.stop:
-        must(["disable", "--now", "--", *changes.stop])
+    def start(verb: str, names: list[str]) -> None:
+        # A replica that has used up its start limit gets a new one: somebody asked.
+        systemctl(["reset-failed", "--", *names])
+        if systemctl([verb, "--", *names])[0] != 0:
+            states = units.unit_states(systemctl, names)
+            broken = [name for name in names if states[name].get("ActiveState") != "active"]
+            fail_start(module, systemctl, (broken or names)[0], outcome)
+
+    changed = {os.path.basename(change.path): change for change in files if change.changed}
+    if changes.remove:
+        must("disable", "--now", "--", *changes.remove)
+    if changes.move:
+        must("stop", "--", *changes.move)
     for change in removed:
         os.unlink(change.path)
-    for change in files:
-        if change.changed:
+    for name, change in changed.items():
+        if name not in changes.restart:
             write(module, change)
     if changes.reload:
-        must(["daemon-reload"])
+        must("daemon-reload")
     if changes.enable:
-        must(["enable", "--", *changes.enable])
+        must("enable", "--", *changes.enable)
     for name in changes.restart:
-        systemctl(["reset-failed", "--", name])
-        if systemctl(["restart", "--", name])[0] != 0:
-            fail_start(module, systemctl, name, outcome)
-    if changes.start:
-        # A replica that has used up its start limit gets a new one: somebody asked.
-        systemctl(["reset-failed", "--", *changes.start])
-        if systemctl(["start", "--", *changes.start])[0] != 0:
-            states = units.unit_states(systemctl, changes.start)
-            broken = [name for name in changes.start if states[name].get("ActiveState") != "active"]
-            fail_start(module, systemctl, (broken or changes.start)[0], outcome)
+        write(module, changed[name])
+        must("daemon-reload")
+        start("restart", [name])
+    if changes.move or changes.start:
+        start("start", [*changes.move, *changes.start])
 
 
 def main() -> None:

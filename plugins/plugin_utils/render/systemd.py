@@ -66,7 +66,7 @@ def _templates() -> jinja2.Environment:
 
 
 def render_systemd(plan: Plan) -> tuple[RenderedFile, ...]:
-    """Return every file of the plan, launcher first, units in replica order, the target last."""
+    """Return every file of the plan: launcher, units in replica order, target, the plan itself."""
     names = [replica.unit for replica in plan.replicas]
     units = [
         RenderedFile(f"{UNITS}/{replica.unit}", "0644", _unit(plan, replica, index))
@@ -75,9 +75,9 @@ def render_systemd(plan: Plan) -> tuple[RenderedFile, ...]:
     target = _templates().get_template("target.j2").render(plan=plan, units=names)
     return (
         RenderedFile(LAUNCHER, "0755", _launcher()),
-        RenderedFile(f"/etc/apiary/{plan.deployment.name}/plan.json", "0644", dumps(plan)),
         *units,
         RenderedFile(f"{UNITS}/{plan.target}", "0644", target),
+        RenderedFile(f"/etc/apiary/{plan.deployment.name}/plan.json", "0644", dumps(plan)),
     )
 
 

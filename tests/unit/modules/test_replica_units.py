@@ -9,7 +9,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.apiary.instinct.plugins.modules import replica_units
 
-SERVICE, TARGET = "apiary-x-0.service", "apiary-x.target"
+SERVICE, OTHER, TARGET = "apiary-x-0.service", "apiary-x-1.service", "apiary-x.target"
 
 
 class Systemd:
@@ -36,7 +36,7 @@ class Systemd:
         if verb == "enable":
             self.enabled |= set(names)
         if verb in ("start", "restart"):
-            self.active |= set(names) - self.broken
+            self.active = (self.active | set(names)) - self.broken
             return (1 if self.broken & set(names) else 0), "", ""
         if verb == "disable":
             self.enabled -= set(names)
@@ -46,7 +46,7 @@ class Systemd:
 
 @pytest.fixture
 def run(tmp_path, capsys, monkeypatch):
-    def run(systemd, content="[Service]\n", check=False):
+    def run(systemd, content="[Service]\n", check=False, services=(SERVICE,)):
         monkeypatch.setattr(
             replica_units.AnsibleModule,
             "run_command",
@@ -55,9 +55,9 @@ def run(tmp_path, capsys, monkeypatch):
         arguments = {
             "files": [
                 {"path": str(tmp_path / name), "mode": "0644", "content": content}
-                for name in (SERVICE, TARGET)
+                for name in (*services, TARGET)
             ],
-            "services": [SERVICE],
+            "services": list(services),
             "target": TARGET,
             "stale_pattern": r"apiary-x-[0-9]+\.service",
             "unit_directory": str(tmp_path),
@@ -108,7 +108,7 @@ def test_units_of_an_earlier_plan_go(run, tmp_path):
     (tmp_path / "apiary-x-1.service").write_text("old\n")
     systemd = Systemd()
     result = run(systemd)
-    assert result["stopped"] == ["apiary-x-1.service"]
+    assert result["removed"] == ["apiary-x-1.service"]
     assert not (tmp_path / "apiary-x-1.service").exists()
     assert systemd.told[0] == ("disable", "apiary-x-1.service")
 
@@ -119,6 +119,18 @@ def test_a_changed_unit_is_restarted(run):
     systemd.told.clear()
     assert run(systemd, content="[Service]\nNice=1\n")["restarted"] == [SERVICE]
     assert ("restart", SERVICE) in systemd.told
+
+
+def test_a_unit_whose_turn_never_came_is_left_to_the_next_run(run, tmp_path):
+    """Unit 0 fails to restart: unit 1 must still differ on disk, or nobody would restart it."""
+    systemd = Systemd()
+    run(systemd, services=[SERVICE, OTHER])
+    systemd.broken = {SERVICE}
+    assert run(systemd, content="[Service]\nNice=1\n", services=[SERVICE, OTHER])["failed"]
+    assert (tmp_path / OTHER).read_text() == "[Service]\n"
+    systemd.broken = set()
+    again = run(systemd, content="[Service]\nNice=1\n", services=[SERVICE, OTHER])
+    assert again["restarted"] == [OTHER]
 
 
 def test_a_replica_that_does_not_start_ends_with_its_last_words(run):

@@ -38,6 +38,24 @@ def test_only_the_replica_whose_unit_changed_is_restarted():
     assert (changes.restart, changes.start, changes.reload) == ([SERVICES[1]], [], True)
 
 
+def test_a_replica_that_is_still_starting_begins_anew_with_its_new_unit():
+    states = {**SERVING, SERVICES[0]: {**SERVING[SERVICES[0]], "ActiveState": "activating"}}
+    changes = plan([change(SERVICES[0])], states=states)
+    assert (changes.restart, changes.start) == ([SERVICES[0]], [])
+
+
+def test_replicas_that_exchange_devices_are_stopped_together():
+    def unit(*names):
+        return "".join(f"DeviceAllow=/dev/dri/by-path/{name} rw\n" for name in names)
+
+    files = [
+        change(SERVICES[0], unit("a"), unit("a", "b")),
+        change(SERVICES[1], unit("b"), unit("c")),
+    ]
+    changes = plan(files)
+    assert (changes.move, changes.restart) == (SERVICES, [])
+
+
 def test_a_new_launcher_interrupts_nobody():
     changes = plan([units.FileChange("/usr/libexec/apiary/launch", "old", "new", "0755", "0755")])
     assert not changes.changed
@@ -55,7 +73,7 @@ def test_a_unit_edited_behind_systemds_back_is_reloaded():
 
 def test_units_of_an_earlier_layout_are_stopped():
     changes = plan(stale=["apiary-x-2.service"])
-    assert changes.stop == ["apiary-x-2.service"]
+    assert changes.remove == ["apiary-x-2.service"]
     assert changes.reload
 
 
