@@ -54,14 +54,14 @@ class ActionModule(ActionBase):
         except ApiaryError as refusal:
             raise AnsibleActionFail(
                 str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from refusal
+            ) from None  # ansible-core would print the whole chain of causes
 
     def _decide(self, host: str, arguments: dict) -> dict:
         deployment = from_document(Deployment, arguments["deployment"], host)
         # The inventory's name for the host is the one its operator knows.
         topology = dataclasses.replace(from_evidence(arguments["evidence"]), host=host)
         if deployment.model.config:
-            config = self._loader.path_dwim(deployment.model.config)
+            config = deployment.model.config
             architecture = read_config(read_text(config), config)
         else:
             architecture = architecture_of(deployment, host)

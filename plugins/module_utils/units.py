@@ -49,6 +49,28 @@ class FileChange:
 
 
 @dataclass(frozen=True)
+class DirectoryChange:
+    """One of our directories and its mode before; None is absent. All are to be 0755."""
+
+    path: str
+    mode_before: str | None
+
+    @property
+    def changed(self) -> bool:
+        return self.mode_before != "0755"
+
+    def diff(self) -> dict[str, str]:
+        """Return Ansible's diff entry."""
+        before = f"mode {self.mode_before}\n" if self.mode_before else ""
+        return {
+            "before_header": self.path,
+            "after_header": self.path,
+            "before": before,
+            "after": "mode 0755\n",
+        }
+
+
+@dataclass(frozen=True)
 class UnitChanges:
     """What has to happen to units, in this order.
 
@@ -85,6 +107,51 @@ def compare_files(wanted: list[dict[str, str]]) -> list[FileChange]:
         before, mode = read_file(item["path"])
         changes.append(FileChange(item["path"], before, item["content"], mode, item["mode"]))
     return changes
+
+
+def compare_directories(files: list[FileChange]) -> list[DirectoryChange]:
+    """Return one change per directory of ours that files lie in, outermost first.
+
+    Ours are those called apiary and what is below them; a strict umask must not close them.
+    """
+    wanted: dict[str, None] = {}
+    for item in files:
+        parts = os.path.dirname(item.path).split(os.sep)
+        if "apiary" in parts:
+            for end in range(parts.index("apiary") + 1, len(parts) + 1):
+                wanted[os.sep.join(parts[:end])] = None
+    changes = []
+    for path in wanted:
+        try:
+            mode = f"{os.stat(path).st_mode & 0o7777:04o}"
+        except FileNotFoundError:
+            mode = None
+        changes.append(DirectoryChange(path, mode))
+    return changes
+
+
+def taken_devices(
+    directory: str,
+    files: list[FileChange],
+    services: list[str],
+    stale: list[str],
+    systemctl: Systemctl,
+) -> dict[str, str]:
+    """Return {device: unit} for devices of the plan that another deployment's running unit has."""
+    wanted = {line for item in files for line in devices(item.after)}
+    holders: dict[str, frozenset[str]] = {}
+    for name in stale_units(directory, r"apiary-.*\.service", [*services, *stale]):
+        content, _mode = read_file(os.path.join(directory, name))
+        shared = devices(content) & wanted
+        if shared:
+            holders[name] = shared
+    states = unit_states(systemctl, sorted(holders))
+    return {
+        line.split("=", 1)[1].split()[0]: name
+        for name, lines in sorted(holders.items())
+        if states[name].get("ActiveState") not in ("inactive", "failed")
+        for line in sorted(lines)
+    }
 
 
 def stale_units(directory: str, pattern: str, wanted: list[str]) -> list[str]:
@@ -136,10 +203,16 @@ def plan_units(
     def is_up(name: str, *more: str) -> bool:
         return state(name, "ActiveState") in ("active", "reloading", *more)
 
+    def is_outdated(name: str) -> bool:
+        # What systemd has loaded differs from the file: an earlier run ended before its restart.
+        return name in rewritten or state(name, "NeedDaemonReload") == "yes"
+
     # A replica that is still starting would go on with the old unit.
-    again = [name for name in services if name in rewritten and is_up(name, "activating")]
+    again = [name for name in services if is_outdated(name) and is_up(name, "activating")]
     handed_over = any(
-        devices(rewritten[name].before) != devices(rewritten[name].after) for name in again
+        devices(rewritten[name].before) != devices(rewritten[name].after)
+        for name in again
+        if name in rewritten
     )
     return UnitChanges(
         remove=stale,
@@ -154,13 +227,17 @@ def plan_units(
 
 
 def result(
-    files: list[FileChange], removed: list[FileChange], units: UnitChanges
+    directories: list[DirectoryChange],
+    files: list[FileChange],
+    removed: list[FileChange],
+    units: UnitChanges,
 ) -> dict[str, Any]:
     """Return the module's result: what changed, or in check mode would change, and the diff."""
-    changed = [item for item in [*files, *removed] if item.changed]
+    diffs = [item.diff() for item in directories if item.changed]
+    diffs += [item.diff() for item in [*files, *removed] if item.changed]
     return {
-        "changed": bool(changed) or units.changed,
-        "diff": [item.diff() for item in changed],
+        "changed": bool(diffs) or units.changed,
+        "diff": diffs,
         "written": [item.path for item in files if item.changed],
         "removed": units.remove,
         "enabled": units.enable,

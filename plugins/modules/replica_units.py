@@ -111,6 +111,7 @@ enabled:
 
 import os
 import tempfile
+import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.apiary.instinct.plugins.module_utils import units
@@ -118,7 +119,6 @@ from ansible_collections.apiary.instinct.plugins.module_utils import units
 
 def write(module: AnsibleModule, change: units.FileChange) -> None:
     """Replace a file in one step, so that systemd never reads half a unit."""
-    os.makedirs(os.path.dirname(change.path), mode=0o755, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(change.path), prefix=".apiary-")
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(change.after)
@@ -127,14 +127,14 @@ def write(module: AnsibleModule, change: units.FileChange) -> None:
     module.set_mode_if_different(change.path, change.mode_after, False)
 
 
-def fail_start(module: AnsibleModule, systemctl, name: str, outcome: dict) -> None:
+def fail_start(module: AnsibleModule, systemctl, name: str, since: int, outcome: dict) -> None:
     """End with the replica's own last words: systemctl only says that a job failed."""
     _code, status, _err = systemctl(
         ["show", "--property=Result,ExecMainStatus,ActiveState", "--", name]
     )
-    _code, journal, _err = module.run_command(
-        ["journalctl", "--unit", name, "--no-pager", "--output=cat", "--lines=20"]
-    )
+    # Only this start's lines: the previous run's say nothing about it.
+    command = ["journalctl", "--unit", name, f"--since=@{since}"]
+    _code, journal, _err = module.run_command([*command, "--no-pager", "--output=cat", "-n", "20"])
     module.fail_json(
         msg=(
             f"error: REPLICA-START-FAILED: {name} did not start "
@@ -145,7 +145,7 @@ def fail_start(module: AnsibleModule, systemctl, name: str, outcome: dict) -> No
     )
 
 
-def apply(module: AnsibleModule, systemctl, files, removed, changes, outcome) -> None:
+def apply(module, systemctl, directories, files, removed, changes, outcome) -> None:
     """Do what was decided, in an order that keeps a working replica working.
 
     A restarted unit is written right before its restart, so that a run that ends early leaves the
@@ -166,11 +166,13 @@ def apply(module: AnsibleModule, systemctl, files, removed, changes, outcome) ->
     def start(verb: str, names: list[str]) -> None:
         # A replica that has used up its start limit gets a new one: somebody asked.
         systemctl(["reset-failed", "--", *names])
+        since = int(time.time())
         if systemctl([verb, "--", *names])[0] != 0:
             states = units.unit_states(systemctl, names)
             broken = [name for name in names if states[name].get("ActiveState") != "active"]
-            fail_start(module, systemctl, (broken or names)[0], outcome)
+            fail_start(module, systemctl, (broken or names)[0], since, outcome)
 
+    os.umask(0o022)  # a strict login umask would close what we create to the service user
     changed = {os.path.basename(change.path): change for change in files if change.changed}
     if changes.remove:
         must("disable", "--now", "--", *changes.remove)
@@ -178,6 +180,10 @@ def apply(module: AnsibleModule, systemctl, files, removed, changes, outcome) ->
         must("stop", "--", *changes.move)
     for change in removed:
         os.unlink(change.path)
+    for directory in directories:
+        if directory.changed:
+            os.makedirs(directory.path, exist_ok=True)
+            module.set_mode_if_different(directory.path, "0755", False)
     for name, change in changed.items():
         if name not in changes.restart:
             write(module, change)
@@ -186,7 +192,8 @@ def apply(module: AnsibleModule, systemctl, files, removed, changes, outcome) ->
     if changes.enable:
         must("enable", "--", *changes.enable)
     for name in changes.restart:
-        write(module, changed[name])
+        if name in changed:
+            write(module, changed[name])
         must("daemon-reload")
         start("restart", [name])
     if changes.move or changes.start:
@@ -226,11 +233,25 @@ def main() -> None:
         path = os.path.join(parameters["unit_directory"], name)
         before, mode = units.read_file(path)
         removed.append(units.FileChange(path, before, None, mode, None))
+    taken = units.taken_devices(
+        parameters["unit_directory"], files, parameters["services"], stale, systemctl
+    )
+    if taken:
+        device, holder = next(iter(taken.items()))
+        module.fail_json(
+            msg=(
+                f"error: REPLICA-GPU-TAKEN: {device} belongs to {holder}, which is running "
+                f"({len(taken)} devices in all)\n"
+                "  remedy: stop that deployment first: systemctl disable --now "
+                f"{holder.rpartition('-')[0]}.target"
+            )
+        )
+    directories = units.compare_directories(files)
     states = units.unit_states(systemctl, wanted)
     changes = units.plan_units(files, stale, parameters["services"], parameters["target"], states)
-    outcome = units.result(files, removed, changes)
+    outcome = units.result(directories, files, removed, changes)
     if not module.check_mode:
-        apply(module, systemctl, files, removed, changes, outcome)
+        apply(module, systemctl, directories, files, removed, changes, outcome)
     module.exit_json(**outcome)
 
 

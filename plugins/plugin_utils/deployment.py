@@ -17,7 +17,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Fi
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Which weights: the hub ``name`` clients ask for and the ``path`` they lie at on the host."""
+    """Which weights: the hub ``name`` clients ask for and the ``path`` they lie at on the host.
+
+    ``config`` is the model's config.json on the controller, relative to where the run starts.
+    """
 
     name: str
     path: str

@@ -69,7 +69,8 @@ def _wrong(subject: str, path: str, expected: str, found: Any) -> Exception:
         "DOC-TYPE",
         subject,
         f"field {path or '(top)'}: expected {expected}, found {shown}",
-        f"set {path or 'the document'} to {expected}",
+        f"set {path or 'the document'} to {expected}"
+        + ("; put a version or number that is text in quotes" if expected == "text" else ""),
     )
 
 

@@ -78,6 +78,7 @@ def build_plan(deployment: Deployment, topology: Topology, architecture: Archite
     return Plan(
         host=topology.host,
         deployment=deployment,
+        layout=layout,
         replicas=replicas,
         placement=placement,
         memory=needs,

@@ -18,7 +18,7 @@ GIB = 2**30
 
 def layout_name(plan: Plan) -> str:
     """Return the layout as people write it: DP2/TP4/EP4."""
-    layout = plan.deployment.layout
+    layout = plan.layout
     parts = [f"DP{layout.replicas}", f"TP{layout.tensor_parallel_size}"]
     if layout.expert_parallel:
         parts.append(f"EP{layout.tensor_parallel_size}")

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    Deployment,
+    Layout,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Memory
@@ -38,6 +41,7 @@ class Plan:
 
     host: str
     deployment: Deployment
+    layout: Layout
     replicas: tuple[Replica, ...]
     placement: Placement
     memory: Memory

@@ -77,8 +77,12 @@ def render_systemd(plan: Plan) -> tuple[RenderedFile, ...]:
         RenderedFile(LAUNCHER, "0755", _launcher()),
         *units,
         RenderedFile(f"{UNITS}/{plan.target}", "0644", target),
-        RenderedFile(f"/etc/apiary/{plan.deployment.name}/plan.json", "0644", dumps(plan)),
+        RenderedFile(_plan_path(plan), "0644", dumps(plan)),
     )
+
+
+def _plan_path(plan: Plan) -> str:
+    return f"/etc/apiary/{plan.deployment.name}/plan.json"
 
 
 def _launcher() -> str:
@@ -97,6 +101,7 @@ def _unit(plan: Plan, replica: Replica, index: int) -> str:
             replica=replica,
             index=index,
             launcher=LAUNCHER,
+            plan_path=_plan_path(plan),
             settings=serving["unit"],
             groups=serving["groups"]["entries"],
             caches=[

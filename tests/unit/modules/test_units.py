@@ -66,6 +66,43 @@ def test_a_failed_replica_is_started_again():
     assert plan(states=states).start == [SERVICES[0]]
 
 
+def test_a_running_unit_that_differs_from_its_file_is_restarted():
+    """As after a run that wrote the file and was cut off before the restart."""
+    states = {**SERVING, SERVICES[0]: {**SERVING[SERVICES[0]], "NeedDaemonReload": "yes"}}
+    assert plan(states=states).restart == [SERVICES[0]]
+
+
+def test_directories_are_opened_whatever_the_umask_made_of_them(tmp_path):
+    inner = tmp_path / "apiary/x"
+    inner.mkdir(parents=True)
+    (tmp_path / "apiary").chmod(0o700)
+    inner.chmod(0o755)
+    files = [units.FileChange(str(inner / "plan.json"), None, "{}", None, "0644")]
+    found = units.compare_directories(files)
+    assert [(item.path, item.changed) for item in found] == [
+        (str(tmp_path / "apiary"), True),
+        (str(inner), False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "taken"), [("active", True), ("activating", True), ("inactive", False)]
+)
+def test_a_gpu_of_another_deployment_is_taken_while_it_runs(tmp_path, state, taken):
+    allowed = "DeviceAllow=/dev/dri/by-path/pci-0000:05:00.0-render rw\n"
+    (tmp_path / "apiary-other-0.service").write_text(allowed)
+    (tmp_path / SERVICES[0]).write_text(allowed)
+
+    def systemctl(arguments):
+        blocks = [f"Id={name}\nActiveState={state}\n" for name in arguments[3:]]
+        return 0, "\n".join(blocks), ""
+
+    files = [change(SERVICES[0], allowed, allowed)]
+    found = units.taken_devices(str(tmp_path), files, SERVICES, [], systemctl)
+    device = "/dev/dri/by-path/pci-0000:05:00.0-render"
+    assert found == ({device: "apiary-other-0.service"} if taken else {})
+
+
 def test_a_unit_edited_behind_systemds_back_is_reloaded():
     states = {**SERVING, TARGET: {**SERVING[TARGET], "NeedDaemonReload": "yes"}}
     assert plan(states=states).reload

@@ -5,6 +5,8 @@
 import errno
 import http.server
 import os
+import socket
+import subprocess
 import threading
 
 import pytest
@@ -110,10 +112,38 @@ def test_the_engine_sees_the_ordinals_and_no_other_selection(root, deny, monkeyp
 
 
 def test_a_refusal_is_one_error_and_exit_78(capsys):
-    assert launch.main(["run", "--gpu", "0000:ff:00.0", "--", "/bin/true"]) == launch.REFUSED
+    command = ["run", "--port", str(free_port()), "--gpu", "0000:ff:00.0", "--", "/bin/true"]
+    assert launch.main(command) == launch.REFUSED
     err = capsys.readouterr().err
     assert err.startswith("error: REPLICA-GPU-MISSING: ")
     assert "remedy: " in err
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_a_port_that_somebody_serves_is_refused(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        command = ["run", "--port", str(port), "--gpu", "0000:ff:00.0", "--", "/bin/true"]
+        assert launch.main(command) == launch.REFUSED
+    assert capsys.readouterr().err.startswith("error: REPLICA-PORT-BUSY: ")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost"])
+def test_a_free_port_is_fine(host):
+    launch.check_port(host, free_port())
+
+
+def test_waiting_ends_with_the_engine():
+    """systemd waits for ExecStartPost even when the main process has long gone."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with pytest.raises(launch.RefusalError) as caught:
+        launch.wait("127.0.0.1", free_port(), 60, gone.pid)
+    assert caught.value.code == "REPLICA-DIED"
 
 
 class Health(http.server.BaseHTTPRequestHandler):

@@ -15,6 +15,7 @@ import argparse
 import errno
 import http.client
 import os
+import socket
 import sys
 import threading
 import time
@@ -47,7 +48,7 @@ def gpus_of_host(root: str = "/") -> dict[str, tuple[int, str]]:
     Source: KFD topology ``domain``, ``location_id`` = bus<<8|dev<<3|fn, ``drm_render_minor``.
     """
     base = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
-    nodes: dict[str, list[tuple[int, str]]] = {}
+    nodes: dict[str, list[tuple[int, int, str]]] = {}
     try:
         numbers = sorted(int(name) for name in os.listdir(base) if name.isdigit())
     except OSError:
@@ -62,13 +63,15 @@ def gpus_of_host(root: str = "/") -> dict[str, tuple[int, str]]:
         if int(properties.get("simd_count", 0)) == 0 or "drm_render_minor" not in properties:
             continue
         location, domain = int(properties.get("location_id", 0)), int(properties.get("domain", 0))
-        bdf = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.0"
+        slot = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
         render = f"renderD{properties['drm_render_minor']}"
-        nodes.setdefault(bdf, []).append((number, render))
-    keyed = {}
-    for bdf, shares in nodes.items():
-        for partition, share in enumerate(shares):
-            keyed[f"{bdf}#{partition}" if len(shares) > 1 else bdf] = share
+        nodes.setdefault(slot, []).append((location & 7, number, render))
+    keyed: dict[str, tuple[int, str]] = {}
+    for slot, shares in nodes.items():
+        for function, node, render in shares:
+            # Partitions of one GPU carry their id in the function bits; its own function is 0.
+            key = f"{slot}.0#{function}" if len(shares) > 1 else f"{slot}.{function}"
+            keyed[key] = (node, render)
     return keyed
 
 
@@ -146,8 +149,27 @@ def run(wanted: list[str], command: list[str], root: str = "/") -> None:
         ) from failure
 
 
-def wait(host: str, port: int, timeout: float) -> None:
-    """Return when /health answers 200; the unit's own start timeout ends it earlier."""
+def check_port(host: str, port: int) -> None:
+    """Refuse a port that somebody serves: his answers would pass for this replica's."""
+    try:
+        family, _type, _protocol, _name, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        socket.create_server(address[:2], family=family, backlog=1).close()
+    except OSError as failure:
+        raise RefusalError(
+            "REPLICA-PORT-BUSY",
+            f"cannot listen on {host} port {port}: {failure.strerror}",
+            "see who does: ss -ltnp, and systemctl list-units 'apiary-*' for another deployment",
+        ) from failure
+
+
+def wait(host: str, port: int, timeout: float, main_pid: int = 0) -> None:
+    """Return when /health answers 200, and give up as soon as the engine is gone.
+
+    systemd itself would wait for this process until the start timeout. ``main_pid`` is the
+    engine's, 0 where it isn't known.
+    """
     deadline = time.monotonic() + timeout
     tick = threading.Event()
     last = "no answer yet"
@@ -156,13 +178,19 @@ def wait(host: str, port: int, timeout: float) -> None:
         try:
             connection.request("GET", "/health")
             status = connection.getresponse().status
-            if status == 200:
-                return
             last = f"status {status}"
         except (http.client.HTTPException, OSError) as failure:
-            last = str(failure)
+            status, last = 0, str(failure)
         finally:
             connection.close()
+        if main_pid and not os.path.exists(f"/proc/{main_pid}"):
+            raise RefusalError(
+                "REPLICA-DIED",
+                f"the engine (process {main_pid}) ended before it answered",
+                "see its last lines in this journal",
+            )
+        if status == 200:
+            return
         tick.wait(POLL_SECONDS)
     raise RefusalError(
         "REPLICA-NOT-READY",
@@ -176,6 +204,8 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     starter = commands.add_parser("run", help="check the GPUs and become the engine")
     starter.add_argument("--gpu", action="append", required=True, help="BDF, with #partition")
+    starter.add_argument("--host", default="127.0.0.1", help="the address it will listen on")
+    starter.add_argument("--port", type=int, required=True)
     starter.add_argument("argv", nargs=argparse.REMAINDER, help="-- and the engine's command")
     waiter = commands.add_parser("wait", help="return when the replica answers")
     waiter.add_argument("--host", default="127.0.0.1")
@@ -184,11 +214,14 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         if arguments.command == "wait":
-            wait(arguments.host, arguments.port, arguments.timeout)
+            # systemd tells the commands of a unit which process is its main one.
+            main_pid = int(os.environ.get("MAINPID", "0"))
+            wait(arguments.host, arguments.port, arguments.timeout, main_pid)
         else:
             command = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
             if not command:
                 parser.error("no engine command given")
+            check_port(arguments.host, arguments.port)
             run(arguments.gpu, command)
     except RefusalError as refusal:
         print(f"error: {refusal.code}: {refusal}", file=sys.stderr)
