@@ -9,60 +9,45 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
-import yaml
 from ansible_collections.apiary.instinct.plugins.module_utils import evidence as collector
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    Layout,
+    Limits,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    knowledge,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import memory
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.search import place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    architecture_of,
-    build_plan,
-)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
     cost_words,
-    diff_plans,
-    elements,
-    summary,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 from rich.console import Console
 from rich.progress import Progress
 
 from apiary import ssh
-from apiary.output import Findings, exit_code, grid, print_document, report, show
+from apiary.inputs import json_option, load_plan, load_topology
+from apiary.output import (
+    Findings,
+    exit_code,
+    grid,
+    print_document,
+    report,
+    show,
+)
 from apiary.pictures import topology_svg, topology_table
+from apiary.plan_commands import diff, explain, plan, render
 from apiary.schemas import NAMES, schema
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _remember_json(ctx: click.Context, _option: click.Parameter, value: bool) -> bool:
-    ctx.find_root().meta["apiary.json"] = value
-    return value
-
-
-def json_option(command: F) -> F:
-    """Add --json to a command; a refusal then is JSON on stderr as well."""
-    return click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        callback=_remember_json,
-        is_eager=True,
-        help="Print the JSON document instead of a table.",
-    )(command)
 
 
 @click.group(cls=Findings, context_settings={"help_option_names": ["-h", "--help"]})
@@ -124,7 +109,7 @@ def probe(
             files[result.host] = str(path)
     findings = [finding for failure in ssh.failures(results) for finding in failure.findings]
     if as_json:
-        click.echo(json.dumps({"files": files}, indent=2, sort_keys=True))
+        print_document({"schema": "apiary.probe/v1", "files": files})
     else:
         rows = [(result.host, files.get(result.host, "failed")) for result in results]
         show(grid("Evidence", ("host", "file"), rows))
@@ -146,18 +131,21 @@ def topology(
     apiary topology evidence/gpu-001.json --svg host.svg
     rocm-smi --showtopo | apiary topology -
     """
-    placement: Placement | None = _plan(plan_file).placement if plan_file else None
+    placement: Placement | None = load_plan(plan_file).placement if plan_file else None
     findings: list[Finding] = []
+    topologies: list[Topology] = []
     for name in captures:
         found = read(read_text(name), name)
         findings += found.findings
-        if as_json:
-            print_document(found)
-        else:
+        topologies.append(found)
+        if not as_json:
             show(topology_table(found, placement))
         if svg:
             target = svg if len(captures) == 1 else f"{Path(svg).with_suffix('')}-{found.host}.svg"
             write_text(Path(target), topology_svg(found, placement))
+    if as_json:
+        # One capture is the document; several are a list of them.
+        print_document(topologies[0] if len(topologies) == 1 else topologies)
     report(findings, as_json)
     return exit_code(findings)
 
@@ -174,7 +162,7 @@ def place_(topology_file: str, tp: int, replicas: int, busy: tuple[str, ...], as
     \b
     apiary place evidence/gpu-001.json --tp 4 --replicas 2
     """
-    host = _topology(topology_file)
+    host = load_topology(topology_file)
     placement = place(host, tp, replicas, busy)
     if as_json:
         print_document(placement)
@@ -200,10 +188,36 @@ def place_(topology_file: str, tp: int, replicas: int, busy: tuple[str, ...], as
 
 @cli.command()
 @click.argument("config_json")
+@click.option(
+    "--tp", type=click.IntRange(1), help="Also the memory of an engine of this many GPUs."
+)
+@click.option("--ep", is_flag=True, help="With expert parallelism (EP = TP).")
+@click.option("--gpu", default="MI325X", show_default=True, help="The GPU, for its memory.")
+@click.option("--kv-cache-dtype", default="auto", show_default=True)
+@click.option("--max-model-len", type=click.IntRange(1), help="Tokens of the longest sequence.")
 @json_option
-def model(config_json: str, as_json: bool) -> int:
-    """Read a model's architecture from its Hugging Face config.json."""
+def model(
+    config_json: str,
+    tp: int | None,
+    ep: bool,
+    gpu: str,
+    kv_cache_dtype: str,
+    max_model_len: int | None,
+    as_json: bool,
+) -> int:
+    """Read a model's architecture, and what it takes up, from its Hugging Face config.json.
+
+    \b
+    apiary model config.json --tp 4 --ep --kv-cache-dtype fp8
+    """
     architecture = read_config(read_text(config_json), config_json)
+    if tp:
+        layout = Layout(tensor_parallel_size=tp, expert_parallel=ep)
+        limits = Limits(max_model_len=max_model_len, kv_cache_dtype=kv_cache_dtype)
+        needs = memory(architecture, layout, limits, _vram_bytes(gpu))
+        architecture = dataclasses.replace(
+            architecture, memory=needs, findings=(*architecture.findings, *needs.findings)
+        )
     if as_json:
         print_document(architecture)
     else:
@@ -213,139 +227,15 @@ def model(config_json: str, as_json: bool) -> int:
             if item.name not in ("details", "findings", "memory")
             and getattr(architecture, item.name) is not None
         ]
+        if architecture.memory is not None:
+            rows += [
+                (item.name, str(getattr(architecture.memory, item.name)))
+                for item in dataclasses.fields(architecture.memory)
+                if item.name != "findings"
+            ]
         show(grid(config_json, ("field", "value"), rows))
     report(architecture.findings, as_json)
     return exit_code(architecture.findings)
-
-
-@cli.command()
-@click.argument("deployment_file", metavar="DEPLOYMENT")
-@click.argument("evidence_file", metavar="EVIDENCE")
-@click.option("--model", "config_json", help="The model's config.json, if Apiary doesn't know it.")
-@click.option("--out", help="Write the plan to this file.")
-@json_option
-def plan(
-    deployment_file: str,
-    evidence_file: str,
-    config_json: str | None,
-    out: str | None,
-    as_json: bool,
-) -> int:
-    """Plan a deployment (YAML) on the host that the evidence is of.
-
-    \b
-    apiary plan deployment.yml evidence/gpu-001.json --out plan.json
-    """
-    deployment = _deployment(deployment_file)
-    config = config_json or deployment.model.config
-    architecture = (
-        read_config(read_text(config), config)
-        if config
-        else architecture_of(deployment, deployment_file)
-    )
-    planned = build_plan(deployment, _topology(evidence_file), architecture)
-    if out:
-        write_text(Path(out), dumps(planned))
-    if as_json:
-        print_document(planned)
-    else:
-        click.echo("\n".join(summary(planned)))
-    report(planned.findings, as_json)
-    return exit_code(planned.findings)
-
-
-@cli.command()
-@click.argument("plan_file", metavar="PLAN")
-@click.option("--why", metavar="ELEMENT", help="Only this flag or variable.")
-@click.option("--brief", is_flag=True, help="Where the replicas run and why, without the command.")
-@json_option
-def explain(plan_file: str, why: str | None, brief: bool, as_json: bool) -> int:
-    """Say why each flag and variable of a plan is there, with its source.
-
-    \b
-    apiary explain plan.json --why --attention-backend
-    """
-    planned = _plan(plan_file)
-    rows: dict[tuple[str, str, str, str], list[str]] = {}
-    for index, replica in enumerate(planned.replicas):
-        for row in elements(replica):
-            rows.setdefault(row, []).append(str(index))
-    if why is not None:
-        rows = {row: who for row, who in rows.items() if _element(row[0]) == why}
-        if not rows:
-            raise error(
-                "EXPLAIN-NO-ELEMENT",
-                plan_file,
-                f"no flag or variable {why!r} in this plan",
-                "run `apiary explain` without --why to see them all",
-            )
-    if as_json:
-        names = ("element", "rule", "reason", "source")
-        document = [
-            {**dict(zip(names, row, strict=True)), "replicas": [int(one) for one in who]}
-            for row, who in rows.items()
-        ]
-        click.echo(json.dumps({"host": planned.host, "elements": document}, indent=2))
-        return 0
-    click.echo("\n".join(summary(planned)))
-    if not brief:
-        _show_elements(rows, len(planned.replicas))
-    return 0
-
-
-def _show_elements(rows: dict[tuple[str, str, str, str], list[str]], replicas: int) -> None:
-    """Print a row an element, values that differ by replica below each other, sources once."""
-    merged: dict[str, tuple[list[str], str, str, str]] = {}
-    for (element, rule, reason, source), who in rows.items():
-        values = merged.setdefault(_element(element), ([], rule, reason, source))[0]
-        values.append(element if len(who) == replicas else f"{element}  (replica {','.join(who)})")
-    sources = list(dict.fromkeys(source for _values, _rule, _reason, source in merged.values()))
-    shown = [
-        ("\n".join(values), reason, f"{rule} [{sources.index(source) + 1}]")
-        for values, rule, reason, source in merged.values()
-    ]
-    show(grid("", ("element", "why", "rule [source]"), shown))
-    for number, source in enumerate(sources, 1):
-        click.echo(f"[{number}] {source}")
-
-
-def _element(shown: str) -> str:
-    """Return the name in "--flag value" or "NAME=value"."""
-    return shown.split()[0].partition("=")[0]
-
-
-@cli.command()
-@click.argument("before")
-@click.argument("after")
-@json_option
-def diff(before: str, after: str, as_json: bool) -> int:
-    """Show how two plans differ, as a unified diff."""
-    lines = diff_plans(_plan(before), _plan(after))
-    if as_json:
-        click.echo(json.dumps({"changed": bool(lines), "diff": list(lines)}, indent=2))
-    else:
-        click.echo("\n".join(lines) or "the plans are the same")
-    return 0
-
-
-@cli.command()
-@click.argument("plan_file", metavar="PLAN")
-@click.option("--out", required=True, help="Directory to write the files below.")
-@click.option("--target", type=click.Choice(["systemd"]), default="systemd", show_default=True)
-@json_option
-def render(plan_file: str, out: str, target: str, as_json: bool) -> int:
-    """Write a plan's files below a directory, as they would lie on the host."""
-    files = render_systemd(_plan(plan_file))
-    written = []
-    for item in files:
-        path = Path(out) / item.path.lstrip("/")
-        write_text(path, item.content, int(item.mode, 8))
-        written.append(str(path))
-    if as_json:
-        click.echo(json.dumps({"target": target, "files": written}, indent=2))
-    else:
-        click.echo("\n".join(written))
-    return 0
 
 
 @cli.command(name="schema")
@@ -358,34 +248,16 @@ def schema_(name: str, as_json: bool) -> int:
     return 0
 
 
-def _topology(name: str) -> Topology:
-    return read(read_text(name), name)
+def _vram_bytes(gpu: str) -> int:
+    """Return the memory of a GPU that knowledge has; anything else is wrong usage."""
+    models = knowledge("gpus.yml")["models"]
+    if gpu not in models or "vram_gib" not in models[gpu]:
+        raise click.BadParameter(f"{gpu!r} is not one of {', '.join(models)}", param_hint="--gpu")
+    return int(models[gpu]["vram_gib"]) << 30
 
 
-def _plan(name: str) -> Plan:
-    return from_document(Plan, _yaml(name), name)
-
-
-def _deployment(name: str) -> Deployment:
-    data = _yaml(name)
-    # A group_vars file holds the same document under the playbooks' variable.
-    if isinstance(data, dict) and set(data) == {"apiary_deployment"}:
-        data = data["apiary_deployment"]
-    return from_document(Deployment, data, name)
-
-
-def _yaml(name: str) -> Any:
-    """Return the data of a YAML or JSON file."""
-    text = read_text(name)
-    try:
-        return json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
-    except (yaml.YAMLError, json.JSONDecodeError) as failure:
-        raise error(
-            "FILE-SYNTAX",
-            name,
-            f"is neither JSON nor YAML: {' '.join(str(failure).split())}",
-            "correct the file at that place",
-        ) from failure
+for command in (plan, explain, diff, render):
+    cli.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -64,6 +64,27 @@ def grid(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> T
     return table
 
 
+def show_elements(rows: dict[tuple[str, str, str, str], list[str]], replicas: int) -> None:
+    """Print a row an element, values that differ by replica below each other, sources once."""
+    merged: dict[str, tuple[list[str], str, str, str]] = {}
+    for (element, rule, reason, source), who in rows.items():
+        values = merged.setdefault(element_name(element), ([], rule, reason, source))[0]
+        values.append(element if len(who) == replicas else f"{element}  (replica {','.join(who)})")
+    sources = list(dict.fromkeys(source for _values, _rule, _reason, source in merged.values()))
+    shown = [
+        ("\n".join(values), reason, f"{rule} [{sources.index(source) + 1}]")
+        for values, rule, reason, source in merged.values()
+    ]
+    show(grid("", ("element", "why", "rule [source]"), shown))
+    for number, source in enumerate(sources, 1):
+        click.echo(f"[{number}] {source}")
+
+
+def element_name(shown: str) -> str:
+    """Return the name in "--flag value" or "NAME=value"."""
+    return shown.split()[0].partition("=")[0]
+
+
 class Findings(click.Group):
     """A group whose commands end in findings, never in a traceback."""
 

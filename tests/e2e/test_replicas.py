@@ -114,6 +114,16 @@ def test_a_start_without_isolation_is_refused(host, plan):
     assert "REPLICA-NOT-ISOLATED" in started.stderr
 
 
+def test_a_start_ends_with_its_engine(host):
+    """systemd would wait for ExecStartPost until the start timeout, an hour by default."""
+    started = host.run(
+        "timeout 30 systemd-run --unit=short-lived --collect -p Type=exec "
+        "-p 'ExecStartPost=/usr/libexec/apiary/launch wait --port 9' /bin/sleep 1"
+    )
+    assert started.rc not in (0, 124)
+    assert "REPLICA-DIED" in host.check_output("journalctl --unit=short-lived --output=cat")
+
+
 def test_the_engine_runs_as_its_own_user(host, plan):
     for replica in plan["replicas"]:
         pid = show(host, replica["unit"], "MainPID")["MainPID"]

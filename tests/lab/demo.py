@@ -183,6 +183,9 @@ def e2e(lab: Lab, arguments: argparse.Namespace) -> None:
             run_site(lab)
         for name in lab.hosts():
             show_host(lab, name)
+            pss = "cat /proc/[0-9]*/smaps_rollup | awk '/^Pss:/ {s += $2} END {print s / 2^20}'"
+            print(f"\n--- memory of {name}: all processes, PSS in GiB")
+            python("lab.py", "ssh", "--name", lab.name, name, f"sudo sh -c {shlex.quote(pss)}")
         program(
             *("pytest", "--quiet", "tests/e2e", "-m", "not double"),
             APIARY_LAB=lab.name,

@@ -57,6 +57,29 @@ def test_topology_draws_the_plan(files, capsys):
     assert "05:00.0" in capsys.readouterr().out
 
 
+def test_several_captures_are_one_list(files, capsys):
+    assert main(["topology", "host.json", "seven.json", "--json"]) == 0
+    assert [len(one["gpus"]) for one in json.loads(capsys.readouterr().out)] == [8, 7]
+
+
+def test_model_tells_what_it_takes_up(files, capsys):
+    config = {
+        "model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "vocab_size": 151936,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+        "intermediate_size": 3072, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+        "max_position_embeddings": 40960,
+    }  # fmt: skip
+    Path("config.json").write_text(json.dumps(config))
+    assert main(["model", "config.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["memory"] is None
+    assert main(["model", "config.json", "--tp", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema("model"))
+    # 28 layers x 4 KV heads a GPU x 128 x keys and values x 2 bytes
+    assert found["memory"]["kv_bytes_per_token_per_gpu"] == 28 * 4 * 128 * 2 * 2
+    assert main(["model", "config.json", "--tp", "2", "--gpu", "H100"]) == 2
+
+
 def test_place(files, capsys):
     assert main(["place", "host.json", "--tp", "4", "--replicas", "2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -216,7 +239,7 @@ def test_probe_says_which_host_failed_and_still_gives_the_others(files, capsys):
     # Port 1 of loopback answers nobody.
     assert main(["probe", "127.0.0.1", "localhost", "--port", "1", "--timeout", "5", "--json"]) == 1
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == {"files": {}}
+    assert json.loads(captured.out)["files"] == {}
     found = json.loads(captured.err)["findings"]
     assert [finding["subject"] for finding in found] == ["127.0.0.1", "localhost"]
     assert {finding["code"] for finding in found} == {"PROBE-UNREACHABLE"}

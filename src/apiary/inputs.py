@@ -1,0 +1,70 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the commands read: the documents in files, and the option that all of them have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _remember_json(ctx: click.Context, _option: click.Parameter, value: bool) -> bool:
+    ctx.find_root().meta["apiary.json"] = value
+    return value
+
+
+def json_option(command: F) -> F:
+    """Add --json to a command; a refusal then is JSON on stderr as well."""
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        callback=_remember_json,
+        is_eager=True,
+        help="Print the JSON document instead of a table.",
+    )(command)
+
+
+def load_topology(name: str) -> Topology:
+    return read(read_text(name), name)
+
+
+def load_plan(name: str) -> Plan:
+    return from_document(Plan, _load_yaml(name), name)
+
+
+def load_deployment(name: str) -> Deployment:
+    data = _load_yaml(name)
+    # A group_vars file holds the same document under the playbooks' variable.
+    if isinstance(data, dict) and set(data) == {"apiary_deployment"}:
+        data = data["apiary_deployment"]
+    return from_document(Deployment, data, name)
+
+
+def _load_yaml(name: str) -> Any:
+    """Return the data of a YAML or JSON file."""
+    text = read_text(name)
+    try:
+        return json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+    except (yaml.YAMLError, json.JSONDecodeError) as failure:
+        raise error(
+            "FILE-SYNTAX",
+            name,
+            f"is neither JSON nor YAML: {' '.join(str(failure).split())}",
+            "correct the file at that place",
+        ) from failure
