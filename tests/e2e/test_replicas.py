@@ -108,10 +108,22 @@ def test_a_replica_may_not_open_the_gpus_of_the_other(host, plan):
 def test_a_start_without_isolation_is_refused(host, plan):
     gpus = " ".join(f"--gpu {bdf}" for bdf in plan["replicas"][0]["gpus"])
     started = host.run(
-        f"systemd-run --wait --pipe --quiet /usr/libexec/apiary/launch run {gpus} -- /bin/true"
+        "systemd-run --wait --pipe --quiet /usr/libexec/apiary/launch run --port 9 "
+        f"{gpus} -- /bin/true"
     )
     assert started.rc == 78
     assert "REPLICA-NOT-ISOLATED" in started.stderr
+
+
+def test_a_start_on_the_port_of_another_is_refused(host, plan):
+    replica = plan["replicas"][0]
+    gpus = " ".join(f"--gpu {bdf}" for bdf in replica["gpus"])
+    started = host.run(
+        "systemd-run --wait --pipe --quiet /usr/libexec/apiary/launch run "
+        f"--host 0.0.0.0 --port {replica['port']} {gpus} -- /bin/true"
+    )
+    assert started.rc == 78
+    assert "REPLICA-PORT-BUSY" in started.stderr
 
 
 def test_a_start_ends_with_its_engine(host):
