@@ -4,10 +4,15 @@
 
 """What holds for every architecture and layout, and that no config.json brings a traceback."""
 
+import contextlib
+import copy
+import dataclasses
 import json
+import re
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
     has_errors,
@@ -21,6 +26,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.quantization import condense
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from support.engines import deployment
 
 MODELS = {name: known(name) for name in known_names()}
 NAMES = st.sampled_from(sorted(MODELS))
@@ -55,6 +62,28 @@ def test_no_layout_exceeds_the_memory_it_may_use(name, size, dtype, vram_gib, sh
     assert made.max_sequences >= 1
 
 
+@given(NAMES, SIZES, st.integers(16, 512), st.floats(0.05, 0.95), st.integers(1, 10**7))
+@settings(deadline=None)
+def test_what_a_refusal_proposes_fits(name, size, vram_gib, share, length):
+    made = memory(MODELS[name], Layout(size), Limits(length, None, None, share), vram_gib * GIB)
+    errors = [finding for finding in made.findings if finding.severity == "error"]
+    if not errors or errors[0].remedy == "use GPUs with more memory":
+        return
+    for option in errors[0].remedy.split(", or "):
+        shares, sizes, lengths = (
+            re.findall(rf"{field} to (?:at least )?([0-9.]+(?: or [0-9]+)*)", option)
+            for field in ("gpu_memory_utilization", "tensor_parallel_size", "max_model_len")
+        )
+        assert shares or sizes or lengths
+        for other in sizes[0].split(" or ") if sizes else [size]:
+            limits = Limits(
+                int(lengths[0]) if lengths else length,
+                gpu_memory_utilization=float(shares[0]) if shares else share,
+            )
+            changed = memory(MODELS[name], Layout(int(other)), limits, vram_gib * GIB)
+            assert not has_errors(changed.findings)
+
+
 @given(NAMES, SIZES)
 @settings(deadline=None)
 def test_fp8_cache_never_takes_more_than_16_bits(name, size):
@@ -77,7 +106,12 @@ KEYS = [
     *("text_config", "vision_config", "quantization_config", "tie_word_embeddings", "dtype"),
     *("quant_method", "modules_to_not_convert", "config_groups", "weight_block_size", "model_type"),
 ]
-SCALARS = st.none() | st.booleans() | st.integers(-2, 70) | st.floats(allow_nan=False)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
 JSON = st.recursive(
     SCALARS | st.text(max_size=3),
     lambda inner: (
@@ -114,6 +148,79 @@ def test_any_object_is_read_or_refused_with_a_finding(model_type, whole, changes
         assert made.weights_bytes_per_gpu is None
     else:
         assert model.total_parameters >= 0
+
+
+def paths(value, prefix=()):
+    """Every path of a document, the inner ones too; of a list the first places only."""
+    items = value.items() if isinstance(value, dict) else enumerate(value[:3])
+    for key, inner in items:
+        yield (*prefix, key)
+        if isinstance(inner, (dict, list)):
+            yield from paths(inner, (*prefix, key))
+
+
+CONFIGS = {name: knowledge(f"models/{name.replace('/', '--')}.yml")["config"] for name in MODELS}
+PATHS = {name: list(paths(config)) for name, config in CONFIGS.items()}
+DELETE, NEST, HUGE = object(), object(), "HUGE"
+ODD = [
+    *(DELETE, NEST, None, 0, -1, 1, "", [], {}, "x", "²", 1.5, 1e308, 2**40, 2**70, HUGE),
+    *(True, False, [[]], [{}], [2**70], [0, 0], {"x": "x"}, "re:(", "re:x{99999999999}", "*.²"),
+]
+
+
+def mutated(config, path, value):
+    """A copy of the document with one place deleted, wrapped, or set to an odd value."""
+    result = copy.deepcopy(config)
+    *outer, key = path
+    place = result
+    try:
+        for step in outer:
+            place = place[step]
+        before = place[key]
+    except (KeyError, IndexError, TypeError):  # an earlier mutation took it away
+        return result
+    if isinstance(place, str):
+        return result
+    if value is DELETE:
+        del place[key]
+    else:
+        place[key] = {key: before} if value is NEST else value
+    return result
+
+
+MUTATIONS = NAMES.flatmap(
+    lambda name: st.tuples(
+        st.just(name),
+        st.lists(
+            st.tuples(st.sampled_from(PATHS[name]), st.sampled_from(ODD)), min_size=1, max_size=3
+        ),
+    )
+)
+
+
+def as_json(config):
+    """The document as JSON; Python itself writes no number of more than 4300 digits."""
+    return json.dumps(config).replace(f'"{HUGE}"', "9" * 5000)
+
+
+@given(MUTATIONS, SIZES, st.booleans(), DTYPES)
+@settings(max_examples=200, deadline=None)
+def test_a_spoilt_config_brings_findings_and_no_traceback(case, size, ep, dtype):
+    name, mutations = case
+    config = CONFIGS[name]
+    for path, value in mutations:
+        config = mutated(config, path, value)
+    model, codes = attempt(as_json(config))
+    if model is None:
+        assert codes in (["MODEL-NO-TYPE"], ["MODEL-NOT-JSON"])
+        return
+    made = memory(model, Layout(size, 1, ep), Limits(kv_cache_dtype=dtype), 256 * GIB)
+    dumps(dataclasses.replace(model, memory=made)).encode()
+    if "MODEL-BAD-VALUE" not in [finding.code for finding in model.findings]:
+        assert model.total_parameters is None or model.total_parameters > 0
+    asked = deployment(name, size=size, ep=ep, kv_cache_dtype=dtype)
+    with contextlib.suppress(ApiaryError):
+        recipe(model, asked, "MI325X", 8000)
 
 
 @given(st.text(max_size=40))

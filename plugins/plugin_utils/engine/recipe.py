@@ -13,14 +13,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     Deployment,
     check_deployment,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import elements
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import elements, ownership
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.elements import (
     ElementError,
     FlagElement,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import Fact, facts
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import resolve_version
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.ownership import Owner
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import (
     Rule,
     fill,
@@ -85,7 +85,6 @@ class _Assembly:
         self.reasons: dict[str, Reason] = {}
         self._flag_overrides: dict[str, FlagElement | None] = {}
         self._env_overrides: dict[str, str | None] = {}
-        self._owned = knowledge("vllm/rules.yml")["owned"]
         for key, value in deployment.engine.args.items():
             self._override(self._read_flag, key, value)
         for name, value in deployment.engine.env.items():
@@ -113,41 +112,30 @@ class _Assembly:
         element = None if value is None else elements.flag_element(key, value, self.version)
         self._flag_overrides[dest] = element
         self.facts[f"flag {dest}"] = element.text if element else ""
-        self._check_owned(flag.dest, flag.name, element)
-
-    def _check_owned(self, dest: str, name: str, element: FlagElement | None) -> None:
-        """Refuse an override of what a field of the deployment decides, unless they agree."""
-        field = self._owned["flags"].get(dest)
-        if field is None or (element is None and dest not in self._owned["required"]):
-            return
-        owners = {"model": None, "host": "listen_address", "enable_expert_parallel": None}
-        expected = self.facts.get(owners.get(dest) or dest)
-        if dest == "enable_expert_parallel":
-            expected = str(bool(self.facts["expert_parallel"])).lower()
-        if dest in ("data_parallel_size", "pipeline_parallel_size"):
-            expected = 1
-        given = element.text if element else {"enable_expert_parallel": "false"}.get(dest)
-        if given is None or given != str(expected):
-            self._refuse(
-                "ENGINE-OVERRIDE-OWNED",
-                name,
-                f"engine.args sets it to {given}, but {field} decides it",
-                f"set {field} instead, and remove {name} from engine.args",
-            )
+        owner = ownership.of_flag(flag.dest)
+        self._check_owned(owner, flag.name, element.text if element else None, "engine.args")
 
     def _read_env(self, name: str, value: Any) -> None:
-        field = self._owned["env"].get(name)
-        if field is not None and value is not None:
-            self._refuse(
-                "ENGINE-OVERRIDE-OWNED",
-                name,
-                f"engine.env sets it, but {field} decides it",
-                f"change {field} instead, and remove {name} from engine.env",
-            )
-            return
         text = None if value is None else elements.env_element(name, value, self.version)
         self._env_overrides[name] = text
         self.facts[f"env {name}"] = elements.switch(name, text or "", self.version)
+        self._check_owned(ownership.of_env(name), name, text, "engine.env")
+
+    def _check_owned(self, owner: Owner | None, name: str, text: str | None, where: str) -> None:
+        """Refuse an override of what the plan decides, unless they agree."""
+        if owner is None or owner.agrees(text, self.facts):
+            return
+        given = owner.dropped if text is None else text
+        decides = (
+            f"but {owner.field} decides it" if owner.field else "but it is the plan's to decide"
+        )
+        instead = f"set {owner.field} instead, and " if owner.field else ""
+        self._refuse(
+            "ENGINE-OVERRIDE-OWNED",
+            name,
+            f"{where} sets it to {given}, {decides}: {owner.reason}",
+            f"{instead}remove {name} from {where}",
+        )
 
     def _refuse(self, code: str, subject: str, message: str, remedy: str) -> None:
         self.findings.append(Finding(code, "error", subject, message, remedy))

@@ -116,7 +116,7 @@ def _is_one_of(value: Fact, expected: Any, facts: Mapping[str, Fact]) -> bool:
 def fill(template: str, facts: Mapping[str, Fact]) -> str | None:
     """Return the text with each {fact} replaced, or None when one is unknown or empty.
 
-    Notes (facts whose name ends in `_note`) may be empty.
+    Notes (facts whose name ends in `_note`) may be empty; booleans are true and false.
     """
     parts = []
     for literal, name, _spec, _conversion in string.Formatter().parse(template):
@@ -126,5 +126,5 @@ def fill(template: str, facts: Mapping[str, Fact]) -> str | None:
         value = lookup(facts, name)
         if value is None or (value == "" and not name.endswith("_note")):
             return None
-        parts.append(str(value))
+        parts.append(str(value).lower() if isinstance(value, bool) else str(value))
     return "".join(parts)

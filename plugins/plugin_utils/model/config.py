@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +20,19 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model import (
     quantization,
     vision,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import Reader, reader
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import (
+    Reader,
+    is_size,
+    reader,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 
+# Keys that no weight's shape depends on; the format of the weights is judged by itself.
+_MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+_BESIDE_WEIGHTS = {"max_position_embeddings", "dtype", "torch_dtype", "quantization_config", *_MTP}
+# Keys that decide how a layer attends; one that cannot be read leaves the KV cache unknown.
+_ATTENTION = {"kv_lora_rank", "index_topk", "sliding_window", "use_sliding_window"}
+_LAYER_KINDS = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -32,21 +43,32 @@ def read_config(text: str, subject: str) -> Architecture:
     needed and missing leaves what depends on it None, with the warning MODEL-MISSING-KEY.
     """
     try:
-        config = json.loads(text)
+        config = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        json.dumps(config, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except json.JSONDecodeError as problem:
-        raise error(
-            "MODEL-NOT-JSON",
-            subject,
-            f"line {problem.lineno}, column {problem.colno}: {problem.msg}",
-            "pass the checkpoint's config.json",
-        ) from problem
+        message = f"line {problem.lineno}, column {problem.colno}: {problem.msg}"
+        raise _not_json(subject, message) from problem
     except RecursionError as problem:
-        raise error(
-            "MODEL-NOT-JSON", subject, "nested too deeply", "pass the checkpoint's config.json"
-        ) from problem
+        raise _not_json(subject, "nested too deeply") from problem
+    except UnicodeEncodeError as problem:
+        raise _not_json(subject, "a text in it is not Unicode") from problem
+    except ValueError as problem:
+        raise _not_json(subject, str(problem)) from problem
     if not isinstance(config, Mapping):
         raise _no_type(subject, f"a JSON {type(config).__name__}, expected an object")
     return architecture(config, subject)
+
+
+def _finite(number: str) -> float:
+    """Return a number of the file; raises ValueError for what JSON, or a float, cannot hold."""
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number[:60]} is not a finite number")
+    return value
+
+
+def _not_json(subject: str, message: str) -> Exception:
+    return error("MODEL-NOT-JSON", subject, message, "pass the checkpoint's config.json")
 
 
 def known(name: str) -> Architecture | None:
@@ -84,6 +106,8 @@ def architecture(config: Mapping[str, Any], subject: str) -> Architecture:
     keys, is_known = reader(config, model_type, subject)
     result = _described(keys, model_type)
     tower = _vision_parameters(keys, result) if is_known else None
+    if keys.wrong_keys - _BESIDE_WEIGHTS:
+        tower = None  # a shape cannot be read, so no module's parameters are sure
     if not is_known:
         keys.note(
             "MODEL-UNKNOWN-TYPE",
@@ -103,17 +127,18 @@ def architecture(config: Mapping[str, Any], subject: str) -> Architecture:
 
 def _vision_parameters(keys: Reader, result: Architecture) -> int | None:
     """Return the parameters of the vision tower, 0 without one, None with a finding if unknown."""
-    if result.vision is None:
+    inner = keys.below("vision_config")
+    if inner is None:
         return 0
     tower = str(keys.family.get("vision"))
-    count = vision.parameters(tower, result.vision, result.hidden_size or 0)
-    if count is None:
+    if tower not in vision.TOWERS:
         keys.note(
             "MODEL-UNKNOWN-VISION",
             f"the vision tower of {result.model_type} is not known; parameters stay unknown",
             "check memory on the host",
         )
-    return count
+        return None
+    return vision.parameters(tower, inner, result.hidden_size)
 
 
 def _described(keys: Reader, model_type: str) -> Architecture:
@@ -123,26 +148,27 @@ def _described(keys: Reader, model_type: str) -> Architecture:
     hidden = keys.integer("hidden_size", needed=True)
     latent = keys.integer("kv_lora_rank") or None
     equal_heads = keys.family.get("kv_heads") == "heads"
-    kv_heads = keys.integer("num_key_value_heads", needed=latent is None and not equal_heads)
-    if kv_heads is None and equal_heads:
+    kv_heads = keys.integer(
+        "num_key_value_heads", needed=latent is None and not equal_heads, minimum=1
+    )
+    if kv_heads is None and equal_heads and not keys.has("num_key_value_heads"):
         kv_heads = heads
     details = _attention_details(keys, latent) | _attention_layers(keys, layers)
     experts = _experts(keys, layers)
-    quantized = quantization.read(_mapping(keys.get("quantization_config")), layers)
+    quantized = _quantized(keys, layers)
     details |= experts["details"]
     details |= {
         "tie_word_embeddings": keys.boolean("tie_word_embeddings", needed=bool(keys.family)),
         "norms_per_layer": keys.family.get("norms_per_layer", 2) if keys.family else None,
         "mtp_layers": _mtp_layers(keys),
-        "dtype": keys.get("dtype") or keys.get("torch_dtype"),
+        "dtype": keys.words("dtype") or keys.words("torch_dtype"),
         "quantization": quantized,
     }
-    if quantized is not None and quantization.bytes_per_weight(quantized) is None:
-        keys.wrong("quantization_config", "a known format", quantized["method"])
+    tower = keys.mapping("vision_config")
     return Architecture(
         model_type=model_type,
         family=None if experts["count"] is None else ("moe" if experts["count"] else "dense"),
-        attention=_attention(heads, kv_heads, details),
+        attention=None if keys.wrong_keys & _ATTENTION else _attention(heads, kv_heads, details),
         layers=layers,
         hidden_size=hidden,
         heads=heads,
@@ -154,18 +180,24 @@ def _described(keys: Reader, model_type: str) -> Architecture:
         vocab_size=keys.integer("vocab_size", needed=True),
         max_context=keys.integer("max_position_embeddings", needed=True),
         quantization=quantized["method"] if quantized else None,
-        vision=_mapping(keys.config.get("vision_config")),
+        vision=None if tower is None else dict(tower),
         details={key: value for key, value in details.items() if value is not None},
     )
 
 
-def _mapping(value: Any) -> dict[str, Any] | None:
-    return dict(value) if isinstance(value, Mapping) else None
+def _quantized(keys: Reader, layers: int | None) -> dict[str, Any] | None:
+    """Return the quantization, None without one; a format that is not known is noted."""
+    given = keys.mapping("quantization_config")
+    if given is None and keys.has("quantization_config"):
+        return dict(quantization.UNKNOWN)
+    quantized = quantization.read(given, layers)
+    if quantized is not None and quantization.bytes_per_weight(quantized) is None:
+        keys.wrong("quantization_config", "a known format", quantized["method"])
+    return quantized
 
 
 def _mtp_layers(keys: Reader) -> int:
-    names = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
-    return next((count for count in map(keys.integer, names) if count), 0)
+    return next((count for count in map(keys.integer, _MTP) if count), 0)
 
 
 def _head_dim(
@@ -215,8 +247,8 @@ def _attention_layers(keys: Reader, layers: int | None) -> dict[str, Any]:
     rule = keys.family.get("attention_layers", "all")
     window = keys.integer("sliding_window")
     sliding = linear = 0
-    if kinds is not None and (not isinstance(kinds, list) or len(kinds) < (layers or 0)):
-        keys.wrong("layer_types", "a list with a kind for each layer", kinds)
+    if kinds is not None and not _are_layer_kinds(kinds, layers):
+        keys.wrong("layer_types", "a list with a known kind for each layer", kinds)
         return result
     if isinstance(kinds, list) and layers is not None:
         kinds = kinds[:layers]
@@ -239,6 +271,8 @@ def _attention_layers(keys: Reader, layers: int | None) -> dict[str, Any]:
     elif rule == "use_sliding_window" and keys.boolean("use_sliding_window"):
         first = keys.integer("max_window_layers", needed=True)
         sliding = max(0, layers - first) if first is not None else 0
+    if keys.wrong_keys & _ATTENTION:
+        return result
     result["attention_layers"] = {
         "full": layers - sliding - linear,
         "sliding": sliding,
@@ -251,6 +285,14 @@ def _attention_layers(keys: Reader, layers: int | None) -> dict[str, Any]:
         for key in (*(f"linear_{name}" for name in names), "linear_conv_kernel_dim"):
             result[key] = keys.integer(key, needed=True)
     return result
+
+
+def _are_layer_kinds(value: Any, layers: int | None) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) >= (layers or 0)
+        and all(kind in _LAYER_KINDS for kind in value)
+    )
 
 
 def _attention(heads: int | None, kv_heads: int | None, details: Mapping[str, Any]) -> str | None:
@@ -327,7 +369,8 @@ def _dense_layers(keys: Reader, rule: str, layers: int | None) -> int | None:
             return None
         if step is None:
             return None
-        return sum((layer + 1) % step != 0 or layer in plain for layer in range(layers))
+        named = {layer for layer in plain if is_size(layer, 0) and layer < layers}
+        return layers - layers // step + sum((layer + 1) % step == 0 for layer in named)
     return 0
 
 

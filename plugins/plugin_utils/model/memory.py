@@ -10,6 +10,7 @@ profiling; the bytes behind it are in knowledge/models/memory.yml.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 from typing import Any
@@ -46,8 +47,7 @@ def memory(
     kv_bytes = kv_bytes_per_token(architecture, layout, limits.kv_cache_dtype)
     pool = None
     if weights is not None and vram_bytes is not None:
-        reserve = _facts()["reserve"]["bytes"]
-        pool = int(limits.gpu_memory_utilization * vram_bytes) - weights - reserve
+        pool = _pool(weights, limits, vram_bytes)
     length = limits.max_model_len or architecture.max_context
     tokens = sequences = None
     needed = None if length is None else _sequence_bytes(architecture, kv_bytes, length)
@@ -61,6 +61,12 @@ def memory(
             _no_room(architecture, layout, limits, vram_bytes or 0, weights or 0, needed, length)
         )
     return dataclasses.replace(result, findings=tuple(findings))
+
+
+def _pool(weights: int, limits: Limits, vram_bytes: int) -> int:
+    """Return what is left of one GPU for the KV cache; negative when the weights exceed it."""
+    reserve: int = _facts()["reserve"]["bytes"]
+    return int(limits.gpu_memory_utilization * vram_bytes) - weights - reserve
 
 
 def weights_bytes(architecture: Architecture, layout: Layout) -> int | None:
@@ -204,41 +210,127 @@ def _no_room(
     if needed is not None:
         parts += f" + {needed / GIB:.1f} GiB KV cache for one sequence of {length} tokens"
     wanted = weights + reserve + (needed or 0)
-    fitting = [
-        f"TP{size}" for size in _SIZES if _fits(architecture, layout, limits, vram_bytes, size)
-    ]
-    remedies = [
-        f"by memory, {' or '.join(fitting)} fits" if fitting else "use GPUs with more memory"
-    ]
-    spare = there - weights - reserve
-    if needed and length and spare > 0:
-        remedies.append(f"lower limits.max_model_len to {int(length * spare / needed)} or less")
     return Finding(
         "FIT-NO-ROOM",
         "error",
         f"TP{layout.tensor_parallel_size}{' with EP' if layout.expert_parallel else ''}",
         f"needs {wanted / GIB:.1f} GiB per GPU ({parts}), but {limits.gpu_memory_utilization:g} of"
         f" {vram_bytes / GIB:.1f} GiB is {there / GIB:.1f} GiB",
-        ", or ".join(remedies),
+        remedy(architecture, layout, limits, vram_bytes),
         _FACTS,
     )
 
 
-def _fits(
-    architecture: Architecture, layout: Layout, limits: Limits, vram_bytes: int, size: int
-) -> bool:
-    """Say whether the same model fits at another tensor-parallel size that its heads allow."""
+def remedy(architecture: Architecture, layout: Layout, limits: Limits, vram_bytes: int) -> str:
+    """Return what to change so that a layout without room fits by memory.
+
+    Each field alone that would do, in this order: gpu_memory_utilization, tensor_parallel_size,
+    max_model_len; else the first combination of them that does.
+    """
+    larger = _larger(architecture, layout)
+    share = _least_share(architecture, layout, limits, vram_bytes)
+    sizes = [
+        str(one.tensor_parallel_size)
+        for one in larger
+        if _fits(architecture, one, limits, vram_bytes)
+    ]
+    length = _longest(architecture, layout, limits, vram_bytes)
+    single = [
+        _raise_share(share) if share else "",
+        f"set layout.tensor_parallel_size to {' or '.join(sizes)}" if sizes else "",
+        _lower_length(length) if length else "",
+    ]
+    if any(single):
+        return ", or ".join(filter(None, single))
+    for one in larger:
+        share = _least_share(architecture, one, limits, vram_bytes)
+        if share:
+            size = one.tensor_parallel_size
+            return f"{_raise_share(share)} and set layout.tensor_parallel_size to {size}"
+    highest = max(_highest_share(), limits.gpu_memory_utilization)
+    most = dataclasses.replace(limits, gpu_memory_utilization=highest)
+    pairs = [(layout, most), *((one, limits) for one in larger), *((one, most) for one in larger)]
+    for one, share_limits in pairs:
+        length = _longest(architecture, one, share_limits, vram_bytes)
+        if length:
+            changes = [_raise_share(highest)] if share_limits is most else []
+            if one is not layout:
+                changes.append(f"set layout.tensor_parallel_size to {one.tensor_parallel_size}")
+            return f"{', '.join(changes)} and {_lower_length(length)}"
+    return "use GPUs with more memory"
+
+
+def _raise_share(share: float) -> str:
+    return f"raise limits.gpu_memory_utilization to at least {share:g}"
+
+
+def _lower_length(length: int) -> str:
+    return f"lower limits.max_model_len to {length} or less"
+
+
+def _highest_share() -> float:
+    share: float = _facts()["highest_utilization"]["value"]
+    return share
+
+
+def _larger(architecture: Architecture, layout: Layout) -> list[Layout]:
+    """Return the layouts of more GPUs a replica that the model's heads allow."""
     heads, kv_heads = architecture.heads, architecture.kv_heads
-    if size == layout.tensor_parallel_size or not heads or heads % size:
+    return [
+        dataclasses.replace(layout, tensor_parallel_size=size)
+        for size in _SIZES
+        if size > layout.tensor_parallel_size
+        and heads
+        and heads % size == 0
+        and not (kv_heads and kv_heads % size and size % kv_heads)
+    ]
+
+
+def _fits(architecture: Architecture, layout: Layout, limits: Limits, vram_bytes: int) -> bool:
+    """Say whether weights, reserve and one sequence have room, as far as they are known."""
+    weights = weights_bytes(architecture, layout)
+    if weights is None:
         return False
-    if kv_heads and kv_heads % size and size % kv_heads:
-        return False
-    other = dataclasses.replace(layout, tensor_parallel_size=size)
-    weights = weights_bytes(architecture, other)
+    per_token = kv_bytes_per_token(architecture, layout, limits.kv_cache_dtype)
     length = limits.max_model_len or architecture.max_context
-    per_token = kv_bytes_per_token(architecture, other, limits.kv_cache_dtype)
     needed = None if length is None else _sequence_bytes(architecture, per_token, length)
-    if weights is None or needed is None:
-        return False
-    room = limits.gpu_memory_utilization * vram_bytes - _facts()["reserve"]["bytes"]
-    return bool(room - weights >= needed)
+    return _pool(weights, limits, vram_bytes) >= max(1, needed or 0)
+
+
+def _least_share(
+    architecture: Architecture, layout: Layout, limits: Limits, vram_bytes: int
+) -> float | None:
+    """Return the least gpu_memory_utilization that fits, in hundredths; None above the highest."""
+    first = math.floor(limits.gpu_memory_utilization * 100) + 1
+    shares = [percent / 100 for percent in range(first, round(_highest_share() * 100) + 1)]
+    index = bisect.bisect_left(
+        shares,
+        True,
+        key=lambda share: _fits(
+            architecture,
+            layout,
+            dataclasses.replace(limits, gpu_memory_utilization=share),
+            vram_bytes,
+        ),
+    )
+    return shares[index] if index < len(shares) else None
+
+
+def _longest(
+    architecture: Architecture, layout: Layout, limits: Limits, vram_bytes: int
+) -> int | None:
+    """Return the longest sequence that has room; None when not even one token has, or unknown."""
+    length = limits.max_model_len or architecture.max_context
+    per_token = kv_bytes_per_token(architecture, layout, limits.kv_cache_dtype)
+    if length is None or not _sequence_bytes(architecture, per_token, length):
+        return None
+    longest = bisect.bisect_left(
+        range(1, length + 1),
+        True,
+        key=lambda tokens: (
+            not _fits(
+                architecture, layout, dataclasses.replace(limits, max_model_len=tokens), vram_bytes
+            )
+        ),
+    )
+    return longest or None

@@ -121,7 +121,8 @@ def _attention(d: _Dimensions) -> Iterator[Module]:
 def _latent_attention(d: _Dimensions) -> Iterator[Module]:
     layers, hidden, prefix = d.layers, d.hidden_size, "model.layers.*.self_attn."
     nope, rope, value = d.qk_nope_head_dim, d.qk_rope_head_dim, d.v_head_dim
-    latent, low_rank = d.kv_lora_rank, d.optional("q_lora_rank")
+    sparse = d.optional("index_topk")  # its indexer reads the low-rank queries
+    latent, low_rank = d.kv_lora_rank, d.q_lora_rank if sparse else d.optional("q_lora_rank")
 
     def module(kind: str, sharding: Sharding, size: int, *names: str) -> Module:
         return Module(kind, sharding, layers * size, layers, tuple(prefix + name for name in names))
@@ -135,7 +136,7 @@ def _latent_attention(d: _Dimensions) -> Iterator[Module]:
     yield module("kv_b", "tensor", latent * d.heads * (nope + value), "kv_b_proj")
     yield module("o", "tensor", d.heads * value * hidden, "o_proj")
     yield module("latent_norms", "replicated", latent + (low_rank or 0))
-    if d.optional("index_topk"):
+    if sparse:
         heads, size = d.index_n_heads, d.index_head_dim
         yield module("indexer_q", "replicated", low_rank * heads * size, "indexer.wq_b")
         yield module("indexer_k", "replicated", hidden * size, "indexer.wk")

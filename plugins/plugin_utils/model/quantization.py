@@ -10,9 +10,20 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import is_whole, knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import is_size
 
-_INDEX = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_MOST_BITS = 64
+_NUMBER = r"[0-9]{1,12}"
+_INDEX = re.compile(rf"(?<=\.){_NUMBER}(?=\.|$)")
+# A quantization of which nothing is known.
+UNKNOWN: Mapping[str, Any] = {
+    "method": None,
+    "bits": None,
+    "block": None,
+    "group": None,
+    "ignore": [],
+}
 
 
 def read(config: Mapping[str, Any] | None, layers: int | None) -> dict[str, Any] | None:
@@ -24,11 +35,14 @@ def read(config: Mapping[str, Any] | None, layers: int | None) -> dict[str, Any]
     if not isinstance(config, Mapping) or not config:
         return None
     method = config.get("quant_method")
+    if not isinstance(method, str):
+        return dict(UNKNOWN)
+    facts = knowledge("models/memory.yml")["weights"].get(method, {})
     result: dict[str, Any] = {
-        "method": method if isinstance(method, str) else None,
-        "bits": knowledge("models/memory.yml")["weights"].get(method, {}).get("bits"),
+        "method": method,
+        "bits": facts.get("bits"),
         "block": _block(config.get("weight_block_size")),
-        "group": knowledge("models/memory.yml")["weights"].get(method, {}).get("group"),
+        "group": facts.get("group"),
         "ignore": [],
     }
     if method == "compressed-tensors":
@@ -40,8 +54,8 @@ def read(config: Mapping[str, Any] | None, layers: int | None) -> dict[str, Any]
 
 
 def _block(value: Any) -> list[int] | None:
-    whole = isinstance(value, list) and len(value) == 2 and all(map(is_whole, value))
-    return list(value) if whole and min(value) > 0 else None
+    whole = isinstance(value, list) and len(value) == 2 and all(map(is_size, value))
+    return list(value) if whole else None
 
 
 def _compressed_tensors(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,8 +71,8 @@ def _compressed_tensors(config: Mapping[str, Any]) -> dict[str, Any]:
     (weights,) = schemes
     bits, group = weights.get("num_bits"), weights.get("group_size")
     return {
-        "bits": bits if is_whole(bits) else None,
-        "group": group if is_whole(group) and group > 0 else None,
+        "bits": bits if is_size(bits) and bits <= _MOST_BITS else None,
+        "group": group if is_size(group) else None,
         "block": _block(weights.get("block_structure")),
     }
 
@@ -93,11 +107,14 @@ def condense(patterns: Iterable[str], layers: int | None) -> list[str]:
         family = pattern[: found.start()] + "*" + pattern[found.end() :] if found else pattern
         numbers.setdefault(family, set()).update({int(found.group())} if found else ())
         members.setdefault(family, []).append(pattern)
-    whole = set(range(layers)) if layers else None
+
+    def whole(found: set[int]) -> bool:
+        return bool(layers) and len(found) == layers and max(found) == layers - 1
+
     return [
         name
         for family in members
-        for name in ([family] if numbers[family] == whole else members[family])
+        for name in ([family] if whole(numbers[family]) else members[family])
     ]
 
 
@@ -127,15 +144,16 @@ def ignored_layers(names: Iterable[str], patterns: Iterable[str], layers: int) -
 def _matches(expression: str, name: str) -> bool:
     try:
         return re.match(expression, name.replace("*", "0")) is not None
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return False
 
 
 def _within(parts: list[str], path: list[str]) -> int | None:
     """Return the layer a pattern names within the path, -1 for all of them, None for no match."""
+    number = re.compile(_NUMBER).fullmatch
     for start in range(len(path) - len(parts) + 1):
         pairs = list(zip(parts, path[start : start + len(parts)], strict=True))
-        if all(part in ("*", own) or (own == "*" and part.isdigit()) for part, own in pairs):
+        if all(part in ("*", own) or (own == "*" and number(part)) for part, own in pairs):
             layers = [int(part) for part, own in pairs if own == "*" and part != "*"]
             return layers[0] if layers else -1
     return None

@@ -199,7 +199,13 @@ def test_rules_see_the_overrides():
         ("0.33.0", {}, {"A": "1\nB=2"}, "ENGINE-BAD-VALUE", ["control character"]),
         ("0.33.0", {"seed": 1, "--seed": 2}, {}, "ENGINE-DUPLICATE-OVERRIDE", ["twice"]),
         ("0.33.0", {"tp": 8}, {}, "ENGINE-OVERRIDE-OWNED", ["layout.tensor_parallel_size"]),
-        ("0.33.0", {"tensor_parallel_size": None}, {}, "ENGINE-OVERRIDE-OWNED", ["to None"]),
+        (
+            "0.33.0",
+            {"tensor_parallel_size": None},
+            {},
+            "ENGINE-OVERRIDE-OWNED",
+            ["to vLLM's default"],
+        ),
         ("0.33.0", {"port": 9}, {}, "ENGINE-OVERRIDE-OWNED", ["base_port"]),
         ("0.33.0", {"dp": 2}, {}, "ENGINE-OVERRIDE-OWNED", ["layout.replicas"]),
         (
@@ -218,6 +224,65 @@ def test_what_the_version_or_the_plan_does_not_take_is_refused(version, args, en
     assert finding.code == code
     for part in parts:
         assert part in finding.message + " " + finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("version", "args", "part"),
+    [
+        ("0.33.0", {"device-ids": "4,5"}, "the placement chooses the GPUs"),
+        ("0.9.2", {"device": "cpu"}, "the plan is for GPUs"),
+        ("0.33.0", {"headless": True}, "no HTTP"),
+        ("0.33.0", {"grpc": True}, "no HTTP"),
+        ("0.33.0", {"api-server-count": 0}, "no HTTP"),
+        ("0.33.0", {"asc": -1}, "no HTTP"),
+        ("0.33.0", {"config": "/etc/x.yml"}, "overrule"),
+        ("0.33.0", {"uds": "/run/x"}, "socket"),
+        ("0.33.0", {"ssl-certfile": "/etc/x.pem"}, "plain HTTP"),
+        ("0.33.0", {"numa-bind": True}, "memory nodes"),
+        ("0.33.0", {"nnodes": 2}, "one host"),
+        ("0.33.0", {"data-parallel-rank": 1}, "engines of their own"),
+        ("0.33.0", {"prefill-context-parallel-size": 2}, "tensor-parallel size"),
+        ("0.33.0", {"shutdown-timeout": 61}, "stop timeout"),
+        ("0.33.0", {"model": "/srv/models/current"}, "model.path"),
+    ],
+)
+def test_a_flag_that_the_plan_decides_is_refused_with_the_reason(version, args, part):
+    finding = refused(version, args)
+    assert finding.code == "ENGINE-OVERRIDE-OWNED"
+    assert part in finding.message
+    assert "from engine.args" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+        *("GPU_DEVICE_ORDINAL", "APIARY_GPUS", "APIARY_DOUBL", "HOME", "VLLM_DP_SIZE"),
+    ],
+)
+def test_a_variable_that_the_plan_decides_is_refused_with_the_reason(name):
+    finding = refused(env={name: "0"})
+    assert (finding.code, finding.subject) == ("ENGINE-OVERRIDE-OWNED", name)
+    assert finding.remedy.endswith(f"remove {name} from engine.env")
+
+
+@pytest.mark.parametrize("name", ["APIARY_DOUBLE_PHASE_SECONDS", "HF_HOME", "VLLM_CACHE_ROOT"])
+def test_what_the_plan_only_suggests_may_be_overridden(name):
+    assert make(env={name: "1"}).env[name] == "1"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"api-server-count": 4},
+        {"numa-bind": False},
+        {"nnodes": 1},
+        {"pipeline-parallel-size": 1, "dp": 1},
+        {"shutdown-timeout": 60},
+    ],
+)
+def test_an_owned_flag_that_agrees_is_kept(args):
+    assert make(args=args)
 
 
 def test_an_owned_value_may_be_repeated():

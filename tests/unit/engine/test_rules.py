@@ -6,6 +6,7 @@
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.ownership import of_flag
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import (
     fill,
     holds,
@@ -106,9 +107,16 @@ def test_refusals_come_after_all_elements():
     assert kinds == sorted(kinds)
 
 
-def test_codes_of_the_rules_are_documented():
-    documented = knowledge("findings/engine.yml")
-    for rule in rules():
-        for effect, severity in ((rule.refuse, "error"), (rule.warn, "warning")):
-            if effect is not None:
-                assert documented[effect["code"]]["severity"] == severity
+@pytest.mark.parametrize("dest", knowledge("vllm/rules.yml")["owned"]["flags"])
+def test_every_owned_flag_is_one_of_vllms(dest):
+    owner = of_flag(dest)
+    assert owner.reason
+    assert dest == "model_tag" or dest in knowledge("vllm/flags.yml")["flags"]
+    assert owner.dropped is None or not owner.agrees(None, {"expert_parallel": True})
+
+
+@pytest.mark.parametrize(("text", "agrees"), [(None, False), ("false", False), ("true", True)])
+def test_a_boolean_that_is_dropped_is_false(text, agrees):
+    owner = of_flag("enable_expert_parallel")
+    assert owner.agrees(text, {"expert_parallel": True}) is agrees
+    assert owner.agrees(text, {"expert_parallel": False}) is not agrees

@@ -8,12 +8,15 @@ import json
 from pathlib import Path
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
     known,
     known_names,
     read_config,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import memory
 
 CONFIGS = Path("/work/shared/data/model-configs")
 DENSE = {
@@ -43,6 +46,11 @@ def codes(architecture):
         ("", "MODEL-NOT-JSON", "line 1, column 1"),
         ('{"a": 1,\n "b" 2}', "MODEL-NOT-JSON", "line 2, column 6"),
         ("[" * 200_000, "MODEL-NOT-JSON", "deeply"),
+        ('{"a": NaN}', "MODEL-NOT-JSON", "NaN is not a finite number"),
+        ('{"a": -Infinity}', "MODEL-NOT-JSON", "-Infinity"),
+        ('{"a": 1e999}', "MODEL-NOT-JSON", "1e999"),
+        ('{"a": ' + "9" * 5000 + "}", "MODEL-NOT-JSON", "5000 digits"),
+        ('{"model_type": "\\ud800"}', "MODEL-NOT-JSON", "not Unicode"),
         ("[]", "MODEL-NO-TYPE", "list"),
         ('"llama"', "MODEL-NO-TYPE", "str"),
         ("{}", "MODEL-NO-TYPE", "model_type"),
@@ -117,12 +125,69 @@ def test_a_missing_key_is_named_and_not_guessed(key):
     assert llama.active_parameters is None
 
 
-@pytest.mark.parametrize("value", ["64", 6.4, True, -1, [], {}])
+@pytest.mark.parametrize("value", ["64", 6.4, True, -1, 0, 2**40 + 1, [], {}])
 def test_a_value_of_the_wrong_kind_is_unknown(value):
     llama = read(DENSE, hidden_size=value)
     assert "MODEL-BAD-VALUE" in codes(llama)
     assert llama.hidden_size is None
     assert llama.total_parameters is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("patch_size", 0, "vision_config.patch_size: expected a whole number of at least 1"),
+        ("patch_size", 1e308, "vision_config.patch_size"),
+        ("depth", 2**70, f"at most {2**40}"),
+        ("deepstack_visual_indexes", {}, "vision_config.deepstack_visual_indexes"),
+        ("deepstack_visual_indexes", [8, "x"], "expected a list of whole numbers"),
+    ],
+)
+def test_a_wrong_value_of_the_vision_tower_leaves_the_parameters_unknown(key, value, expected):
+    config = knowledge("models/Qwen--Qwen3-VL-235B-A22B-Instruct.yml")["config"]
+    spoilt = read({**config, "vision_config": {**config["vision_config"], key: value}})
+    (finding,) = spoilt.findings
+    assert finding.code == "MODEL-BAD-VALUE"
+    assert expected in finding.message
+    assert spoilt.total_parameters is None
+
+
+def test_a_missing_key_of_the_vision_tower_is_named_with_its_path():
+    config = knowledge("models/moonshotai--Kimi-K2.5.yml")["config"]
+    tower = {key: value for key, value in config["vision_config"].items() if key != "patch_size"}
+    spoilt = read({**config, "vision_config": tower})
+    (finding,) = spoilt.findings
+    assert (finding.code, spoilt.total_parameters) == ("MODEL-MISSING-KEY", None)
+    assert finding.message.startswith("missing: vision_config.patch_size;")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("q_lora_rank", None),
+        ("q_lora_rank", "x"),
+        ("kv_lora_rank", "x"),
+        ("index_topk", "x"),
+        ("quantization_config", "x"),
+        ("quantization_config", {"quant_method": []}),
+        ("attention_bias", "x"),
+        ("vision_config", "x"),
+    ],
+)
+def test_what_cannot_be_read_is_not_taken_as_absent(key, value):
+    config = dict(knowledge("models/deepseek-ai--DeepSeek-V3.2.yml")["config"])
+    spoilt = read_config(json.dumps({**config, key: value}), "config.json")
+    assert set(codes(spoilt)) & {"MODEL-BAD-VALUE", "MODEL-MISSING-KEY"}
+    assert memory(spoilt, Layout(8), Limits(), 2**38).weights_bytes_per_gpu is None
+    if key in ("kv_lora_rank", "index_topk"):
+        assert spoilt.attention is None
+        assert memory(spoilt, Layout(8), Limits(), 2**38).kv_bytes_per_token_per_gpu is None
+
+
+def test_an_unknown_kind_of_layer_is_no_layer_that_attends_fully():
+    odd = read(DENSE, layer_types=["full_attention", "other"])
+    assert codes(odd) == ["MODEL-BAD-VALUE"]
+    assert "attention_layers" not in odd.details
 
 
 def test_an_unknown_type_says_what_its_keys_say():

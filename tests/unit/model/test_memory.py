@@ -154,8 +154,8 @@ def test_linear_state_leaves_the_tokens_unknown():
 @pytest.mark.parametrize(
     ("size", "vram", "length", "parts"),
     [
-        (1, VRAM, 32768, ["TP2 or TP4 or TP8", "max_model_len to 23", "220.2 GiB weights"]),
-        (4, 64 * GIB, 32768, ["TP8", "55.1 GiB weights", "of 64.0 GiB is 57.6 GiB"]),
+        (1, VRAM, 32768, ["_size to 2 or 4 or 8", "max_model_len to 23", "220.2 GiB weights"]),
+        (4, 64 * GIB, 32768, ["_size to 8", "55.1 GiB weights", "of 64.0 GiB is 57.6 GiB"]),
         (8, 32 * GIB, 32768, ["GPUs with more memory"]),
         (4, VRAM, 9_000_000, ["max_model_len to 3776"]),
     ],
@@ -166,6 +166,31 @@ def test_no_room_says_what_is_needed_and_what_would_fit(size, vram, length, part
     assert finding.code == "FIT-NO-ROOM"
     for part in parts:
         assert part in finding.message + finding.remedy
+
+
+UTILIZATION, SIZE, LENGTH = (
+    "raise limits.gpu_memory_utilization to at least ",
+    "set layout.tensor_parallel_size to ",
+    "lower limits.max_model_len to ",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "share", "length", "expected"),
+    [
+        (FP8, 4, 0.1, 32768, f"{UTILIZATION}0.25"),
+        (FP8, 4, 0.2, 32768, f"{UTILIZATION}0.25, or {SIZE}8"),
+        (FP8, 4, 0.24, 32768, f"{UTILIZATION}0.25, or {SIZE}8, or {LENGTH}7101 or less"),
+        (FP8, 1, 0.1, 32768, f"{UTILIZATION}0.91"),
+        (KIMI, 1, 0.1, 32768, f"{UTILIZATION}0.58 and {SIZE}4"),
+        (FP8, 8, 0.1, 9_000_000, f"{UTILIZATION}0.95 and {LENGTH}4675011 or less"),
+        (LLAMA, 1, 0.9, 40_000_000, f"{SIZE}4 and {LENGTH}294633 or less"),
+    ],
+)
+def test_no_room_names_the_field_that_is_responsible(name, size, share, length, expected):
+    result = of(name, size, share=share, length=length)
+    (finding,) = (item for item in result.findings if item.severity == "error")
+    assert finding.remedy == expected
 
 
 @pytest.mark.parametrize(("spare", "refused"), [(0, False), (-1, True)])

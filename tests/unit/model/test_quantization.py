@@ -28,6 +28,18 @@ INT4 = {"weights": {"num_bits": 4, "group_size": 32, "strategy": "group", "type"
         ({"quant_method": "compressed-tensors", "config_groups": {"a": INT4, "b": INT4}}, None),
         ({"quant_method": "somebodys"}, None),
         ({"bits": 4}, None),
+        ({"quant_method": []}, None),
+        ({"quant_method": {}}, None),
+        *(
+            (
+                {
+                    "quant_method": "compressed-tensors",
+                    "config_groups": {"a": {"weights": {"num_bits": bits}}},
+                },
+                None,
+            )
+            for bits in (0, -1, 2**70, "4", True)
+        ),
     ],
 )
 def test_bytes_per_weight(config, expected):
@@ -59,7 +71,8 @@ Q = "model.layers.*.self_attn.q_proj"
         (Q, ["model.layers.0.self_attn.q_proj", "model.layers.7.self_attn.q_proj"], 2),
         (Q, ["model.language_model.layers.3.self_attn.q_proj"], 1),
         (Q, ["re:.*self_attn.*"], 8),
-        (Q, ["re:.*mlp.*", "re:["], 0),
+        (Q, ["re:.*mlp.*", "re:[", "re:x{99999999999}"], 0),
+        (Q, ["model.layers.².self_attn.q_proj", f"model.layers.{'9' * 5000}.self_attn"], 0),
         ("model.layers.*.mlp.experts.*.w1", ["gate"], 0),
         ("model.layers.*.mlp.gate", ["gate"], 8),
         ("model.layers.*.mlp.gate_proj", [r"re:.*mlp\.(gate|up)_proj.*"], 8),

@@ -1,0 +1,59 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the plan decides and an override must not contradict (`owned` in rules.yml)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import Fact
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import fill
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Why a flag or variable is the plan's; the members are explained in rules.yml."""
+
+    reason: str
+    field: str | None = None
+    value: str | None = None
+    allowed: str | None = None
+    dropped: str | None = None
+
+    def agrees(self, text: str | None, facts: Mapping[str, Fact]) -> bool:
+        """Say whether an override of this text, or one that drops it (None), does no harm."""
+        if text is None:
+            if self.dropped is None:
+                return True
+            text = self.dropped
+        if self.allowed is not None and re.fullmatch(self.allowed, text):
+            return True
+        return self.value is not None and text == fill(self.value, facts)
+
+
+def _owned() -> Mapping[str, Any]:
+    owned: Mapping[str, Any] = knowledge("vllm/rules.yml")["owned"]
+    return owned
+
+
+def of_flag(dest: str) -> Owner | None:
+    """Return the owner of a flag, or None where it is the operator's to set."""
+    entry = _owned()["flags"].get(dest)
+    return None if entry is None else Owner(**entry)
+
+
+def of_env(name: str) -> Owner | None:
+    """Return the owner of a variable, or None where it is the operator's to set."""
+    entry = _owned()["env"].get(name)
+    if entry is not None:
+        return Owner(**entry)
+    for prefix, group in _owned()["prefixes"].items():
+        if name.startswith(prefix) and not name.startswith(tuple(group["except"])):
+            return Owner(group["reason"])
+    return None
