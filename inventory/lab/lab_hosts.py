@@ -42,6 +42,7 @@ def host_variables(lab: Path, host: dict[str, Any]) -> dict[str, Any]:
         "ansible_ssh_common_args": shlex.join(f"-o{option}" for option in options),
         "lab_ports": host["ports"],
         "lab_root": str(lab.parent),
+        "apiary_artifacts": str(lab / "artifacts"),
     }
 
 

@@ -38,6 +38,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
@@ -45,7 +46,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd imp
 def systemd_files(plan):
     """Return the rendered files of a plan document."""
     try:
-        return to_document(render_systemd(from_document(Plan, plan, "plan")))
+        document = from_document(Plan, plan, "replicas_plan")
+        check_plan(document, "replicas_plan")
+        return to_document(render_systemd(document))
     except ApiaryError as refusal:
         raise AnsibleFilterError(str(refusal)) from refusal
 

@@ -90,6 +90,18 @@ class UnitChanges:
         lists = (self.remove, self.enable, self.move, self.restart, self.start)
         return self.reload or any(lists)
 
+    def announce(self) -> str:
+        """Return what happens to units, a line each, for --diff."""
+        steps = (
+            ("stop and remove", self.remove),
+            ("enable", self.enable),
+            ("stop, then start", self.move),
+            ("restart", self.restart),
+            ("start", self.start),
+        )
+        lines = [f"{verb}: {' '.join(names)}\n" for verb, names in steps if names]
+        return "".join(lines) or "reload systemd\n"
+
 
 def read_file(path: str) -> tuple[str | None, str | None]:
     """Return a file's text and octal mode, or (None, None) where it is absent."""
@@ -233,7 +245,8 @@ def result(
     units: UnitChanges,
 ) -> dict[str, Any]:
     """Return the module's result: what changed, or in check mode would change, and the diff."""
-    diffs = [item.diff() for item in directories if item.changed]
+    diffs = [{"prepared": units.announce()}] if units.changed else []
+    diffs += [item.diff() for item in directories if item.changed]
     diffs += [item.diff() for item in [*files, *removed] if item.changed]
     return {
         "changed": bool(diffs) or units.changed,

@@ -85,6 +85,8 @@ class Deployment:
     user: str = "vllm"
 
 
+# Eight GPUs of eight partitions each; render minors end there too.
+MOST_DEVICES = 64
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _PATH = re.compile(r"/[^\x00-\x20\x7f]*")
@@ -125,9 +127,15 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
     if not 0 < limits.gpu_memory_utilization <= 1:
         share = limits.gpu_memory_utilization
         yield _bad("limits.gpu_memory_utilization", share, "a number above 0 and at most 1")
-    last = deployment.base_port + max(layout.replicas, 1) - 1
+    for path, number in {
+        "layout.tensor_parallel_size": layout.tensor_parallel_size,
+        "layout.replicas": layout.replicas,
+    }.items():
+        if number > MOST_DEVICES:
+            yield _bad(path, number, f"at most {MOST_DEVICES}, the devices a host can have")
+    last = deployment.base_port + min(max(layout.replicas, 1), MOST_DEVICES) - 1
     if not 1024 <= deployment.base_port <= last <= 65535:
-        ports = f"a port from 1024 to {65536 - max(layout.replicas, 1)}"
+        ports = f"a port from 1024 to {65535 - last + deployment.base_port}"
         yield _bad("base_port", deployment.base_port, ports)
     texts = {
         "name": (deployment.name, _NAME, "lower-case letters, digits and dashes"),

@@ -30,9 +30,16 @@ def read_text(name: str) -> str:
 
 
 def write_text(path: Path, content: str, mode: int = 0o644) -> None:
-    """Write a file in one step, so that nobody reads half of it; raise FILE-UNWRITABLE."""
+    """Write a file in one step, so that nobody reads half of it; raise FILE-UNWRITABLE.
+
+    A link is followed, and what is no file (a device, a pipe) is written to, never replaced.
+    """
     temporary = ""
     try:
+        path = Path(os.path.realpath(path))
+        if path.exists() and not path.is_file():
+            path.write_text(content, encoding="utf-8")
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".apiary-")
         with os.fdopen(handle, "w", encoding="utf-8") as stream:

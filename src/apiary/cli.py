@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -71,7 +72,13 @@ def cli() -> None:
     help="Host keys to trust instead of ~/.ssh/known_hosts.",
 )
 @click.option("--parallel", default=16, show_default=True, type=click.IntRange(1), help="At once.")
-@click.option("--timeout", default=15.0, show_default=True, help="Seconds to connect.")
+@click.option(
+    "--timeout",
+    default=15.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="Seconds to connect.",
+)
 @json_option
 def probe(
     hosts: tuple[str, ...],
@@ -104,7 +111,8 @@ def probe(
     files: dict[str, str] = {}
     for result in results:
         if result.bundle is not None:
-            path = Path(out) / f"{result.host}.json"
+            # A host's name is no path.
+            path = Path(out) / f"{re.sub(r'[^A-Za-z0-9._@:-]', '_', result.host)}.json"
             write_text(path, dumps(result.bundle))
             files[result.host] = str(path)
     findings = [finding for failure in ssh.failures(results) for finding in failure.findings]
@@ -181,7 +189,8 @@ def place_(topology_file: str, tp: int, replicas: int, busy: tuple[str, ...], as
         show(grid(f"{host.host}: TP{tp} × {replicas}", columns, rows))
         click.echo(f"free: {' '.join(placement.free) or 'none'}")
         if placement.runner_up:
-            click.echo(f"runner-up lost by {placement.runner_up.reason}")
+            sets = " | ".join(" ".join(keys) for keys in placement.runner_up.replicas)
+            click.echo(f"runner-up: {sets}: {placement.runner_up.reason}")
     report(placement.findings, as_json)
     return exit_code(placement.findings)
 

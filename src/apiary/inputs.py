@@ -16,6 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
@@ -45,7 +46,19 @@ def load_topology(name: str) -> Topology:
 
 
 def load_plan(name: str) -> Plan:
-    return from_document(Plan, _load_yaml(name), name)
+    """Return the plan in a file, checked as far as it can be without its host."""
+    data = _load_yaml(name)
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != Plan.SCHEMA:
+        raise error(
+            "DOC-SCHEMA",
+            name,
+            f"schema is {found!r}, expected {Plan.SCHEMA!r}",
+            "give a plan, as `apiary plan --out FILE` or the site playbook writes it",
+        )
+    plan = from_document(Plan, data, name)
+    check_plan(plan, name)
+    return plan
 
 
 def load_deployment(name: str) -> Deployment:
@@ -59,6 +72,8 @@ def load_deployment(name: str) -> Deployment:
 def _load_yaml(name: str) -> Any:
     """Return the data of a YAML or JSON file."""
     text = read_text(name)
+    if not text.strip():
+        raise error("FILE-SYNTAX", name, "is empty", "give the file that was meant")
     try:
         return json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
     except (yaml.YAMLError, json.JSONDecodeError) as failure:

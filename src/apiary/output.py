@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -22,12 +23,17 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 EXIT_FINDINGS = 1
+# In a file or a pipe nobody has 80 columns to fit.
+PIPED_WIDTH = 160
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def show(renderable: RenderableType) -> None:
     """Print for a person; colour only on a terminal."""
-    Console(soft_wrap=True, highlight=False, markup=False).print(renderable)
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPED_WIDTH
+    console.print(renderable)
 
 
 def print_document(document: Any) -> None:
@@ -75,7 +81,12 @@ def show_elements(rows: dict[tuple[str, str, str, str], list[str]], replicas: in
         ("\n".join(values), reason, f"{rule} [{sources.index(source) + 1}]")
         for values, rule, reason, source in merged.values()
     ]
-    show(grid("", ("element", "why", "rule [source]"), shown))
+    table = Table()
+    for title, share in (("element", 5), ("why", 5), ("rule [source]", 3)):
+        table.add_column(title, ratio=share, overflow="fold")
+    for row in shown:
+        table.add_row(*row)
+    show(table)
     for number, source in enumerate(sources, 1):
         click.echo(f"[{number}] {source}")
 

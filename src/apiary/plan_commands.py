@@ -81,7 +81,11 @@ def explain(plan_file: str, why: str | None, brief: bool, as_json: bool) -> int:
         for row in elements(replica):
             rows.setdefault(row, []).append(str(index))
     if why is not None:
-        rows = {row: who for row, who in rows.items() if element_name(row[0]) == why}
+        rows = {
+            row: who
+            for row, who in rows.items()
+            if element_name(row[0]).lstrip("-") == why.lstrip("-")
+        }
         if not rows:
             raise error(
                 "EXPLAIN-NO-ELEMENT",

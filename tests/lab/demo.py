@@ -33,11 +33,6 @@ LAB = Path(__file__).parent
 INVENTORY = REPOSITORY / "inventory/lab"
 
 
-def artifacts(lab: Lab) -> Path:
-    """Return where the plans of a lab's hosts lie; the demo's is the operator's default."""
-    return REPOSITORY / "artifacts" if lab.name == "demo" else lab.directory / "artifacts"
-
-
 def deployment(group: str) -> dict[str, Any]:
     """Return the deployment that the lab inventory gives to a group of hosts."""
     variables = yaml.safe_load((INVENTORY / f"group_vars/{group}.yml").read_text(encoding="utf-8"))
@@ -101,16 +96,14 @@ def start_hosts_for_real(lab: Lab) -> None:
 
 def run_site(lab: Lab) -> None:
     """Run the site playbook as an operator would."""
-    command = ["ansible-playbook", "-i", "inventory/lab", "playbooks/site.yml"]
-    if lab.name != "demo":
-        command += ["-e", f"apiary_artifacts={artifacts(lab)}"]
+    command = ("ansible-playbook", "-i", "inventory/lab", "playbooks/site.yml")
     say(f"$ {shlex.join(command)}")
     program(*command, APIARY_LAB=lab.name)
 
 
 def show_host(lab: Lab, name: str) -> None:
     """Print a host's topology, plan, units and one answer of each replica."""
-    files = artifacts(lab) / name
+    files = lab.directory / "artifacts" / name
     plan = json.loads((files / "plan.json").read_text(encoding="utf-8"))
     print(f"\n=== {name} " + "=" * (90 - len(name)))
     program(
@@ -206,13 +199,11 @@ def hosts(lab: Lab, arguments: argparse.Namespace) -> None:
 def down(lab: Lab, arguments: argparse.Namespace) -> None:
     """Remove all that the demo made: hosts, image, engine, models, artifacts."""
     del arguments
-    names = list(lab.hosts())
     python("lab.py", "down", "--name", lab.name, "--all")
-    for name in names:
-        shutil.rmtree(artifacts(lab) / name, ignore_errors=True)
     if not any(lab.root.glob("*/hosts.json")):
         for made in (*lab.root.glob("double-*"), lab.root / "models"):
             shutil.rmtree(made, ignore_errors=True)
+    print("What stays: .venv (make clean), and packages that the distribution gave.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -228,6 +219,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if run is hosts:
             sub.add_argument("--fault", action="append", default=[], metavar="HOST=FAULT")
     arguments = parser.parse_args(argv)
+    # In a pipe, our lines must stay between those of the programs we run.
+    sys.stdout.reconfigure(line_buffering=True)
     return guarded(lambda: arguments.run(open_lab(arguments.name), arguments))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment, Layout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import flags, literals
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model import quantization
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.modules import modules
@@ -54,6 +55,7 @@ def facts(
         "moe_intermediate_size": details.get("moe_intermediate_size"),
         "tensor_parallel_size": size,
         "expert_parallel": layout.expert_parallel,
+        "kv_format_known": _kv_format_known(limits.kv_cache_dtype, version),
     }
     for name in (
         "max_model_len",
@@ -66,6 +68,14 @@ def facts(
     ):
         result[name] = getattr(limits, name)
     return result | _expert_split(architecture, layout) | _ffn_split(architecture, size)
+
+
+def _kv_format_known(dtype: str, version: str) -> bool | None:
+    """Say whether a version has a KV cache format; None where its parser says so itself."""
+    formats = literals(version, "CacheDType")
+    if not formats or flags(version)["--kv-cache-dtype"].choices:
+        return None
+    return dtype in formats
 
 
 def _difference(value: int | None, bound: int | None) -> int | None:

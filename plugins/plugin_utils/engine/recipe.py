@@ -179,7 +179,14 @@ class _Assembly:
             fill(entry[key], self.facts) or entry[key] for key in ("message", "remedy")
         )
         self.findings.append(
-            Finding(entry["code"], severity, rule.id, message, remedy, rule.source)
+            Finding(
+                entry["code"],
+                severity,
+                entry.get("field", "deployment"),
+                f"{message} ({rule.id})",
+                remedy,
+                rule.source,
+            )
         )
 
     def _set(self, rule: Rule, entry: Mapping[str, str]) -> None:

@@ -364,3 +364,11 @@ def test_deprecated_formats_get_the_flag_that_allows_them():
     assert "ENGINE-BAD-CHOICE" in refusal(
         deployment(LLAMA, "0.33.0", 8, args={"quantization": "ptpc_fp8"})
     )
+
+
+@pytest.mark.parametrize("version", ["0.14.1", "0.32.0", "0.33.0"])
+def test_a_kv_format_that_the_version_lacks_is_refused_once(version):
+    asked = deployment(version=version, ep=True, kv_cache_dtype="fp9")
+    with pytest.raises(ApiaryError) as caught:
+        recipe(known(QWEN), asked, "MI325X", 8000)
+    assert [finding.code for finding in caught.value.findings] == ["ENGINE-BAD-CHOICE"]

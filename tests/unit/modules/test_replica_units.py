@@ -99,7 +99,8 @@ def test_check_mode_predicts_and_touches_nothing(run, tmp_path):
     result = run(systemd, check=True)
     assert result["changed"]
     assert result["started"] == [SERVICE, TARGET]
-    assert result["diff"][0]["after"] == "[Service]\n"
+    assert f"start: {SERVICE} {TARGET}\n" in result["diff"][0]["prepared"]
+    assert result["diff"][1]["after"] == "[Service]\n"
     assert systemd.told == []
     assert not (tmp_path / SERVICE).exists()
 

@@ -1,0 +1,58 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A plan that comes from a file is checked before anything is rendered from it."""
+
+from __future__ import annotations
+
+import re
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import parse_cpulist
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import check_deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+
+_GPU = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def check_plan(plan: Plan, subject: str) -> None:
+    """Refuse a plan whose names or values would not stay where a unit file has them.
+
+    Raises ApiaryError with PLAN-INVALID for the first wrong field, or the deployment's findings.
+    """
+    findings = check_deployment(plan.deployment)
+    if findings:
+        raise ApiaryError(*findings)
+    _expect(bool(plan.replicas), subject, "replicas", plan.replicas, "at least one replica")
+    name = plan.deployment.name
+    _expect(plan.target == f"apiary-{name}.target", subject, "target", plan.target, "its own")
+    for index, replica in enumerate(plan.replicas):
+        _check_replica(replica, f"apiary-{name}-{index}.service", subject, f"replicas[{index}]")
+
+
+def _check_replica(replica: Replica, unit: str, subject: str, path: str) -> None:
+    _expect(replica.unit == unit, subject, f"{path}.unit", replica.unit, unit)
+    for key in replica.gpus:
+        _expect(bool(_GPU.fullmatch(key)), subject, f"{path}.gpus", key, "PCI addresses")
+    for node in replica.memory_nodes:
+        _expect(node >= 0, subject, f"{path}.memory_nodes", node, "node numbers")
+    if replica.cpus is not None:
+        try:
+            sound = bool(parse_cpulist(replica.cpus)) and "\n" not in replica.cpus
+        except ValueError:
+            sound = False
+        _expect(sound, subject, f"{path}.cpus", replica.cpus, "a list of CPUs such as 0-63")
+    for variable in replica.env:
+        _expect(bool(_VARIABLE.fullmatch(variable)), subject, f"{path}.env", variable, "names")
+
+
+def _expect(right: bool, subject: str, path: str, found: object, expected: str) -> None:
+    if not right:
+        raise error(
+            "PLAN-INVALID",
+            subject,
+            f"field {path}: found {found!r}, expected {expected}",
+            "make the plan again with `apiary plan`; it is not meant to be edited",
+        )
