@@ -6,33 +6,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
-import socket
+import select
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import paramiko
 from ansible_collections.apiary.instinct.plugins.module_utils import evidence as collector
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
+from apiary.ssh_config import Line, SshOptions, Target, load_config, parse_target
+from apiary.ssh_connect import Connector, unreachable, words
+
+__all__ = ["Probed", "SshOptions", "failures", "probe", "probe_many"]
+
 COLLECTOR = Path(collector.__file__)
-
-
-@dataclass(frozen=True)
-class SshOptions:
-    """How to reach hosts; whatever is None comes from ~/.ssh/config."""
-
-    user: str | None = None
-    port: int | None = None
-    identity: str | None = None
-    known_hosts: str | None = None
-    config: str = "~/.ssh/config"
-    timeout: float = 15.0
+MAX_OUTPUT = 64 << 20  # bytes; a bundle has less than one MiB
 
 
 @dataclass(frozen=True)
@@ -51,154 +48,144 @@ def probe_many(
     done: Callable[[Probed], None] = lambda _probed: None,
 ) -> list[Probed]:
     """Probe hosts in parallel; one that fails never keeps the others from answering."""
-    names = list(dict.fromkeys(hosts))
+    names = labels(hosts)
+    try:
+        lines = load_config(options)
+    except ApiaryError as failure:
+        return [Probed(label, None, failure) for label in names.values()]
     results: dict[str, Probed] = {}
     with ThreadPoolExecutor(max_workers=max(1, min(parallel, len(names)))) as pool:
-        for future in as_completed([pool.submit(_probe, name, options) for name in names]):
-            probed = future.result()
-            results[probed.host] = probed
-            done(probed)
+        waiting = {pool.submit(_probe, name, lines, options): name for name in names}
+        try:
+            for future in as_completed(waiting):
+                name = waiting[future]
+                results[name] = replace(future.result(), host=names[name])
+                done(results[name])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C: start no further ones
+            raise
     return [results[name] for name in names]
 
 
-def _probe(host: str, options: SshOptions) -> Probed:
-    try:
-        return Probed(host, probe(host, options))
-    except ApiaryError as failure:
-        return Probed(host, None, failure)
-
-
-def probe(host: str, options: SshOptions) -> dict[str, Any]:
-    """Return one host's evidence bundle.
-
-    Raises ApiaryError: PROBE-UNREACHABLE, PROBE-HOST-KEY, PROBE-AUTH, PROBE-COLLECTOR.
-    """
-    with ExitStack() as stack:
-        client = _connect(host, options, stack)
+def labels(hosts: Iterable[str]) -> dict[str, str]:
+    """Return the name to show, and to call the file by, of each host as it was given."""
+    targets: dict[str, Target | None] = {}
+    for host in hosts:
         try:
-            stdin, stdout, stderr = client.exec_command("python3 -", timeout=300)
-            stdin.write(COLLECTOR.read_bytes())
-            stdin.channel.shutdown_write()
-            text = stdout.read().decode(errors="replace")
-            complaint = stderr.read().decode(errors="replace")
-            status = stdout.channel.recv_exit_status()
-        except (paramiko.SSHException, OSError) as failure:
-            raise _unreachable(host, f"the connection broke: {failure}") from failure
-    try:
-        bundle = json.loads(text)
-    except json.JSONDecodeError:
-        bundle = None
-    if status != 0 or not isinstance(bundle, dict):
-        last = (complaint.strip() or text.strip() or "no output").splitlines()[-1]
-        raise error(
-            "PROBE-COLLECTOR",
-            host,
-            f"the collector ended with status {status}: {last}",
-            "the host needs python3, 3.9 or newer, on the login user's PATH",
-        )
-    return bundle
-
-
-def _connect(host: str, options: SshOptions, stack: ExitStack) -> paramiko.SSHClient:
-    try:
-        settings = _settings(host, options)
-        sock = _jump(settings, options, stack)
-        identities = _identities(settings, options)
-        client = paramiko.SSHClient()
-        stack.callback(client.close)
-        _trust(client, options)
-        client.connect(
-            settings.get("hostname", host),
-            port=options.port or int(settings.get("port", 22)),
-            username=options.user or settings.get("user"),
-            key_filename=cast("str | None", identities),  # the stubs don't know that lists do
-            sock=sock,
-            timeout=options.timeout,
-            banner_timeout=options.timeout,
-            auth_timeout=options.timeout,
-        )
-    except paramiko.BadHostKeyException as failure:
-        raise error(
-            "PROBE-HOST-KEY",
-            host,
-            "the host key is not the known one: somebody may be in between, or it was reinstalled",
-            "verify the new key out of band, then replace the host's line in known_hosts",
-        ) from failure
-    except paramiko.AuthenticationException as failure:
-        raise error(
-            "PROBE-AUTH",
-            host,
-            f"login refused: {failure}",
-            "check the user and key: --user, --identity, ssh-agent, ~/.ssh/config",
-        ) from failure
-    except paramiko.SSHException as failure:
-        if "not found in known_hosts" in str(failure):
-            raise error(
-                "PROBE-HOST-KEY",
-                host,
-                "the host key is not in known_hosts",
-                "verify the key and add it (ssh-keyscan prints it), or give --known-hosts FILE",
-            ) from failure
-        raise _unreachable(host, str(failure)) from failure
-    except (OSError, socket.gaierror, EOFError) as failure:
-        raise _unreachable(host, str(failure) or type(failure).__name__) from failure
-    return client
-
-
-def _unreachable(host: str, why: str) -> ApiaryError:
-    return error(
-        "PROBE-UNREACHABLE",
-        host,
-        f"cannot be reached over SSH: {why}",
-        "check the name, the port and that sshd runs: ssh " + host,
-    )
-
-
-def _settings(host: str, options: SshOptions) -> dict[str, Any]:
-    path = Path(options.config).expanduser()
-    config = paramiko.SSHConfig.from_path(str(path)) if path.is_file() else paramiko.SSHConfig()
-    return dict(config.lookup(host))
-
-
-def _trust(client: paramiko.SSHClient, options: SshOptions) -> None:
-    """Accept only hosts whose key is known; there is no option to skip this."""
-    if options.known_hosts:
-        client.load_host_keys(options.known_hosts)
-    else:
-        client.load_system_host_keys()
-    client.set_missing_host_key_policy(paramiko.RejectPolicy())
-
-
-def _identities(settings: dict[str, Any], options: SshOptions) -> list[str] | None:
-    chosen = [options.identity] if options.identity else settings.get("identityfile", [])
-    return [os.path.expanduser(path) for path in chosen] or None
-
-
-def _jump(
-    settings: dict[str, Any], options: SshOptions, stack: ExitStack
-) -> paramiko.Channel | None:
-    """Return a channel through the ProxyJump host of ssh_config, or None for a direct way."""
-    jump = settings.get("proxyjump")
-    if not jump or jump == "none":
-        return None
-    user, _at, rest = str(jump).split(",")[-1].rpartition("@")
-    name, _colon, port = rest.partition(":")
-    through = SshOptions(
-        user=user or None,
-        port=int(port) if port else None,
-        identity=options.identity,
-        known_hosts=options.known_hosts,
-        config=options.config,
-        timeout=options.timeout,
-    )
-    client = _connect(name, through, stack)
-    transport = client.get_transport()
-    if transport is None:  # closed in between
-        raise _unreachable(name, "the jump host closed the connection")
-    target = (str(settings.get("hostname")), options.port or int(settings.get("port", 22)))
-    return transport.open_channel("direct-tcpip", target, ("127.0.0.1", 0), timeout=options.timeout)
+            targets[host] = parse_target(host)
+        except ApiaryError:
+            targets[host] = None
+    shared = Counter(target.host for target in targets.values() if target)
+    return {
+        name: name if target is None else target.host if shared[target.host] == 1 else str(target)
+        for name, target in targets.items()
+    }
 
 
 def failures(results: Iterable[Probed]) -> Iterator[ApiaryError]:
-    """Yield the errors of the hosts that could not be probed."""
-    return (probed.failure for probed in results if probed.failure is not None)
+    """Yield the errors of the hosts that could not be probed, one that many share only once."""
+    seen: dict[object, ApiaryError] = {}
+    for probed in results:
+        if probed.failure is not None:
+            seen.setdefault(probed.failure.findings, probed.failure)
+    return iter(seen.values())
+
+
+def _probe(host: str, lines: tuple[Line, ...], options: SshOptions) -> Probed:
+    try:
+        return Probed(host, _gather(host, lines, options))
+    except ApiaryError as failure:
+        return Probed(host, None, failure)
+    except Exception as failure:  # whatever it is, the other hosts go on
+        unforeseen = error(
+            "PROBE-FAILED",
+            host,
+            f"an error nobody foresaw: {type(failure).__name__}: {failure}",
+            "try ssh " + host + "; if that works, this is a bug of apiary",
+        )
+        return Probed(host, None, unforeseen)
+
+
+def probe(host: str, options: SshOptions) -> dict[str, Any]:
+    """Return one host's evidence bundle; raise ApiaryError with the one PROBE-* finding."""
+    probed = _probe(host, load_config(options), options)
+    if probed.bundle is None:
+        raise probed.failure or AssertionError("a host without bundle has a failure")
+    return probed.bundle
+
+
+def _gather(host: str, lines: tuple[Line, ...], options: SshOptions) -> dict[str, Any]:
+    target = parse_target(host)
+    target = replace(target, user=target.user or options.user, port=target.port or options.port)
+    with ExitStack() as stack:
+        transport = Connector(lines, options, stack).connect(target, host)
+        try:
+            status, text, complaint = _run(transport, options)
+        except (paramiko.SSHException, OSError, EOFError) as failure:
+            raise unreachable(host, f"the connection broke: {words(failure)}") from failure
+    problem = f"ended with status {status}"
+    if status == 0:
+        try:
+            bundle = json.loads(text)
+            if isinstance(bundle, dict):
+                return bundle
+        except (json.JSONDecodeError, RecursionError):
+            pass
+        problem = "printed no JSON object"
+    elif status is None:
+        problem = f"did not end within {options.collect_timeout:g} s"
+    elif status == -1:
+        problem = "ended without a status"
+    last = (complaint.strip() or text.strip() or "no output").splitlines()[-1]
+    raise error(
+        "PROBE-COLLECTOR",
+        host,
+        f"the collector {problem}: {last[:200]}",
+        "the host needs python3, 3.9 or newer, on the login user's PATH, "
+        "and a login shell that prints nothing",
+    )
+
+
+def _run(transport: paramiko.Transport, options: SshOptions) -> tuple[int | None, str, str]:
+    """Run the collector; return its status (None: out of time), stdout and stderr."""
+    deadline = time.monotonic() + options.collect_timeout
+    out, complaint = bytearray(), bytearray()
+
+    def text() -> tuple[str, str]:
+        return out.decode(errors="replace"), complaint.decode(errors="replace")
+
+    with transport.open_session(timeout=options.timeout) as channel:
+        channel.settimeout(options.timeout)
+        _start(channel, options.timeout)
+        with contextlib.suppress(OSError):  # whoever does not read says why on stderr
+            channel.sendall(COLLECTOR.read_bytes())
+            channel.shutdown_write()
+        poll = select.poll()  # unlike select(), for any number of open files
+        poll.register(channel.fileno(), select.POLLIN)
+        while True:
+            ended = channel.eof_received or channel.closed  # asked before the last look at data
+            left = deadline - time.monotonic()
+            if left < 0 or len(out) + len(complaint) > MAX_OUTPUT:
+                return (None, *text())
+            if channel.recv_ready():
+                out += channel.recv(1 << 16)
+            elif channel.recv_stderr_ready():
+                complaint += channel.recv_stderr(1 << 16)
+            elif ended:
+                break
+            else:
+                poll.poll(left * 1000)
+        if not channel.status_event.wait(max(0.0, deadline - time.monotonic())):
+            return (None, *text())
+        return (channel.exit_status, *text())
+
+
+def _start(channel: paramiko.Channel, timeout: float) -> None:
+    """Start python3; paramiko itself would await the server's answer for ever."""
+    watchdog = threading.Timer(timeout, channel.close)
+    watchdog.start()
+    try:
+        channel.exec_command("python3 -")
+    finally:
+        watchdog.cancel()
+        watchdog.join()
