@@ -53,4 +53,4 @@ requirements: .venv/ready ## Pin again, with hashes
 	tools/setup.sh
 
 clean: ## Remove the environment and everything built
-	rm -rf .venv dist artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv dist artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .lab/real-vllm .lab/tiny-models
