@@ -101,10 +101,13 @@ def paths_from_cells(tables: Mapping[str, Cells]) -> tuple[Path, ...]:
     )
 
 
+_LINK_TYPES: dict[str, LinkType] = {"XGMI": "xgmi", "PCIE": "pcie"}
+
+
 def link_type(value: object) -> LinkType | None:
     """Return the link type of a cell."""
     text = (known(value) or "").upper()
-    return {"XGMI": "xgmi", "PCIE": "pcie"}.get(text)  # type: ignore[return-value]
+    return _LINK_TYPES.get(text)
 
 
 def hops(value: object) -> int | None:
