@@ -15,8 +15,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import K
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import flags as engine
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
+from support.shared import SHARED
+
 TOOL = Path(__file__).parents[3] / "tools/vllm_matrix.py"
-MATRIX = Path("/work/shared/data/vllm/matrix.json")
+MATRIX = SHARED / "data/vllm/matrix.json"
 
 
 def load_tool():

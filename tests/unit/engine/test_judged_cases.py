@@ -5,7 +5,6 @@
 """The rules against what real vLLM releases said to 71 commands on a simulated MI325X node."""
 
 import json
-from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
@@ -19,8 +18,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 
-SHARED = Path("/work/shared/data")
-CASES = SHARED / "vllm/judged-cases.json"
+from support.shared import SHARED
+
+DATA = SHARED / "data"
+CASES = DATA / "vllm/judged-cases.json"
 MODELS = {
     "qwen3-235b-fp8": "Qwen--Qwen3-235B-A22B-Instruct-2507-FP8",
     "qwen3-235b": "Qwen--Qwen3-235B-A22B-Instruct-2507",
@@ -104,7 +105,7 @@ def asked_for(case, version):
 @pytest.mark.parametrize(("case", "version", "accepted"), judged())
 def test_we_say_what_vllm_says(request, case, version, accepted):
     file = f"{MODELS[case['argv'][2]]}.json"
-    model = read_config((SHARED / "model-configs" / file).read_text(), file)
+    model = read_config((DATA / "model-configs" / file).read_text(), file)
     try:
         recipe(model, asked_for(case, version), "MI325X", 8000)
         codes = set()

@@ -5,7 +5,6 @@
 """Architecture from config.json, by hand-made configs, shipped models and published counts."""
 
 import json
-from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
@@ -18,7 +17,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import memory
 
-CONFIGS = Path("/work/shared/data/model-configs")
+from support.shared import SHARED
+
+CONFIGS = SHARED / "data/model-configs"
 DENSE = {
     "model_type": "llama",
     "hidden_size": 64,

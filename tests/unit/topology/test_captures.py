@@ -7,7 +7,6 @@
 import json
 import tarfile
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
@@ -16,7 +15,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
     read,
 )
 
-CAPTURES = Path("/work/shared/captures")
+from support.shared import SHARED
+
+CAPTURES = SHARED / "captures"
 INDEX = CAPTURES / "index.json"
 pytestmark = pytest.mark.skipif(not INDEX.is_file(), reason="the captures are not here")
 

@@ -10,12 +10,13 @@ import contextlib
 import io
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-SHARED = Path("/work/shared/data/vllm")
+from support.shared import SHARED
+
+DATA = SHARED / "data/vllm"
 Document = Callable[[str], dict[str, Any]]
 
 # The recipe as published in 2025 for MI325X, and its form for current versions.
@@ -153,9 +154,9 @@ def test_a_switch_sets_what_its_spelling_says(option, dest, value):
     assert arguments.toggle_value(option, dest) is value
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the judged cases are not part of the repository")
+@pytest.mark.skipif(not DATA.is_dir(), reason="the judged cases are not part of the repository")
 def test_every_judged_case_parses_as_the_real_parser_does(parse):
-    judged = json.loads((SHARED / "judged-cases.json").read_text())
+    judged = json.loads((DATA / "judged-cases.json").read_text())
     order, wrong, count = judged["versions"], [], 0
     for name, case in judged["cases"].items():
         words = case["argv"][case["argv"].index("serve") + 2 :]
@@ -168,9 +169,9 @@ def test_every_judged_case_parses_as_the_real_parser_does(parse):
     assert wrong == []
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the probes are not part of the repository")
+@pytest.mark.skipif(not DATA.is_dir(), reason="the probes are not part of the repository")
 def test_every_probe_parses_as_the_real_parser_does(parse):
-    matrix = json.loads((SHARED / "matrix.json").read_text())
+    matrix = json.loads((DATA / "matrix.json").read_text())
     order, wrong, count = matrix["versions"], [], 0
     for name, probe in matrix["probes"].items():
         if name == "--config":  # a file that is not there: no matter of the command line
