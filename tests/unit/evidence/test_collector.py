@@ -17,28 +17,16 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import f
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
 
+from support.simulated import absent, simulated_evidence
+
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "plugins/module_utils/evidence.py"
-SIMULATOR = ROOT / "tests/lab/simulated_sysfs.py"
-
-
-def absent(argv):
-    return None, b"", b"", "not found"
 
 
 @pytest.fixture
 def simulated(tmp_path):
     """Return evidence of a simulated host with these faults; no tools are installed on it."""
-
-    def collect(*faults, options=()):
-        arguments = [item for fault in faults for item in ("--fault", fault)]
-        subprocess.run(
-            [sys.executable, SIMULATOR, "generate", tmp_path / "sys", *options, *arguments],
-            check=True,
-        )
-        return evidence.collect(run=absent, root=str(tmp_path))
-
-    return collect
+    return lambda *faults, options=(): simulated_evidence(tmp_path, *faults, options=options)
 
 
 def write(root, path, text):

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 import json
+import os
 import stat
 
 import pytest
@@ -46,7 +47,7 @@ class Systemd:
 
 @pytest.fixture
 def run(tmp_path, capsys, monkeypatch):
-    def run(systemd, content="[Service]\n", check=False, services=(SERVICE,)):
+    def run(systemd, content="[Service]\n", check=False, services=(SERVICE,), below=""):
         monkeypatch.setattr(
             replica_units.AnsibleModule,
             "run_command",
@@ -54,7 +55,7 @@ def run(tmp_path, capsys, monkeypatch):
         )
         arguments = {
             "files": [
-                {"path": str(tmp_path / name), "mode": "0644", "content": content}
+                {"path": str(tmp_path / below / name), "mode": "0644", "content": content}
                 for name in (*services, TARGET)
             ],
             "services": list(services),
@@ -83,6 +84,16 @@ def test_a_fresh_host_is_written_enabled_and_started(run, tmp_path):
         "reset-failed",
         "start",
     ]
+
+
+def test_a_strict_umask_closes_nothing_to_the_service_user(run, tmp_path):
+    before = os.umask(0o077)
+    try:
+        run(Systemd(), below="apiary/x")
+    finally:
+        os.umask(before)
+    for path in ("apiary", "apiary/x"):
+        assert stat.S_IMODE((tmp_path / path).stat().st_mode) == 0o755
 
 
 def test_second_run_changes_nothing(run):

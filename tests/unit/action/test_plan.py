@@ -1,0 +1,129 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plan action as a playbook meets it: the same refusals as by command, before any host."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+
+from support.demo import demo_deployment
+from support.simulated import simulated_evidence
+
+ROOT = Path(__file__).parents[3]
+PLAY = """
+- hosts: gpu-001
+  connection: local
+  gather_facts: false
+  tasks:
+    - block:
+        - apiary.instinct.plan:
+            deployment: "{{ lookup('ansible.builtin.file', 'deployment.json') | from_json }}"
+            evidence: "{{ lookup('ansible.builtin.file', 'evidence.json') | from_json }}"
+            dest: made
+          register: decided
+      rescue:
+        - ansible.builtin.set_fact:
+            decided: "{{ ansible_failed_result }}"
+      always:
+        - ansible.builtin.copy:
+            content: "{{ decided | to_json }}"
+            dest: result.json
+            mode: "0644"
+          check_mode: false
+"""
+
+
+@pytest.fixture
+def decide(tmp_path):
+    """Run the action on a simulated host with some faults; return its result."""
+
+    def decide(*faults, options=(), **changes):
+        evidence = simulated_evidence(tmp_path / "root", *faults)
+        (tmp_path / "evidence.json").write_text(json.dumps(evidence))
+        asked = to_document(demo_deployment())
+        for part, fields in changes.items():
+            asked[part] |= fields
+        (tmp_path / "deployment.json").write_text(json.dumps(asked))
+        (tmp_path / "play.yml").write_text(PLAY)
+        command = ["ansible-playbook", "-i", "gpu-001,", "play.yml", *options]
+        done = subprocess.run(
+            [Path(sys.executable).with_name(command[0]), *command[1:]],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads((tmp_path / "result.json").read_text())
+
+    return decide
+
+
+def test_a_sound_host_is_planned_from_sysfs_alone_and_saved(decide, tmp_path):
+    result = decide()
+    assert [replica["memory_nodes"] for replica in result["plan"]["replicas"]] == [[0], [1]]
+    assert json.loads((tmp_path / "made/plan.json").read_text()) == result["plan"]
+    assert (tmp_path / "made/files/etc/systemd/system/apiary-qwen3-235b-1.service").is_file()
+
+
+def test_check_mode_decides_and_writes_nothing(decide, tmp_path):
+    assert decide(options=["--check"])["plan"]["replicas"]
+    assert not (tmp_path / "made").exists()
+
+
+def test_files_of_an_earlier_plan_go(decide, tmp_path):
+    decide()
+    decide(layout={"replicas": 1})
+    units = sorted(path.name for path in (tmp_path / "made/files/etc/systemd/system").iterdir())
+    assert units == ["apiary-qwen3-235b-0.service", "apiary-qwen3-235b.target"]
+
+
+def test_a_relative_config_is_found_from_where_the_run_starts(decide, tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    result = decide(model={"config": "config.json"})
+    assert [finding["code"] for finding in result["findings"]] == ["MODEL-NOT-JSON"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "changes", "code"),
+    [
+        pytest.param(["nodriver"], {}, "TOPO-NO-GPUS", id="no-gpus"),
+        pytest.param(
+            ["missing=3"],
+            {"layout": {"tensor_parallel_size": 8, "replicas": 1}},
+            "PLACE-TOO-FEW-GPUS",
+            id="seven-for-tp8",
+        ),
+        pytest.param(
+            [], {"layout": {"tensor_parallel_size": 3}}, "ENGINE-TP-HEADS", id="tp-divides-no-heads"
+        ),
+        pytest.param([], {"model": {"config": "none.json"}}, "FILE-UNREADABLE", id="no-config"),
+        pytest.param([], {"model": {"config": "play.yml"}}, "MODEL-NOT-JSON", id="config-not-json"),
+        pytest.param(
+            [], {"limits": {"gpu_memory_utilization": 0.1}}, "FIT-NO-ROOM", id="does-not-fit"
+        ),
+        pytest.param(
+            [], {"engine": {"version": "9.9.9"}}, "ENGINE-UNKNOWN-VERSION", id="unknown-version"
+        ),
+        pytest.param([], {"layout": {"replica": 2}}, "DOC-UNKNOWN", id="unknown-field"),
+    ],
+)
+def test_bad_input_is_one_finding_and_nothing_written(decide, tmp_path, faults, changes, code):
+    result = decide(*faults, **changes)
+    assert [finding["code"] for finding in result["findings"]] == [code]
+    # ansible-core would append every cause of an exception to its message.
+    assert result["msg"].count("error: ") == 1
+    assert result["msg"].count("remedy: ") == 1
+    assert not (tmp_path / "made").exists()
