@@ -26,18 +26,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import memory
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.search import place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
-    cost_words,
-)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 from rich.console import Console
 from rich.progress import Progress
 
 from apiary import ssh
-from apiary.inputs import json_option, load_plan, load_topology
+from apiary.inputs import json_option, load_plan
 from apiary.output import (
     Findings,
     exit_code,
@@ -47,6 +43,7 @@ from apiary.output import (
     show,
 )
 from apiary.pictures import topology_svg, topology_table
+from apiary.place_command import place_command
 from apiary.plan_commands import diff, explain, plan, render
 from apiary.schemas import NAMES, schema
 
@@ -158,43 +155,6 @@ def topology(
     return exit_code(findings)
 
 
-@cli.command(name="place")
-@click.argument("topology_file", metavar="TOPOLOGY")
-@click.option("--tp", required=True, type=int, help="tensor_parallel_size: GPUs per replica.")
-@click.option("--replicas", default=1, show_default=True, type=int)
-@click.option("--busy", multiple=True, metavar="BDF", help="A GPU to leave out; repeatable.")
-@json_option
-def place_(topology_file: str, tp: int, replicas: int, busy: tuple[str, ...], as_json: bool) -> int:
-    """Cut a host into replicas, all at once, at the least cost.
-
-    \b
-    apiary place evidence/gpu-001.json --tp 4 --replicas 2
-    """
-    host = load_topology(topology_file)
-    placement = place(host, tp, replicas, busy)
-    if as_json:
-        print_document(placement)
-    else:
-        rows = [
-            (
-                str(index),
-                " ".join(share.gpus),
-                share.cpus or "any",
-                ",".join(map(str, share.memory_nodes)) or "any",
-                cost_words(share.cost),
-            )
-            for index, share in enumerate(placement.replicas)
-        ]
-        columns = ("replica", "GPUs", "CPUs", "memory nodes", "cost")
-        show(grid(f"{host.host}: TP{tp} × {replicas}", columns, rows))
-        click.echo(f"free: {' '.join(placement.free) or 'none'}")
-        if placement.runner_up:
-            sets = " | ".join(" ".join(keys) for keys in placement.runner_up.replicas)
-            click.echo(f"runner-up: {sets}: {placement.runner_up.reason}")
-    report(placement.findings, as_json)
-    return exit_code(placement.findings)
-
-
 @cli.command()
 @click.argument("config_json")
 @click.option(
@@ -265,7 +225,7 @@ def _vram_bytes(gpu: str) -> int:
     return int(models[gpu]["vram_gib"]) << 30
 
 
-for command in (plan, explain, diff, render):
+for command in (place_command, plan, explain, diff, render):
     cli.add_command(command)
 
 

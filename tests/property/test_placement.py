@@ -8,121 +8,243 @@ import dataclasses
 import itertools
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.search import place
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Cost
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.costs import COSTS
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import place
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Request
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
     Gpu,
     Link,
     NumaNode,
     Topology,
 )
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from support.topologies import bdf
 
+KINDS = st.one_of(
+    st.none(),
+    st.tuples(
+        st.just("xgmi"),
+        st.sampled_from([None, 15, 30, 45]),
+        st.sampled_from([None, (50000, 50000), (50000, 200000)]),
+    ),
+    st.tuples(st.just("pcie"), st.sampled_from([None, 40, 52, 72]), st.none()),
+)
+REGULAR = ("xgmi", 15, (50000, 50000))
+
 
 @st.composite
-def topologies(draw):
-    count = draw(st.sampled_from([2, 4, 6, 8]))
-    keys = [bdf(0x10 + index) for index in range(count)]
-    gpus = tuple(Gpu(key, numa_node=draw(st.integers(0, 1))) for key in keys)
-    kinds = st.one_of(
-        st.none(),
-        st.tuples(st.just("xgmi"), st.sampled_from([None, 15, 30, 45])),
-        st.tuples(st.just("pcie"), st.sampled_from([None, 40, 52, 72])),
+def topologies(draw, most=7):
+    """Small hosts: irregular ones, and such in which many devices are alike."""
+    count = draw(st.integers(2, most))
+    parts = draw(st.sampled_from([1, 1, 2, 3]))
+    gpus = tuple(
+        Gpu(
+            bdf(0x10 + place // parts),
+            partition=place % parts,
+            numa_node=draw(st.sampled_from([0, 0, 1, None])),
+        )
+        for place in range(count)
     )
+    topology = Topology("host", gpus)
+    common = draw(KINDS)
+    regular = draw(st.booleans())
     links = []
-    for a, b in itertools.combinations(keys, 2):
-        kind = draw(kinds)
+    for a, b in itertools.combinations(sorted(topology.by_key), 2):
+        kind = common if regular and draw(st.integers(0, 5)) else draw(KINDS)
         if kind is not None:
-            links.append(Link(a, b, kind[0], 1, kind[1]))
-    nodes = tuple(NumaNode(number, f"{number * 8}-{number * 8 + 7}") for number in range(2))
-    return Topology("host", gpus, tuple(links), nodes)
+            links.append(Link(a, b, kind[0], 1, kind[1], kind[2]))
+    distances = draw(st.sampled_from([((10, 32), (32, 10)), ((), ())]))
+    nodes = tuple(
+        NumaNode(number, f"{number * 8}-{number * 8 + 7}", None, distances[number])
+        for number in range(2)
+    )
+    return dataclasses.replace(topology, links=tuple(links), numa_nodes=nodes)
 
 
-def cost_of_cut(topology, cut):
-    """The cost by its definition, with no search."""
-    known = [link.weight for link in topology.links if link.type == "xgmi" and link.weight]
-    worst = max(known, default=0)
-    total = Cost()
-    for members in cut:
-        for a, b in itertools.combinations(members, 2):
-            link = topology.link(a, b)
-            crossing = int(topology.by_key[a].numa_node != topology.by_key[b].numa_node)
-            if link is not None and link.type == "xgmi":
-                total += Cost(0, 0, link.weight or worst, crossing)
-            else:
-                weight = link.weight if link is not None and link.weight is not None else 255
-                total += Cost(1, weight, 0, crossing)
-    return total
+def by_definition(topology, members, cost):
+    """The cost of a set by its definition, with no search and none of the search's code."""
+    gpus, pairs = topology.by_key, list(itertools.combinations(members, 2))
+    links = [topology.link(a, b) for a, b in pairs]
+    inside = [gpus[a].bdf == gpus[b].bdf for a, b in pairs]
+    nodes = {gpus[key].numa_node for key in members}
+    if cost == "device-plugin":
+        return (
+            sum(
+                90
+                if link is None
+                else (10 if same else 20)
+                + {"xgmi": 10, "pcie": 40}[link.type]
+                + (10 if gpus[a].numa_node == gpus[b].numa_node else 20)
+                for (a, b), link, same in zip(pairs, links, inside, strict=True)
+            ),
+        )
+    xgmi = [link for link in topology.links if link.type == "xgmi"]
+    worst = max((link.weight for link in xgmi if link.weight), default=0)
+    widths = [link.bandwidth_mb_s[1] for link in xgmi if link.bandwidth_mb_s]
+    near = [
+        s or (link is not None and link.type == "xgmi")
+        for link, s in zip(links, inside, strict=True)
+    ]
+    joined = [pair for pair, linked in zip(pairs, near, strict=True) if linked]
+    hives = {key: {key} for key in members}
+    for a, b in joined:
+        both = hives[a] | hives[b]
+        for key in both:
+            hives[key] = both
+    weights = [
+        13 if same else (link.weight or worst)
+        for link, same, linked in zip(links, inside, near, strict=True)
+        if linked
+    ]
+    missing = [
+        (max(widths, default=0) - (link.bandwidth_mb_s or (0, min(widths, default=0)))[1]) // 1000
+        for link, same, linked in zip(links, inside, near, strict=True)
+        if linked and not same
+    ]
+    far = [
+        255 if link is None or link.weight is None else link.weight
+        for link, linked in zip(links, near, strict=True)
+        if not linked
+    ]
+    known = topology.numa_nodes[0].distances and {0, 1} <= nodes
+    return (
+        len({frozenset(hive) for hive in hives.values()}) - 1,
+        len(far),
+        sum(far),
+        sum(weights),
+        sum(missing),
+        len(nodes) - 1,
+        32 if known else 0,
+    )
 
 
-def all_cuts(keys, size, replicas):
-    if replicas == 0:
+def all_cuts(keys, sizes, required):
+    """Every way to give each replica, in order, its GPUs."""
+    if not sizes:
         yield ()
         return
-    for members in itertools.combinations(keys, size):
-        rest = [key for key in keys if key not in members and key > members[0]]
-        for others in all_cuts(rest, size, replicas - 1):
-            yield (members, *others)
+    for members in itertools.combinations(keys, sizes[0]):
+        if required[0] <= set(members):
+            rest = [key for key in keys if key not in members]
+            for others in all_cuts(rest, sizes[1:], required[1:]):
+                yield (members, *others)
 
 
-@given(topologies(), st.sampled_from([(1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (4, 1), (4, 2)]))
-def test_no_cut_costs_less(topology, shape):
-    size, replicas = shape
-    count = len(topology.gpus)
-    if size * replicas > count or count % size:
+def total(topology, cut, cost):
+    return tuple(map(sum, zip(*(by_definition(topology, one, cost) for one in cut), strict=True)))
+
+
+def shares(placement):
+    return [share.gpus for share in placement.replicas]
+
+
+SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@given(topology=topologies(), sizes=SIZES, data=st.data())
+def test_no_cut_costs_less(cost, topology, sizes, data):
+    keys = sorted(topology.by_key)
+    assume(sum(sizes) <= len(keys))
+    required = [set() for _size in sizes]
+    if data.draw(st.booleans()):
+        for key in data.draw(st.sets(st.sampled_from(keys), max_size=3)):
+            owner = data.draw(st.integers(0, len(sizes) - 1))
+            if len(required[owner]) < sizes[owner]:
+                required[owner].add(key)
+    request = Request(sizes, require=tuple(map(tuple, required)), cost=cost)
+    placement = place(topology, request)
+    priced = sorted(total(topology, cut, cost) for cut in set(all_cuts(keys, sizes, required)))
+    assert placement.exact
+    assert placement.cost == priced[0]
+    for share, size, names in zip(placement.replicas, sizes, required, strict=True):
+        assert len(share.gpus) == size
+        assert names <= set(share.gpus)
+        assert share.cost == by_definition(topology, share.gpus, cost)
+    taken = [key for keys_ in shares(placement) for key in keys_]
+    assert sorted([*taken, *placement.free]) == keys
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@given(
+    topology=topologies(6), sizes=st.sampled_from([(2,), (2, 2), (1, 2), (3,), (3, 2), (2, 2, 2)])
+)
+def test_the_runner_up_is_the_next_best_of_another_shape(cost, topology, sizes):
+    """Every cut that is better than the runner-up costs what the best one costs."""
+    keys = sorted(topology.by_key)
+    assume(sum(sizes) <= len(keys))
+    placement = place(topology, Request(sizes, cost=cost))
+    prices = {total(topology, cut, cost) for cut in all_cuts(keys, sizes, [set()] * len(sizes))}
+    if placement.runner_up is None:
+        assert len(prices) == 1
         return
-    placement = place(topology, size, replicas)
-    cuts = sorted(
-        (cost_of_cut(topology, cut), cut)
-        for cut in all_cuts([gpu.bdf for gpu in topology.gpus], size, replicas)
+    assert placement.runner_up.cost == total(topology, placement.runner_up.replicas, cost)
+    assert sorted(map(sorted, placement.runner_up.replicas)) != sorted(
+        map(sorted, shares(placement))
     )
-    assert (placement.cost, tuple(share.gpus for share in placement.replicas)) == cuts[0]
-    if len(cuts) > 1:
-        assert placement.runner_up.cost == cuts[1][0]
+    if not placement.runner_up.reason.endswith("is"):
+        between = {price for price in prices if placement.cost < price < placement.runner_up.cost}
+        assert not between
 
 
-@given(topologies())
-def test_replicas_never_overlap_and_nothing_is_lost(topology):
-    placement = place(topology, 2, len(topology.gpus) // 2 - 1 or 1)
-    taken = [key for share in placement.replicas for key in share.gpus]
-    assert sorted([*taken, *placement.free]) == sorted(gpu.bdf for gpu in topology.gpus)
-
-
-@given(topologies(), st.randoms(use_true_random=False))
-def test_relabelling_the_gpus_keeps_the_cost(topology, random):
-    names = [gpu.bdf for gpu in topology.gpus]
+@given(topologies(), SIZES, st.randoms(use_true_random=False), st.sampled_from(list(COSTS)))
+def test_relabelling_the_gpus_relabels_the_answer(topology, sizes, random, cost):
+    assume(sum(sizes) <= len(topology.gpus))
+    names = sorted({gpu.bdf for gpu in topology.gpus})
     shuffled = list(names)
     random.shuffle(shuffled)
     renamed = dict(zip(names, shuffled, strict=True))
+
+    def new(key):
+        address, mark, part = key.partition("#")
+        return renamed[address] + mark + part
+
+    # A lone partition has no mark: names change only among GPUs of as many partitions.
+    counts = {name: sum(gpu.bdf == name for gpu in topology.gpus) for name in names}
+    assume(all(counts[old] == counts[now] for old, now in renamed.items()))
     other = dataclasses.replace(
         topology,
-        gpus=tuple(
-            sorted(
-                (dataclasses.replace(gpu, bdf=renamed[gpu.bdf]) for gpu in topology.gpus),
-                key=lambda gpu: gpu.bdf,
-            )
-        ),
+        gpus=tuple(dataclasses.replace(gpu, bdf=renamed[gpu.bdf]) for gpu in topology.gpus),
         links=tuple(
             dataclasses.replace(
-                link,
-                a=min(renamed[link.a], renamed[link.b]),
-                b=max(renamed[link.a], renamed[link.b]),
+                link, a=min(new(link.a), new(link.b)), b=max(new(link.a), new(link.b))
             )
             for link in topology.links
         ),
     )
-    assert place(other, 2, 1).cost == place(topology, 2, 1).cost
+    here, there = (place(one, Request(sizes, cost=cost)) for one in (topology, other))
+    assert here.cost == there.cost
+    assert here.exact == there.exact
+    assert total(other, [tuple(map(new, keys)) for keys in shares(here)], cost) == there.cost
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
-@given(topology=topologies())
-def test_a_further_gpu_never_raises_the_optimum(size, topology):
-    if size > len(topology.gpus):
-        return
-    busy = topology.gpus[-1].bdf
-    if size > len(topology.gpus) - 1:
-        return
-    assert place(topology, size).cost <= place(topology, size, busy=[busy]).cost
+@given(topologies(), SIZES, st.sampled_from(list(COSTS)), st.data())
+def test_a_further_free_gpu_never_raises_the_optimum(topology, sizes, cost, data):
+    assume(sum(sizes) < len(topology.gpus))
+    busy = data.draw(st.sampled_from(sorted(topology.by_key)))
+    more = place(topology, Request(sizes, cost=cost))
+    assert more.cost <= place(topology, Request(sizes, busy=(busy,), cost=cost)).cost
+
+
+@given(topologies(), SIZES, st.data())
+def test_who_can_stay_stays(topology, sizes, data):
+    assume(sum(sizes) < len(topology.gpus))
+    before = place(topology, Request(sizes))
+    lost = data.draw(st.sampled_from(sorted(topology.by_key)))
+    after = place(topology, Request(sizes, busy=(lost,), keep=tuple(shares(before))))
+    for old, new in zip(shares(before), shares(after), strict=True):
+        assert new == old or lost in old
+    moved = any(lost in keys for keys in shares(before))
+    assert ("PLACE-MOVED" in {finding.code for finding in after.findings}) == moved
+
+
+@given(topologies(), SIZES, st.randoms(use_true_random=False))
+def test_the_order_in_which_gpus_are_listed_does_not_matter(topology, sizes, random):
+    assume(sum(sizes) <= len(topology.gpus))
+    gpus, links = list(topology.gpus), list(topology.links)
+    random.shuffle(gpus)
+    random.shuffle(links)
+    other = dataclasses.replace(topology, gpus=tuple(gpus), links=tuple(links))
+    assert shares(place(other, Request(sizes))) == shares(place(topology, Request(sizes)))

@@ -2,19 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bind each replica to the CPUs and memory of the NUMA nodes its GPUs hang off."""
+"""Bind each replica to CPUs and memory of its GPUs' NUMA nodes, and name the nearest NICs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import (
     format_cpulist,
     parse_cpulist,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
+    Gpu,
+    Nic,
     NumaNode,
     Topology,
 )
@@ -22,27 +27,34 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 
 @dataclass(frozen=True)
 class Binding:
-    """CPUs as a cpulist and memory nodes; None and () where the host doesn't say."""
+    """CPUs as a cpulist and memory nodes; None and () where the host doesn't say. NICs by name."""
 
     cpus: str | None
     memory_nodes: tuple[int, ...]
+    nics: tuple[str, ...] = ()
 
 
 def bind(
     topology: Topology, replicas: Sequence[Sequence[str]]
 ) -> tuple[list[Binding], list[Finding]]:
-    """Return each replica's binding: a node's physical cores are split fairly among its replicas.
+    """Return each replica's binding, and what is to be said of them.
 
-    A replica with a GPU of unknown NUMA node stays unbound (PLACE-NUMA-UNKNOWN); replicas share
-    a node's CPUs where it has fewer cores than replicas (PLACE-CPUS-SHARED).
+    A node's physical cores, but for the first ones that the system keeps, go to the replicas on
+    it in proportion to their GPUs there, SMT siblings together. A replica with a GPU of unknown
+    NUMA node stays unbound (PLACE-NUMA-UNKNOWN); replicas share a node's CPUs where it has fewer
+    cores than replicas (PLACE-CPUS-SHARED).
     """
     gpus = topology.by_key
     nodes = {node.id: node for node in topology.numa_nodes}
-    spans = [sorted({gpus[key].numa_node for key in keys}, key=str) for keys in replicas]
+    spans = [Counter(gpus[key].numa_node for key in keys) for keys in replicas]
     known = [all(node in nodes for node in span) for span in spans]
+    shares, crowded = _shares(
+        nodes, [span if k else {} for span, k in zip(spans, known, strict=True)]
+    )
     bindings: list[Binding] = []
     findings: list[Finding] = []
     for index, span in enumerate(spans):
+        nics = _nearest_nics(topology, [gpus[key] for key in replicas[index]])
         if not known[index]:
             findings.append(
                 Finding(
@@ -54,38 +66,85 @@ def bind(
                     "bind it by hand if the host has more than one NUMA node",
                 )
             )
-            bindings.append(Binding(None, ()))
+            bindings.append(Binding(None, (), nics))
             continue
-        cpus: list[int] = []
-        memory_nodes = [node for node in span if node is not None]
-        for node in memory_nodes:
-            sharers = [
-                other for other, theirs in enumerate(spans) if known[other] and node in theirs
-            ]
-            share, shared = _share(nodes[node], len(sharers), sharers.index(index))
-            cpus += share
-            if shared and index == sharers[0]:
-                findings.append(
-                    Finding(
-                        "PLACE-CPUS-SHARED",
-                        "warning",
-                        topology.host,
-                        f"NUMA node {node} has fewer cores than the {len(sharers)} replicas on it; "
-                        "they share its CPUs",
-                        "use fewer, larger replicas",
-                    )
-                )
-        bindings.append(Binding(format_cpulist(cpus), tuple(memory_nodes)))
+        memory_nodes = tuple(sorted(node for node in span if node is not None))
+        cpus = [cpu for core in shares[index] for cpu in parse_cpulist(core)]
+        bindings.append(Binding(format_cpulist(cpus) or None, memory_nodes, nics))
+    findings += [
+        Finding(
+            "PLACE-CPUS-SHARED",
+            "warning",
+            topology.host,
+            f"NUMA node {node} has fewer cores than the {count} replicas on it; "
+            "they share its CPUs",
+            "use fewer, larger replicas",
+        )
+        for node, count in crowded
+    ]
     return bindings, findings
 
 
-def _share(node: NumaNode, sharers: int, position: int) -> tuple[list[int], bool]:
-    """Return one sharer's CPUs of a node, SMT siblings together, and whether all share them all."""
-    cores = node.cores or tuple(str(cpu) for cpu in parse_cpulist(node.cpus))
-    shared = len(cores) < sharers
-    if shared:
-        mine = cores
-    else:
-        start, end = (len(cores) * step // sharers for step in (position, position + 1))
-        mine = cores[start:end]
-    return [cpu for core in mine for cpu in parse_cpulist(core)], shared
+def _shares(
+    nodes: Mapping[int, NumaNode], spans: Sequence[Mapping[int | None, int]]
+) -> tuple[list[list[str]], list[tuple[int, int]]]:
+    """Return each replica's cores, and the nodes whose cores all of their replicas share."""
+    shares: list[list[str]] = [[] for _span in spans]
+    crowded: list[tuple[int, int]] = []
+    for node in sorted(nodes):
+        there = [index for index, span in enumerate(spans) if node in span]
+        cores = _cores(nodes[node])
+        if len(cores) < len(there):
+            crowded.append((node, len(there)))
+            for index in there:
+                shares[index] += cores
+            continue
+        # Every replica gets a core, the others go by the number of its GPUs on the node.
+        spare = len(cores) - len(there)
+        bounds = list(itertools.accumulate((spans[index][node] for index in there), initial=0))
+        start = 0
+        for place, index in enumerate(there):
+            end = place + 1 + spare * bounds[place + 1] // bounds[-1]
+            shares[index] += cores[start:end]
+            start = end
+    return shares, crowded
+
+
+def _cores(node: NumaNode) -> list[str]:
+    """Return a node's cores without those that the system keeps: the first ones, as CPU 0 is."""
+    rules = knowledge("placement.yml")["system_cores"]
+    cores = list(node.cores or [str(cpu) for cpu in parse_cpulist(node.cpus)])
+    return cores[min(rules["most"]["value"], len(cores) // rules["one_of"]["value"]) :]
+
+
+def _nearest_nics(topology: Topology, gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    """Return the NICs nearest to any of these GPUs, by name: RDMA devices first, links up first.
+
+    Nearest shares most of the PCIe path, then the NUMA node; equally near ones are all named.
+    """
+    rdma = [nic for nic in topology.nics if nic.rdma_device]
+    candidates = [nic for nic in rdma or topology.nics if nic.up is not False]
+    nearest: set[str] = set()
+    for gpu in gpus:
+        far = {nic.name: _distance(topology, gpu, nic) for nic in candidates}
+        least = min(far.values(), default=None)
+        nearest |= {name for name, distance in far.items() if distance == least}
+    return tuple(sorted(nearest))
+
+
+def _distance(topology: Topology, gpu: Gpu, nic: Nic) -> tuple[int, int]:
+    """Return how far a NIC is from a GPU: bridges not shared on the way up, then node distance."""
+    shared = len(
+        list(
+            itertools.takewhile(
+                lambda pair: pair[0] == pair[1], zip(gpu.pci_path, nic.pci_path, strict=False)
+            )
+        )
+    )
+    if gpu.numa_node is None or nic.numa_node is None:
+        return -shared, 0
+    ids = [node.id for node in topology.numa_nodes]
+    for node in topology.numa_nodes:
+        if node.id == gpu.numa_node and nic.numa_node in ids and len(node.distances) == len(ids):
+            return -shared, node.distances[ids.index(nic.numa_node)]
+    return -shared, 10 if gpu.numa_node == nic.numa_node else 20

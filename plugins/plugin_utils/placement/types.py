@@ -12,37 +12,35 @@ from typing import ClassVar
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
 
-@dataclass(frozen=True, order=True)
-class Cost:
-    """Lexicographic, lower is better; each field outweighs all after it.
+@dataclass(frozen=True)
+class Request:
+    """What is wanted of one host: a replica of each of ``sizes`` GPUs, all at once.
 
-    ``unlinked_pairs`` have no known xGMI path (PCIe or unknown), ``pcie_weight`` ranks those,
-    ``xgmi_weight`` is the sum of link weights over xGMI pairs (15 per physical hop), and
-    ``numa_crossings`` counts the pairs that lie on different NUMA nodes.
+    ``busy`` GPUs stay out; ``require`` names GPUs that the replica at that place must have, and
+    ``keep`` the GPUs it has now and keeps where it can. All are keys, or the BDF of a whole GPU.
+    ``cost`` is the name of a cost function.
     """
 
-    unlinked_pairs: int = 0
-    pcie_weight: int = 0
-    xgmi_weight: int = 0
-    numa_crossings: int = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.unlinked_pairs + other.unlinked_pairs,
-            self.pcie_weight + other.pcie_weight,
-            self.xgmi_weight + other.xgmi_weight,
-            self.numa_crossings + other.numa_crossings,
-        )
+    sizes: tuple[int, ...]
+    busy: tuple[str, ...] = ()
+    require: tuple[tuple[str, ...], ...] = ()
+    keep: tuple[tuple[str, ...], ...] = ()
+    cost: str = "fabric"
 
 
 @dataclass(frozen=True)
 class ReplicaPlacement:
-    """One replica's share of the host; ``gpus`` are topology keys in BDF order."""
+    """One replica's share of the host; ``gpus`` are topology keys in BDF order.
+
+    ``cost`` has the components that the placement's ``cost_fields`` name. ``cpus`` is a cpulist;
+    ``nics`` are the network interfaces nearest to the GPUs.
+    """
 
     gpus: tuple[str, ...]
-    cost: Cost
+    cost: tuple[int, ...]
     cpus: str | None = None
     memory_nodes: tuple[int, ...] = ()
+    nics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,21 +48,36 @@ class RunnerUp:
     """The best cut that was not taken, and what decided."""
 
     replicas: tuple[tuple[str, ...], ...]
-    cost: Cost
+    cost: tuple[int, ...]
     reason: str
 
 
 @dataclass(frozen=True)
+class Usable:
+    """How many replicas of a size the free GPUs hold over xGMI, and how many on one NUMA node."""
+
+    tensor_parallel_size: int
+    replicas: int
+    on_one_node: int
+
+
+@dataclass(frozen=True)
 class Placement:
-    """A whole host cut into replicas, jointly."""
+    """A whole host cut into replicas, jointly; ``cost`` is the sum of theirs, lower is better.
+
+    Costs are compared from the left by ``cost_fields``. ``exact`` says that no cut costs less.
+    ``free`` GPUs are left over, ``usable`` is what they can still hold.
+    """
 
     SCHEMA: ClassVar[str] = "apiary.placement/v1"
 
     host: str
-    tensor_parallel_size: int
+    cost_function: str
+    cost_fields: tuple[str, ...]
     replicas: tuple[ReplicaPlacement, ...]
-    cost: Cost
+    cost: tuple[int, ...]
     exact: bool
     free: tuple[str, ...] = ()
+    usable: tuple[Usable, ...] = ()
     runner_up: RunnerUp | None = None
     findings: tuple[Finding, ...] = ()

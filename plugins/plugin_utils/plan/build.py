@@ -18,10 +18,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import memory
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.search import place
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
     Placement,
     ReplicaPlacement,
+    Request,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
@@ -52,7 +53,7 @@ def build_plan(deployment: Deployment, topology: Topology, architecture: Archite
         recipe(architecture, deployment, _gpu_model(topology), deployment.base_port + index)
         for index in range(layout.replicas)
     ]
-    placement = place(topology, layout.tensor_parallel_size, layout.replicas)
+    placement = place(topology, Request((layout.tensor_parallel_size,) * layout.replicas))
     gpus = topology.by_key
     _check_addresses(topology, placement)
     used = [gpus[key] for share in placement.replicas for key in share.gpus]

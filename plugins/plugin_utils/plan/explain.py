@@ -10,7 +10,6 @@ import difflib
 from collections.abc import Sequence
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Cost
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
 
 GIB = 2**30
@@ -25,26 +24,22 @@ def layout_name(plan: Plan) -> str:
     return "/".join(parts)
 
 
-def cost_words(cost: Cost) -> str:
+def cost_words(fields: Sequence[str], cost: Sequence[int]) -> str:
     """Return a cost in words, leaving out what is zero."""
     named = [
         f"{name.replace('_', ' ')} {value}"
-        for name, value in zip(Cost.__dataclass_fields__, astuple_cost(cost), strict=True)
+        for name, value in zip(fields, cost, strict=True)
         if value
     ]
     return ", ".join(named) or "nothing"
 
 
-def astuple_cost(cost: Cost) -> tuple[int, int, int, int]:
-    """Return a cost's fields in the order in which they outweigh each other."""
-    return (cost.unlinked_pairs, cost.pcie_weight, cost.xgmi_weight, cost.numa_crossings)
-
-
 def why_these(plan: Plan) -> list[str]:
     """Say what the cut costs and why the next best was not taken."""
     placement = plan.placement
-    exact = "the least of all cuts" if placement.exact else "grown greedily"
-    lines = [f"cost of the cut: {cost_words(placement.cost)} ({exact})"]
+    exact = "the least of all cuts" if placement.exact else "not proven to be the least"
+    words = cost_words(placement.cost_fields, placement.cost)
+    lines = [f"cost of the cut: {words} ({exact})"]
     if placement.runner_up is not None:
         sets = " | ".join(" ".join(keys) for keys in placement.runner_up.replicas)
         lines.append(f"runner-up: {sets}: {placement.runner_up.reason}")

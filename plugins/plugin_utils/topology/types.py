@@ -22,7 +22,8 @@ class Gpu:
 
     ``bdf`` is that of the PCI function, which partitions share. Only a capture of a tool that
     numbers GPUs and prints no bus leaves it unknown; no plan can be made from such a topology.
-    ``healthy`` is False for a GPU that the host has and cannot use.
+    ``healthy`` is False for a GPU that the host has and cannot use. ``pci_path`` are the bridges
+    above it, root port first, as the kernel's device path has them; () where nothing tells.
     """
 
     bdf: str | None
@@ -42,6 +43,20 @@ class Gpu:
     healthy: bool | None = None
     card: str | None = None
     oam_id: int | None = None
+    pci_path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A physical network interface; ``rdma_device`` is its InfiniBand or RoCE name (mlx5_0)."""
+
+    name: str
+    bdf: str
+    numa_node: int | None = None
+    rdma_device: str | None = None
+    speed_mb_s: int | None = None
+    up: bool | None = None
+    pci_path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +92,7 @@ class Topology:
     gpus: tuple[Gpu, ...] = ()
     links: tuple[Link, ...] = ()
     numa_nodes: tuple[NumaNode, ...] = ()
+    nics: tuple[Nic, ...] = ()
     sources: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = field(default=())
 

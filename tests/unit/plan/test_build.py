@@ -95,7 +95,7 @@ def test_partitions_are_refused():
 
 def test_the_summary_says_what_an_operator_asks():
     text = "\n".join(summary(demo_plan()))
-    for part in ("DP2/TP4/EP4", "0000:05:00.0", "port 8001", "runner-up", "numa_crossings 6"):
+    for part in ("DP2/TP4/EP4", "0000:05:00.0", "port 8001", "runner-up", "extra_nodes 2 against 0"):
         assert part in text
 
 

@@ -58,8 +58,8 @@ def test_the_plan_on_the_host_reads_back_as_the_plan():
 @pytest.mark.parametrize(
     ("index", "cpus", "node", "buses"),
     [
-        (0, "0-63,128-191", 0, ("05", "26", "46", "65")),
-        (1, "64-127,192-255", 1, ("85", "a6", "c6", "e5")),
+        (0, "2-63,130-191", 0, ("05", "26", "46", "65")),
+        (1, "66-127,194-255", 1, ("85", "a6", "c6", "e5")),
     ],
 )
 def test_a_replica_is_bound_to_its_own_socket(index, cpus, node, buses):

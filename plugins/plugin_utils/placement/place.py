@@ -1,0 +1,173 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Cut a whole host into replicas at once, so that the sum of their costs is the least.
+
+Why jointly: asking for one replica after the other leaves the last ones the scraps, which is
+where the allocators of the device plugins lose (docs/explanation/placement.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.binding import bind
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.costs import (
+    COSTS,
+    Prices,
+    Vector,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.cut import (
+    Cuts,
+    Members,
+    cut,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.remaining import (
+    Cells,
+    cells,
+    fragmentation,
+    usable,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.request import (
+    spelled,
+    wanted,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
+    Placement,
+    ReplicaPlacement,
+    Request,
+    RunnerUp,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+
+def place(topology: Topology, request: Request) -> Placement:
+    """Return the cheapest cut of the host's usable GPUs into the wanted replicas.
+
+    Equal costs are decided by what stays free, then by the lowest BDFs: the same host always
+    gives the same placement. Raises ApiaryError with a PLACE-* finding (`request.wanted`).
+    """
+    return Placed(topology, request).placement()
+
+
+class Placed:
+    """The cut of one host, before it is put into words and bound to CPUs."""
+
+    def __init__(self, topology: Topology, request: Request, runner_up: bool = True) -> None:
+        self.topology = topology
+        self.request = request
+        self.wanted = wanted(topology, request)
+        self.keys = self.wanted.usable
+        self.prices: Prices = COSTS[request.cost](topology, self.keys)
+        self.where: Cells = cells(topology, self.keys)
+        self.cuts: Cuts = cut(
+            self.prices, self.where, request.sizes, self.wanted.required, runner_up
+        )
+        self.replicas = self.named(self.cuts.best)
+        self.costs = [self.prices.of(members) for members in self.cuts.best]
+
+    def named(self, sets: Members) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(self.keys[member] for member in members) for members in sets)
+
+    def free(self, sets: Members) -> list[int]:
+        taken = {member for members in sets for member in members}
+        return [place for place in range(len(self.keys)) if place not in taken]
+
+    def findings(self) -> list[Finding]:
+        """Return what is to be said of the cut itself."""
+        found = []
+        host = self.topology.host
+        if not self.cuts.exact:
+            found.append(
+                Finding(
+                    "PLACE-NOT-EXACT",
+                    "warning",
+                    host,
+                    f"the search for {spelled(self.request.sizes)} on {len(self.keys)} devices "
+                    "ended before it was proven that no cut costs less",
+                    "check the cut, or ask for fewer replicas, or exclude devices with --busy",
+                )
+            )
+        moved = [
+            str(replica)
+            for replica, kept in enumerate(self.wanted.kept[: len(self.request.keep)])
+            if not kept
+        ]
+        if moved:
+            found.append(
+                Finding(
+                    "PLACE-MOVED",
+                    "warning",
+                    host,
+                    f"replica {', '.join(moved)} can't keep the GPUs it has: not all of them are "
+                    "usable, or its size is another",
+                    "expect those replicas to restart on other GPUs",
+                )
+            )
+        return found
+
+    def placement(self) -> Placement:
+        """Return the whole decision."""
+        bindings, more = bind(self.topology, self.replicas)
+        free = self.free(self.cuts.best)
+        return Placement(
+            host=self.topology.host,
+            cost_function=self.request.cost,
+            cost_fields=self.prices.fields,
+            replicas=tuple(
+                ReplicaPlacement(
+                    gpus=gpus,
+                    cost=cost,
+                    cpus=binding.cpus,
+                    memory_nodes=binding.memory_nodes,
+                    nics=binding.nics,
+                )
+                for gpus, cost, binding in zip(self.replicas, self.costs, bindings, strict=True)
+            ),
+            cost=total(self.costs),
+            exact=self.cuts.exact,
+            free=tuple(self.keys[place] for place in free),
+            usable=usable(self.where, free),
+            runner_up=self.runner_up(),
+            findings=(*self.findings(), *more),
+        )
+
+    def runner_up(self) -> RunnerUp | None:
+        sets = self.cuts.runner_up
+        if sets is None:
+            return None
+        first, second = total(self.costs), total([self.prices.of(members) for members in sets])
+        reason = "equal cost; the cut with the lowest BDFs is taken"
+        for name, ours, theirs in zip(self.prices.fields, first, second, strict=True):
+            if ours != theirs:
+                reason = f"{name} {theirs} against {ours}"
+                break
+        else:
+            mine, other = self.lost(self.cuts.best), self.lost(sets)
+            if mine != other:
+                reason = (
+                    "equal cost, but what stays free is cut up more: "
+                    f"fragmentation {other[0]} against {mine[0]}"
+                    + (f", scattered pairs {other[1]} against {mine[1]}" * (mine[0] == other[0]))
+                )
+        if not self.cuts.runner_up_exact:
+            reason += "; the next best one found, not proven to be the next best there is"
+        return RunnerUp(replicas=self.named(sets), cost=second, reason=reason)
+
+    def lost(self, sets: Members) -> tuple[int, int]:
+        free = self.free(sets)
+        levels = []
+        for level in self.where.levels:
+            counts: dict[int, int] = {}
+            for place in free:
+                if level[place] >= 0:
+                    counts[level[place]] = counts.get(level[place], 0) + 1
+            levels.append(list(counts.values()))
+        return fragmentation(levels)
+
+
+def total(costs: Sequence[Vector]) -> Vector:
+    """Return the sum of costs, by component."""
+    return tuple(map(sum, zip(*costs, strict=True)))
