@@ -4,26 +4,24 @@
 
 """Placement against the device plugins' allocators, and against the clock.
 
-    python benchmarks/placement.py ../shared/data/allocator-cases.json
+    python benchmarks/placement.py [ALLOCATOR_CASES_JSON]
 
-Rows won, equal and lost by the plugins' own weight, with their recorded times beside ours; then
-how long joint placement takes by the number of devices, and a fleet through `--jsonl`.
-Exit code 1 if a row is lost or not finished.
+How long joint placement takes by the number of devices, and a fleet through `--jsonl`. With the
+file of recorded requests first the rows won, equal and lost by the plugins' own weight, with their
+recorded times beside ours; exit code 1 if a row is lost.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import math
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from allocator_cases import Case, Cases, load
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import Placed, place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Request
@@ -33,6 +31,11 @@ from rich.progress import track
 from rich.table import Table
 
 from apiary.place_command import answers
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.allocator_cases import Case, Cases, load, sound
+from support.topologies import mi325x, partitioned
 
 CONSOLE = Console(width=150)
 # (topology, sizes) for the clock: issue 3's limits are 1, 20 and 50 ms for 8, 16 and 64 devices.
@@ -70,22 +73,6 @@ def timed(work: Callable[[], object], times: int = 5) -> float:
     return min(spent)
 
 
-def request(cases: Cases, case: Case, cost: str) -> Request:
-    keys = cases.keys[case.topology]
-    free = set(case.available)
-    return Request(
-        sizes=case.sizes,
-        busy=tuple(key for place_, key in enumerate(keys) if place_ not in free),
-        require=(tuple(keys[member] for member in case.required),) if case.required else (),
-        cost=cost,
-    )
-
-
-def sound(case: Case, sets: Sequence[Sequence[int]] | None) -> bool:
-    """Tell whether a peer's picks are an answer: as many different devices as were asked for."""
-    return sets is not None and [len(set(one)) for one in sets] == list(case.sizes)
-
-
 def against_peers(cases: Cases) -> bool:
     """Print rows won, equal and lost under the plugins' weight; return whether none is lost."""
     table = Table(title="`--cost device-plugin` against the recorded picks, by total weight")
@@ -103,14 +90,12 @@ def against_peers(cases: Cases) -> bool:
         ours, peers = [], {"plugin": [], "nvidia": []}  # type: ignore[var-annotated]
         for case in track(rows, description=kind, console=Console(stderr=True), transient=True):
             topology = cases.topologies[case.topology]
-            wanted = request(cases, case, "device-plugin")
+            wanted = cases.request(case, "device-plugin")
             start = time.process_time()
             placed = Placed(topology, wanted, runner_up=False)
             ours.append(time.process_time() - start)
-            position = {key: number for number, key in enumerate(cases.keys[case.topology])}
             weight = sum(
-                cases.weight(case.topology, [position[key] for key in keys])
-                for keys in placed.replicas
+                cases.weight(case.topology, one) for one in cases.members(case, placed.replicas)
             )
             for sets in (case.plugin, case.nvidia):
                 if not sound(case, sets):
@@ -118,8 +103,8 @@ def against_peers(cases: Cases) -> bool:
                     continue
                 theirs = sum(cases.weight(case.topology, one) for one in sets or ())
                 counts["won" if weight < theirs else "equal" if weight == theirs else "lost"] += 1
-            complete = len(cases.weights[case.topology]) == math.comb(len(position), 2)
-            if case.optimum is not None and complete and weight > case.optimum:
+            known = case.optimum is not None and cases.complete(case.topology)
+            if known and weight > (case.optimum or 0):
                 counts["above"] += 1
             for name, microseconds in (("plugin", case.plugin_us), ("nvidia", case.nvidia_us)):
                 if microseconds is not None:
@@ -182,8 +167,8 @@ def where_they_die(cases: Cases, recorded: Sequence[dict[str, object]]) -> None:
     CONSOLE.print(table)
 
 
-def clock(cases: Cases) -> None:
-    """Print how long joint placement takes."""
+def clock(topologies: Mapping[str, Topology]) -> None:
+    """Print how long joint placement takes on those of the timed hosts that are at hand."""
     table = Table(title="Joint placement, one core, interpreter start excluded")
     for column in (
         "topology", "devices", "sizes", "limit", "fabric", "device-plugin",
@@ -191,7 +176,9 @@ def clock(cases: Cases) -> None:
     ):  # fmt: skip
         table.add_column(column, justify="left" if column in ("topology", "sizes") else "right")
     for name, sizes, limit in TIMED:
-        topology = cases.topologies[name]
+        if name not in topologies:
+            continue
+        topology = topologies[name]
         spent = [
             timed(lambda t=topology, s=sizes, c=cost: Placed(t, Request(s, cost=c), False))  # type: ignore[misc]
             for cost in ("fabric", "device-plugin")
@@ -228,15 +215,21 @@ def fleet(topology: Topology, hosts: int = 1000) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 1:
-        CONSOLE.print(f"usage: {Path(__file__).name} allocator-cases.json")
+    if len(arguments) > 1:
+        CONSOLE.print(f"usage: {Path(__file__).name} [ALLOCATOR_CASES_JSON]")
         return 2
-    path = Path(arguments[0])
-    cases = load(path)
-    good = against_peers(cases)
-    where_they_die(cases, json.loads(path.read_text())["timing"])
-    clock(cases)
-    fleet(cases.topologies["mi325x_mesh8"])
+    good = True
+    topologies: Mapping[str, Topology] = {
+        "mi325x_mesh8": mi325x(),
+        "mi300x_cpx64": partitioned(mi325x(), 8),
+    }
+    for path in map(Path, arguments):
+        cases = load(path)
+        good = against_peers(cases)
+        where_they_die(cases, json.loads(path.read_text())["timing"])
+        topologies = cases.topologies
+    clock(topologies)
+    fleet(mi325x())
     return 0 if good else 1
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Collection
 
@@ -78,7 +79,7 @@ def host(
         )
         for number in range(len(numa))
     )
-    return Topology("gpu-001", gpus, links, nodes, ("built in code",))
+    return Topology("gpu-001", gpus, links, nodes, sources=("built in code",))
 
 
 def mi325x(missing: Collection[int] = ()) -> Topology:
@@ -89,3 +90,16 @@ def mi325x(missing: Collection[int] = ()) -> Topology:
 def interleaved_hives() -> Topology:
     """Return two hives that no index range describes (vllm-project/vllm#21884)."""
     return host([(0, 2, 3, 7), (1, 4, 5, 6)], [range(4), range(4, 8)])
+
+
+def partitioned(topology: Topology, parts: int) -> Topology:
+    """The host with each GPU cut up, linked as KFD prints it: weight 13 inside a GPU, 41 across."""
+    gpus = tuple(
+        dataclasses.replace(gpu, partition=part) for gpu in topology.gpus for part in range(parts)
+    )
+    whole = dataclasses.replace(topology, gpus=gpus)
+    links = tuple(
+        Link(a, b, "xgmi", 1, 13 if a.partition("#")[0] == b.partition("#")[0] else 41)
+        for a, b in itertools.combinations(sorted(whole.by_key), 2)
+    )
+    return dataclasses.replace(whole, links=links)

@@ -3,7 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 import dataclasses
-import itertools
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
@@ -15,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types im
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Nic
 
-from support.topologies import MI325X_BUSES, bdf, host, interleaved_hives, mi325x
+from support.topologies import MI325X_BUSES, bdf, host, interleaved_hives, mi325x, partitioned
 
 
 def place(topology, size, replicas=1, busy=(), **more):
@@ -247,27 +246,10 @@ def test_a_kept_cut_may_cost_more_than_a_fresh_one():
     assert tuple(sets(place(mi325x(), 4, 2, keep=crossed))) == crossed
 
 
-def partitioned(parts=8, nodes=2):
-    """An MI325X host in CPX: the weights that KFD prints inside and between GPUs."""
-    base = mi325x()
-    split = tuple(
-        dataclasses.replace(gpu, partition=part) for gpu in base.gpus for part in range(parts)
-    )
-    topology = dataclasses.replace(base, gpus=split)
-    keys = list(topology.by_key)
-    links = tuple(
-        dataclasses.replace(
-            base.links[0], a=a, b=b, weight=13 if a[:12] == b[:12] else 41, bandwidth_mb_s=None
-        )
-        for a, b in itertools.combinations(sorted(keys), 2)
-    )
-    return dataclasses.replace(topology, links=links)
-
-
 @pytest.mark.parametrize("cost", ["fabric", "device-plugin"])
 @pytest.mark.parametrize("sizes", [(8,) * 8, (4,) * 16, (16,) * 4, (32, 32), (7,) * 8, (5,) * 8])
 def test_64_partitions_are_cut_exactly_along_gpus_and_sockets(sizes, cost):
-    placement = cut(partitioned(), *sizes, cost=cost)
+    placement = cut(partitioned(mi325x(), 8), *sizes, cost=cost)
     assert placement.exact
     for share in placement.replicas:
         assert len({key[:12] for key in share.gpus}) == -(-len(share.gpus) // 8)
@@ -275,7 +257,7 @@ def test_64_partitions_are_cut_exactly_along_gpus_and_sockets(sizes, cost):
 
 
 def test_63_of_64_devices_leave_the_short_gpu_to_whom_it_fits():
-    whole = partitioned()
+    whole = partitioned(mi325x(), 8)
     short = dataclasses.replace(whole, gpus=whole.gpus[:-1])
     placement = cut(short, *(8,) * 7, 7)
     assert placement.replicas[7].gpus == tuple(
@@ -285,7 +267,7 @@ def test_63_of_64_devices_leave_the_short_gpu_to_whom_it_fits():
 
 
 def test_a_bdf_stands_for_all_of_its_partitions():
-    placement = cut(partitioned(), 8, busy=gpus(0))
+    placement = cut(partitioned(mi325x(), 8), 8, busy=gpus(0))
     assert {key[:12] for key in placement.replicas[0].gpus} == set(gpus(1))
 
 

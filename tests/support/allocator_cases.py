@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Request
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
     Gpu,
     Link,
@@ -53,6 +55,25 @@ class Cases:
     weights: Mapping[str, Mapping[tuple[int, int], int]]
     requests: tuple[Case, ...]
 
+    def request(self, case: Case, cost: str) -> Request:
+        """Return a recorded request as one of ours."""
+        keys, free = self.keys[case.topology], set(case.available)
+        return Request(
+            sizes=case.sizes,
+            busy=tuple(key for place, key in enumerate(keys) if place not in free),
+            require=(tuple(keys[member] for member in case.required),) if case.required else (),
+            cost=cost,
+        )
+
+    def members(self, case: Case, sets: Sequence[Sequence[str]]) -> list[list[int]]:
+        """Return an answer of ours as positions of devices."""
+        position = {key: number for number, key in enumerate(self.keys[case.topology])}
+        return [[position[key] for key in keys] for keys in sets]
+
+    def complete(self, topology: str) -> bool:
+        """Tell whether all pairs have a link: only then is the recorded optimum ours."""
+        return len(self.weights[topology]) == math.comb(len(self.keys[topology]), 2)
+
     def weight(self, topology: str, members: Sequence[int]) -> int:
         """Return the weight of a set; a missing link is the worst pair."""
         known = self.weights[topology]
@@ -76,6 +97,11 @@ def load(path: Path) -> Cases:
         },
         requests=tuple(_requests(data)),
     )
+
+
+def sound(case: Case, sets: Sequence[Sequence[int]] | None) -> bool:
+    """Tell whether a peer's picks are an answer: as many different devices as were asked for."""
+    return sets is not None and [len(set(one)) for one in sets] == list(case.sizes)
 
 
 def _topology(name: str, entry: Mapping[str, Any]) -> tuple[Topology, tuple[str, ...]]:
