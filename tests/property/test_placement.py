@@ -6,8 +6,10 @@
 
 import dataclasses
 import itertools
+from unittest import mock
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement import exact
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.costs import COSTS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Request
@@ -17,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
     NumaNode,
     Topology,
 )
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from support.topologies import bdf
@@ -248,3 +250,23 @@ def test_the_order_in_which_gpus_are_listed_does_not_matter(topology, sizes, ran
     random.shuffle(links)
     other = dataclasses.replace(topology, gpus=tuple(gpus), links=tuple(links))
     assert shares(place(other, Request(sizes))) == shares(place(topology, Request(sizes)))
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@settings(max_examples=25)
+@given(seed=st.randoms(use_true_random=False), count=st.integers(9, 11), sizes=SIZES)
+def test_looking_sets_up_finds_what_searching_them_finds(cost, seed, count, sizes):
+    """Where no two devices are alike, all sets are listed once; the answer is the same."""
+    assume(sum(sizes) <= count)
+    keys = [bdf(0x10 + place) for place in range(count)]
+    kinds = [("xgmi", weight) for weight in (15, 30, 45)] + [("pcie", far) for far in (40, 52, 72)]
+    links = []
+    for a, b in itertools.combinations(keys, 2):
+        kind, weight = seed.choice(kinds)
+        links.append(Link(a, b, kind, 1, weight))
+    gpus = tuple(Gpu(key, numa_node=seed.randrange(2)) for key in keys)
+    topology = Topology("host", gpus, tuple(links))
+    listed = place(topology, Request(sizes, cost=cost))
+    with mock.patch.object(exact, "_LISTED_UP_TO", 0):
+        searched = place(topology, Request(sizes, cost=cost))
+    assert (listed.cost, listed.exact) == (searched.cost, searched.exact)

@@ -11,9 +11,11 @@ Costs here are plain integers: a lexicographic vector is packed into one (cut.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.listed import Listed
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.sets import (
     Counts,
     OutOfBudgetError,
@@ -27,12 +29,10 @@ BUDGET = 400_000
 TIES_BUDGET = 6_000
 # The cut that was not taken explains; it may cost no more than the cut that was.
 RUNNER_UP_BUDGET = 12_000
-# Beyond this many sets of one size, the bound by each device's share costs more than it saves.
-_SHARED_UP_TO = 2_500
+# So many sets are listed once and looked up; beyond, listing costs more than it saves.
+_LISTED_UP_TO = 8_000
 # So few classes are searched sooner than prepared for.
 _SMALL = 8
-# What shares are counted in, so that sizes to 8 divide them.
-_SHARE = 840
 
 # Sets by kind: the number of a kind, and the counts a class.
 _Found = tuple[int, list[tuple[int, Counts]]]
@@ -80,7 +80,7 @@ class _Search:
         self.needs = [size - sum(fixed) for size, fixed in self.kinds]
         self.fixed = [fixed for _size, fixed in self.kinds]
         self.least: list[int] = []
-        self.shares: list[list[int]] = []
+        self.listed: Listed | None = None
         self.best: _Found | None = None
         self.second: _Found | None = None
         self.seconds = False  # whether the second-best cut is looked for, or the best
@@ -101,7 +101,8 @@ class _Search:
             proven = self.nothing_costs_less()
             if proven:
                 self.find.budget = min(self.find.budget, TIES_BUDGET)
-            self.share_bound()
+            if not proven:
+                self.list_sets()
             self.descend_all()
             proven = True
         except OutOfBudgetError:
@@ -228,46 +229,20 @@ class _Search:
         held = self.second if self.seconds else self.best
         return None if held is None else held[0]
 
-    def share_bound(self) -> None:
-        """Bound what a device costs from below by its share of the cheapest set that has it."""
+    def list_sets(self) -> None:
+        """List all sets where no two devices are alike and there are few enough."""
         capacities = self.problem.capacities
-        if len(self.classes) <= _SMALL or any(map(any, self.fixed)) or self.nothing_costs_less():
+        if len(capacities) <= _SMALL or max(capacities) > 1 or any(map(any, self.fixed)):
             return
-        if sum(_sets_of(capacities, need) for need in self.needs) > _SHARED_UP_TO:
-            return
-        for need, fixed in zip(self.needs, self.fixed, strict=True):
-            share = [0] * len(self.classes)
-            missing = {c for c in self.classes if capacities[c]}
-            for cost, counts in self.find.below(capacities, need, fixed, None, None, capacities):
-                for c in [c for c in missing if counts[c]]:
-                    share[c] = cost * _SHARE // need
-                    missing.discard(c)
-                if not missing:
-                    break
-            # Of like classes only the first ones are in the sets that are looked at.
-            for c in self.classes:
-                first = self.problem.alike.index(self.problem.alike[c])
-                share[c] = min(share[c], share[first]) if share[c] else share[first]
-            self.shares.append(share)
+        devices = sum(capacities)
+        if sum(math.comb(devices, need) for need in self.needs) <= _LISTED_UP_TO:
+            self.listed = Listed(self.find, self.needs)
 
-    def bound(self, free: Counts, left: Counts) -> int:
-        """Return what the wanted sets that are left cost at least."""
-        least = need = 0
-        for kind, wanted in enumerate(left):
-            least += wanted * self.least[kind]
-            need += wanted * self.needs[kind]
-        if not self.shares:
-            return least
-        rows = [self.shares[kind] for kind, wanted in enumerate(left) if wanted]
-        prices = sorted((min(row[c] for row in rows), free[c]) for c in self.classes if free[c])
-        total = 0
-        for price, count in prices:
-            take = min(count, need)
-            total += take * price
-            need -= take
-            if not need:
-                break
-        return max(least, -(-total // _SHARE))
+    def bound(self, free: Counts, left: Counts) -> int | None:
+        """Return what the wanted sets that are left cost at least, None where they don't fit."""
+        if self.listed is not None:
+            return self.listed.bound(free, left)
+        return sum(wanted * least for wanted, least in zip(left, self.least, strict=True))
 
     # -- the exact search ---------------------------------------------------------------------
 
@@ -283,7 +258,8 @@ class _Search:
             unused = tuple(map(int.__add__, free, freed))
             self.offer(cost + self.find.leftover(unused), self.chosen)
             return
-        if self.limit is not None and cost + self.bound(free, left) >= self.limit:
+        bound = self.bound(free, left)
+        if bound is None or (self.limit is not None and cost + bound >= self.limit):
             return
         if self.visited(free, freed, left, cost):
             return
@@ -333,7 +309,11 @@ class _Search:
         after = tuple(n - (k == kind) for k, n in enumerate(left))
         rest = sum(n * least for n, least in zip(after, self.least, strict=True))
         limit = None if self.limit is None else self.limit - cost - rest
-        sets = self.find.below(free, self.needs[kind], self.fixed[kind], lead, limit, freed)
+        if self.listed is not None and lead is not None:
+            self.find.budget -= 20  # looked up: cheap, not free
+            sets = self.listed.below(free, kind, lead, limit)
+        else:
+            sets = self.find.below(free, self.needs[kind], self.fixed[kind], lead, limit, freed)
         for price, counts in sets:
             if self.limit is not None and cost + price + rest >= self.limit:
                 break
@@ -357,12 +337,3 @@ def _exchanged(counts: Counts, less: int, more: int) -> Counts:
     changed[less] -= 1
     changed[more] += 1
     return tuple(changed)
-
-
-def _sets_of(capacities: Counts, size: int) -> int:
-    """Return how many sets of a size there are, counted a class."""
-    ways = [1] + [0] * size
-    for capacity in capacities:
-        for total in range(size, 0, -1):
-            ways[total] += sum(ways[total - take] for take in range(1, min(capacity, total) + 1))
-    return ways[size]
