@@ -23,12 +23,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.sets imp
     Sets,
 )
 
-# Steps before the search ends unproven: a second or two of one core.
-BUDGET = 400_000
+# Steps, each times the number of classes, before the search ends unproven: about two seconds.
+BUDGET = 3_000_000
 # Once nothing can cost less, only what stays free can get better: some tens of milliseconds.
-TIES_BUDGET = 6_000
+TIES_BUDGET = 50_000
 # The cut that was not taken explains; it may cost no more than the cut that was.
-RUNNER_UP_BUDGET = 12_000
+RUNNER_UP_BUDGET = 100_000
 # So many sets are listed once and looked up; beyond, listing costs more than it saves.
 _LISTED_UP_TO = 8_000
 # So few classes are searched sooner than prepared for.
@@ -310,7 +310,7 @@ class _Search:
         rest = sum(n * least for n, least in zip(after, self.least, strict=True))
         limit = None if self.limit is None else self.limit - cost - rest
         if self.listed is not None and lead is not None:
-            self.find.budget -= 20  # looked up: cheap, not free
+            self.find.spend(20 * len(free))  # looked up: cheap, not free
             sets = self.listed.below(free, kind, lead, limit)
         else:
             sets = self.find.below(free, self.needs[kind], self.fixed[kind], lead, limit, freed)

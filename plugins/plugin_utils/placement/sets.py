@@ -95,6 +95,12 @@ class Sets:
                 sums += [sums[-1]] * (largest + 1 - len(sums))
                 self._inner.append(sums)
 
+    def spend(self, steps: int) -> None:
+        """Count work; raise OutOfBudgetError where there is to be no more."""
+        self.budget -= steps
+        if self.budget < 0:
+            raise OutOfBudgetError
+
     def gaps(self, counts: Counts) -> int:
         if self.problem.gaps is None:
             return 0
@@ -190,12 +196,11 @@ class Sets:
         Of like classes in the same ``state`` the earlier one gives at least as many: the other
         sets are the same by other names.
         """
-        if self.budget < 0:
-            raise OutOfBudgetError
         found: list[Priced] = []
         weights, among, between = self.problem.weights, self._among, self._between
         marks, spreads, inner = self.problem.marks, self._spreads, self._inner
         last = len(free) - 1
+        width = len(free)  # what a step costs grows with the classes
         rest = [0] * (last + 2)  # what the classes from c on can still give
         for c in range(last, -1, -1):
             rest[c] = rest[c + 1] + free[c]
@@ -206,7 +211,9 @@ class Sets:
         start = sum(fixed[c] * (cross[c] - weights[c][c]) for c in fixed_classes) // 2
 
         def extend(c: int, need: int, cost: int, size: int, cross: list[int], marked: int) -> None:
-            self.budget -= 1
+            self.budget -= width
+            if self.budget < 0:
+                raise OutOfBudgetError
             if need == 0:
                 counts = tuple(picked)
                 total = cost + spreads[marked] + self.gaps(counts)
