@@ -10,31 +10,44 @@ nothing installed. It gathers and selects; it interprets nothing.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import glob
 import json
 import os
 import platform
+import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from typing import Any, Callable, Optional, Union
+from typing import IO, Any, Callable, Optional, Union
 
 SCHEMA = "apiary.evidence/v1"
-COLLECTOR = "1"
+COLLECTOR = "2"
 
 # A finished command: exit code (None: it did not end by itself), stdout, stderr, error text.
 Ran = tuple[Optional[int], Union[bytes, str], Union[bytes, str], Optional[str]]
 Runner = Callable[[list[str]], Ran]
 
 TIMEOUT_SECONDS = 60.0
+# After this much time no further command is begun, so that a sick host answers, too.
+BUDGET_SECONDS = 240.0
+# Reading sysfs of a GPU that hangs can block for ever, and can't be interrupted.
+FILES_SECONDS = 60.0
+OUTPUT_LIMIT = 4 * 2**20
 # A sysfs attribute fits one page; anything larger is not what we came for.
 FILE_LIMIT = 65536
+FILES_LIMIT = 32 * 2**20
+INTERFACES = 256
 OPEN_FILES = 65536
 TOOL_PATH = ("/opt/rocm/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin")
+NO_ANSWER = "no answer"
 # ROCr filters and renumbers by these, and a shell profile may set them.
 FILTERS = (
     "ROCR_VISIBLE_DEVICES",
@@ -48,34 +61,17 @@ FILTERS = (
 COMMANDS = (
     ("uname", (("uname", "-srvm"),)),
     ("lscpu", (("lscpu", "--parse=CPU,CORE,SOCKET,NODE,ONLINE"),)),
-    ("rocm_smi_version", (("rocm-smi", "--version"),)),
+    ("numactl", (("numactl", "-H"),)),
+    ("lspci", (("lspci", "-D", "-nn", "-PP"), ("lspci", "-D", "-nn"))),
+    ("amd_smi_version", (("amd-smi", "version"),)),
     (
-        "rocm_smi_identity",
+        "amd_smi_list",
         (
-            (
-                "rocm-smi",
-                "--showbus",
-                "--showid",
-                "--showuniqueid",
-                "--showproductname",
-                "--showdriverversion",
-                "--showmeminfo",
-                "vram",
-                "--json",
-            ),
-            ("rocm-smi", "--showbus", "--showid", "--json"),
+            ("amd-smi", "list", "-e", "--json"),
+            ("amd-smi", "list", "--json"),
+            ("amd-smi", "list"),
         ),
     ),
-    (
-        "rocm_smi_topology",
-        (("rocm-smi", "--showtopo", "--json"), ("rocm-smi", "--showtopo")),
-    ),
-    (
-        "rocm_smi_partition",
-        (("rocm-smi", "--showcomputepartition", "--showmemorypartition", "--json"),),
-    ),
-    ("amd_smi_version", (("amd-smi", "version"),)),
-    ("amd_smi_list", (("amd-smi", "list", "-e", "--json"), ("amd-smi", "list", "--json"))),
     (
         "amd_smi_topology",
         (("amd-smi", "topology", "--json"), ("amd-smi", "topology")),
@@ -95,9 +91,50 @@ COMMANDS = (
                 "--json",
             ),
             ("amd-smi", "static", "--json"),
+            ("amd-smi", "static"),
         ),
     ),
+    ("amd_smi_xgmi", (("amd-smi", "xgmi", "--json"), ("amd-smi", "xgmi"))),
+    ("rocm_smi_version", (("rocm-smi", "--version"),)),
+    (
+        "rocm_smi_identity",
+        (
+            (
+                "rocm-smi",
+                "--showbus",
+                "--showid",
+                "--showuniqueid",
+                "--showproductname",
+                "--showdriverversion",
+                "--showmeminfo",
+                "vram",
+                "--json",
+            ),
+            ("rocm-smi", "--showbus", "--showid", "--json"),
+            ("rocm-smi", "--showbus", "--showid"),
+        ),
+    ),
+    (
+        "rocm_smi_topology",
+        (("rocm-smi", "--showtopo", "--json"), ("rocm-smi", "--showtopo")),
+    ),
+    # Bandwidth is the one table of rocm-smi that has no JSON.
+    ("rocm_smi_bandwidth", (("rocm-smi", "--shownodesbw"),)),
+    (
+        "rocm_smi_partition",
+        (
+            ("rocm-smi", "--showcomputepartition", "--showmemorypartition", "--json"),
+            ("rocm-smi", "--showcomputepartition", "--showmemorypartition"),
+        ),
+    ),
+    (
+        "rocm_smi_metrics",
+        (("rocm-smi", "--showmetrics", "--json"), ("rocm-smi", "--showmetrics")),
+    ),
+    ("rocminfo", (("rocminfo",),)),
 )
+# Long, and needed for the state of the xGMI ports only: not where amd-smi has told it.
+UNLESS = {"rocm_smi_metrics": ("amd_smi_xgmi", re.compile(r"link_(?:port_)?status|LINK .*STATUS"))}
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
 KFD_FILES = (
@@ -140,6 +177,27 @@ PCI_ATTRIBUTES = (
     "current_memory_partition",
     "unique_id",
     "ras/umc_err_count",
+    "xgmi_num_links",
+    "xgmi_num_hops",
+    "xgmi_hive_info/xgmi_hive_id",
+)
+BRIDGE_ATTRIBUTES = (
+    "vendor",
+    "device",
+    "class",
+    "current_link_speed",
+    "current_link_width",
+    "max_link_speed",
+    "max_link_width",
+)
+PCI_FUNCTION = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7](?=/|$)")
+# Network interfaces: the directory, and what is read of each.
+INTERFACE_FILES = (
+    ("/sys/class/net", ("speed", "operstate", "device/numa_node")),
+    (
+        "/sys/class/infiniband",
+        ("device/numa_node", "ports/1/state", "ports/1/rate", "ports/1/link_layer"),
+    ),
 )
 PCI_LINKS = ("", "driver", "physfn")
 DRM_LINKS = ("/sys/class/drm/card[0-9]*", "/sys/class/drm/renderD[0-9]*")
@@ -167,7 +225,9 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        # Some containers forbid it, and only hosts with many partitions need it.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def run_command(argv: list[str]) -> Ran:
@@ -179,20 +239,49 @@ def run_command(argv: list[str]) -> Ran:
     if path is None:
         return None, b"", b"", "not found"
     try:
-        done = subprocess.run(
-            [path, *argv[1:]],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environment(),
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as late:
-        message = f"no answer within {TIMEOUT_SECONDS:g} s"
-        return None, late.stdout or b"", late.stderr or b"", message
+        return run_to_files([path, *argv[1:]])
     except OSError as problem:
         return None, b"", b"", errno_name(problem)
-    return done.returncode, done.stdout, done.stderr, None
+
+
+def run_to_files(argv: list[str]) -> Ran:
+    """Run a tool with files for its output: a child that outlives it would hold a pipe open."""
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        # pylint: disable=consider-using-with
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=environment(),
+            start_new_session=True,
+        )
+        problem: str | None = None
+        code: int | None = None
+        try:
+            code = process.wait(TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            problem = f"{NO_ANSWER} within {TIMEOUT_SECONDS:g} s"
+            end_group(process)
+        out, cut = beginning(stdout)
+        err, _cut = beginning(stderr)
+    if cut and problem is None:
+        problem = f"output cut at {OUTPUT_LIMIT} bytes"
+    return code, out, err, problem
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a tool and what it started; one that the kernel won't let go is left behind."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(2)
+
+
+def beginning(stream: IO[bytes]) -> tuple[bytes, bool]:
+    """Return what was written to a stream, as far as it is kept, and whether there was more."""
+    stream.seek(0)
+    data = stream.read(OUTPUT_LIMIT + 1)
+    return data[:OUTPUT_LIMIT], len(data) > OUTPUT_LIMIT
 
 
 def errno_name(problem: OSError) -> str:
@@ -226,8 +315,8 @@ def answered(entry: dict[str, Any]) -> bool:
     stdout = entry["stdout"].strip()
     if not stdout or '"error"' in stdout[:400]:
         return False
-    # rocm-smi up to 5.2 exits 2 beside complete data.
-    return entry["exit"] == 0 or stdout[-1] in "]}"
+    # rocm-smi up to 5.2 exits 2 beside complete data: JSON, or text up to its last rule.
+    return entry["exit"] == 0 or stdout[-1] in "]}="
 
 
 class Files:
@@ -238,6 +327,8 @@ class Files:
         self.files: dict[str, str] = {}
         self.links: dict[str, str] = {}
         self.unreadable: dict[str, str] = {}
+        self.current = ""
+        self.size = 0
 
     def paths(self, pattern: str) -> list[str]:
         """Return the paths that match, as the host names them."""
@@ -246,12 +337,17 @@ class Files:
 
     def read(self, path: str) -> str | None:
         """Keep the content of one file; return it, or None."""
+        self.current = path
         try:
             with open(self.root + path, "rb") as stream:
                 content = text(stream.read(FILE_LIMIT))
         except OSError as problem:
             if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
                 self.unreadable[path] = errno_name(problem)
+            return None
+        self.size += len(content)
+        if self.size > FILES_LIMIT:
+            self.unreadable[path] = "EFBIG"
             return None
         self.files[path] = content
         return content
@@ -261,24 +357,24 @@ class Files:
         for path in self.paths(pattern):
             self.read(path)
 
-    def link(self, path: str) -> None:
-        """Keep the target of a symbolic link, if it is one."""
+    def link(self, path: str) -> str:
+        """Keep the target of a symbolic link, if it is one; return it, or nothing."""
         try:
             self.links[path] = os.readlink(self.root + path)
         except OSError as problem:
             if problem.errno not in (errno.ENOENT, errno.EINVAL, errno.ENOTDIR):
                 self.unreadable[path] = errno_name(problem)
+        return self.links.get(path, "")
 
 
-def collect_files(root: str, siblings: bool) -> Files:
-    """Read the kernel's view below ``root``: KFD, the AMD GPUs on PCI, DRM, NUMA."""
-    found = Files(root)
+def collect_files(found: Files, siblings: bool) -> None:
+    """Read the kernel's view: KFD, the AMD GPUs on PCI, DRM, NUMA, network interfaces."""
     for pattern in HOST_FILES + KFD_FILES:
         found.read_all(pattern)
     if siblings:
         found.read_all(SIBLINGS)
     for device in found.paths(PCI_DEVICES + "/*"):
-        probe = Files(root)
+        probe = Files(found.root)
         vendor, kind = probe.read(device + "/vendor"), probe.read(device + "/class")
         if (vendor or "").strip() != AMD_VENDOR or not (kind or "").startswith(GPU_CLASSES):
             continue
@@ -290,7 +386,89 @@ def collect_files(root: str, siblings: bool) -> Files:
         for path in found.paths(pattern):
             if "-" not in os.path.basename(path):  # card0-DP-1 is a connector
                 found.link(path)
-    return found
+    collect_interfaces(found)
+    collect_bridges(found)
+
+
+def collect_interfaces(found: Files) -> None:
+    """Read the network interfaces that are devices; bonds, bridges and loopback are none."""
+    for directory, names in INTERFACE_FILES:
+        for path in found.paths(directory + "/*")[:INTERFACES]:
+            if not PCI_FUNCTION.search(found.link(path)):
+                found.links.pop(path, None)
+                continue
+            found.link(path + "/device/physfn")
+            for name in names:
+                found.read(path + "/" + name)
+
+
+def collect_bridges(found: Files) -> None:
+    """Read the PCI functions on the way to every GPU and interface."""
+    functions = {name for target in found.links.values() for name in PCI_FUNCTION.findall(target)}
+    for name in sorted(functions):
+        base = PCI_DEVICES + "/" + name
+        if base + "/class" not in found.files:
+            for attribute in BRIDGE_ATTRIBUTES:
+                found.read(base + "/" + attribute)
+
+
+def collect_files_in_time(root: str, siblings: bool) -> Files:
+    """Read all files, or as many as FILES_SECONDS allow; the one that blocks is unreadable."""
+    found = Files(root)
+    reader = threading.Thread(target=collect_files, args=(found, siblings), daemon=True)
+    reader.start()
+    reader.join(FILES_SECONDS)
+    if not reader.is_alive():
+        return found
+    read = Files(root)
+    # The reader may go on: what has been read so far is taken.
+    read.files, read.links = found.files.copy(), found.links.copy()
+    read.unreadable = {**found.unreadable.copy(), found.current: "ETIMEDOUT"}
+    return read
+
+
+def collect_commands(run: Runner) -> dict[str, dict[str, Any]]:
+    """Run every command; one that is absent, or has hung, is not run again in another form."""
+    start = time.monotonic()
+    commands: dict[str, dict[str, Any]] = {}
+    absent: dict[str, dict[str, Any]] = {}
+    for name, attempts in COMMANDS:
+        other, told = UNLESS.get(name, ("", None))
+        if told and any(
+            told.search(entry["stdout"])
+            for label, entry in commands.items()
+            if label.startswith(other)
+        ):
+            continue
+        for number, argv in enumerate(attempts):
+            label = name if number == 0 else f"{name}_{number + 1}"
+            if argv[0] in absent:
+                commands[label] = dict(absent[argv[0]], argv=list(argv))
+                break
+            if time.monotonic() - start > BUDGET_SECONDS:
+                commands[label] = not_run(argv, f"no time left after {BUDGET_SECONDS:g} s")
+                break
+            entry = commands[label] = record(run, argv)
+            problem = entry.get("error", "")
+            if problem == "not found":
+                absent[argv[0]] = entry
+            elif problem.startswith(NO_ANSWER):
+                absent[argv[0]] = not_run(argv, f"not run: {argv[0]} gave no answer before")
+            if answered(entry) or argv[0] in absent:
+                break
+    return commands
+
+
+def not_run(argv: tuple[str, ...], problem: str) -> dict[str, Any]:
+    """Return the entry of a command that was not begun."""
+    return {
+        "argv": list(argv),
+        "exit": None,
+        "stdout": "",
+        "stderr": "",
+        "seconds": 0.0,
+        "error": problem,
+    }
 
 
 def collect(run: Runner = run_command, root: str = "/") -> dict[str, Any]:
@@ -301,18 +479,8 @@ def collect(run: Runner = run_command, root: str = "/") -> dict[str, Any]:
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     raise_file_limit()
-    commands: dict[str, dict[str, Any]] = {}
-    missing: dict[str, dict[str, Any]] = {}
-    for name, attempts in COMMANDS:
-        for number, argv in enumerate(attempts):
-            entry = missing.get(argv[0]) or record(run, argv)
-            if entry.get("error") == "not found":
-                missing[argv[0]] = entry
-            label = name if number == 0 else f"{name}_{number + 1}"
-            commands[label] = dict(entry, argv=list(argv))
-            if answered(entry) or argv[0] in missing:
-                break
-    found = collect_files(root, siblings=commands["lscpu"]["exit"] != 0)
+    commands = collect_commands(run)
+    found = collect_files_in_time(root, siblings=commands["lscpu"]["exit"] != 0)
     return {
         "schema": SCHEMA,
         "host": platform.node().split(".")[0],

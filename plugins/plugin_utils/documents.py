@@ -11,12 +11,12 @@ import functools
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
 T = TypeVar("T")
 KNOWLEDGE = Path(__file__).parent / "knowledge"
@@ -60,106 +60,200 @@ def from_document(cls: type[T], data: Any, subject: str) -> T:
     ``subject`` names the file or host in the finding. Raises ApiaryError with DOC-SCHEMA,
     DOC-TYPE, DOC-MISSING or DOC-UNKNOWN.
     """
-    return typing.cast(T, _build(cls, data, subject, ""))
+    try:
+        return typing.cast(T, _builder(typing.cast(Any, cls))(data))
+    except _Misfit as misfit:
+        raise misfit.refusal(subject) from None
 
 
-def _wrong(subject: str, path: str, expected: str, found: Any) -> Exception:
+class _Misfit(Exception):  # noqa: N818 - it never leaves this module
+    """A value that doesn't fit; its path grows on the way out, so that fitting costs none."""
+
+    def __init__(self, code: str, **facts: str) -> None:
+        super().__init__(code)
+        self.code, self.facts = code, facts
+        self.path = ""
+
+    def under(self, part: str) -> _Misfit:
+        """Return this misfit as seen by the container: ``part`` is `.field` or `[3]`."""
+        self.path = part + self.path
+        return self
+
+    def refusal(self, subject: str) -> ApiaryError:
+        """Return the finding, which names the field."""
+        path, facts = self.path.removeprefix("."), self.facts
+        if self.code == "DOC-TYPE":
+            expected = facts["expected"]
+            quotes = "; put a version or number that is text in quotes"
+            return error(
+                self.code,
+                subject,
+                f"field {path or '(top)'}: expected {expected}, found {facts['found']}",
+                f"set {path or 'the document'} to {expected}"
+                + (quotes if expected == "text" else ""),
+            )
+        if self.code == "DOC-UNKNOWN":
+            return error(
+                self.code,
+                subject,
+                f"field {path} is not known; expected one of {facts['expected']}",
+                f"remove or correct {path}",
+            )
+        if self.code == "DOC-MISSING":
+            return error(self.code, subject, f"field {path} is missing", f"add {path}")
+        return error(
+            self.code,
+            subject,
+            f"schema is {facts['found']}, expected {facts['expected']!r}",
+            f"pass a document written as {facts['expected']}",
+        )
+
+
+_Builder = Callable[[Any], Any]
+_SCALARS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def _wrong(expected: str, found: Any) -> _Misfit:
     shown = repr(found) if len(repr(found)) < 80 else type(found).__name__
-    return error(
-        "DOC-TYPE",
-        subject,
-        f"field {path or '(top)'}: expected {expected}, found {shown}",
-        f"set {path or 'the document'} to {expected}"
-        + ("; put a version or number that is text in quotes" if expected == "text" else ""),
-    )
+    return _Misfit("DOC-TYPE", expected=expected, found=shown)
 
 
-def _build(hint: Any, value: Any, subject: str, path: str) -> Any:
+@functools.cache
+def _builder(hint: Any) -> _Builder:
+    """Return the function that builds values of a type, made once for each type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
-        return value
+        return lambda value: value
     if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        (inner,) = (item for item in arguments if item is not type(None))
-        return _build(inner, value, subject, path)
+        builds = tuple(_builder(item) for item in arguments if item is not type(None))
+        inner = builds[0] if len(builds) == 1 else functools.partial(_either, builds)
+        if type(None) not in arguments:
+            return inner
+        return lambda value: None if value is None else inner(value)
     if origin is typing.Literal:
-        if value not in arguments:
-            raise _wrong(subject, path, "one of " + ", ".join(map(str, arguments)), value)
-        return value
+        return functools.partial(_literal, arguments)
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return functools.partial(_list, arguments[0], _builder(arguments[0]))
     if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise _wrong(subject, path, "a list", value)
-        inner = arguments if arguments[-1] is not Ellipsis else (arguments[0],) * len(value)
-        if len(inner) != len(value):
-            raise _wrong(subject, path, f"a list of {len(inner)}", value)
-        return tuple(
-            _build(item_hint, item, subject, f"{path}[{index}]")
-            for index, (item_hint, item) in enumerate(zip(inner, value, strict=True))
-        )
+        return functools.partial(_row, tuple(map(_builder, arguments)))
     if origin is dict:
-        if not isinstance(value, Mapping):
-            raise _wrong(subject, path, "a mapping", value)
-        return {
-            str(key): _build(arguments[1], item, subject, f"{path}.{key}" if path else str(key))
-            for key, item in value.items()
-        }
+        return functools.partial(_mapping, _builder(arguments[1]))
     if dataclasses.is_dataclass(hint):
-        return _build_dataclass(hint, value, subject, path)
-    return _scalar(hint, value, subject, path)
+        return functools.partial(_object, hint)
+    return functools.partial(_scalar, hint)
 
 
-def _scalar(hint: Any, value: Any, subject: str, path: str) -> Any:
+def _either(builds: tuple[_Builder, ...], value: Any) -> Any:
+    """Build the first of several types that fits; of the misfits the one furthest in is told."""
+    misfits = []
+    for build in builds:
+        try:
+            return build(value)
+        except _Misfit as misfit:
+            misfits.append(misfit)
+    inside = [misfit for misfit in misfits if misfit.path]
+    if not inside:
+        kinds = dict.fromkeys(misfit.facts["expected"] for misfit in misfits)
+        raise _wrong(" or ".join(kinds), value)
+    raise next((misfit for misfit in inside if misfit.code == "DOC-TYPE"), inside[0])
+
+
+def _literal(choices: tuple[Any, ...], value: Any) -> Any:
+    if value not in choices:
+        few = "one of " if len(choices) > 1 else ""
+        raise _wrong(few + ", ".join(map(str, choices)), value)
+    return value
+
+
+def _list(hint: Any, build: _Builder, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise _wrong("a list", value)
+    if hint is str and all(type(item) is str for item in value):
+        return tuple(value)
+    result = []
+    try:
+        for item in value:
+            result.append(build(item))
+    except _Misfit as misfit:
+        raise misfit.under(f"[{len(result)}]") from None
+    return tuple(result)
+
+
+def _row(builds: tuple[_Builder, ...], value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise _wrong("a list", value)
+    if len(builds) != len(value):
+        raise _wrong(f"a list of {len(builds)}", value)
+    result: list[Any] = []
+    try:
+        for build, item in zip(builds, value, strict=True):
+            result.append(build(item))
+    except _Misfit as misfit:
+        raise misfit.under(f"[{len(result)}]") from None
+    return tuple(result)
+
+
+def _mapping(build: _Builder, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _wrong("a mapping", value)
+    result = {}
+    for key, item in value.items():
+        try:
+            result[str(key)] = build(item)
+        except _Misfit as misfit:
+            raise misfit.under(f".{key}") from None
+    return result
+
+
+def _scalar(hint: Any, value: Any) -> Any:
+    if type(value) is hint:
+        return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
-        names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-        raise _wrong(subject, path, names.get(hint, hint.__name__), value)
+        raise _wrong(_SCALARS.get(hint, hint.__name__), value)
     # Ansible's tagged strings are subclasses; plans carry plain ones.
     return hint(value)
 
 
-def _without_schema(hint: Any, value: Mapping[str, Any], subject: str) -> Mapping[str, Any]:
+@functools.cache
+def _plan(hint: Any) -> tuple[dict[str, _Builder], tuple[str, ...]]:
+    """Return a dataclass's builders by field, and the fields that must be given."""
+    hints = typing.get_type_hints(hint)
+    items = dataclasses.fields(hint)
+    required = tuple(
+        item.name
+        for item in items
+        if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+    )
+    return {item.name: _builder(hints[item.name]) for item in items}, required
+
+
+def _object(hint: Any, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise _wrong("a mapping", value)
+    value = _without_schema(hint, value)
+    builders, required = _plan(hint)
+    if not builders.keys() >= value.keys():
+        key = next(key for key in value if key not in builders)
+        raise _Misfit("DOC-UNKNOWN", expected=", ".join(sorted(builders))).under(f".{key}")
+    for name in required:
+        if name not in value:
+            raise _Misfit("DOC-MISSING").under(f".{name}")
+    fields: dict[str, Any] = {}
+    for key, item in value.items():
+        try:
+            fields[str(key)] = builders[key](item)
+        except _Misfit as misfit:
+            raise misfit.under(f".{key}") from None
+    return hint(**fields)
+
+
+def _without_schema(hint: Any, value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields of a document, having checked that it is of the kind asked for."""
     schema = getattr(hint, "SCHEMA", None)
     if schema is None or "schema" not in value:
         return value
     if value["schema"] != schema:
-        raise error(
-            "DOC-SCHEMA",
-            subject,
-            f"schema is {value['schema']!r}, expected {schema!r}",
-            f"pass a document written as {schema}",
-        )
+        raise _Misfit("DOC-SCHEMA", found=repr(value["schema"]), expected=schema)
     return {key: item for key, item in value.items() if key != "schema"}
-
-
-def _build_dataclass(hint: Any, value: Any, subject: str, path: str) -> Any:
-    if not isinstance(value, Mapping):
-        raise _wrong(subject, path, "a mapping", value)
-    value = _without_schema(hint, value, subject)
-    hints = typing.get_type_hints(hint)
-    fields = {item.name: item for item in dataclasses.fields(hint)}
-    prefix = f"{path}." if path else ""
-    for key in value:
-        if key not in fields:
-            raise error(
-                "DOC-UNKNOWN",
-                subject,
-                f"field {prefix}{key} is not known; expected one of {', '.join(sorted(fields))}",
-                f"remove or correct {prefix}{key}",
-            )
-    for name, item in fields.items():
-        required = (
-            item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
-        )
-        if required and name not in value:
-            raise error(
-                "DOC-MISSING", subject, f"field {prefix}{name} is missing", f"add {prefix}{name}"
-            )
-    return hint(
-        **{
-            str(key): _build(hints[key], item, subject, f"{prefix}{key}")
-            for key, item in value.items()
-        }
-    )

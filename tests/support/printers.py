@@ -202,23 +202,34 @@ def kfd_files(machine: Machine) -> dict[str, str]:
     XGMI wires are io_links; of PCIe the kernel writes nothing but the way to the CPU.
     """
     top = "/sys/class/kfd/kfd/topology/nodes"
-    files = {}
+    files: dict[str, str] = {}
     for node in range(machine.cpu_nodes):
+        others = [other for other in range(machine.cpu_nodes) if other != node]
+        links = [{"type": 1, "node_to": other, "weight": 32} for other in others]
+        near = [card for card in machine.cards if card.numa == node]
+        links += [{"type": 2, "node_to": _node(machine, card), "weight": 20} for card in near]
+        files |= _kfd_links(f"{top}/{node}", node, links)
         files[f"{top}/{node}/gpu_id"] = "0\n"
-        files[f"{top}/{node}/properties"] = _properties(cpu_cores_count=96, simd_count=0)
-        for other in range(machine.cpu_nodes):
-            if other != node:
-                files[f"{top}/{node}/io_links/{other}/properties"] = _properties(
-                    type=1, node_from=node, node_to=other, weight=32
-                )
+        files[f"{top}/{node}/properties"] = _properties(
+            cpu_cores_count=96, simd_count=0, io_links_count=len(links)
+        )
     for card in machine.cards:
-        node = machine.cpu_nodes + card.rank
+        node = _node(machine, card)
         domain, bus, rest = card.bdf.split(":")
         device, function = rest.split(".")
+        links = [{"type": 2, "node_to": card.numa, "weight": 20, "max_bandwidth": 64000}]
+        for other in machine.cards:
+            wire = machine.wire(card, other)
+            if other != card and wire.type == "XGMI":
+                low, high = wire.bandwidth
+                values = {"weight": wire.weight, "min_bandwidth": low, "max_bandwidth": high}
+                links.append({"type": 11, "node_to": _node(machine, other), **values})
+        files |= _kfd_links(f"{top}/{node}", node, links)
         files[f"{top}/{node}/gpu_id"] = f"{5000 + card.rank}\n"
         files[f"{top}/{node}/properties"] = _properties(
             cpu_cores_count=0,
             simd_count=1216,
+            io_links_count=len(links),
             vendor_id=0x1002,
             device_id=card.device_id,
             location_id=int(bus, 16) << 8 | int(device, 16) << 3 | int(function),
@@ -229,21 +240,18 @@ def kfd_files(machine: Machine) -> dict[str, str]:
         files[f"{top}/{node}/mem_banks/0/properties"] = _properties(
             heap_type=1, size_in_bytes=card.vram
         )
-        files[f"{top}/{node}/io_links/0/properties"] = _properties(
-            type=2, node_from=node, node_to=card.numa, weight=20, max_bandwidth=64000
-        )
-        for number, other in enumerate(machine.cards, 1):
-            wire = machine.wire(card, other)
-            if other != card and wire.type == "XGMI":
-                files[f"{top}/{node}/io_links/{number}/properties"] = _properties(
-                    type=11,
-                    node_from=node,
-                    node_to=machine.cpu_nodes + other.rank,
-                    weight=wire.weight,
-                    min_bandwidth=wire.bandwidth[0],
-                    max_bandwidth=wire.bandwidth[1],
-                )
     return files
+
+
+def _node(machine: Machine, card: Card) -> int:
+    return machine.cpu_nodes + card.rank
+
+
+def _kfd_links(base: str, node: int, links: Sequence[dict[str, int]]) -> dict[str, str]:
+    return {
+        f"{base}/io_links/{number}/properties": _properties(node_from=node, **values)
+        for number, values in enumerate(links)
+    }
 
 
 def node_files(cpulists: Sequence[str]) -> dict[str, str]:
@@ -341,3 +349,36 @@ def bundle(
         "links": links,
         "unreadable": {},
     }
+
+
+def partitioned(evidence: dict[str, object], machine: Machine, parts: int) -> dict[str, object]:
+    """The bundle of a machine whose GPUs are all in CPX, as the kernel sees them then."""
+    files = {path: text for path, text in evidence["files"].items() if "/kfd/" not in path}  # type: ignore[attr-defined]
+    top = "/sys/class/kfd/kfd/topology/nodes"
+    for card in machine.cards:
+        files[f"/sys/bus/pci/devices/{card.bdf}/current_compute_partition"] = "CPX\n"
+        for part in range(parts):
+            node = machine.cpu_nodes + card.rank * parts + part
+            bus = int(card.bdf[5:7], 16)
+            files[f"{top}/{node}/gpu_id"] = f"{7000 + node}\n"
+            files[f"{top}/{node}/properties"] = _properties(
+                simd_count=152,
+                vendor_id=0x1002,
+                device_id=card.device_id,
+                location_id=bus << 8 | part,
+                unique_id=card.unique_id,
+                drm_render_minor=128 + node,
+            )
+            for other in machine.cards:
+                for peer in range(parts):
+                    target = machine.cpu_nodes + other.rank * parts + peer
+                    if target != node:
+                        same = other is card
+                        files[f"{top}/{node}/io_links/{target}/properties"] = _properties(
+                            type=11,
+                            node_from=node,
+                            node_to=target,
+                            weight=13 if same else 41,
+                            max_bandwidth=819200 if same else 0,
+                        )
+    return {**evidence, "files": files}

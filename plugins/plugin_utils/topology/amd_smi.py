@@ -17,6 +17,7 @@ from typing import Any
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
     amd_smi_text,
+    amd_smi_xgmi,
     problems,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
@@ -51,12 +52,27 @@ _NEW_TABLES = {
     "bandwidth": "bandwidth",
 }
 _ABSENCES = (
-    (re.compile(r"Drivers? not (?:loaded|initialized)"), "the amdgpu driver is not loaded"),
-    (re.compile(r"driver not initialized"), "the amdgpu driver is not loaded"),
+    (
+        re.compile(
+            r"Drivers? not (?:loaded|initialized)|driver not initialized|_DRIVER_NOT_LOADED"
+        ),
+        "the amdgpu driver is not loaded",
+    ),
     (
         re.compile(r"missing the following required groups"),
         "the user is not in the groups render and video",
     ),
+)
+# Where lists of entries per GPU are kept; before 7.0 they stand alone, one document each.
+_LISTS = (
+    "gpu_data",
+    "gpu_info_list",
+    "xgmi_metric",
+    "link_port_status",
+    "link_status",
+    "current_partition",
+    "memory_partition",
+    "partition_profiles",
 )
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 
@@ -67,7 +83,7 @@ def recognise(text: str) -> bool:
     """Say whether text (clean) was printed by amd-smi."""
     return bool(
         amd_smi_text.recognise(text)
-        or re.search(r"AMD-?SMI|amdsmi|AMDSMI", text)
+        or re.search(r"AMD-?SMI|amdsmi|AMDSMI|\bamd-smi\b", text)
         or why_absent(text)
     )
 
@@ -76,7 +92,7 @@ def recognise_json(document: Any) -> bool:
     """Say whether a JSON document was printed by amd-smi."""
     return bool(_items(document)) or (
         isinstance(document, Mapping)
-        and ("gpu_data" in document or {"error", "code"} <= document.keys())
+        and bool(set(_LISTS) & document.keys() or {"error", "code"} <= document.keys())
     )
 
 
@@ -109,6 +125,8 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
         for document in documents:
             devices += _json(document, tables)
             findings += _json_errors(document, subject)
+            if isinstance(document, Mapping) and "gpu_data" in document and not _items(document):
+                absence = absence or "amd-smi lists no GPU"
         if not documents:
             found, more = amd_smi_text.read(text, tables, subject)
             devices += found
@@ -116,6 +134,8 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
         absence = absence or why_absent(text)
     indices = {index for cells in tables.values() for pair in cells for index in pair}
     listed = merged([*devices, *((index, Device()) for index in sorted(indices))])
+    if absence and listed and all(device.bdf is None for device in listed):
+        findings.append(problems.tool_failed(subject, NAME, absence))
     place = positions(listed)
     paths = tuple(
         replace(path, a=place[path.a], b=place[path.b]) for path in paths_from_cells(tables)
@@ -126,16 +146,29 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
 
 
 def _items(document: Any) -> list[Mapping[str, Any]]:
-    """Return the entries per GPU of both shapes: a list, or `{"gpu_data": […]}` since 7.0."""
-    if isinstance(document, Mapping):
-        document = document.get("gpu_data")
-    if not isinstance(document, list):
-        return []
-    return [
-        item
-        for item in document
-        if isinstance(item, Mapping) and natural(item.get("gpu")) is not None
-    ]
+    """Return the entries per GPU of every shape: alone in a list, or under their names.
+
+    7.x wraps in `{"gpu_data": […]}`; a bare `amd-smi --json` is a list around one mapping.
+    """
+    return list(_entries(document, depth=4))
+
+
+def _entries(document: Any, depth: int) -> Iterator[Mapping[str, Any]]:
+    if isinstance(document, Mapping) and _number(document) is not None:
+        yield document
+        return
+    parts: Iterable[Any] = ()
+    if isinstance(document, list):
+        parts = document
+    elif isinstance(document, Mapping):
+        parts = (document.get(name) for name in _LISTS)
+    for part in parts if depth else ():
+        yield from _entries(part, depth - 1)
+
+
+def _number(item: Mapping[str, Any]) -> int | None:
+    number = natural(item.get("gpu"))
+    return natural(item.get("gpu_id")) if number is None else number
 
 
 def _json_errors(document: Any, subject: str) -> Iterator[Finding]:
@@ -147,9 +180,14 @@ def _json_errors(document: Any, subject: str) -> Iterator[Finding]:
 
 def _json(document: Any, tables: Tables) -> list[tuple[int, Device]]:
     devices: list[tuple[int, Device]] = []
-    for item in _items(document):
-        index = natural(item["gpu"]) or 0
-        devices.append((index, _device(item)))
+    items = _items(document)
+    texts = [
+        str(item.get("partition_id", _section(item, "partition").get("partition_id")))
+        for item in items
+    ]
+    for item, partition in zip(items, amd_smi_text.partition_ids(texts), strict=True):
+        index = _number(item) or 0
+        devices.append((index, replace(_device(item), partition=partition)))
         links = item.get("links")
         for link in links if isinstance(links, list) else ():
             if not isinstance(link, Mapping):
@@ -167,7 +205,8 @@ def _json(document: Any, tables: Tables) -> list[tuple[int, Device]]:
                 match = re.fullmatch(r"gpu_(\d{1,4})", str(name))
                 if match:
                     tables.setdefault(kind, {})[index, int(match.group(1))] = str(value)
-    return devices
+    described = [item for item in items if {"link_metrics", "link_status"} & item.keys()]
+    return devices + amd_smi_xgmi.read_json(described, tables)
 
 
 def _section(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -176,23 +215,30 @@ def _section(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _device(item: Mapping[str, Any]) -> Device:
-    """Return one entry of `list`, `list -e`, `topology` or `static`, or several of them merged."""
+    """Return one entry of `list`, `topology`, `static`, `partition` or the default view."""
     asic, bus, numa = (_section(item, name) for name in ("asic", "bus", "numa"))
     partition, vram = _section(item, "partition"), _section(item, "vram")
     render, card = known(item.get("render")), known(item.get("card"))
-    compute, _memory = partition_modes(
-        partition.get("accelerator_partition", partition.get("compute_partition"))
-    )
-    _compute, memory = partition_modes(partition.get("memory_partition"))
+    compute, memory = partition_modes(item.get("partition_mode"))
+    for value in (
+        partition.get("accelerator_partition", partition.get("compute_partition")),
+        item.get("accelerator_type"),
+    ):
+        compute = compute or partition_modes(value)[0]
+    for value in (
+        partition.get("memory_partition"),
+        item.get("current_memory_partition"),
+        item.get("memory"),
+    ):
+        memory = memory or partition_modes(value)[1]
     return Device(
         bdf=bus_address(item.get("bdf")) or bus_address(bus.get("bdf")),
-        partition=natural(item.get("partition_id", partition.get("partition_id"))),
         kfd_node=natural(item.get("node_id")),
         kfd_id=natural(item.get("kfd_id")),
         hip_ordinal=natural(item.get("hip_id")),
         render_node=render if render and re.fullmatch(r"renderD\d+", render) else None,
         card=card if card and re.fullmatch(r"card\d+", card) else None,
-        oam_id=natural(asic.get("oam_id")),
+        oam_id=natural(item.get("oam_id", asic.get("oam_id"))),
         unique_id=unique_id(item.get("hip_uuid")),
         device_id=hexadecimal(asic.get("device_id"), 4),
         vram_bytes=_bytes(vram.get("size")),

@@ -7,10 +7,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import problems
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
+    amd_smi_xgmi,
+    problems,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
     CELL_CHECKS,
     Device,
@@ -35,22 +39,27 @@ _TABLES = {
 _PAIR_TABLES = re.compile(r"ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE|ATOMICS|DMA|BI-DIRECTIONAL")
 _BLOCK = re.compile(r"^GPU:\s*(\d{1,4})\s*$")
 _KEY = re.compile(r"^\s+([A-Z][A-Z0-9_ ]*):\s*(.*?)\s*$")
-_BOX_BUS = re.compile(r"^\|\s*([0-9a-fA-F]{4,8}:\S+)\s+.*\|.*\|\s*$")
+_BOX_BUS = re.compile(r"^\|\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:\S+|N/A)\s+.*\|.*\|\s*$")
 _BOX_IDS = re.compile(r"^\|\s*(\d{1,4})\s+(\d{1,4}|N/A)\s+(\d{1,4}|N/A)\s+(\S+)\s*\|")
+_PLATFORM = re.compile(r"^\|\s*Platform:\s*Linux (Baremetal|Guest)\s*\|")
 _PARTITION_ROW = re.compile(
-    r"^\s*(\d{1,4})\s+(NPS\d|N/A)\s+([A-Z]PX|N/A)\s+(?:\d+|N/A)\s+(\S+)\s*$"
+    r"^\s*(\d{1,4})\s+(NPS\d|N/A)\s+([A-Z]PX|N/A)\s+(?:\d+|N/A)\s+([\d,]+|N/A)\s*$"
 )
-_XGMI_ROW = re.compile(
-    r"^GPU(\d{1,4})\s+((?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)\s+(.*)$"
+_MEMORY_ROW = re.compile(r"^\s*(\d{1,4})\s+((?:NPS\d,?)+|N/A)\s+(NPS\d|N/A)\s*$")
+_PROFILE_ROW = re.compile(
+    r"^\s*(?:(\d{1,4})\s+)?\d{1,3}\s+(?:(?:NPS\d,?)+|N/A)\s+([A-Z]PX)(\*?)\s+(?:[\d,]+|N/A)\s"
 )
 _TITLES = re.compile(
-    r"^\s*(?:LINK METRIC|GPU LINK PORT STATUS|XGMI LINK STATUS"
-    r"|CURRENT_PARTITION|(?:ACCELERATOR|MEMORY|COMPUTE)_PARTITION_\w+):?",
+    r"^\s*(?:CURRENT_PARTITION|(?:ACCELERATOR|MEMORY|COMPUTE)_PARTITION\w*):?\s*$", re.MULTILINE
+)
+_BOX = re.compile(r"^\|\s*(?:GPU\s+HIP-ID|AMD-SMI\s)", re.MULTILINE)
+_FAILURE = re.compile(
+    r"(AMDSMI_STATUS_\w+ - .*|^amdsmi_cli_exceptions\.\w+: .*|^\w*Error: .*|^.* Error code: -?\d+"
+    r"|^amd-smi: error: .*|\w+ requires sudo/root permissions)",
     re.MULTILINE,
 )
-_FAILURE = re.compile(
-    r"(AMDSMI_STATUS_\w+ - .*|^\w*Error: .*|\w+ requires sudo/root permissions)", re.MULTILINE
-)
+# Tables per pair in the list per GPU that ROCm 6.0 prints.
+_LINEAR = {"WEIGHT": "weight", "HOPS": "hops", "LINK_TYPE": "type", "NUMA_BANDWIDTH": "bandwidth"}
 
 Tables = dict[str, dict[tuple[int, int], str]]
 
@@ -59,7 +68,11 @@ def recognise(text: str) -> bool:
     """Say whether text (clean) has one of amd-smi's shapes."""
     return bool(
         _TITLES.search(text)
-        or any(_TABLE.match(line) or _BLOCK.match(line) for line in text.splitlines())
+        or _BOX.search(text)
+        or any(
+            _TABLE.match(line) or _BLOCK.match(line) or amd_smi_xgmi.TITLES.match(line)
+            for line in text.splitlines()
+        )
     )
 
 
@@ -77,16 +90,14 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     lost = blocks[-2][1].keys() - blocks[-1][1].keys() if len(blocks) > 1 else set()
     if lost:
         findings.append(problems.no_end(subject, f"{', '.join(sorted(lost))} of the last GPU"))
-    devices += _box(lines)
-    devices += _rows(lines)
-    findings += _link_status(lines, subject)
-    failure = _FAILURE.search(text)
-    if failure and devices:
-        # An exception ends the listing; the GPUs after it are missing, not absent.
-        message = f"amd-smi stopped after {len(devices)} GPUs: {failure.group(1)}"
-        findings.append(problems.truncated(subject, message))
-    elif failure:
-        findings.append(problems.tool_failed(subject, "amd-smi", failure.group(1)))
+    findings += _linear_tables(lines, tables, subject)
+    devices += _box(lines, subject, findings)
+    devices += _partitions(lines)
+    found, more = amd_smi_xgmi.read(lines, tables, subject)
+    devices += found
+    findings += more
+    if failure := _FAILURE.search(text):
+        findings.append(problems.stopped(subject, "amd-smi", failure.group(1), len(devices)))
     return devices, findings
 
 
@@ -105,39 +116,46 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 def _pair_table(
     title: str, lines: Sequence[str], tables: Tables, subject: str
 ) -> tuple[list[tuple[int, Device]], list[Finding]]:
-    """Read one table; the number of a GPU is the place of its BDF in the header."""
+    """Read one table; the number of a GPU is its place in the header.
+
+    Old tools give all partitions of a GPU one address: where addresses repeat, rows count.
+    """
     header: list[str] = []
-    rows: dict[str, list[str]] = {}
+    rows: list[tuple[str, list[str]]] = []
     for line in lines:
         words = line.split()
         addresses = [bus_address(word) for word in words]
         if words and not header and all(addresses):
             header = [address for address in addresses if address]
         elif words and addresses[0] and header:
-            rows[addresses[0]] = words[1:]
+            rows.append((addresses[0], words[1:]))
         elif rows and line.strip():
             break  # the legend
     kind = _TABLES.get(title)
     nonsense: str | None = None
-    number = {address: index for index, address in enumerate(header)}
-    for address, row in rows.items():
-        for column, cell in zip(header, row, strict=False):
-            if kind is None or address == column or address not in number:
-                continue
+    unique = len(set(header)) == len(header)
+    full: set[int] = set()
+    for place, (address, row) in enumerate(rows):
+        if unique and address not in header:
+            continue
+        number = header.index(address) if unique else place
+        if len(row) >= len(header):
+            full.add(number)
+        for column, cell in enumerate(row[: len(header)]):
             value = known(cell)
-            if value is not None and CELL_CHECKS[kind](value) is None and value != "0-0":
+            if kind is None or number == column or value is None:
+                continue
+            if CELL_CHECKS[kind](value) is None and value != "0-0":
                 nonsense = value
-            elif value is not None:
-                tables.setdefault(kind, {})[number[address], number[column]] = cell
+            else:
+                tables.setdefault(kind, {})[number, column] = cell
     findings = []
-    full = sum(len(row) >= len(header) for row in rows.values())
-    if not header or full < len(header):
-        findings.append(
-            problems.truncated(subject, f"table '{title}': {full} of {len(header)} rows are whole")
-        )
+    if not header or len(full) < len(header):
+        message = f"table '{title}': {len(full)} of {len(header)} rows are whole"
+        findings.append(problems.truncated(subject, message))
     if nonsense:
         findings.append(problems.unreadable_cells(subject, f"table '{title}'", nonsense))
-    return [(index, Device(bdf=address)) for address, index in number.items()], findings
+    return [(number, Device(bdf=address)) for number, address in enumerate(header)], findings
 
 
 def _blocks(lines: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
@@ -181,15 +199,57 @@ def _block_device(values: dict[str, str]) -> Device:
     )
 
 
-def _box(lines: Sequence[str]) -> list[tuple[int, Device]]:
-    """Read the box of a bare `amd-smi`; only what its fixed width cannot cut."""
+def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[Finding]:
+    """Read the pairs that ROCm 6.0 lists under each GPU: `WEIGHT:`, then `GPU_1: 15`."""
+    index, kind, nonsense = -1, None, None
+    cells: Counter[tuple[int, str]] = Counter()
+    for line in lines:
+        start, pair = _BLOCK.match(line), _KEY.match(line)
+        if start:
+            index, kind = int(start.group(1)), None
+        elif pair and not pair.group(2):
+            kind = _LINEAR.get(pair.group(1).strip())
+        elif pair and kind and (other := re.fullmatch(r"GPU_(\d{1,4})", pair.group(1))):
+            number, value = int(other.group(1)), known(pair.group(2))
+            cells[index, kind] += 1
+            if number == index or value is None:
+                continue
+            if CELL_CHECKS[kind](value) is None and value != "0-0":
+                nonsense = value
+            else:
+                tables.setdefault(kind, {})[index, number] = value
+    findings = []
+    count = max(cells.values(), default=0)
+    short = {number for (number, _kind), found in cells.items() if found < count}
+    whole = len({number for number, _kind in cells} - short)
+    kinds = {kind for _number, kind in cells}
+    if count and (whole < count or len(cells) < len(kinds) * count):
+        findings.append(problems.truncated(subject, f"{whole} of {count} GPUs list all pairs"))
+    if nonsense:
+        findings.append(problems.unreadable_cells(subject, "the topology", nonsense))
+    return findings
+
+
+def _box(lines: Sequence[str], subject: str, findings: list[Finding]) -> list[tuple[int, Device]]:
+    """Read the box of a bare `amd-smi`; only what its fixed width cannot cut.
+
+    A GPU has two rows. The address is N/A where the user lacks the groups. A "Linux Guest" has
+    virtual functions; with whole GPUs it is a "Linux Guest (Passthrough)".
+    """
     devices: list[tuple[int, Device]] = []
     address: str | None = None
+    pending = ended = False
+    virtual: bool | None = None
     for line in lines:
+        if re.match(r"^\|\s*Processes:", line):
+            ended = True
+            break
+        if platform := _PLATFORM.match(line):
+            virtual = platform.group(1) == "Guest"
         bus, ids = _BOX_BUS.match(line), _BOX_IDS.match(line)
-        if bus and bus_address(bus.group(1)):
-            address = bus_address(bus.group(1))
-        elif ids and address:
+        if bus:
+            address, pending = bus_address(bus.group(1)), True
+        elif ids:
             compute, memory = partition_modes(ids.group(4))
             devices.append(
                 (
@@ -198,50 +258,57 @@ def _box(lines: Sequence[str]) -> list[tuple[int, Device]]:
                         bdf=address,
                         hip_ordinal=natural(ids.group(2)),
                         oam_id=natural(ids.group(3)),
+                        virtual_function=virtual,
                         compute_partition=compute,
                         memory_partition=memory,
                     ),
                 )
             )
-            address = None
+            address, pending = None, False
+    if pending:
+        findings.append(problems.truncated(subject, "the second row of the last GPU is missing"))
+    elif devices and not ended:
+        findings.append(problems.no_end(subject, "the list of processes below the GPUs"))
     return devices
 
 
-def _rows(lines: Sequence[str]) -> list[tuple[int, Device]]:
-    """Read the rows of `partition --current` and of `xgmi`."""
+def partition_ids(texts: Iterable[str]) -> list[int | None]:
+    """Return the partition id of each device, in the tool's order.
+
+    Up to ROCm 6.3 the first partition of a GPU lists all ids and the others have N/A.
+    """
+    ids: list[int | None] = []
+    waiting: list[int] = []
+    for text in texts:
+        if re.fullmatch(r"\d{1,4}(?:,\d{1,4})+", text):
+            first, *waiting = map(int, text.split(","))
+            ids.append(first)
+        elif waiting and known(text) is None:
+            ids.append(waiting.pop(0))
+        else:
+            ids.append(natural(text))
+            waiting = []
+    return ids
+
+
+def _partitions(lines: Sequence[str]) -> list[tuple[int, Device]]:
+    """Read the tables of `partition`: current modes, memory modes and accelerator profiles."""
+    current = [match for line in lines if (match := _PARTITION_ROW.match(line))]
+    ids = partition_ids(match.group(4) for match in current)
     devices: list[tuple[int, Device]] = []
+    for match, identity in zip(current, ids, strict=True):
+        compute, memory = partition_modes(f"{match.group(2)} {match.group(3)}")
+        described = Device(partition=identity, compute_partition=compute, memory_partition=memory)
+        devices.append((int(match.group(1)), described))
+    index: int | None = None
     for line in lines:
-        row, link = _PARTITION_ROW.match(line), _XGMI_ROW.match(line)
+        row, profile = _MEMORY_ROW.match(line), _PROFILE_ROW.match(line)
         if row:
-            compute, memory = partition_modes(f"{row.group(2)} {row.group(3)}")
-            # Up to 6.3 the first partition lists all ids and the others have N/A.
-            identity = natural(row.group(4))
-            devices.append(
-                (
-                    int(row.group(1)),
-                    Device(partition=identity, compute_partition=compute, memory_partition=memory),
-                )
-            )
-        elif link:
-            devices.append((int(link.group(1)), Device(bdf=bus_address(link.group(2)))))
+            _compute, memory = partition_modes(row.group(3))
+            devices.append((int(row.group(1)), Device(memory_partition=memory)))
+        elif profile:
+            index = int(profile.group(1)) if profile.group(1) else index
+            if index is not None:
+                mode = profile.group(2) if profile.group(3) else None
+                devices.append((index, Device(compute_partition=mode)))
     return devices
-
-
-def _link_status(lines: Sequence[str], subject: str) -> list[Finding]:
-    """Return a finding for each GPU with an xGMI port that is down; X is a port not in use."""
-    findings = []
-    for line in lines:
-        match = _XGMI_ROW.match(line)
-        ports = match.group(3).split() if match else []
-        # All ports off is what a virtual function and a GPU without xGMI print.
-        if match and len(ports) > 1 and set(ports) <= {"U", "D", "X"} and "U" in ports:
-            down = [str(number) for number, port in enumerate(ports) if port == "D"]
-            if down:
-                findings.append(
-                    problems.finding(
-                        "TOPO-XGMI-DOWN",
-                        subject,
-                        f"GPU {match.group(2)}: xGMI port {', '.join(down)} is down",
-                    )
-                )
-    return findings

@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
+    CommandOutput,
+    Evidence,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
     amd_smi,
     kfd,
+    lspci,
+    numactl,
     pci,
     problems,
     rocm_smi,
+    rocminfo,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks import check, listed
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.cpus import numa_nodes
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.cpus import (
+    disagreements,
+    numa_nodes,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.nics import nics
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
     Observation,
 )
@@ -33,6 +44,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text impo
     json_documents,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
+    Nic,
     NumaNode,
     Topology,
 )
@@ -43,32 +55,39 @@ _NODE_PROPERTIES = re.compile(r"/topology/nodes/\d+/properties$")
 def from_evidence(bundle: Mapping[str, Any], name: str | None = None) -> Topology:
     """Return the topology of a host from an `apiary.evidence/v1` document.
 
-    KFD sysfs, amd-smi and rocm-smi are joined by bus address and KFD node; any one of them is
-    enough. ``name`` is the file's, for findings about the document itself, which are raised as
-    ApiaryError (DOC-…).
+    KFD sysfs, amd-smi, rocm-smi and rocminfo are joined by bus address and KFD node; any one of
+    the first three is enough. ``name`` is the file's, for findings about the document itself,
+    which are raised as ApiaryError (DOC-…).
     """
     evidence = from_document(Evidence, bundle, name or str(bundle.get("host") or "evidence"))
     host = evidence.host
-    lscpu = evidence.commands.get("lscpu")
-    nodes = numa_nodes(evidence.files, lscpu.stdout if lscpu else "")
+    told, notes = numactl.parse(_output(evidence, "numactl"), host)
+    nodes = numa_nodes(evidence.files, _output(evidence, "lscpu"), told)
     bus, slots = pci.parse(evidence.files, evidence.links)
+    if not bus.devices:
+        bus = lspci.parse([_output(evidence, lspci.NAME)], host)
     functions = frozenset(device.bdf for device in bus.devices if device.bdf)
     kernel = kfd.parse(evidence.files, [node.id for node in nodes], functions)
     tools = [
         _tool(evidence, "amd_smi", amd_smi.NAME, amd_smi.parse, amd_smi.why_absent),
         _tool(evidence, "rocm_smi", rocm_smi.NAME, rocm_smi.parse, rocm_smi.why_absent),
+        _tool(evidence, "rocminfo", rocminfo.NAME, rocminfo.parse, lambda stderr: None),
     ]
     hidden = _hidden_nodes(evidence)
-    owned, notes = _owned(bus, slots, [kernel, *tools], hidden, host)
+    owned, others = _owned(bus, slots, [kernel, *tools], hidden, host)
+    notes += tuple(
+        problems.finding("TOPO-SOURCES-DISAGREE", host, text) for text in disagreements(nodes, told)
+    )
     return finished(
         host,
         [kernel, *tools],
         bus=owned,
         slots=slots,
         nodes=nodes,
+        interfaces=nics(evidence.files, evidence.links),
         sources=_sources(evidence, kernel, bus),
         whole=not hidden,
-        notes=[*notes, *_absent_tools(evidence)],
+        notes=[*notes, *others, *_absent_tools(evidence)],
     )
 
 
@@ -78,16 +97,28 @@ def finished(
     bus: Observation | None = None,
     slots: Sequence[pci.Slot] = (),
     nodes: tuple[NumaNode, ...] = (),
+    interfaces: tuple[Nic, ...] = (),
     sources: tuple[str, ...] = (),
     whole: bool = True,
     notes: Iterable[Finding] = (),
 ) -> Topology:
-    """Return the reconciled topology with every finding, TOPO-NO-GPUS where it has no GPU."""
-    topology = reconcile(host, observations, bus, nodes, sources, whole)
-    findings = [*topology.findings, *check(topology, slots, whole), *notes]
+    """Return the reconciled topology with every finding, and the reason where it has no GPU."""
+    topology, physical = reconcile(host, observations, bus, nodes, sources, whole)
+    topology = dataclasses.replace(topology, nics=interfaces)
+    findings = [*topology.findings, *check(topology, slots, whole, physical), *notes]
     if not topology.gpus:
         findings.append(_no_gpus(host, observations, slots))
     return dataclasses.replace(topology, findings=tuple(dict.fromkeys(findings)))
+
+
+def _output(evidence: Evidence, command: str) -> str:
+    """Return the first standard output of a command and its alternatives that isn't empty."""
+    outputs = (
+        clean(output.stdout)
+        for name, output in evidence.commands.items()
+        if re.fullmatch(rf"{command}(?:_\d+)?", name)
+    )
+    return next((text for text in outputs if text.strip()), "")
 
 
 def _no_gpus(host: str, observations: Sequence[Observation], slots: Sequence[pci.Slot]) -> Finding:
@@ -95,6 +126,9 @@ def _no_gpus(host: str, observations: Sequence[Observation], slots: Sequence[pci
     # Two sources often say the same in a longer and a shorter way.
     reasons = [text for text in told if not any(text != more and text in more for more in told)]
     names = " and ".join(one.source for one in observations)
+    if not reasons and not slots:
+        message = f"the output of {names} says nothing of GPUs"
+        return problems.finding("TOPO-NO-GPU-DATA", host, message)
     message = "; ".join(reasons) or f"the output of {names} lists no GPU"
     if slots:
         drivers = sorted({slot.driver for slot in slots if slot.driver})
@@ -114,12 +148,10 @@ def _tool(
     texts: list[str] = []
     findings: list[Finding] = []
     absence: str | None = None
-    for command, output in evidence.commands.items():
-        if not command.startswith(prefix) or command.endswith("_version"):
-            continue
+    for output in _attempts(evidence, prefix):
         absence = absence or why_absent(clean(output.stderr))
         text, shown = clean(output.stdout), " ".join(output.argv)
-        if output.error not in (None, "not found"):
+        if output.error not in (None, "not found") and not output.error.startswith("not run"):
             findings.append(problems.tool_failed(evidence.host, shown, str(output.error)))
         try:
             json_documents(text)
@@ -135,6 +167,20 @@ def _tool(
         findings=(*findings, *seen.findings),
         absence=None if seen.devices else seen.absence or absence,
     )
+
+
+def _attempts(evidence: Evidence, prefix: str) -> list[CommandOutput]:
+    """Return the outputs of a tool's commands; where a simpler form answered, only that one."""
+    forms: dict[str, list[CommandOutput]] = defaultdict(list)
+    for name, output in evidence.commands.items():
+        if name.startswith(prefix) and "_version" not in name:
+            forms[re.sub(r"_\d+$", "", name)].append(output)
+    kept = []
+    for outputs in forms.values():
+        last = outputs[-1]
+        refused = not last.stdout.strip() or '"error"' in last.stdout[:400]
+        kept += outputs if refused else [last]
+    return kept
 
 
 def _hidden_nodes(evidence: Evidence) -> int:
@@ -185,6 +231,8 @@ def _sources(evidence: Evidence, kernel: Observation, bus: Observation) -> tuple
     for name, prefix, version in (
         (amd_smi.NAME, "amd_smi", amd_smi.version),
         (rocm_smi.NAME, "rocm_smi", rocm_smi.version),
+        (rocminfo.NAME, "rocminfo", rocminfo.version),
+        (numactl.NAME, "numactl", lambda text: None),
     ):
         outputs = [
             output

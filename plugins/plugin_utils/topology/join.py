@@ -60,14 +60,27 @@ def join(observations: Sequence[Observation], subject: str) -> tuple[list[Entry]
             continue
         first = next(iter(entries[0].said))
         strangers: list[Device] = []
+        moved: list[str] = []
         for position, device in enumerate(devices):
             entry = _match(device, devices, entries, observation.source)
-            if entry is not None:
-                entry.add(observation.source, position, device)
-            else:
+            if entry is None:
                 strangers.append(device)
-        nameless = [device for device in strangers if device.bdf is None]
-        named = [device for device in strangers if device.bdf is not None]
+                continue
+            if device.bdf and entry.bdf and not any(_at_address(device, [entry])):
+                moved.append(f"{entry.bdf}, {observation.source} says {device.bdf}")
+            entry.add(observation.source, position, device)
+        if moved:
+            more = f" (and {len(moved) - 1} more GPUs)" if len(moved) > 1 else ""
+            findings.append(
+                problems.finding(
+                    "TOPO-SOURCES-DISAGREE",
+                    subject,
+                    f"address{more}: {first} says {moved[0]}; {first}'s was taken",
+                )
+            )
+        taken = {entry.bdf for entry in entries}
+        nameless = [device for device in strangers if device.bdf is None or device.bdf in taken]
+        named = [device for device in strangers if device not in nameless]
         if nameless or len(named) > len({device.bdf for device in named}):
             findings.append(
                 problems.finding(
@@ -102,7 +115,7 @@ def _normalised(device: Device) -> Device:
 def _match(
     device: Device, siblings: Sequence[Device], entries: Sequence[Entry], source: str
 ) -> Entry | None:
-    for name in ("kfd_node", "kfd_id", "bdf", "unique_id"):
+    for name in ("bdf", "kfd_node", "kfd_id", "unique_id"):
         value = getattr(device, name)
         if value is None:
             continue
@@ -113,9 +126,17 @@ def _match(
         else:
             found = [entry for entry in entries if entry.any(name) == {value}]
         found = [entry for entry in found if source not in entry.said]
+        if len(found) > 1 and name == "bdf" and _alone(device, siblings):
+            # Before 6.1.1 rocm-smi lists a partitioned GPU once, which is its first partition.
+            found = [entry for entry in found if entry.partition == 0]
         if len(found) == 1:
             return found[0]
     return None
+
+
+def _alone(device: Device, siblings: Sequence[Device]) -> bool:
+    """Say whether a device has no partition id and an address to itself."""
+    return device.partition is None and sum(other.bdf == device.bdf for other in siblings) == 1
 
 
 def _at_address(device: Device, entries: Sequence[Entry]) -> Iterator[Entry]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
     Device,
@@ -101,15 +101,48 @@ def _nodes(files: Mapping[str, str]) -> dict[int, _Node]:
     }
 
 
-def dangling(files: Mapping[str, str]) -> list[int]:
-    """Return the nodes that links lead to and that have no properties: hidden, or cut off."""
+def holes(files: Mapping[str, str]) -> str | None:
+    """Say what a dump of the tree lacks by its own account: nodes at the end of links, or links."""
     nodes = _nodes(files)
-    return sorted({link.to for node in nodes.values() for link in node.links} - nodes.keys())
+    lost = {link.to for node in nodes.values() for link in node.links} - nodes.keys()
+    if lost:
+        return f"links lead to {len(lost)} nodes that are not in it"
+    short = [str(node.id) for node in nodes.values() if not _whole(node)]
+    return f"not all is in it of node {', '.join(short[:4])}" if short else None
+
+
+def _whole(node: _Node) -> bool:
+    """Say whether a node has the properties that all have, and the links that it counts."""
+    wanted = {"simd_count", "location_id"} if node.gpu_id or node.is_gpu else {"simd_count"}
+    links = sum(not link.peer_to_peer for link in node.links)
+    return wanted <= node.properties.keys() and links >= node.properties.get("io_links_count", 0)
 
 
 def present(files: Mapping[str, str]) -> bool:
     """Say whether the files hold a KFD topology at all."""
     return any(_FILE.search(path) for path in files)
+
+
+def recognise(text: str) -> bool:
+    """Say whether text (clean) is the content of properties files, of nodes or of their links."""
+    names = {words[0] for line in text.splitlines() if len(words := line.split()) == 2}
+    return {"cpu_cores_count", "simd_count"} <= names or {"node_from", "node_to", "weight"} <= names
+
+
+def parse_bare(text: str) -> Observation:
+    """Return the GPUs of nodes' properties without their paths: `cat nodes/*/properties`.
+
+    Which node each is, and the links, are not in them; a link's own file has no GPU at all.
+    """
+    blocks = re.split(r"^(?=cpu_cores_count )", text, flags=re.MULTILINE)
+    nodes = [_Node(-1, values, None, (), 0) for block in blocks if (values := _properties(block))]
+    gpus = [node for node in nodes if node.is_gpu]
+    identities = _addresses(gpus, frozenset())
+    devices = tuple(
+        replace(_device(gpu, identity, None, {}), kfd_node=None)
+        for gpu, identity in zip(gpus, identities, strict=True)
+    )
+    return Observation(NAME, devices)
 
 
 def parse(
@@ -127,7 +160,7 @@ def parse(
         cpu: numa_ids[rank] if len(numa_ids) == len(cpus) else rank for rank, cpu in enumerate(cpus)
     }
     nearest = {gpu.id: _nearest_cpu(gpu, numa_of) for gpu in gpus}
-    identities = _identities(gpus, functions)
+    identities = dict(zip((gpu.id for gpu in gpus), _addresses(gpus, functions), strict=True))
     devices = tuple(_device(gpu, identities[gpu.id], nearest[gpu.id], numa_of) for gpu in gpus)
     paths = tuple(_paths(gpus, nodes, nearest))
     absence = None
@@ -140,27 +173,25 @@ def parse(
     return Observation(NAME, devices, paths, absence=absence)
 
 
-def _identities(
+def _addresses(
     gpus: Sequence[_Node], functions: frozenset[str]
-) -> dict[int, tuple[str | None, int | None]]:
+) -> list[tuple[str | None, int | None]]:
     """Return BDF and partition of each node: partition ids sit in the function bits."""
-    shared: Counter[tuple[int, int, int]] = Counter()
-    for gpu in gpus:
-        shared[_slot(gpu)] += 1
-    result: dict[int, tuple[str | None, int | None]] = {}
+    shared = Counter(_slot(gpu) for gpu in gpus)
+    result: list[tuple[str | None, int | None]] = []
     for gpu in gpus:
         domain, slot, unique = _slot(gpu)
         function = gpu.properties.get("location_id", 0) & 7
         if not gpu.properties.get("location_id"):
-            result[gpu.id] = None, None
+            result.append((None, None))
             continue
         address = f"{domain:04x}:{slot >> 5:02x}:{slot & 31:02x}"
         split = shared[domain, slot, unique] > 1 and unique != 0
         absent = f"{address}.{function}" not in functions and f"{address}.0" in functions
         if split or absent:
-            result[gpu.id] = f"{address}.0", function
+            result.append((f"{address}.0", function))
         else:
-            result[gpu.id] = f"{address}.{function}", None
+            result.append((f"{address}.{function}", None))
     return result
 
 
@@ -192,6 +223,7 @@ def _device(
         if values.get("device_id") and values.get("vendor_id", _AMD) == _AMD
         else None,
         vram_bytes=gpu.memory_bytes or None,
+        hive_id=values.get("hive_id") or None,
         numa_node=None if cpu is None else numa_of[cpu.to],
     )
 

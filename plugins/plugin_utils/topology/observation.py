@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
@@ -18,13 +19,17 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text impo
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import LinkType
 
+LinkState = Literal["up", "degraded", "down"]
+
 
 @dataclass(frozen=True)
 class Device:
     """One GPU or partition as one source describes it; None where it doesn't say.
 
     ``index`` is the source's own number, ``numa_affinity`` what the PCI device reports and
-    ``numa_node`` what the tool computed from the nearest CPU node.
+    ``numa_node`` what the tool computed from the nearest CPU node. ``ports`` are the states of
+    its xGMI ports: U, D or X (disabled). ``hive_links`` and ``hive_hops`` have one number for
+    each member of its hive, itself included, in the kernel's order.
     """
 
     index: int | None = None
@@ -44,6 +49,11 @@ class Device:
     memory_partition: str | None = None
     numa_affinity: int | None = None
     numa_node: int | None = None
+    pci_path: tuple[str, ...] | None = None
+    ports: tuple[str, ...] | None = None
+    hive_id: int | None = None
+    hive_links: tuple[int, ...] | None = None
+    hive_hops: tuple[int, ...] | None = None
 
     def filled(self, other: Device) -> Device:
         """Return this device with what it doesn't say taken from ``other``."""
@@ -57,7 +67,10 @@ class Device:
 
 @dataclass(frozen=True)
 class Path:
-    """A way from one device to another, by position in the observation; None is unknown."""
+    """A way from one device to another, by position in the observation; None is unknown.
+
+    ``state`` is that of the direct xGMI links of the two: up, down, or some of them down.
+    """
 
     a: int
     b: int
@@ -65,6 +78,7 @@ class Path:
     hops: int | None = None
     weight: int | None = None
     bandwidth_mb_s: tuple[int, int] | None = None
+    state: LinkState | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,7 @@ Cells = Mapping[tuple[int, int], str]
 
 
 def paths_from_cells(tables: Mapping[str, Cells]) -> tuple[Path, ...]:
-    """Return paths from the cells of the tables `type`, `hops`, `weight` and `bandwidth`.
+    """Return paths from the tables `type`, `hops`, `weight`, `bandwidth` and `status`.
 
     Cells are as printed; whatever isn't a value of its table is unknown, and so are weight 0,
     hops 0 and 255 and bandwidth 0-0 between different devices.
@@ -96,6 +110,7 @@ def paths_from_cells(tables: Mapping[str, Cells]) -> tuple[Path, ...]:
             hops=hops(tables.get("hops", {}).get((a, b))),
             weight=weight(tables.get("weight", {}).get((a, b))),
             bandwidth_mb_s=bandwidth(tables.get("bandwidth", {}).get((a, b))),
+            state=link_state(tables.get("status", {}).get((a, b))),
         )
         for a, b in pairs
     )
@@ -127,6 +142,23 @@ def bandwidth(value: object) -> tuple[int, int] | None:
     if match is None or match.group(2) == "0":
         return None
     return int(match.group(1)), int(match.group(2))
+
+
+def link_state(value: object) -> LinkState | None:
+    """Return the state in a `U`, `D` or `U/D` cell; X is a link that is not in use."""
+    states = set(value.strip().split("/")) if isinstance(value, str) else set()
+    if not states & {"U", "D"} or not states <= {"U", "D", "X"}:
+        return None
+    return "up" if "D" not in states else "degraded" if "U" in states else "down"
+
+
+PORT_STATES = {"1": "U", "U": "U", "0": "D", "D": "D"}
+
+
+def port_states(values: Iterable[object]) -> tuple[str, ...] | None:
+    """Return U, D or X of each xGMI port, from letters or from the metrics' 1, 0 and 65535."""
+    found = tuple(PORT_STATES.get(str(value).strip().upper(), "X") for value in values)
+    return found or None
 
 
 CELL_CHECKS: Mapping[str, Callable[[object], object]] = {

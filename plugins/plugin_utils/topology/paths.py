@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,22 +26,28 @@ _FIELDS = ("type", "hops", "weight", "bandwidth_mb_s")
 
 @dataclass(frozen=True)
 class _Way:
-    """Both directions of a pair as one source has them."""
+    """Both directions of a pair as one source has them; ``said`` are all values of a field."""
 
     type: LinkType | None
     hops: int | None
     weight: int | None
     bandwidth_mb_s: tuple[int, int] | None
     asymmetry: str | None
+    said: Mapping[str, frozenset[object]]
 
 
 def links(
-    entries: Sequence[Entry], keys: Sequence[str], observations: Sequence[Observation], subject: str
+    entries: Sequence[Entry],
+    keys: Sequence[str],
+    observations: Sequence[Observation],
+    subject: str,
+    dead: Collection[tuple[str, str]] = (),
 ) -> tuple[tuple[Link, ...], list[Finding]]:
     """Return the links of all pairs, sorted, and what sources and directions disagree on.
 
     The first source that knows a value gives it; a pair of which nobody knows anything has no
-    link. Of two directions the worse one counts: PCIe before xGMI, the higher weight.
+    link. Of two directions the worse one counts: PCIe before xGMI, the higher weight. ``dead``
+    are pairs whose xGMI links are all down: PCIe is what remains, whatever was known at boot.
     """
     tables = {
         one.source: {(path.a, path.b): path for path in one.paths}
@@ -66,17 +72,20 @@ def links(
             if way.asymmetry:
                 asymmetric.setdefault(source, []).append(f"{low} – {high}: {way.asymmetry}")
         for field in ("type", "weight"):
-            said = [(s, getattr(way, field)) for s, way in ways if getattr(way, field) is not None]
-            for source, value in said[1:]:
-                if value != said[0][1]:
-                    case = field, said[0][0], source
+            said = [(source, way) for source, way in ways if getattr(way, field) is not None]
+            for source, way in said[1:]:
+                first, taken = said[0]
+                # A source with one direction only may have the one that the other one takes less.
+                if not way.said[field] & taken.said[field]:
+                    case = field, first, source
                     differing[case] += 1
-                    example.setdefault(
-                        case,
-                        f"{low} – {high}: {said[0][0]} says {said[0][1]}, {source} says {value}",
-                    )
+                    values = getattr(taken, field), getattr(way, field)
+                    text = f"{first} says {values[0]}, {source} says {values[1]}"
+                    example.setdefault(case, f"{low} – {high}: {text}")
         link = Link(low, high, **{name: _first(ways, name) for name in _FIELDS})
-        if link == Link(low, high):
+        if (low, high) in dead:
+            result.append(Link(low, high, "pcie"))
+        elif link == Link(low, high):
             # A GPU that only the bus has is no end of any link.
             if here.place.keys() & tables.keys() and there.place.keys() & tables.keys():
                 unknown.append(f"{low} – {high}")
@@ -148,4 +157,5 @@ def _way(a: int, b: int, paths: Mapping[tuple[int, int], Path]) -> _Way | None:
         weight=max(weights, default=None),
         bandwidth_mb_s=min(bandwidths, default=None),
         asymmetry=", ".join(different) or None,
+        said={"type": frozenset(types), "weight": frozenset(weights)},
     )

@@ -29,12 +29,31 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text impo
 NAME = "PCI sysfs"
 _DEVICE = re.compile(r"^/sys/bus/pci/devices/([^/]+)(?:/(.+))?$")
 _DRM = re.compile(r"^/sys/class/drm/(card\d+|renderD\d+)$")
-_IN_PATH = re.compile(r"/([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])/drm/")
+_FUNCTION = re.compile(r"/([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])(?=/|$)")
+_IN_PATH = re.compile(_FUNCTION.pattern + "/drm/")
+# Processing accelerators and display controllers; bridges and network cards are kept beside them.
+_GPU_CLASSES = ("0x12", "0x03")
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """A PCI bridge above a GPU; its link's current width and speed are those of what is below."""
+
+    bdf: str
+    device_id: str | None = None
+    link_width: int | None = None
+    link_width_max: int | None = None
+    link_speed: float | None = None
+    link_speed_max: float | None = None
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What the bus says of one GPU beside its identity; None where it doesn't."""
+    """What the bus says of one GPU beside its identity; None where it doesn't.
+
+    ``bridges`` are those above it, root port first; ``device_id`` of one is `vendor:device`.
+    ``numa_node`` is what the device itself reports, None being -1.
+    """
 
     bdf: str
     driver: str | None
@@ -43,6 +62,8 @@ class Slot:
     link_speed: float | None
     link_speed_max: float | None
     uncorrectable_errors: int | None
+    bridges: tuple[Bridge, ...] = ()
+    numa_node: int | None = None
 
 
 @cache
@@ -76,12 +97,32 @@ def parse(files: Mapping[str, str], links: Mapping[str, str]) -> tuple[Observati
     devices, slots = [], []
     for address in sorted(attributes):
         values, pointed = attributes[address], targets[address]
-        if "device" not in values:
+        if "device" not in values or not values.get("class", "0x12").startswith(_GPU_CLASSES):
             continue
-        devices.append(_device(address, values, pointed, drm.get(address, {})))
-        slots.append(_slot(address, values, pointed))
+        above = functions_in(pointed.get("", ""))[:-1]
+        devices.append(_device(address, values, pointed, drm.get(address, {}), above))
+        slots.append(_slot(address, values, pointed, _bridges(above, attributes)))
     absence = None if devices else "there is no AMD GPU on the PCI bus"
     return Observation(NAME, tuple(devices), absence=absence), slots
+
+
+def functions_in(target: str) -> tuple[str, ...]:
+    """Return the PCI functions on a device's path in sysfs, root port first."""
+    found = (bus_address(address) for address in _FUNCTION.findall(target))
+    return tuple(address for address in found if address)
+
+
+def _bridges(
+    above: tuple[str, ...], attributes: Mapping[str, Mapping[str, str]]
+) -> tuple[Bridge, ...]:
+    return tuple(
+        _bridge(address, attributes[address]) for address in above if address in attributes
+    )
+
+
+def _bridge(address: str, values: Mapping[str, str]) -> Bridge:
+    ids = [hexadecimal(values.get(name), 4) for name in ("vendor", "device")]
+    return Bridge(address, ":".join(filter(None, ids)) or None, *_link(values))
 
 
 def _drm_nodes(links: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -97,7 +138,11 @@ def _drm_nodes(links: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def _device(
-    address: str, values: Mapping[str, str], pointed: Mapping[str, str], drm: Mapping[str, str]
+    address: str,
+    values: Mapping[str, str],
+    pointed: Mapping[str, str],
+    drm: Mapping[str, str],
+    above: tuple[str, ...],
 ) -> Device:
     device_id = hexadecimal(values.get("device"), 4)
     _model, virtual = model_of(device_id)
@@ -114,25 +159,57 @@ def _device(
         compute_partition=compute,
         memory_partition=memory,
         numa_affinity=natural(values.get("numa_node")),
+        pci_path=above or None,
+        hive_id=natural(values.get("xgmi_hive_info/xgmi_hive_id")) or None,
+        hive_links=_row(values.get("xgmi_num_links")),
+        hive_hops=_row(values.get("xgmi_num_hops")),
     )
 
 
-def _slot(address: str, values: Mapping[str, str], pointed: Mapping[str, str]) -> Slot:
+def _row(value: str | None) -> tuple[int, ...] | None:
+    """Return the numbers of `00 04 01 …`: one for each member of the hive."""
+    words = (value or "").split()
+    if not words or not all(re.fullmatch("[0-9a-fA-F]{2}", word) for word in words):
+        return None
+    return tuple(int(word, 16) for word in words)
+
+
+def _slot(
+    address: str,
+    values: Mapping[str, str],
+    pointed: Mapping[str, str],
+    bridges: tuple[Bridge, ...],
+) -> Slot:
     driver = pointed.get("driver")
+    width, widest, speed, fastest = _link(values)
     errors = re.search(r"ue:\s*(\d{1,12})", values.get("ras/umc_err_count", ""))
     return Slot(
         bdf=address,
         driver=driver.rsplit("/", 1)[-1] if driver else None,
-        # 0 and 255 are what the kernel shows of a link it could not read.
-        link_width=_width(values.get("current_link_width")),
-        link_width_max=_width(values.get("max_link_width")),
-        link_speed=_speed(values.get("current_link_speed")),
-        link_speed_max=_speed(values.get("max_link_speed")),
+        link_width=width,
+        link_width_max=widest,
+        link_speed=speed,
+        link_speed_max=fastest,
         uncorrectable_errors=int(errors.group(1)) if errors else None,
+        bridges=bridges,
+        numa_node=natural(values.get("numa_node")),
+    )
+
+
+def _link(
+    values: Mapping[str, str],
+) -> tuple[int | None, int | None, float | None, float | None]:
+    """Return a link's width, widest width, speed and highest speed."""
+    return (
+        _width(values.get("current_link_width")),
+        _width(values.get("max_link_width")),
+        _speed(values.get("current_link_speed")),
+        _speed(values.get("max_link_speed")),
     )
 
 
 def _width(value: str | None) -> int | None:
+    """Return lanes; 0 and 255 are what the kernel shows of a link it could not read."""
     number = natural(value)
     return None if number in (0, 255) else number
 

@@ -16,6 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Fi
 def finding(code: str, subject: str, message: str, source: str | None = None) -> Finding:
     """Return a finding with the severity and remedy that knowledge has for its code."""
     entry = knowledge("findings/topology.yml")[code]
+    source = source or entry.get("source")
     return Finding(code, entry["severity"], subject, message, entry["remedy"], source)
 
 
@@ -44,3 +45,13 @@ def unreadable_cells(subject: str, where: str, example: str) -> Finding:
 def tool_failed(subject: str, tool: str, message: str) -> Finding:
     """Return the finding for a tool that printed an error instead of an answer."""
     return finding("TOPO-TOOL-FAILED", subject, f"{tool} failed: {message}")
+
+
+def stopped(subject: str, tool: str, message: str, devices: int) -> Finding:
+    """Return the finding for a tool that ended in an error, before or after printing devices.
+
+    An exception ends a listing: the GPUs after it are missing from it, not from the host.
+    """
+    if devices:
+        return truncated(subject, f"{tool} stopped after {devices} GPUs: {message}")
+    return tool_failed(subject, tool, message)

@@ -8,35 +8,57 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
     amd_smi,
+    bandwidth_test,
     kfd,
+    lspci,
+    numactl,
     problems,
     rocm_smi,
     rocminfo,
+    xgmi_sysfs,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks import listed
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import (
     finished,
     from_evidence,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
+    Observation,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
     DamagedJsonError,
     clean,
     elided,
     json_documents,
+    labelled,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
+    NumaNode,
+    Topology,
+)
 
 __all__ = ["from_capture", "from_evidence", "read"]
 
 _FIRST_GPU = re.compile(r"^\s*GPU", re.MULTILINE)
 _FLAT_FILE = re.compile(r"^==> (\S+) <==$", re.MULTILINE)
+_CSV = re.compile(r"\A(?:.*\n){0,4}?(?:device|gpu|gpu_id|name),[\w ().,/%#:-]+\n[\w.:-]+,", re.I)
+_COMMAND = re.compile(r"^(?:.*[$#%>] ?)?(?:sudo )?(?:\S*/)?(?:rocm|amd)-smi(?: .*)?$", re.MULTILINE)
+_SELECTION = re.compile(r" (?:-g|--gpu|-d|--device)[ =]((?:[0-9a-fA-F][\w:.-]* ?)+)|(\| *\w+)")
+# Printed by tools that say something of GPUs, and not what a topology is made of.
+_FOREIGN = (
+    (re.compile(r"NVIDIA-SMI|nvidia-smi"), "nvidia-smi's, which knows nothing of AMD GPUs"),
+    (re.compile(r"^GPU Id +UUID +Accessibility", re.M), "amd-ctk's, which prints no addresses"),
+    (re.compile(r'"kind": *"ResourceSlice|productName.*AMD|"pciAddr'), "of a Kubernetes resource"),
+    (re.compile(r"ROCm Validation Suite|^\[RESULT\]", re.M), "the ROCm Validation Suite's"),
+)
 
 
 def read(text: str, name: str) -> Topology:
@@ -77,44 +99,101 @@ def _json(text: str, name: str) -> list[Any]:
 def from_capture(text: str, name: str) -> Topology:
     """Return what the output of one tool alone can say; it recognises which tool wrote it.
 
-    Raises ApiaryError with TOPO-UNRECOGNISED, TOPO-DAMAGED-JSON or, where the tool printed an
-    error and nothing else, TOPO-TOOL-FAILED.
+    Raises ApiaryError with TOPO-UNRECOGNISED, TOPO-DAMAGED-JSON, TOPO-CSV or, where several
+    tasks wrote it, TOPO-SEVERAL-OUTPUTS.
     """
     cleaned = clean(text)
-    documents = _json(cleaned, name)
+    tasks = labelled(cleaned)
+    if len(tasks) > 1:
+        message = f"the output of tasks {', '.join(map(str, tasks))} differs"
+        raise ApiaryError(problems.finding("TOPO-SEVERAL-OUTPUTS", name, message))
     host = PurePath(name).stem or name
-    if _FLAT_FILE.search(cleaned) and kfd.present(flat := _flat_files(cleaned)):
-        observation, source = kfd.parse(flat), "KFD sysfs"
-        if lost := kfd.dangling(flat):
-            cut = problems.truncated(name, f"links lead to {len(lost)} nodes that are not in it")
-            observation = dataclasses.replace(observation, findings=(cut,))
-    elif any(rocm_smi.recognise_json(item) for item in documents):
-        observation, source = rocm_smi.parse([cleaned], name), rocm_smi.NAME
-    elif any(amd_smi.recognise_json(item) for item in documents):
-        observation, source = amd_smi.parse([cleaned], name), amd_smi.NAME
-    elif rocminfo.recognise(cleaned):
-        observation, source = rocminfo.parse(cleaned), rocminfo.NAME
-    elif rocm_smi.recognise(cleaned):
-        observation, source = rocm_smi.parse([cleaned], name), rocm_smi.NAME
-        source = _versioned(source, rocm_smi.version(cleaned))
-    elif amd_smi.recognise(cleaned):
-        observation, source = amd_smi.parse([cleaned], name), amd_smi.NAME
-        source = _versioned(source, amd_smi.version(cleaned))
-    else:
-        raise ApiaryError(
-            problems.unrecognised(
-                name,
-                "this is neither evidence nor a topology nor the output of rocm-smi, amd-smi or "
-                "rocminfo",
-            )
-        )
+    observation, source, nodes = _observed(cleaned, name)
+    findings = [
+        *observation.findings,
+        *_selection(cleaned, len(observation.devices), name),
+        *_gaps(observation, name),
+    ]
     # What somebody left out before the first GPU is not about GPUs.
     first = _FIRST_GPU.search(cleaned)
     if elided(cleaned[first.start() if first else 0 :]):
-        cut = problems.truncated(name, "lines were left out ('...')")
-        observation = dataclasses.replace(observation, findings=(*observation.findings, cut))
-    whole = not any(item.code == "TOPO-TRUNCATED" for item in observation.findings)
-    return finished(host, [observation], sources=(source,), whole=whole)
+        findings.append(problems.truncated(name, "lines were left out ('...')"))
+    whole = not {"TOPO-TRUNCATED", "TOPO-SELECTED"} & {item.code for item in findings}
+    observation = dataclasses.replace(observation, findings=tuple(findings))
+    return finished(host, [observation], nodes=nodes, sources=(source,), whole=whole)
+
+
+def _observed(text: str, name: str) -> tuple[Observation, str, tuple[NumaNode, ...]]:
+    """Return what the one tool that printed text says, its name, and NUMA nodes if it has them."""
+    documents = _json(text, name)
+    if _FLAT_FILE.search(text) and kfd.present(flat := _flat_files(text)):
+        observation = kfd.parse(flat)
+        if lack := kfd.holes(flat):
+            cut = problems.truncated(name, lack)
+            observation = dataclasses.replace(observation, findings=(cut,))
+        return observation, "KFD sysfs", ()
+    if any(rocm_smi.recognise_json(item) for item in documents):
+        return rocm_smi.parse([text], name), rocm_smi.NAME, ()
+    if any(amd_smi.recognise_json(item) for item in documents):
+        return amd_smi.parse([text], name), amd_smi.NAME, ()
+    if _CSV.match(text):
+        raise ApiaryError(problems.finding("TOPO-CSV", name, "the output is comma-separated"))
+    for recognise, parse, source in _TEXTS:
+        if recognise(text):
+            return parse(text, name), source, ()
+    if rocm_smi.recognise(text):
+        found = rocm_smi.parse([text], name)
+        return found, _versioned(rocm_smi.NAME, rocm_smi.version(text)), ()
+    if amd_smi.recognise(text):
+        return amd_smi.parse([text], name), _versioned(amd_smi.NAME, amd_smi.version(text)), ()
+    if numactl.recognise(text):
+        nodes, findings = numactl.parse(text, name)
+        return Observation(numactl.NAME, findings=findings), numactl.NAME, nodes
+    if lspci.recognise(text):
+        return lspci.parse([text], name), lspci.NAME, ()
+    foreign = next((whose for pattern, whose in _FOREIGN if pattern.search(text)), None)
+    raise ApiaryError(
+        problems.unrecognised(
+            name,
+            f"this output is {foreign}"
+            if foreign
+            else "this is neither evidence nor a topology nor the output of rocm-smi, amd-smi, "
+            "rocminfo, rocm_bandwidth_test, numactl or lspci",
+        )
+    )
+
+
+_TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], Observation], str], ...] = (
+    (rocminfo.recognise, lambda text, name: rocminfo.parse([text], name), rocminfo.NAME),
+    (bandwidth_test.recognise, bandwidth_test.parse, bandwidth_test.NAME),
+    (kfd.recognise, lambda text, name: kfd.parse_bare(text), "KFD sysfs"),
+    (xgmi_sysfs.recognise, xgmi_sysfs.parse, xgmi_sysfs.NAME),
+)
+
+
+def _gaps(observation: Observation, name: str) -> list[Finding]:
+    """Return a finding where numbers are missing: every tool numbers what it sees from 0 up."""
+    numbers = {device.index for device in observation.devices if device.index is not None}
+    missing = sorted(set(range(max(numbers, default=-1) + 1)) - numbers)
+    if not missing:
+        return []
+    return [
+        problems.truncated(name, f"GPU {listed([str(number) for number in missing])} is not in it")
+    ]
+
+
+def _selection(text: str, count: int, name: str) -> list[Finding]:
+    """Return a finding where the prompt in a capture shows that not everything was asked for."""
+    for command in _COMMAND.findall(text):
+        match = _SELECTION.search(command)
+        if match is None:
+            continue
+        asked = len((match.group(1) or "").split())
+        if asked > count:
+            return [problems.truncated(name, f"{asked} GPUs were asked for; {count} are in view")]
+        message = f"the command was `{command.strip()[-120:]}`"
+        return [problems.finding("TOPO-SELECTED", name, message)]
+    return []
 
 
 def _flat_files(text: str) -> dict[str, str]:

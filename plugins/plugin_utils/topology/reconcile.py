@@ -12,11 +12,17 @@ from collections.abc import Sequence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
     amd_smi,
+    bandwidth_test,
     kfd,
+    lspci,
     pci,
     problems,
     rocm_smi,
     rocminfo,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.fabric import (
+    Fabric,
+    fabric,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.join import (
     Entry,
@@ -35,19 +41,21 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 )
 
 # Whose word counts, per field; the kernel before the tools that read it.
+_TOOLS = (amd_smi.NAME, rocm_smi.NAME, rocminfo.NAME, bandwidth_test.NAME)
 _TRUST = {
     "smi_index": (amd_smi.NAME, rocm_smi.NAME),
-    "kfd_node": (kfd.NAME, amd_smi.NAME, rocm_smi.NAME, rocminfo.NAME),
-    "hip_ordinal": (amd_smi.NAME,),
+    "kfd_node": (kfd.NAME, *_TOOLS),
+    "hip_ordinal": (amd_smi.NAME, rocminfo.NAME, bandwidth_test.NAME),
     "render_node": (pci.NAME, kfd.NAME, amd_smi.NAME),
     "card": (pci.NAME, amd_smi.NAME),
     "oam_id": (amd_smi.NAME,),
-    "unique_id": (kfd.NAME, pci.NAME, amd_smi.NAME, rocm_smi.NAME, rocminfo.NAME),
-    "device_id": (pci.NAME, kfd.NAME, amd_smi.NAME, rocm_smi.NAME, rocminfo.NAME),
-    "virtual_function": (pci.NAME,),
+    "unique_id": (kfd.NAME, pci.NAME, *_TOOLS),
+    "device_id": (pci.NAME, kfd.NAME, lspci.NAME, *_TOOLS),
+    "virtual_function": (pci.NAME, amd_smi.NAME),
     "vram_bytes": (pci.NAME, kfd.NAME, amd_smi.NAME, rocm_smi.NAME),
     "compute_partition": (pci.NAME, amd_smi.NAME, rocm_smi.NAME),
     "memory_partition": (pci.NAME, amd_smi.NAME, rocm_smi.NAME),
+    "pci_path": (pci.NAME, lspci.NAME),
 }
 # PCI's numa_node is what the device reports; a NUMA node is what a tool computed (ROCm#4740).
 _NUMA = (
@@ -57,6 +65,7 @@ _NUMA = (
     ("numa_node", "nearest CPU node", kfd.NAME),
     ("numa_node", "node", amd_smi.NAME),
     ("numa_node", "node", rocm_smi.NAME),
+    ("numa_node", "nearest CPU node", bandwidth_test.NAME),
 )
 # Of a partition these describe the whole GPU, except in KFD.
 _OF_WHOLE_GPU = ("vram_bytes", "render_node", "card")
@@ -109,12 +118,13 @@ def reconcile(
     nodes: tuple[NumaNode, ...] = (),
     sources: tuple[str, ...] = (),
     whole: bool = True,
-) -> Topology:
+) -> tuple[Topology, Fabric]:
     """Return one topology of what several sources say, KFD first where it is among them.
 
     ``bus`` describes PCI functions: it fills in what the others leave out, for every partition
     of a function, and a GPU that only it has is one the driver cannot use. ``whole`` is False
-    where a capture is known to be cut: ranks are then unknown.
+    where a capture is known to be cut: ranks are then unknown. The fabric is what they say of
+    the physical links.
     """
     entries, findings = join(observations, host)
     if entries and bus is not None:
@@ -125,13 +135,15 @@ def reconcile(
     ranks = _hip_ranks(entries) if whole else {}
     disagreements = _Disagreements()
     kfd_seen = any(kfd.NAME in entry.said for entry in entries)
+    affine = any(_affinity(entry) is not None for entry in entries)
     gpus = tuple(
-        _gpu(entry, key, ranks.get(position), disagreements, kfd_seen)
+        _gpu(entry, key, ranks.get(position), disagreements, kfd_seen, affine)
         for position, (key, entry) in enumerate(zip(keys, entries, strict=True))
     )
-    pairs, more = links(entries, keys, observations, host)
+    physical = fabric(entries, keys, observations)
+    pairs, more = links(entries, keys, observations, host, physical.dead_links)
     own = [finding for one in observations for finding in one.findings]
-    return Topology(
+    topology = Topology(
         host=host,
         gpus=gpus,
         links=pairs,
@@ -139,6 +151,7 @@ def reconcile(
         sources=sources,
         findings=(*own, *findings, *disagreements.findings(host), *more),
     )
+    return topology, physical
 
 
 def _index(entry: Entry) -> int | None:
@@ -174,6 +187,8 @@ def _hip_ranks(entries: Sequence[Entry]) -> dict[int, int]:
             numbered[position] = said[0][1]
         elif not kfd_seen and set(entry.said) - {pci.NAME}:
             return {}
+    if len(set(numbered.values())) < len(numbered):
+        return {}  # amd-smi's stand-in for rocm-smi prints NUMA nodes where it finds no KFD node
     ordered = sorted(numbered, key=lambda position: numbered[position])
     return {position: rank for rank, position in enumerate(ordered)}
 
@@ -189,8 +204,19 @@ def _said(entry: Entry, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, ob
     return found
 
 
+def _affinity(entry: Entry) -> object:
+    """Return the NUMA node that the PCI device itself reports, None being -1 or not told."""
+    device = entry.said.get(pci.NAME)
+    return device.numa_affinity if device else None
+
+
 def _gpu(
-    entry: Entry, key: str, rank: int | None, disagreements: _Disagreements, kfd_seen: bool
+    entry: Entry,
+    key: str,
+    rank: int | None,
+    disagreements: _Disagreements,
+    kfd_seen: bool,
+    affine: bool,
 ) -> Gpu:
     partitioned = "#" in key or bool(entry.partition)
     values: dict[str, object] = {}
@@ -208,10 +234,13 @@ def _gpu(
         if said:
             disagreements.note(name, key, said)
             values[name] = said[0][1]
+    # The kernel counts a device that reports no node to node 0, where the others report theirs.
+    guessed = affine and pci.NAME in entry.said and _affinity(entry) is None
     numa = [
         (f"{source} {label}", value)
         for name, label, source in _NUMA
         for _source, value in _said(entry, [(name, source)])
+        if not (guessed and name == "numa_node")
     ]
     if numa:
         disagreements.note("numa_node", key, numa)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read what `rocm-smi` prints, as text or JSON, ROCm 4 to 7.
+"""Read what `rocm-smi` prints as JSON, and choose between JSON and text; ROCm 4 to 7.
 
 Formats: rocm_smi.py at every rocm-3.9 to rocm-6.2.2 tag and in ROCm/rocm-systems.
 """
@@ -10,54 +10,40 @@ Formats: rocm_smi.py at every rocm-3.9 to rocm-6.2.2 tag and in ROCm/rocm-system
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import problems
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import rocm_smi_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
-    CELL_CHECKS,
     Device,
     Observation,
     Path,
+    bandwidth,
     merged,
     paths_from_cells,
     positions,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
-    bus_address,
-    hexadecimal,
-    json_documents,
-    known,
-    natural,
-    partition_modes,
-    unique_id,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import json_documents
 
 NAME = "rocm-smi"
 
-_BANNER, _END = "ROCm System Management Interface", "End of ROCm SMI Log"
-
-_RULE = re.compile(r"^=+\s*(.*?)\s*=+\s*$")
-_FIELD = re.compile(r"^\s*GPU\s*\[?(\d{1,4})\]?\s*:\s*(.*?)\s*:\s+(.*?)\s*$")
-_LABEL = re.compile(r"GPU(\d{1,4})")
 _PAIR = re.compile(
     r"\(Topology\) (weight|hops|link type) between DRM devices (\d{1,4}) and (\d{1,4})",
     re.IGNORECASE,
 )
-_TABLES = {
-    "weight between two gpus": "weight",
-    "hops between two gpus": "hops",
-    "link type between two gpus": "type",
-    "link accessibility between two gpus": "access",
-    "bandwidth": "bandwidth",
-}
 # What rocm-smi says when it sees no GPU, and what that means.
 _ABSENCES = (
-    (re.compile(r"Driver not initialized"), "the amdgpu driver is not loaded"),
+    (
+        re.compile(r"Driver not initialized|Unable to detect amdgpu driver"),
+        "the amdgpu driver is not loaded",
+    ),
     (re.compile(r"ROCm SMI returned (\d+)"), "the rocm-smi library failed to start"),
-    (re.compile(r"No AMD GPUs specified|No JSON data to report"), "rocm-smi sees no GPU"),
+    (
+        re.compile(r"No AMD GPUs specified|No JSON data to report|No AMD GPU devices found"),
+        "rocm-smi sees no GPU",
+    ),
     (re.compile(r"rsmiBindings|NameError: name 'rocmsmi'"), "the rocm-smi library is missing"),
 )
 
@@ -67,7 +53,8 @@ def recognise(text: str) -> bool:
     return bool(
         re.search(
             r"ROCm System Management Interface|End of ROCm SMI Log|ROCM-SMI|between two GPUs"
-            r"|^\s*GPU ?\[?\d+\]?\s*: |^GPU\d+(?:\s+\d+){2,}\s*$",
+            r"|^\s*GPU ?\[?\d+\]?\s*: |^GPU\d+(?:\s+\d+){2,}\s*$"
+            r"|NOT_SUPPORTED: Cannot print|^(?:rocm-smi|rocm_smi\.py): error: ",
             text,
             re.MULTILINE,
         )
@@ -108,10 +95,16 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
             devices += _json_devices(document)
             _json_tables(document, tables)
         if not documents:
-            found, more = _read_text(text, tables, subject)
+            found, more = rocm_smi_text.read(text, tables, subject)
             devices += found
             findings += more
         absence = absence or why_absent(text)
+        if "Concise Info" in text:
+            absence = absence or "rocm-smi lists no GPU"
+    # rocm_smi.cc has bandwidths of xGMI links only.
+    for pair, cell in tables.get("bandwidth", {}).items():
+        if bandwidth(cell):
+            tables.setdefault("type", {}).setdefault(pair, "XGMI")
     indices = {index for cells in tables.values() for pair in cells for index in pair}
     listed = merged([*devices, *((index, Device()) for index in sorted(indices))])
     place = positions(listed)
@@ -131,7 +124,7 @@ def _json_devices(document: Mapping[str, Any]) -> list[tuple[int, Device]]:
     for key, values in document.items():
         match = re.fullmatch(r"card(\d{1,4})", str(key))
         if match and isinstance(values, Mapping):
-            found.append((int(match.group(1)), device(values)))
+            found.append((int(match.group(1)), rocm_smi_text.device(values)))
     return found
 
 
@@ -145,179 +138,3 @@ def _json_tables(
             kind = {"link type": "type"}.get(match.group(1).lower(), match.group(1).lower())
             pair = int(match.group(2)), int(match.group(3))
             tables.setdefault(kind, {})[pair] = str(value)
-
-
-def device(values: Mapping[str, Any]) -> Device:
-    """Return a device from rocm-smi's keys, whose case and wording changed over versions.
-
-    `Card Model` and `Card Series` are no identity: they hold a subsystem id or a name lookup.
-    """
-    low = {str(key).strip().lower(): value for key, value in values.items()}
-    compute, _memory = partition_modes(low.get("compute partition"))
-    _compute, memory = partition_modes(low.get("memory partition"))
-    return Device(
-        bdf=bus_address(low.get("pci bus")),
-        kfd_node=natural(low.get("node id")),
-        kfd_id=natural(low.get("guid")),
-        unique_id=unique_id(low.get("unique id")),
-        device_id=hexadecimal(low.get("device id") or low.get("gpu id"), 4),
-        vram_bytes=natural(low.get("vram total memory (b)")) or None,
-        compute_partition=compute,
-        memory_partition=memory,
-        numa_affinity=natural(low.get("(topology) numa affinity")),
-        numa_node=natural(low.get("(topology) numa node")),
-    )
-
-
-def _read_text(
-    text: str, tables: dict[str, dict[tuple[int, int], str]], subject: str
-) -> tuple[list[tuple[int, Device]], list[Finding]]:
-    """Return the devices of rocm-smi's text and fill in the pair tables."""
-    devices: list[tuple[int, Device]] = []
-    findings: list[Finding] = []
-    values: dict[int, dict[str, str]] = {}
-    sections = _sections(text)
-    for title, lines in sections:
-        kind = _TABLES.get(title.lower())
-        if kind is not None:
-            width = _read_matrix(kind, lines, tables.setdefault(kind, {}))
-            devices += [(index, Device()) for index in range(width.devices)]
-            if width.complaint:
-                findings.append(problems.truncated(subject, f"table '{title}': {width.complaint}"))
-            if width.nonsense:
-                findings.append(
-                    problems.unreadable_cells(subject, f"table '{title}'", width.nonsense)
-                )
-        else:
-            devices += [found for line in lines if (found := _row(title, line)) is not None]
-        for line in lines:
-            match = _FIELD.match(line)
-            if match:
-                values.setdefault(int(match.group(1)), {}).setdefault(
-                    match.group(2), match.group(3)
-                )
-    devices += [(index, device(fields)) for index, fields in values.items()]
-    findings += _count_check(sections, devices, subject)
-    if _BANNER in text and _END not in text:
-        findings.append(problems.no_end(subject, f"the line '{_END}'"))
-    return devices, findings
-
-
-def _sections(text: str) -> list[tuple[str, list[str]]]:
-    """Return titles and lines; a matrix whose title is lost comes under its first row's shape."""
-    sections: list[tuple[str, list[str]]] = [("", [])]
-    for line in text.splitlines():
-        rule = _RULE.match(line)
-        if rule and rule.group(1):
-            sections.append((rule.group(1), []))
-        elif not rule:
-            sections[-1][1].append(line)
-    # The beginning of a capture may be cut off inside the first matrix, which is of weights.
-    if any(re.match(r"^GPU\d+(?:\s+\d+){2,}\s*$", line) for line in sections[0][1]):
-        sections[0] = ("Weight between two GPUs", sections[0][1])
-    return sections
-
-
-class _Shape:
-    """How many devices a matrix is about and what is wrong with it."""
-
-    def __init__(self) -> None:
-        self.devices = 0
-        self.complaint: str | None = None
-        self.nonsense: str | None = None
-
-
-def _read_matrix(kind: str, lines: Sequence[str], cells: dict[tuple[int, int], str]) -> _Shape:
-    shape = _Shape()
-    header: list[int] | None = None
-    rows: dict[int, list[str]] = {}
-    for line in lines:
-        words = line.split()
-        labels = [_LABEL.fullmatch(word) for word in words]
-        if words and all(labels) and (len(words) > 1 or header is None) and not rows:
-            header = [int(match.group(1)) for match in labels if match]
-        elif words and labels[0]:
-            rows[int(labels[0].group(1))] = words[1:]
-    columns = header if header is not None else list(range(max(map(len, rows.values()), default=0)))
-    wanted = sorted({*columns, *rows})
-    shape.devices = max(wanted, default=-1) + 1
-    missing = [f"GPU{index}" for index in wanted if index not in rows]
-    short = [f"GPU{index}" for index, row in rows.items() if len(row) < len(columns)]
-    if header is None:
-        shape.complaint = "the header line is missing"
-    elif missing:
-        shape.complaint = f"{len(rows)} of {len(columns)} rows, without {', '.join(missing)}"
-    elif short:
-        shape.complaint = f"cells are missing in {', '.join(short)}"
-    for a, row in rows.items():
-        for b, cell in zip(columns, row, strict=False):
-            value = known(cell)
-            if a == b or value is None or kind not in CELL_CHECKS:
-                continue
-            if CELL_CHECKS[kind](value) is None and value != "0-0":
-                shape.nonsense = value
-            else:
-                cells[a, b] = cell
-    return shape
-
-
-_CONCISE = re.compile(r"^\s*(\d{1,4})\s{2,}(\d{1,4})\s+(0x[0-9a-fA-F]{4}|N/A),\s+(\d+|N/A)\s{2,}")
-_CONCISE_60 = re.compile(r"^\s*(\d{1,4})\s{2,}\[\S+ : \S+\]\s{2,}")
-_CONCISE_OLD = re.compile(r"^\s*(\d{1,4})\s{2,}(?:-?[\d.]+.{0,2}[cC]|N/A)\s{2,}")
-_MODES = re.compile(r"(NPS\d|N/A), ([A-Z]PX|N/A)(?:, (\d+|N/A))?\s")
-_HARDWARE = re.compile(r"^\s*(\d{1,4})\s+(\d{1,4})\s+(0x[0-9a-fA-F]{4}|N/A)\s+(\d+)\s+gfx\S+\s")
-
-
-def _row(title: str, line: str) -> tuple[int, Device] | None:
-    """Return the device of a row of the concise tables, by their shape rather than by offsets."""
-    if title.lower().startswith("concise hardware"):
-        match = _HARDWARE.match(line)
-        if match is None:
-            return None
-        last = line.split()[-1]
-        return int(match.group(1)), Device(
-            kfd_node=natural(match.group(2)),
-            device_id=hexadecimal(match.group(3), 4),
-            kfd_id=natural(match.group(4)),
-            bdf=bus_address(line),
-            partition=natural(last),
-        )
-    if title.lower() != "concise info":
-        return None
-    match = _CONCISE.match(line)
-    modes = _MODES.search(line)
-    compute, memory = partition_modes(modes.group(0)) if modes else (None, None)
-    partition = natural(modes.group(3)) if modes else None
-    if match:
-        return int(match.group(1)), Device(
-            kfd_node=natural(match.group(2)),
-            device_id=hexadecimal(match.group(3), 4),
-            kfd_id=natural(match.group(4)),
-            compute_partition=compute,
-            memory_partition=memory,
-            # Partition id 0 is printed for every device that has no partitions, too.
-            partition=partition,
-        )
-    match = _CONCISE_60.match(line) or _CONCISE_OLD.match(line)
-    if match is None:
-        return None
-    return int(match.group(1)), Device(compute_partition=compute, memory_partition=memory)
-
-
-def _count_check(
-    sections: Sequence[tuple[str, list[str]]],
-    devices: Sequence[tuple[int, Device]],
-    subject: str,
-) -> list[Finding]:
-    """Return a finding for each section that lists some GPUs and not all of them."""
-    count = len({index for index, _device in devices})
-    findings = []
-    for title, lines in sections:
-        if title.lower() not in ("numa nodes", "pci bus id", "id", "product info", "unique id"):
-            continue
-        seen = {int(match.group(1)) for line in lines if (match := _FIELD.match(line))}
-        if len(seen) < count:
-            findings.append(
-                problems.truncated(subject, f"section '{title}' lists {len(seen)} of {count} GPUs")
-            )
-    return findings

@@ -7,7 +7,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import problems
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
     Device,
     Observation,
@@ -18,6 +21,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text impo
 )
 
 NAME = "rocminfo"
+_END = "*** Done ***"
+_ABSENCES = (
+    ("NOT loaded", "the amdgpu driver is not loaded"),
+    ("Permission denied", "the user may not open /dev/kfd"),
+    ("hsa api call failure", "the HSA runtime failed to start"),
+)
 _AGENT = re.compile(r"^Agent \d+\s*$", re.MULTILINE)
 # Two blanks: what is indented further belongs to a cache, a pool or an ISA.
 _KEY = re.compile(r"^  ([A-Z][A-Za-z ]*):\s+(.*?)\s*$", re.MULTILINE)
@@ -25,28 +34,39 @@ _KEY = re.compile(r"^  ([A-Z][A-Za-z ]*):\s+(.*?)\s*$", re.MULTILINE)
 
 def recognise(text: str) -> bool:
     """Say whether text (clean) was printed by rocminfo."""
-    return bool(re.search(r"HSA System Attributes|ROCk module is NOT loaded", text))
+    return bool(re.search(r"HSA System Attributes|^ROCk module |^hsa api call failure", text, re.M))
 
 
-def parse(text: str) -> Observation:
-    """Return the GPU agents.
+def version(text: str) -> str | None:
+    """Return that of the HSA runtime, which rocminfo prints in place of its own."""
+    match = re.search(r"^Runtime Version: +(\S+)", text, re.MULTILINE)
+    return f"(HSA runtime {match.group(1)})" if match else None
+
+
+def parse(texts: Iterable[str], subject: str) -> Observation:
+    """Return the GPU agents; HIP numbers them in this order.
 
     BDFID has no PCI domain, so the address stays unknown: KFD node and UUID identify the GPU.
     """
     devices: list[Device] = []
-    for block in _AGENT.split(text)[1:]:
+    findings: list[Finding] = []
+    text = "\n".join(texts)
+    blocks = _AGENT.split(text)[1:]
+    if blocks and _END not in text:
+        findings.append(problems.no_end(subject, f"the line '{_END}'"))
+    for block in blocks:
         values = dict(reversed(_KEY.findall(block)))
         if values.get("Device Type") == "GPU":
             chip = re.search(r"\(0x([0-9a-f]{1,4})\)", values.get("Chip ID", ""))
             devices.append(
                 Device(
                     index=len(devices),
+                    hip_ordinal=None if findings else len(devices),
                     kfd_node=natural(values.get("Node")),
                     unique_id=unique_id(values.get("Uuid")),
                     device_id=f"{int(chip.group(1), 16):04x}" if chip else None,
                 )
             )
-    absence = None
-    if not devices and "NOT loaded" in text:
-        absence = "the amdgpu driver is not loaded"
-    return Observation(NAME, tuple(devices), absence=absence)
+    reasons = (meaning for pattern, meaning in _ABSENCES if pattern in text)
+    absence = None if devices else next(reasons, "rocminfo lists no GPU")
+    return Observation(NAME, tuple(devices), findings=tuple(findings), absence=absence)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from typing import Any
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
-_LABEL = re.compile(r"^\s*\d+: ?", re.MULTILINE)
+_LABEL = re.compile(r"^ *(\d{1,6}):(?: (.*)|)$")  # not the domain of 0000:05:00.0
+_QUOTED = re.compile(r"^> ?", re.MULTILINE)
+# What `srun --label` leaves without a label: its own complaints and the shell's prompt.
+_UNLABELLED = re.compile(r"^(?:srun|slurmstepd): |^\S*[$#%>] ")
 _ELISION = re.compile(r"^[ \t]*(?:\.\.\.|…|\[output truncated\]|\[\.\.\.\])[ \t,]*$", re.MULTILINE)
 _BDF = re.compile(
     r"(?<![0-9A-Fa-f:.])(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([01][0-9A-Fa-f])\.([0-7])(?![0-9])"
@@ -27,17 +31,35 @@ _SENTINELS = frozenset((2**16 - 1, 2**32 - 1, 2**64 - 1))
 def clean(text: str) -> str:
     """Return text without what terminals, schedulers and web pages did to it.
 
-    Removes the byte order mark, ANSI escapes and `srun --label` prefixes, and turns CRLF and
-    no-break spaces into LF and spaces.
+    Removes the byte order mark, ANSI escapes, quoting, common indentation and the label of one
+    `srun --label` task, and turns CRLF and no-break spaces into LF and spaces.
     """
     text = _ESCAPES.sub("", text.lstrip("\ufeff"))
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "")
     # "Â " is a no-break space that was decoded as Latin-1.
     text = text.replace("Â\u00a0", " ").replace("\u00a0", " ").replace("\u202f", " ")
     lines = [line for line in text.splitlines() if line.strip()]
-    if lines and all(_LABEL.match(line) for line in lines):
-        text = _LABEL.sub("", text)
-    return text
+    if lines and all(line.startswith(">") for line in lines):
+        text = _QUOTED.sub("", text)
+    tasks = set(labelled(text).values())
+    if len(tasks) == 1:
+        text = tasks.pop()
+    return textwrap.dedent(text)
+
+
+def labelled(text: str) -> dict[int, str]:
+    """Return the output of each task where `srun --label` wrote all lines, else nothing.
+
+    Each task may see other GPUs, so what several of them printed is no one output.
+    """
+    tasks: dict[int, list[str]] = {}
+    for line in text.splitlines():
+        match = _LABEL.match(line)
+        if match:
+            tasks.setdefault(int(match.group(1)), []).append(match.group(2) or "")
+        elif line.strip() and not _UNLABELLED.match(line):
+            return {}
+    return {task: "\n".join(lines) + "\n" for task, lines in tasks.items()}
 
 
 def elided(text: str) -> bool:

@@ -18,6 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
 
 from support.simulated import absent, simulated_evidence
+from tests.support import printers
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "plugins/module_utils/evidence.py"
@@ -79,7 +80,7 @@ def test_only_amd_gpus_are_taken_from_the_bus(tmp_path):
         ("0000:05:00.0", "0x1002", "0x120000"),
         ("0000:06:00.0", "0x1002", "0x038000"),
         ("0000:04:00.0", "0x1002", "0x060400"),
-        ("0000:c2:00.0", "0x1a03", "0x030000"),
+        ("0000:c9:00.0", "0x1a03", "0x030000"),
     ):
         base = f"/sys/bus/pci/devices/{address}"
         write(tmp_path, f"{base}/vendor", vendor + "\n")
@@ -132,11 +133,33 @@ def test_an_option_that_an_old_tool_refuses_is_left_out_next():
     assert commands["amd_smi_list_2"]["stdout"] == '[{"gpu": 0}]'
 
 
-def test_data_beside_exit_code_2_are_an_answer():
-    run, _calls = recorded({("rocm-smi",): (2, '{"card0": {}}', "", None)})
+def test_a_refused_option_is_no_failure_where_a_simpler_form_answers(tmp_path):
+    run, _calls = recorded(OLD_AMD_SMI)
+    topology = from_evidence(evidence.collect(run, str(tmp_path)))
+    told = [one.message for one in topology.findings if one.code == "TOPO-TOOL-FAILED"]
+    assert not [text for text in told if "unrecognized" in text]
+    assert len(topology.gpus) == 1
+
+
+@pytest.mark.parametrize(
+    "printed", ['{"card0": {}}', "= ROCm System Management Interface =\n= End of ROCm SMI Log =\n"]
+)
+def test_data_beside_exit_code_2_are_an_answer(printed):
+    run, _calls = recorded({("rocm-smi",): (2, printed, "", None)})
     commands = evidence.collect(run, "/nonexistent")["commands"]
     assert commands["rocm_smi_identity"]["exit"] == 2
     assert "rocm_smi_identity_2" not in commands
+
+
+@pytest.mark.parametrize(
+    ("printed", "asked"),
+    [('{"xgmi_metric": [], "link_port_status": []}', False), ('[{"gpu": 0}]', True)],
+)
+def test_the_metrics_are_asked_for_ports_that_amd_smi_does_not_tell(printed, asked):
+    answers = {("amd-smi", "xgmi"): (0, printed, "", None), ("rocm-smi",): (0, "{}", "", None)}
+    run, calls = recorded(answers)
+    evidence.collect(run, "/nonexistent")
+    assert any("--showmetrics" in argv for argv in calls) is asked
 
 
 def test_topology_is_never_asked_of_some_devices():
@@ -166,6 +189,108 @@ def test_a_tool_that_hangs_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(evidence, "TIMEOUT_SECONDS", 0.1)
     entry = evidence.record(evidence.run_command, ("amd-smi", "list"))
     assert (entry["exit"], entry["error"]) == (None, "no answer within 0.1 s")
+
+
+def test_a_child_that_outlives_the_tool_does_not_hold_it_up(tmp_path, monkeypatch):
+    tool = tmp_path / "amd-smi"
+    tool.write_text("#!/bin/sh\nsleep 60 &\necho data\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    entry = evidence.record(evidence.run_command, ("amd-smi", "list"))
+    assert (entry["exit"], entry["stdout"]) == (0, "data\n")
+    assert entry["seconds"] < 30
+
+
+def test_a_tool_that_hung_is_not_asked_again():
+    calls = []
+
+    def run(argv):
+        calls.append(argv[0])
+        return (None, b"", b"", "no answer within 60 s") if argv[0] == "amd-smi" else absent(argv)
+
+    commands = evidence.collect(run, "/nonexistent")["commands"]
+    assert calls.count("amd-smi") == 1
+    assert commands["amd_smi_topology"]["error"] == "not run: amd-smi gave no answer before"
+
+
+def test_after_its_time_nothing_is_begun(monkeypatch):
+    monkeypatch.setattr(evidence, "BUDGET_SECONDS", -1)
+    run, calls = recorded({("rocm-smi",): (0, "{}", "", None)})
+    commands = evidence.collect(run, "/nonexistent")["commands"]
+    assert calls == []
+    assert commands["rocm_smi_topology"]["error"].startswith("no time left")
+
+
+def test_endless_output_is_cut_and_told(tmp_path, monkeypatch):
+    tool = tmp_path / "rocminfo"
+    tool.write_text("#!/bin/sh\nhead -c 9000 /dev/zero | tr '\\0' x\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(evidence, "OUTPUT_LIMIT", 1000)
+    entry = evidence.record(evidence.run_command, ("rocminfo",))
+    assert entry["stdout"] == "x" * 1000
+    assert entry["error"] == "output cut at 1000 bytes"
+
+
+def test_more_files_than_fit_are_listed_as_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr(evidence, "FILES_LIMIT", 10)
+    for node in range(3):
+        write(tmp_path, f"/sys/class/kfd/kfd/topology/nodes/{node}/properties", "simd 1\n")
+    found = evidence.collect(absent, str(tmp_path))
+    assert len(found["files"]) == 1
+    assert set(found["unreadable"].values()) == {"EFBIG"}
+
+
+def test_a_file_that_blocks_does_not_hold_up_the_answer(tmp_path, monkeypatch):
+    monkeypatch.setattr(evidence, "FILES_SECONDS", 0.2)
+    write(tmp_path, "/etc/os-release", "NAME=x\n")
+    os.mkfifo(tmp_path / "version")  # a pipe that nobody writes blocks whoever opens it
+    write(tmp_path, "/sys/module/amdgpu/initstate", "live\n")
+    (tmp_path / "sys/module/amdgpu/version").symlink_to(tmp_path / "version")
+    found = evidence.collect(absent, str(tmp_path))
+    assert found["unreadable"] == {"/sys/module/amdgpu/version": "ETIMEDOUT"}
+    assert found["files"] == {"/etc/os-release": "NAME=x\n"}
+    with open(tmp_path / "version", "wb"):
+        pass  # let the reader go
+
+
+def test_network_cards_are_taken_and_what_is_no_device_is_not(tmp_path):
+    card = "/sys/devices/pci0000:00/0000:00:01.1/0000:01:00.0"
+    for path, text in {
+        f"{card}/net/eth0/speed": "400000\n",
+        f"{card}/net/eth0/operstate": "up\n",
+        f"{card}/numa_node": "1\n",
+        f"{card}/class": "0x020000\n",
+        f"{card}/infiniband/mlx5_0/ports/1/rate": "400 Gb/sec (4X NDR)\n",
+        "/sys/devices/virtual/net/lo/operstate": "unknown\n",
+        "/sys/devices/pci0000:00/0000:00:01.1/class": "0x060400\n",
+        "/sys/devices/pci0000:00/0000:00:01.1/max_link_width": "16\n",
+    }.items():
+        write(tmp_path, path, text)
+    for link, target in {
+        "/sys/class/net/eth0": "../../" + card.removeprefix("/sys/") + "/net/eth0",
+        "/sys/class/net/lo": "../../devices/virtual/net/lo",
+        "/sys/class/infiniband/mlx5_0": f"../../{card.removeprefix('/sys/')}/infiniband/mlx5_0",
+        f"{card}/net/eth0/device": "../../../0000:01:00.0",
+        "/sys/bus/pci/devices/0000:00:01.1": "../../../devices/pci0000:00/0000:00:01.1",
+        "/sys/bus/pci/devices/0000:01:00.0": "../../.." + card.removeprefix("/sys"),
+    }.items():
+        place = tmp_path / link.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(target)
+    found = evidence.collect(absent, str(tmp_path))
+    assert "/sys/class/net/lo" not in found["links"]
+    assert found["files"]["/sys/bus/pci/devices/0000:00:01.1/max_link_width"] == "16\n"
+    (nic,) = from_evidence(found).nics
+    assert (nic.name, nic.rdma_device, nic.numa_node, nic.up) == ("eth0", "mlx5_0", 1, True)
+    assert (nic.speed_mb_s, nic.pci_path) == (50000, ("0000:00:01.1",))
+
+
+def test_bundles_of_the_first_collector_are_read():
+    bundle = printers.bundle(printers.mesh())
+    assert bundle["collector"] == "1"
+    topology = from_evidence(bundle)
+    assert (len(topology.gpus), topology.nics) == (8, ())
 
 
 def test_tools_may_open_many_files():
@@ -217,14 +342,20 @@ def test_a_simulated_host_is_read_whole(simulated):
 
 
 FAULTS = {
-    "missing=3": ({"TOPO-GPU-MISSING", "TOPO-NUMA-IMBALANCE"}, 7),
-    "nokfd=2": ({"TOPO-GPU-UNUSABLE", "TOPO-NUMA-IMBALANCE"}, 8),
+    "missing=3": ({"TOPO-GPU-MISSING"}, 7),
+    "nokfd=2": ({"TOPO-GPU-UNUSABLE"}, 8),
     "pcie=0:5": ({"TOPO-XGMI-ABSENT"}, 8),
+    "hives=0,2,3,7/1,4,5,6": ({"TOPO-XGMI-SPLIT"}, 8),
+    "weight=0:5:30": ({"TOPO-ASYMMETRY", "TOPO-XGMI-INDIRECT"}, 8),
     "numa=3:1": ({"TOPO-NUMA-IMBALANCE"}, 8),
     "vram=1:1000000000": ({"TOPO-VRAM"}, 8),
     "linkwidth=1:8": ({"TOPO-PCIE-LINK"}, 8),
+    "linkspeed=1:16": ({"TOPO-PCIE-LINK"}, 8),
+    "slotwidth=1:8": ({"TOPO-PCIE-LINK"}, 8),
     "ue=6:2": ({"TOPO-MEMORY-ERRORS"}, 8),
-    "partition=2:CPX": ({"TOPO-PARTITION-MIXED", "TOPO-PARTITION-COUNT"}, 8),
+    "partition=2:CPX": ({"TOPO-PARTITION-MIXED"}, 15),
+    "partition=all:CPX": (set(), 64),
+    "vf": (set(), 8),
     "nodriver": ({"TOPO-NO-GPUS"}, 0),
 }
 

@@ -181,7 +181,9 @@ GPU2   0000:46:00.0  X  X  X  X  X  X  X  X
 """
     topology = from_capture(text, "xgmi.txt")
     down = [one.message for one in topology.findings if one.code == "TOPO-XGMI-DOWN"]
-    assert down == ["GPU 0000:05:00.0: xGMI port 4 is down"]
+    assert len(down) == 1
+    assert "0000:05:00.0" in down[0]
+    assert "port 4" in down[0]
 
 
 def test_values_run_together_do_not_hide_a_gpu():
@@ -217,7 +219,9 @@ def test_a_failure_is_a_finding(text, code):
     topology = from_capture(text, "failed.txt")
     assert topology.gpus == ()
     assert code in codes(topology)
-    assert "TOPO-NO-GPUS" in codes(topology)
+    assert [one.code for one in topology.findings if one.severity == "error"] == [
+        "TOPO-NO-GPUS" if code == "TOPO-NO-GPUS" else "TOPO-NO-GPU-DATA"
+    ]
 
 
 def test_an_exception_after_some_gpus_is_a_cut_listing():

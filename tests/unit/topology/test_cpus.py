@@ -4,9 +4,14 @@
 
 """NUMA nodes and cores."""
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.cpus import numa_nodes
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import numactl
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.cpus import (
+    disagreements,
+    numa_nodes,
+)
 
-from tests.support import printers
+from tests.support import printers, printers_system
 
 
 def test_cores_hold_their_smt_siblings():
@@ -54,6 +59,46 @@ def test_half_of_the_cpus_known_is_no_smaller_node():
 def test_offline_cpus_are_in_no_core():
     text = "0,0,0,0,Y\n1,0,0,0,N\n"
     assert numa_nodes(printers.node_files(["0"]), text)[0].cores == ("0",)
+
+
+def test_numactl_stands_in_for_sysfs():
+    told, findings = numactl.parse(printers_system.numactl([range(4), range(4, 8)]), "h")
+    text = printers.lscpu([(0, 2), (1, 3), (4, 6), (5, 7)], lambda cpu: cpu // 4)
+    first, second = numa_nodes({}, text, told)
+    assert findings == ()
+    assert (first.cpus, first.cores) == ("0-3", ("0,2", "1,3"))
+    assert (second.memory_bytes, second.distances) == (2**40, (32, 10))
+
+
+def test_lscpu_stands_in_for_both():
+    text = printers.lscpu([(0, 2), (1, 3)], lambda cpu: cpu % 2)
+    first, second = numa_nodes({}, text)
+    assert (first.cpus, first.cores, first.memory_bytes) == ("0,2", ("0,2",), None)
+    assert second.cpus == "1,3"
+
+
+def test_numactl_and_sysfs_are_held_against_each_other():
+    nodes = numa_nodes(printers.node_files(["0-3", "4-7"]))
+    told, _findings = numactl.parse(printers_system.numactl([range(4), range(4, 7)]), "h")
+    assert disagreements(nodes, told) == [
+        "cpus of NUMA node 1: sysfs says 4-7, numactl says 4-6; 4-7 was taken"
+    ]
+    told, _findings = numactl.parse(printers_system.numactl([range(4), range(4, 8)]), "h")
+    assert disagreements(nodes, told) == []
+    assert "NUMA nodes: sysfs says 0,1, numactl says 0;" in disagreements(nodes, told[:1])[0]
+
+
+@pytest.mark.parametrize("end", ["node 1 cpus", "node 1 size", "node distances", "  1: "])
+def test_numactl_that_is_cut_is_told(end):
+    text = printers_system.numactl([range(4), range(4, 8)])
+    _nodes, (finding,) = numactl.parse(text[: text.index(end)], "h")
+    assert finding.code == "TOPO-TRUNCATED"
+
+
+def test_no_numa_support_is_no_node():
+    text = "No NUMA support available on this system.\n"
+    assert numactl.recognise(text)
+    assert numactl.parse(text, "h") == ((), ())
 
 
 def test_a_node_without_cpus_is_memory_only():

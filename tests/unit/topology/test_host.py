@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
 
-from tests.support import printers
+from tests.support import printers, printers_amd_smi, printers_rocm_smi
 from tests.support.printers import command
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
@@ -29,9 +29,11 @@ SOURCES = [
     {"rocm_smi": False, "amd_smi": False},
     {"sysfs": False, "amd_smi": False},
     {"sysfs": False, "rocm_smi": False},
+    {"rocm_smi": False},
+    {"amd_smi": False},
     {},
 ]
-NAMES = ["sysfs alone", "rocm-smi alone", "amd-smi alone", "all"]
+NAMES = ["sysfs alone", "rocm-smi alone", "amd-smi alone", "ROCm 7.14", "ROCm 5", "all"]
 
 
 @pytest.mark.parametrize("sources", SOURCES, ids=NAMES)
@@ -41,6 +43,36 @@ def test_each_source_is_enough(sources):
     assert {(link.type, link.weight) for link in topology.links} == {("xgmi", 15)}
     assert len(topology.links) == 28
     assert not [one for one in topology.findings if one.severity == "error"]
+
+
+TEXTS = {
+    "rocm-smi": {
+        "rocm_smi_identity_3": printers_rocm_smi.identity(printers.mesh(), old=True),
+        "rocm_smi_topology_2": printers.rocm_smi_topology(printers.mesh()),
+        "rocm_smi_bandwidth": printers_rocm_smi.bandwidth(printers.mesh()),
+    },
+    "amd-smi": {
+        "amd_smi_list_3": printers_amd_smi.list_text(printers.mesh()),
+        "amd_smi_topology_2": printers.amd_smi_topology(printers.mesh()),
+        "amd_smi_static_3": printers_amd_smi.static_text(printers.mesh()),
+        "amd_smi_xgmi_2": printers_amd_smi.xgmi_text(printers.mesh()),
+    },
+}
+
+
+@pytest.mark.parametrize("tool", TEXTS)
+def test_text_alone_is_enough(tool):
+    evidence = printers.bundle(printers.mesh(), sysfs=False, rocm_smi=False, amd_smi=False)
+    for name, text in TEXTS[tool].items():
+        evidence["commands"][name.rstrip("_23")] = command('{"error": "x", "code": -3}', tool)
+        evidence["commands"][name] = command(text, tool)
+    topology = from_evidence(evidence)
+    assert [gpu.bdf for gpu in topology.gpus] == [card.bdf for card in printers.mesh().cards]
+    assert [gpu.numa_node for gpu in topology.gpus] == [0] * 4 + [1] * 4
+    assert {(link.type, link.weight, link.bandwidth_mb_s) for link in topology.links} == {
+        ("xgmi", 15, (50000, 50000))
+    }
+    assert "TOPO-TOOL-FAILED" not in codes(topology)
 
 
 def test_every_index_space_is_looked_up():
@@ -55,7 +87,7 @@ def test_every_index_space_is_looked_up():
         (2, 2, 4, "renderD130", "card2"),
         (3, 0, 2, "renderD128", "card0"),
     ]
-    assert codes(topology) == []
+    assert codes(topology) == ["TOPO-INDEX-ORDER"]
     assert topology.sources == (
         "KFD sysfs (amdgpu 6.10.5)",
         "PCI sysfs",
@@ -86,6 +118,12 @@ def test_without_tools_their_numbers_are_unknown():
         ('"0x74a5"', '"0x74a1"', "device_id", "74a5"),
         ('"274861129728"', '"206158430208"', "vram_bytes", 274861129728),
         ('Affinity": "0"', 'Affinity": "1"', "numa_node", 0),
+        (
+            '"Unique ID": "0x1000000000000001"',
+            '"Unique ID": "0x99"',
+            "unique_id",
+            "1000000000000001",
+        ),
     ],
 )
 def test_a_disagreement_names_both_values_and_the_one_taken(old, new, field, taken):
@@ -98,6 +136,39 @@ def test_a_disagreement_names_both_values_and_the_one_taken(old, new, field, tak
     assert message.startswith(f"{field} of 0000:05:00.0: ")
     assert message.endswith(f"{taken} was taken")
     assert getattr(topology.gpus[0], field) == taken
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "taken"),
+    [
+        ('"render": "renderD129"', '"render": "renderD140"', "render_node", "renderD129"),
+        ('"card": "card1"', '"card": "card9"', "card", "card1"),
+        ('"node_id": 3', '"node_id": 9', "kfd_node", 3),
+        ('"hip_uuid": "GPU-1000000000000001"', '"hip_uuid": "GPU-99"', "unique_id", None),
+    ],
+)
+def test_what_amd_smi_numbers_otherwise_is_told(old, new, field, taken):
+    evidence = printers.bundle(printers.mesh(), rocm_smi=False)
+    output = evidence["commands"]["amd_smi_list"]
+    assert old in output["stdout"]
+    output["stdout"] = output["stdout"].replace(old, new, 1)
+    topology = from_evidence(evidence)
+    told = [text for text in messages(topology, "TOPO-SOURCES-DISAGREE") if text.startswith(field)]
+    assert len(told) == 1
+    assert told[0].startswith(f"{field} of 0000:05:00.0: ")
+    assert taken is None or getattr(topology.gpus[0], field) == taken
+
+
+def test_a_gpu_that_is_matched_by_its_node_and_has_another_address_is_told():
+    evidence = printers.bundle(printers.mesh(), rocm_smi=False)
+    output = evidence["commands"]["amd_smi_list"]
+    output["stdout"] = output["stdout"].replace("0000:05:00.0", "0000:07:00.0")
+    del evidence["commands"]["amd_smi_topology"]
+    topology = from_evidence(evidence)
+    assert len(topology.gpus) == 8
+    assert messages(topology, "TOPO-SOURCES-DISAGREE") == [
+        "address: KFD says 0000:05:00.0, amd-smi says 0000:07:00.0; KFD's was taken"
+    ]
 
 
 def test_link_types_that_disagree_are_told():

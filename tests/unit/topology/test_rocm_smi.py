@@ -210,7 +210,6 @@ def test_link_types_under_the_wrong_title_are_not_weights():
         ),
         ("ERROR:root:ROCm SMI returned 8 (the expected value is 0)\n", "failed to start"),
         ("WARNING: No AMD GPUs specified\n" + CONCISE.format(""), "sees no GPU"),
-        ("ROCM-SMI version: 2.0.0+8e78352\nROCM-SMI-LIB version: 6.0.0\n", "lists no GPU"),
     ],
 )
 def test_no_gpus_comes_with_the_reason(printed, reason):
@@ -219,6 +218,11 @@ def test_no_gpus_comes_with_the_reason(printed, reason):
     (finding,) = [one for one in topology.findings if one.severity == "error"]
     assert finding.code == "TOPO-NO-GPUS"
     assert reason in finding.message
+
+
+def test_a_version_is_no_statement_on_gpus():
+    printed = "ROCM-SMI version: 2.0.0+8e78352\nROCM-SMI-LIB version: 6.0.0\n"
+    assert codes(from_capture(printed, "version.txt")) == ["TOPO-NO-GPU-DATA"]
 
 
 def test_error_lines_among_the_data_are_not_data():

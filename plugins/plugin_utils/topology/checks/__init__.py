@@ -1,0 +1,62 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is wrong or remarkable with a host once it is understood, one module a topic."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks import (
+    boards,
+    links,
+    memory,
+    numa,
+    partitions,
+    pcie,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks.view import (
+    View,
+    listed,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.fabric import Fabric
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import Slot
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+__all__ = ["check", "listed"]
+
+_ALWAYS = (
+    boards.nameless,
+    boards.unusable,
+    links.ports,
+    links.groups,
+    links.routes,
+    numa.unknown,
+    numa.stray,
+    numa.cores,
+    partitions.modes,
+    partitions.memory_mode,
+    pcie.links,
+    memory.sizes,
+    memory.errors,
+    boards.guest,
+    boards.models,
+    boards.order,
+)
+# A container or a cut capture shows part of a host: nothing is missed there.
+_WHOLE = (boards.missing, partitions.missing, numa.spread)
+
+
+def check(
+    topology: Topology,
+    slots: Sequence[Slot] = (),
+    whole: bool = True,
+    fabric: Fabric | None = None,
+) -> list[Finding]:
+    """Return the findings of one host; ``whole`` is False where only part of it is in view."""
+    view = View(topology, tuple(slots), fabric or Fabric())
+    checks = _ALWAYS + _WHOLE if whole else _ALWAYS
+    return list(itertools.chain.from_iterable(one(view) for one in checks))

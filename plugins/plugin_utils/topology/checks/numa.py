@@ -1,0 +1,70 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where the GPUs sit among the NUMA nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks.view import (
+    View,
+    addresses,
+    listed,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import facts_of
+
+
+def unknown(view: View) -> Iterator[Finding]:
+    """Find GPUs without a node; on a host with one node that is no news."""
+    told = any(gpu.numa_node is not None for gpu in view.gpus.values())
+    nameless = [key for key, gpu in view.usable.items() if gpu.numa_node is None]
+    if nameless and (told or len(view.topology.numa_nodes) > 1):
+        yield view.finding(
+            "TOPO-NUMA-UNKNOWN", f"no source gives the NUMA node of {listed(addresses(nameless))}"
+        )
+
+
+def stray(view: View) -> Iterator[Finding]:
+    """Find GPUs that name a node which the kernel doesn't list."""
+    nodes = {node.id for node in view.topology.numa_nodes}
+    strays = [key for key, gpu in view.gpus.items() if gpu.numa_node not in {None, *nodes}]
+    if nodes and strays:
+        yield view.finding(
+            "TOPO-NUMA-STRAY",
+            f"{listed(addresses(strays))} report a NUMA node that the host doesn't have",
+        )
+
+
+def spread(view: View) -> Iterator[Finding]:
+    """Find GPUs that are spread unevenly though their number allows an even spread.
+
+    Seven GPUs of a board of eight are uneven too; what is wrong then is the eighth.
+    """
+    gpus = [group[0] for group in view.by_address.values()]
+    placed = [gpu.numa_node for gpu in gpus if gpu.numa_node is not None]
+    nodes = {node.id for node in view.topology.numa_nodes}
+    counts = Counter(node for node in placed if node in nodes or not nodes)
+    physical = {gpu.model for gpu in gpus if not gpu.virtual_function}
+    for mesh in filter(None, (facts_of(model).get("mesh") for model in physical)):
+        if len(gpus) % mesh:
+            return
+        if len(counts) == 1:  # a full board hangs off every socket
+            counts.update({node.id: 0 for node in view.topology.numa_nodes if node.cpus})
+    values = list(counts.values())
+    if values and max(values) - min(values) > (1 if sum(values) % len(values) else 0):
+        shares = listed([f"node {node}: {count}" for node, count in sorted(counts.items())], 8)
+        yield view.finding("TOPO-NUMA-IMBALANCE", f"the GPUs are spread unevenly: {shares}")
+
+
+def cores(view: View) -> Iterator[Finding]:
+    """Find nodes whose CPUs cannot be told apart into cores."""
+    blind = [str(node.id) for node in view.topology.numa_nodes if node.cpus and not node.cores]
+    if blind:
+        yield view.finding(
+            "TOPO-CORES-UNKNOWN",
+            f"which CPUs of NUMA node {listed(blind)} are SMT siblings is not known",
+        )

@@ -1,0 +1,86 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How the GPUs are partitioned, and whether every partition is there."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks.view import (
+    View,
+    addresses,
+    listed,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import facts_of
+
+# What DRM has of cards, and of render nodes, before its minors became dynamic.
+_DRM_MINORS = 64
+
+
+def modes(view: View) -> Iterator[Finding]:
+    """Find GPUs that are in different modes."""
+    for name in ("compute_partition", "memory_partition"):
+        found = _by_mode(view, name)
+        if len(found) > 1:
+            shares = "; ".join(
+                f"{mode}: {listed(addresses(keys))}" for mode, keys in sorted(found.items())
+            )
+            yield view.finding("TOPO-PARTITION-MIXED", f"{name} differs: {shares}")
+
+
+def memory_mode(view: View) -> Iterator[Finding]:
+    """Tell of memory that is divided, and what a device then sees of it."""
+    for mode, keys in sorted(_by_mode(view, "memory_partition").items()):
+        domains = re.fullmatch(r"NPS([2-9])", mode)
+        if domains:
+            whose = f"of {listed(addresses(keys))} " if len(keys) < len(view.gpus) else ""
+            yield view.finding(
+                "TOPO-MEMORY-PARTITION",
+                f"the GPUs' memory {whose}is in mode {mode}: a device sees 1/{domains.group(1)} of "
+                "its GPU's",
+            )
+
+
+def _by_mode(view: View, name: str) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for key, gpu in view.gpus.items():
+        if getattr(gpu, name) is not None:
+            found[getattr(gpu, name)].append(key)
+    return found
+
+
+def missing(view: View) -> Iterator[Finding]:
+    """Compare the partitions in view with those that each GPU's mode makes."""
+    made = knowledge("gpus.yml")["compute_partitions"]["entries"]
+    largest = max((len(group) for group in view.by_address.values()), default=0)
+    short, wanted_in_all = [], 0
+    for address, group in view.by_address.items():
+        mode = next((gpu.compute_partition for gpu in group if gpu.compute_partition), None)
+        wanted = facts_of(group[0].model).get("xcds") if mode == "CPX" else made.get(mode)
+        if wanted is None and largest > 1 and mode is None:
+            wanted = largest
+        wanted_in_all += wanted or len(group)
+        if wanted is not None and len(group) != wanted:
+            short.append(f"{address}: {len(group)} of {wanted}" + (f" ({mode})" if mode else ""))
+    if short:
+        devices = sum(map(len, view.by_address.values()))
+        yield view.finding(
+            "TOPO-PARTITION-COUNT",
+            f"partitions in view: {listed(short)}" + _out_of_minors(devices, wanted_in_all),
+        )
+
+
+def _out_of_minors(devices: int, wanted: int) -> str:
+    """Return the likely cause, where the numbers are those of a kernel that ran out of minors."""
+    if not 0 < _DRM_MINORS - devices <= 2 or wanted < _DRM_MINORS:
+        return ""
+    return (
+        f"; {devices} of {wanted} devices is what {_DRM_MINORS} DRM minors give when a display "
+        "adapter, most often the BMC's (ast), holds one"
+    )

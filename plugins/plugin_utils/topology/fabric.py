@@ -1,0 +1,126 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The physical xGMI ports and links of a host, by GPU key; beside the topology, for its checks."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.join import Entry
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
+    Device,
+    LinkState,
+    Observation,
+)
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """What tools and kernel say of ports and links; empty where none tells.
+
+    ``down_ports`` are the numbers of the ports that are down, of GPUs of which some port is up:
+    a virtual function and a GPU without bridges report all of theirs down. ``down_links`` are
+    pairs of GPU keys (a < b) of whose direct links some are down, ``dead_links`` those of which
+    all are. ``num_links`` counts the physical links between two GPUs (a < b), 0 being none;
+    ``sources`` says who told each part.
+    """
+
+    down_ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    down_links: tuple[Pair, ...] = ()
+    dead_links: tuple[Pair, ...] = ()
+    num_links: Mapping[Pair, int] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def fabric(
+    entries: Sequence[Entry], keys: Sequence[str], observations: Sequence[Observation]
+) -> Fabric:
+    """Return what the sources say of the physical links between the GPUs of a host."""
+    sources: dict[str, str] = {}
+    ports: dict[str, tuple[int, ...]] = {}
+    for entry, key in zip(entries, keys, strict=True):
+        told = {name: device.ports for name, device in entry.said.items() if device.ports}
+        for source, states in told.items():
+            down = tuple(number for number, state in enumerate(states) if state == "D")
+            if key not in ports and "U" in states and down:
+                ports[key], sources["down_ports"] = down, source
+    states_of: dict[Pair, set[LinkState]] = {}
+    for one in observations:
+        found = dict(_states(one, entries, keys))
+        # A guest is told that all of its links are down (rocm-systems#2053).
+        if "up" in {state for states in found.values() for state in states}:
+            states_of, sources["down_links"] = found, one.source
+            break
+    rows = _hive_rows(entries, keys)
+    num_links = dict(_num_links(rows))
+    if num_links:
+        sources["num_links"] = "xgmi_num_links"
+    return Fabric(
+        down_ports=ports,
+        down_links=tuple(sorted(pair for pair, states in states_of.items() if states != {"up"})),
+        dead_links=tuple(sorted(pair for pair, states in states_of.items() if "down" in states)),
+        num_links=num_links,
+        sources=sources,
+    )
+
+
+def _states(
+    observation: Observation, entries: Sequence[Entry], keys: Sequence[str]
+) -> Iterator[tuple[Pair, set[LinkState]]]:
+    """Yield the states that one source gives each pair, of both directions."""
+    name = observation.source
+    at = {e.place[name]: key for e, key in zip(entries, keys, strict=True) if name in e.place}
+    found: dict[Pair, set[LinkState]] = defaultdict(set)
+    for path in observation.paths:
+        if path.state and path.a in at and path.b in at:
+            low, high = sorted((at[path.a], at[path.b]))
+            found[low, high].add(path.state)
+    yield from found.items()
+
+
+def _hive_rows(
+    entries: Sequence[Entry], keys: Sequence[str]
+) -> dict[int | None, dict[str, tuple[int, tuple[int, ...]]]]:
+    """Return, per hive, each GPU's place in it and its row of xgmi_num_links.
+
+    A row has one number for each member in the kernel's order; a GPU's own place is where its
+    hops are 0 (amdgpu_xgmi.c), or the links where only one of them is 0.
+    """
+    hives: dict[int | None, dict[str, tuple[int, tuple[int, ...]]]] = defaultdict(dict)
+    functions = Counter(entry.bdf for entry in entries)
+    for entry, key in zip(entries, keys, strict=True):
+        told = list(entry.said.values())
+        row = next((device.hive_links for device in told if device.hive_links), None)
+        hops = next((device.hive_hops for device in told if device.hive_hops), row)
+        own = [place for place, number in enumerate(hops or ()) if number == 0]
+        if row is None or hops is None or len(own) != 1 or len(row) != len(hops):
+            continue
+        if entry.bdf is None or functions[entry.bdf] == 1:
+            hives[_hive(told)][key] = own[0], row
+    return hives
+
+
+def _hive(told: Sequence[Device]) -> int | None:
+    return next((device.hive_id for device in told if device.hive_id), None)
+
+
+def _num_links(
+    hives: Mapping[int | None, Mapping[str, tuple[int, tuple[int, ...]]]],
+) -> Iterator[tuple[Pair, int]]:
+    for members in hives.values():
+        places = Counter(place for place, _row in members.values())
+        if max(places.values()) > 1 or any(
+            max(places) >= len(row) for _place, row in members.values()
+        ):
+            continue  # several hives that nothing tells apart
+        ordered = sorted(members)
+        for position, a in enumerate(ordered):
+            for b in ordered[position + 1 :]:
+                (here, row), (there, other) = members[a], members[b]
+                yield (a, b), min(row[there], other[here])
