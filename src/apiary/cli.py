@@ -8,32 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
-import sys
-from pathlib import Path
 
 import click
-from ansible_collections.apiary.instinct.plugins.module_utils import evidence as collector
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
     Layout,
     Limits,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    dumps,
     knowledge,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import memory
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
-from rich.console import Console
-from rich.progress import Progress
 
-from apiary import ssh
-from apiary.inputs import json_option, load_plan
+from apiary.inputs import json_option
 from apiary.output import (
     Findings,
     exit_code,
@@ -42,10 +30,11 @@ from apiary.output import (
     report,
     show,
 )
-from apiary.pictures import topology_svg, topology_table
 from apiary.place_command import place_command
 from apiary.plan_commands import diff, explain, plan, render
+from apiary.probe_command import probe
 from apiary.schemas import NAMES, schema
+from apiary.topology_commands import topology
 
 
 @click.group(cls=Findings, context_settings={"help_option_names": ["-h", "--help"]})
@@ -55,104 +44,6 @@ def cli() -> None:
 
     Exit code 0: fine; 1: a finding of severity error; 2: wrong usage.
     """
-
-
-@cli.command()
-@click.argument("hosts", nargs=-1)
-@click.option("--out", default="evidence", show_default=True, help="Directory for HOST.json files.")
-@click.option("--user", help="Login user; else ~/.ssh/config's.")
-@click.option("--port", type=click.IntRange(1, 65535), help="SSH port; else ~/.ssh/config's.")
-@click.option("--identity", type=click.Path(exists=True, dir_okay=False), help="Private key file.")
-@click.option(
-    "--known-hosts",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Host keys to trust instead of ~/.ssh/known_hosts.",
-)
-@click.option("--parallel", default=16, show_default=True, type=click.IntRange(1), help="At once.")
-@click.option(
-    "--timeout",
-    default=15.0,
-    show_default=True,
-    type=click.FloatRange(min=0.1),
-    help="Seconds to connect.",
-)
-@json_option
-def probe(
-    hosts: tuple[str, ...],
-    out: str,
-    user: str | None,
-    port: int | None,
-    identity: str | None,
-    known_hosts: str | None,
-    parallel: int,
-    timeout: float,
-    as_json: bool,
-) -> int:
-    """Gather the evidence of this machine, or of HOSTS over SSH.
-
-    \b
-    apiary probe                      this machine
-    apiary probe gpu-001 gpu-002      over SSH; host keys must be known
-    """
-    if not hosts:
-        bundle = collector.collect()
-        results = [ssh.Probed(str(bundle["host"]), bundle)]
-    else:
-        options = ssh.SshOptions(user, port, identity, known_hosts, timeout=timeout)
-        hidden = as_json or not sys.stderr.isatty()
-        with Progress(console=Console(stderr=True), disable=hidden, transient=True) as progress:
-            task = progress.add_task("probing", total=len(set(hosts)))
-            results = ssh.probe_many(
-                hosts, options, parallel, done=lambda _probed: progress.advance(task)
-            )
-    files: dict[str, str] = {}
-    for result in results:
-        if result.bundle is not None:
-            # A host's name is no path.
-            path = Path(out) / f"{re.sub(r'[^A-Za-z0-9._@:-]', '_', result.host)}.json"
-            write_text(path, dumps(result.bundle))
-            files[result.host] = str(path)
-    findings = [finding for failure in ssh.failures(results) for finding in failure.findings]
-    if as_json:
-        print_document({"schema": "apiary.probe/v1", "files": files})
-    else:
-        rows = [(result.host, files.get(result.host, "failed")) for result in results]
-        show(grid("Evidence", ("host", "file"), rows))
-    report(findings, as_json)
-    return exit_code(findings)
-
-
-@cli.command()
-@click.argument("captures", nargs=-1, required=True)
-@click.option("--svg", help="Write the host's picture to this file.")
-@click.option("--plan", "plan_file", help="Colour the picture by the replicas of this plan.")
-@json_option
-def topology(
-    captures: tuple[str, ...], svg: str | None, plan_file: str | None, as_json: bool
-) -> int:
-    """Read evidence, or raw rocm-smi/amd-smi output, into a topology.
-
-    \b
-    apiary topology evidence/gpu-001.json --svg host.svg
-    rocm-smi --showtopo | apiary topology -
-    """
-    placement: Placement | None = load_plan(plan_file).placement if plan_file else None
-    findings: list[Finding] = []
-    topologies: list[Topology] = []
-    for name in captures:
-        found = read(read_text(name), name)
-        findings += found.findings
-        topologies.append(found)
-        if not as_json:
-            show(topology_table(found, placement))
-        if svg:
-            target = svg if len(captures) == 1 else f"{Path(svg).with_suffix('')}-{found.host}.svg"
-            write_text(Path(target), topology_svg(found, placement))
-    if as_json:
-        # One capture is the document; several are a list of them.
-        print_document(topologies[0] if len(topologies) == 1 else topologies)
-    report(findings, as_json)
-    return exit_code(findings)
 
 
 @cli.command()
@@ -225,7 +116,7 @@ def _vram_bytes(gpu: str) -> int:
     return int(models[gpu]["vram_gib"]) << 30
 
 
-for command in (place_command, plan, explain, diff, render):
+for command in (probe, topology, place_command, plan, explain, diff, render):
     cli.add_command(command)
 
 

@@ -16,6 +16,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
@@ -47,18 +51,41 @@ def load_topology(name: str) -> Topology:
 
 def load_plan(name: str) -> Plan:
     """Return the plan in a file, checked as far as it can be without its host."""
-    data = _load_yaml(name)
-    found = data.get("schema") if isinstance(data, dict) else None
-    if found != Plan.SCHEMA:
-        raise error(
-            "DOC-SCHEMA",
-            name,
-            f"schema is {found!r}, expected {Plan.SCHEMA!r}",
-            "give a plan, as `apiary plan --out FILE` or the site playbook writes it",
-        )
-    plan = from_document(Plan, data, name)
+    made = "a plan, as `apiary plan --out FILE` or the site playbook writes it"
+    plan = from_document(Plan, _document_of(name, Plan.SCHEMA, made), name)
     check_plan(plan, name)
     return plan
+
+
+def load_plan_or_deployment(name: str) -> Plan | Deployment:
+    """Return the plan in a file, or the deployment where it is none."""
+    data = _load_yaml(name)
+    if isinstance(data, dict) and data.get("schema") == Plan.SCHEMA:
+        return load_plan(name)
+    return load_deployment(name)
+
+
+def load_placement(name: str) -> Placement:
+    """Return the placement in a file."""
+    made = "a placement, as `apiary place --json` prints it"
+    return from_document(Placement, _document_of(name, Placement.SCHEMA, made), name)
+
+
+def _document_of(name: str, schema: str, made: str) -> Any:
+    """Return the data of a file that must be a document of this schema."""
+    data = _load_yaml(name)
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != schema:
+        raise error("DOC-SCHEMA", name, f"schema is {found!r}, expected {schema!r}", f"give {made}")
+    return data
+
+
+def load_architecture(deployment: Deployment, config_json: str | None, name: str) -> Architecture:
+    """Return the model of a deployment: of the config.json given, else of its own, else known."""
+    config = config_json or deployment.model.config
+    if config:
+        return read_config(read_text(config), config)
+    return architecture_of(deployment, name)
 
 
 def load_deployment(name: str) -> Deployment:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -70,30 +71,15 @@ def grid(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> T
     return table
 
 
-def show_elements(rows: dict[tuple[str, str, str, str], list[str]], replicas: int) -> None:
-    """Print a row an element, values that differ by replica below each other, sources once."""
-    merged: dict[str, tuple[list[str], str, str, str]] = {}
-    for (element, rule, reason, source), who in rows.items():
-        values = merged.setdefault(element_name(element), ([], rule, reason, source))[0]
-        values.append(element if len(who) == replicas else f"{element}  (replica {','.join(who)})")
-    sources = list(dict.fromkeys(source for _values, _rule, _reason, source in merged.values()))
-    shown = [
-        ("\n".join(values), reason, f"{rule} [{sources.index(source) + 1}]")
-        for values, rule, reason, source in merged.values()
-    ]
-    table = Table()
-    for title, share in (("element", 5), ("why", 5), ("rule [source]", 3)):
-        table.add_column(title, ratio=share, overflow="fold")
-    for row in shown:
-        table.add_row(*row)
-    show(table)
-    for number, source in enumerate(sources, 1):
-        click.echo(f"[{number}] {source}")
-
-
-def element_name(shown: str) -> str:
-    """Return the name in "--flag value" or "NAME=value"."""
-    return shown.split()[0].partition("=")[0]
+def file_name(name: str, suffix: str, taken: set[str]) -> str:
+    """Return a name for a file that is no path and nobody else's, and keep it."""
+    plain = re.sub(r"[^A-Za-z0-9._@:-]", "_", name)
+    number, found = 1, f"{plain}{suffix}"
+    while found in taken:
+        number += 1
+        found = f"{plain}-{number}{suffix}"
+    taken.add(found)
+    return found
 
 
 class Findings(click.Group):

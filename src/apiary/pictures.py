@@ -2,87 +2,107 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A host as people draw it: NUMA nodes left and right, GPUs, links by type, replicas coloured."""
+"""A host as people draw it: NUMA nodes, GPUs, links by type, replicas coloured, findings marked."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from math import ceil
 from pathlib import Path
 
 import jinja2
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
     Topology,
 )
 
-from apiary.pairs import Pair, best_pairs, boards
+from apiary.marks import Note, broken_pairs, marks, notes
+from apiary.pairs import KINDS, NAMES, Pair, best_pairs, boards, hives, summary_of
 from apiary.picture_cards import (
-    COLOURS,
-    MARGIN,
-    SEVERITIES,
-    WIDTH,
+    SMALL,
     Card,
-    numa_groups,
-    place_cards,
-    short_list,
+    Look,
+    Pill,
+    colour_of,
+    cpus_text,
+    fit,
+    pills_of,
+    text_width,
 )
-from apiary.tables import topology_table
+from apiary.picture_layout import CHIP_HEIGHT, MANY, MARGIN, WIDTH, Layout, lay_out
+from apiary.picture_lines import lines_of, number_text
+from apiary.shares import Share, Shares
 
-__all__ = ["topology_svg", "topology_table"]
-
-SHOWN_FINDINGS = 8
-WRAP = 128  # characters of 11 px text that fit the width
+INNER = WIDTH - 2 * MARGIN
+LINE = 16.0
+# Notes are indented by their number and as wide as the sheet.
+WRAP = int((INNER - 40) / (SMALL * 0.61))
 
 
 @dataclass(frozen=True)
-class Line:
-    """A link, from port to port."""
+class Entry:
+    """One thing in the legend: a replica's colour, a kind of link, or a word alone."""
 
-    path: str
+    text: str
     kind: str
-    colour: str | None
+    colour: str | None = None
+    x: float = 0
+    y: float = 0
+
+    @property
+    def icon(self) -> float:
+        """Return the width of what stands before the text."""
+        return {"word": 0, "replica": 22, "frame": 22, "chip": 22}.get(self.kind, 42)
 
 
-def topology_svg(topology: Topology, placement: Placement | None = None) -> str:
+@dataclass(frozen=True)
+class Item:
+    """One finding below the picture."""
+
+    pill: Pill
+    head: str
+    lines: tuple[str, ...]
+    hint: str
+    y: float
+
+
+def topology_svg(topology: Topology, placement: Shares | None = None) -> str:
     """Return the host as a stand-alone SVG, 900 px wide, the same for the same input.
 
-    With a placement each replica has a colour, in the picture and in the legend.
+    With a placement each replica has a colour and a name, in the picture and in the legend.
     """
     replicas = placement.replicas if placement else ()
     owner = {key: number for number, share in enumerate(replicas) for key in share.gpus}
-    groups = numa_groups(topology)
-    boxes, cards, bottom = place_cards(topology, groups, owner, placement is not None)
-    lines = _lines(topology, cards, owner)
-    legend = [
-        (COLOURS[number % len(COLOURS)], _replica_text(number, share.cpus, share.memory_nodes))
-        for number, share in enumerate(replicas)
-    ]
-    kinds = [kind for kind in ("xgmi", "far", "pcie", "broken") if kind in {x.kind for x in lines}]
-    notes, hidden = _notes(topology.findings)
-    notes_top = bottom + 22 + 20 * ((len(legend) + 1) // 2) + (20 if kinds else 0)
-    note_lines = sum(len(text) for _colour, _code, text in notes)
-    height = notes_top + (34 + 16 * (note_lines + bool(hidden)) if notes else 0)
+    found = notes(topology, placement.findings if placement else ())
+    pairs = best_pairs(topology, broken_pairs(found))
+    many = len(boards(topology)) > MANY
+    # In a grid of many GPUs lines tell nothing; what is wrong with one is marked at both its ends.
+    of_board, of_pair = marks(found, [] if many else pairs)
+    look = Look(topology, hives(topology), owner, placement is not None, found, of_board)
+    summary = textwrap.wrap(summary_of(topology, pairs), int(INNER / (12 * 0.61)))
+    layout = lay_out(look, 60 + 18 * len(summary))
+    cards = {card.board: card for card in layout.cards if card.board}
+    lines = lines_of([] if many else pairs, cards, owner, of_pair)
+    legend, bottom = _flow(_legend(replicas, pairs, layout, many), layout.bottom + 24)
+    items, height = _items(found, bottom + 14)
     return (
         _template()
         .render(
             width=WIDTH,
             height=round(height),
             margin=MARGIN,
-            host=topology.host,
-            summary=_summary(topology),
-            boxes=boxes,
-            cards=list(cards.values()),
+            host=fit(topology.host, INNER, 20, bold=True),
+            name=topology.host,
+            summary=summary,
+            description=_description(topology, pairs, found, replicas),
+            layout=layout,
+            chip_height=CHIP_HEIGHT,
             lines=lines,
             legend=legend,
-            kinds=kinds,
-            legend_top=bottom + 22,
-            notes=notes,
-            hidden=hidden,
-            notes_top=notes_top,
+            items=items,
+            items_top=bottom + 14,
         )
         .strip()
         + "\n"
@@ -98,104 +118,98 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         autoescape=True,
     )
-    environment.filters["n"] = _number
+    environment.filters["n"] = number_text
+    environment.globals.update(at_bottom=_at_bottom)
     return environment.get_template("topology.svg.j2")
 
 
-def _number(value: float) -> str:
-    """Return a coordinate without noise, so that equal pictures are equal texts."""
-    return f"{value:.1f}".rstrip("0").rstrip(".")
+def _at_bottom(card: Card) -> tuple[Pill, ...]:
+    """Return a card's pills, right in the last of its rows."""
+    x = card.x + card.width - 12
+    placed = []
+    for pill in reversed(card.pills):
+        x -= pill.width
+        placed.append(replace(pill, x=x, y=card.y + 30 + 18 * (len(card.rows) - 1) - 2))
+        x -= 4
+    return tuple(reversed(placed))
 
 
-def _summary(topology: Topology) -> str:
-    models: dict[str, int] = {}
-    for members in boards(topology).values():
-        name = members[0][1].model or "AMD GPU"
-        models[name] = models.get(name, 0) + 1
-    parts = [f"{count} × {name}" for name, count in models.items()] or ["no usable GPU"]
-    if len(boards(topology)) < len(topology.gpus):
-        parts[-1] += f" as {len(topology.gpus)} partitions"
-    modes = {
-        f"{gpu.compute_partition}/{gpu.memory_partition}"
-        for gpu in topology.gpus
-        if gpu.compute_partition and gpu.memory_partition
-    }
-    parts += sorted(modes) if len(modes) == 1 else []
-    if topology.numa_nodes:
-        count = len(topology.numa_nodes)
-        parts.append(f"{count} NUMA node{'s' if count > 1 else ''}")
-    for kind, name in (("xgmi", "xGMI"), ("pcie", "PCIe"), (None, "unknown")):
-        count = sum(link.type == kind for link in topology.links)
-        if count:
-            parts.append(f"{count} {name} link{'s' if count > 1 else ''}")
-    return " · ".join(parts)
+def _legend(
+    replicas: Sequence[Share], pairs: Sequence[Pair], layout: Layout, many: bool
+) -> Iterable[Entry]:
+    for number, share in enumerate(replicas):
+        yield Entry(_replica_text(number, share), "replica", colour_of(number))
+    for kind in KINDS:
+        mine = [pair for pair in pairs if pair.kind == kind]
+        if mine:
+            weights = sorted({pair.weight for pair in mine if pair.weight})
+            text = f"{NAMES[kind]}, {len(mine):,}"
+            if weights:
+                both = f"{weights[0]}–{weights[-1]}" if len(weights) > 1 else str(weights[0])
+                text += f" (weight {both})"
+            yield Entry(text + ", not drawn" * many, kind)
+    widths = sorted({p.bandwidth_mb_s for p in pairs if p.kind == "xgmi" and p.bandwidth_mb_s})
+    if len(widths) > 1 and not many:
+        sizes = ", ".join(f"{width / 1000:g}" for width in widths)
+        yield Entry(f"wider: more links in parallel, up to {sizes} GB/s", "word")
+    if layout.frames:
+        yield Entry("behind one PCIe root port", "frame")
+    if layout.chips:
+        yield Entry("network interface", "chip")
 
 
-def _replica_text(number: int, cpus: str | None, memory_nodes: Sequence[int]) -> str:
-    shown = f"CPUs {short_list(cpus, 30)}" if cpus else "any CPU"
-    text = f"replica {number}: {shown}"
-    if memory_nodes:
-        plural = "s" if len(memory_nodes) > 1 else ""
-        text += f", memory node{plural} {','.join(map(str, memory_nodes))}"
+def _flow(entries: Iterable[Entry], top: float) -> tuple[list[Entry], float]:
+    """Place the legend in rows; return it and where it ends."""
+    column = INNER / 6  # equal columns read better than a running text
+    x, y = float(MARGIN), top
+    placed = []
+    fitted = [replace(entry, text=fit(entry.text, INNER - entry.icon)) for entry in entries]
+    widest = max((text_width(one.text) for one in fitted if one.kind == "replica"), default=0)
+    for entry in fitted:
+        words = widest if entry.kind == "replica" else text_width(entry.text)
+        needed = ceil((entry.icon + words + 8) / column) * column
+        if x > MARGIN and x + needed > WIDTH - MARGIN + 1:
+            x, y = float(MARGIN), y + 20
+        placed.append(replace(entry, x=x, y=y))
+        x += needed
+    return placed, (y + 8 if placed else top - 12)
+
+
+def _replica_text(number: int, share: Share) -> str:
+    cpus = cpus_text(share.cpus, 200) if share.cpus else "any CPU"
+    text = f"replica {number}: {cpus}"
+    if share.memory_nodes:
+        plural = "s" if len(share.memory_nodes) > 1 else ""
+        text += f", memory node{plural} {','.join(map(str, share.memory_nodes))}"
+    if share.nics:
+        text += f", {' '.join(share.nics)}"
     return text
 
 
-def _lines(topology: Topology, cards: dict[str, Card], owner: dict[str, int]) -> list[Line]:
-    """Return the links between boards; those inside a replica last, so that they lie on top."""
-    pairs = best_pairs(topology)
-    ends: dict[tuple[int, str], float] = {}
-    for board, card in cards.items():
-        mine = [(n, pair) for n, pair in enumerate(pairs) if board in (pair.a, pair.b)]
-        mine.sort(key=lambda item: _port_order(card, cards[item[1].other(board)]))
-        for position, (number, _pair) in enumerate(mine):
-            ends[number, board] = card.y + card.height * (position + 1) / (len(mine) + 1)
-    lines = []
-    for number, pair in enumerate(pairs):
-        owners = {owner.get(key) for key in pair.keys}
-        inside = owners.pop() if len(owners) == 1 else None
-        colour = None if inside is None else COLOURS[inside % len(COLOURS)]
-        path = _path(cards[pair.a], cards[pair.b], ends[number, pair.a], ends[number, pair.b])
-        lines.append(Line(path, _kind(pair, pairs), colour))
-    return sorted(lines, key=lambda line: (line.kind == "broken", line.colour is not None))
+def _items(found: Sequence[Note], top: float) -> tuple[list[Item], float]:
+    """Return the findings to print, and the height of the picture."""
+    items = []
+    y = top + 34
+    for note in found:
+        finding = note.finding
+        head = f"{finding.severity}  {finding.code}"
+        text = textwrap.wrap(f"{head}  {finding.message}", WRAP) or [head]
+        (pill,) = pills_of([note])
+        pill = replace(pill, x=MARGIN, y=y - 12)
+        rest = (text[0][len(head) :], *text[1:])
+        items.append(Item(pill, head, rest, f"{finding.subject}; {finding.remedy}", y))
+        y += LINE * len(text) + 4
+    return items, (y if found else top + 8)
 
 
-def _kind(pair: Pair, pairs: Sequence[Pair]) -> str:
-    """Return how to draw a pair: broken is PCIe between two that xGMI connects otherwise."""
-    if pair.type == "xgmi":
-        direct = min((one.weight for one in pairs if one.type == "xgmi" and one.weight), default=0)
-        return "far" if pair.weight and direct and pair.weight > direct else "xgmi"
-    return "broken" if pair.detour else "pcie"
-
-
-def _port_order(card: Card, other: Card) -> tuple[int, float]:
-    """Order a card's ports so that lines part without crossing: up, across, down."""
-    if other.left != card.left:
-        return 1, other.y
-    return (0, -other.y) if other.y < card.y else (2, -other.y)
-
-
-def _path(a: Card, b: Card, y_a: float, y_b: float) -> str:
-    x_a = a.x + a.width if a.left else a.x
-    x_b = b.x + b.width if b.left else b.x
-    if a.left != b.left:
-        middle = (x_a + x_b) / 2
-        bends = (middle, y_a, middle, y_b)
-    else:
-        bulge = min(24 + abs(b.y - a.y) * 0.26, 118) * (1 if a.left else -1)
-        bends = (x_a + bulge, y_a, x_b + bulge, y_b)
-    points = (x_a, y_a, *bends, x_b, y_b)
-    return "M{} {} C{} {} {} {} {} {}".format(*map(_number, points))
-
-
-def _notes(findings: Sequence[Finding]) -> tuple[list[tuple[str, str, list[str]]], int]:
-    """Return the findings to print, worst first: colour, code and wrapped text."""
-    ranked = sorted(findings, key=lambda item: list(SEVERITIES).index(item.severity))
-    shown = [
-        (
-            SEVERITIES[item.severity],
-            item.code,
-            textwrap.wrap(f"{item.code}  {item.message}", WRAP) or [item.code],
-        )
-        for item in ranked[:SHOWN_FINDINGS]
-    ]
-    return shown, len(ranked) - len(shown)
+def _description(
+    topology: Topology,
+    pairs: Sequence[Pair],
+    found: Sequence[Note],
+    replicas: Sequence[Share],
+) -> str:
+    """Return the picture in words, for those who cannot see it."""
+    parts = [summary_of(topology, pairs)]
+    parts += [f"replica {n}: {' '.join(share.gpus)}" for n, share in enumerate(replicas)]
+    parts += [f"{note.finding.code}: {note.finding.message}" for note in found]
+    return ". ".join(parts)

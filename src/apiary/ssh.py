@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import select
+import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -26,10 +27,30 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from apiary.ssh_config import Line, SshOptions, Target, load_config, parse_target
 from apiary.ssh_connect import Connector, unreachable, words
 
-__all__ = ["Probed", "SshOptions", "failures", "probe", "probe_many"]
+__all__ = [
+    "Asked",
+    "Probed",
+    "SshOptions",
+    "failures",
+    "labels",
+    "probe_each",
+    "probe_many",
+]
 
 COLLECTOR = Path(collector.__file__)
 MAX_OUTPUT = 64 << 20  # bytes; a bundle has less than one MiB
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A host to probe: what it is called, and how it is reached.
+
+    ``target`` is a Target, or what a person typed for one; None is this machine.
+    """
+
+    name: str
+    target: Target | str | None
+    options: SshOptions
 
 
 @dataclass(frozen=True)
@@ -41,30 +62,35 @@ class Probed:
     failure: ApiaryError | None = None
 
 
-def probe_many(
-    hosts: Iterable[str],
-    options: SshOptions,
-    parallel: int = 16,
-    done: Callable[[Probed], None] = lambda _probed: None,
-) -> list[Probed]:
-    """Probe hosts in parallel; one that fails never keeps the others from answering."""
-    names = labels(hosts)
-    try:
-        lines = load_config(options)
-    except ApiaryError as failure:
-        return [Probed(label, None, failure) for label in names.values()]
-    results: dict[str, Probed] = {}
-    with ThreadPoolExecutor(max_workers=max(1, min(parallel, len(names)))) as pool:
-        waiting = {pool.submit(_probe, name, lines, options): name for name in names}
+def probe_each(asked: Iterable[Asked], parallel: int = 16) -> Iterator[Probed]:
+    """Probe hosts in parallel and yield each as it is done; one that fails keeps no other."""
+    waiting = list(asked)
+    configs: dict[tuple[str, str], tuple[Line, ...] | ApiaryError] = {}
+    for one in waiting:
+        files = (one.options.config, one.options.system_config)
+        if files not in configs:
+            try:
+                configs[files] = load_config(one.options)
+            except ApiaryError as failure:
+                configs[files] = failure
+    with ThreadPoolExecutor(max_workers=max(1, min(parallel, len(waiting)))) as pool:
+        futures = [
+            pool.submit(_probe, one, configs[one.options.config, one.options.system_config])
+            for one in waiting
+        ]
         try:
-            for future in as_completed(waiting):
-                name = waiting[future]
-                results[name] = replace(future.result(), host=names[name])
-                done(results[name])
+            for future in as_completed(futures):
+                yield future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C: start no further ones
             raise
-    return [results[name] for name in names]
+
+
+def probe_many(hosts: Iterable[str], options: SshOptions, parallel: int = 16) -> list[Probed]:
+    """Probe hosts as they were given; return their results in that order."""
+    asked = [Asked(label, name, options) for name, label in labels(hosts).items()]
+    results = {probed.host: probed for probed in probe_each(asked, parallel)}
+    return [results[one.name] for one in asked]
 
 
 def labels(hosts: Iterable[str]) -> dict[str, str]:
@@ -91,9 +117,14 @@ def failures(results: Iterable[Probed]) -> Iterator[ApiaryError]:
     return iter(seen.values())
 
 
-def _probe(host: str, lines: tuple[Line, ...], options: SshOptions) -> Probed:
+def _probe(asked: Asked, lines: tuple[Line, ...] | ApiaryError) -> Probed:
+    host = asked.name
     try:
-        return Probed(host, _gather(host, lines, options))
+        if asked.target is None:
+            return Probed(host, collector.collect())
+        if isinstance(lines, ApiaryError):
+            return Probed(host, None, lines)
+        return Probed(host, _gather(asked, lines))
     except ApiaryError as failure:
         return Probed(host, None, failure)
     except Exception as failure:  # whatever it is, the other hosts go on
@@ -106,23 +137,23 @@ def _probe(host: str, lines: tuple[Line, ...], options: SshOptions) -> Probed:
         return Probed(host, None, unforeseen)
 
 
-def probe(host: str, options: SshOptions) -> dict[str, Any]:
-    """Return one host's evidence bundle; raise ApiaryError with the one PROBE-* finding."""
-    probed = _probe(host, load_config(options), options)
-    if probed.bundle is None:
-        raise probed.failure or AssertionError("a host without bundle has a failure")
-    return probed.bundle
-
-
-def _gather(host: str, lines: tuple[Line, ...], options: SshOptions) -> dict[str, Any]:
-    target = parse_target(host)
+def _gather(asked: Asked, lines: tuple[Line, ...]) -> dict[str, Any]:
+    host, options = asked.name, asked.options
+    target = parse_target(asked.target) if isinstance(asked.target, str) else asked.target
+    if target is None or not target.possible:
+        raise error(
+            "PROBE-TARGET",
+            host,
+            f"{target} is no host that SSH could reach",
+            "correct ansible_host, ansible_user or ansible_port",
+        )
     target = replace(target, user=target.user or options.user, port=target.port or options.port)
     with ExitStack() as stack:
         transport = Connector(lines, options, stack).connect(target, host)
         try:
             status, text, complaint = _run(transport, options)
         except (paramiko.SSHException, OSError, EOFError) as failure:
-            raise unreachable(host, f"the connection broke: {words(failure)}") from failure
+            raise unreachable(host, f"the connection broke: {words(failure)}", target) from failure
     problem = f"ended with status {status}"
     if status == 0:
         try:
@@ -141,7 +172,7 @@ def _gather(host: str, lines: tuple[Line, ...], options: SshOptions) -> dict[str
         "PROBE-COLLECTOR",
         host,
         f"the collector {problem}: {last[:200]}",
-        "the host needs python3, 3.9 or newer, on the login user's PATH, "
+        f"the host needs {options.python}, 3.9 or newer, on the login user's PATH, "
         "and a login shell that prints nothing",
     )
 
@@ -156,7 +187,7 @@ def _run(transport: paramiko.Transport, options: SshOptions) -> tuple[int | None
 
     with transport.open_session(timeout=options.timeout) as channel:
         channel.settimeout(options.timeout)
-        _start(channel, options.timeout)
+        _start(channel, options)
         with contextlib.suppress(OSError):  # whoever does not read says why on stderr
             channel.sendall(COLLECTOR.read_bytes())
             channel.shutdown_write()
@@ -180,12 +211,12 @@ def _run(transport: paramiko.Transport, options: SshOptions) -> tuple[int | None
         return (channel.exit_status, *text())
 
 
-def _start(channel: paramiko.Channel, timeout: float) -> None:
-    """Start python3; paramiko itself would await the server's answer for ever."""
-    watchdog = threading.Timer(timeout, channel.close)
+def _start(channel: paramiko.Channel, options: SshOptions) -> None:
+    """Start Python; paramiko itself would await the server's answer for ever."""
+    watchdog = threading.Timer(options.timeout, channel.close)
     watchdog.start()
     try:
-        channel.exec_command("python3 -")
+        channel.exec_command(f"{shlex.quote(options.python)} -")
     finally:
         watchdog.cancel()
         watchdog.join()

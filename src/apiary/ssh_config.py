@@ -41,13 +41,21 @@ TARGET = re.compile(
 )
 
 
+class Line(NamedTuple):
+    """One line of ssh_config and where it stands, FILE:LINE."""
+
+    text: str
+    place: str
+
+
 @dataclass(frozen=True)
 class SshOptions:
     """How to reach hosts; whatever is None comes from ssh_config.
 
-    ``user`` and ``port`` are for the hosts themselves, ``identity`` and ``known_hosts`` for the
-    jump hosts before them as well. ``timeout`` bounds each step of connecting and
-    ``collect_timeout`` the collector's run, both in seconds.
+    ``user``, ``port`` and ``lines``, which stand before all of ssh_config, are for the hosts
+    themselves, ``identity`` and ``known_hosts`` for the jump hosts before them as well.
+    ``timeout`` bounds each step of connecting and ``collect_timeout`` the collector's run, both
+    in seconds. ``python`` is the interpreter on the host.
     """
 
     user: str | None = None
@@ -58,6 +66,8 @@ class SshOptions:
     timeout: float = 15.0
     collect_timeout: float = 300.0
     system_config: str = "/etc/ssh/ssh_config"
+    lines: tuple[Line, ...] = ()
+    python: str = "python3"
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,12 @@ class Target:
     host: str
     user: str | None = None
     port: int | None = None
+
+    @property
+    def possible(self) -> bool:
+        """Say whether the parts are ones that SSH could use."""
+        named = HOST.fullmatch(self.host) and (self.user is None or USER.fullmatch(self.user))
+        return bool(named) and (self.port is None or 0 < self.port < 65536)
 
     def __str__(self) -> str:
         name = f"[{self.host}]" if ":" in self.host and self.port else self.host
@@ -93,13 +109,6 @@ class Settings:
     family: int
 
 
-class Line(NamedTuple):
-    """One line of ssh_config and where it stands, FILE:LINE."""
-
-    text: str
-    place: str
-
-
 class _Parser(paramiko.SSHConfig):
     """Paramiko's blocks and matches without its tokens, of which it knows only a few."""
 
@@ -115,15 +124,25 @@ def parse_target(text: str) -> Target:
     if match and (match["uri"] or not match["slash"]):
         host = match["v6"] or match["plain"] or match["bare6"]
         port = int(match["port"]) if match["port"] else None
-        named = HOST.fullmatch(host) and (match["user"] is None or USER.fullmatch(match["user"]))
-        if named and (port is None or 0 < port < 65536):
-            return Target(host, match["user"], port)
+        target = Target(host, match["user"], port)
+        if target.possible:
+            return target
     raise error(
         "PROBE-TARGET",
         text,
         "is no host that SSH could reach",
         "give HOST, USER@HOST, HOST:PORT or ssh://USER@HOST:PORT",
     )
+
+
+def option_line(text: str, place: str) -> Line:
+    """Return `Keyword value` or `Keyword=value` as a line of ssh_config; raise PROBE-CONFIG."""
+    return Line(_checked(text.strip(), place), place)
+
+
+def keyword(text: str) -> str:
+    """Return the keyword of a line of ssh_config in lower case, "" where it has none."""
+    return _split(text)[0]
 
 
 def refusal(subject: str, message: str, remedy: str = "correct ssh_config") -> ApiaryError:
@@ -191,6 +210,9 @@ def _checked(text: str, place: str) -> str:
     key, value = _split(text)
     if key == "match":
         text = "Match " + shlex.join(_criteria(_words(value, place), place))
+    elif key in KNOWN_HOSTS:
+        # Paramiko takes the double quotes off one name, and then its blanks would part it.
+        text = f"{key} {shlex.join(_words(value, place))}"
     try:
         paramiko.SSHConfig.from_text(text)
     except (paramiko.SSHException, ValueError) as failure:

@@ -56,7 +56,9 @@ class Connector:
                 + " → ".join(trail),
                 f"put a block `Host {target.host}` with `ProxyJump none` first in ssh_config",
             )
-        settings = settings_of(target, self.lines, self.options)
+        # What is asked for this host alone stands before ssh_config, not for its jump hosts.
+        own = self.options.lines if len(trail) == 1 else ()
+        settings = settings_of(target, (*own, *self.lines), self.options)
         command = settings.command if jumps is None else None
         jumps = settings.jumps if jumps is None else jumps
         known = known_keys(settings, self.options)
@@ -77,7 +79,7 @@ class Connector:
         except paramiko.AuthenticationException as failure:
             raise refused(host, settings, [words(failure)]) from failure
         except (paramiko.SSHException, OSError, EOFError) as failure:
-            raise unreachable(host, words(failure) + explain()) from failure
+            raise unreachable(host, words(failure) + explain(), target) from failure
         return transport
 
     def _handshake(self, transport: paramiko.Transport, known_types: set[str]) -> None:
@@ -185,10 +187,12 @@ def words(failure: BaseException) -> str:
     return str(failure) or type(failure).__name__
 
 
-def unreachable(host: str, why: str) -> ApiaryError:
+def unreachable(host: str, why: str, target: Target | None = None) -> ApiaryError:
+    """Return the refusal of a host; an inventory may call it otherwise than it is reached."""
+    other = str(target) if target and target.host not in host else None
     return error(
         "PROBE-UNREACHABLE",
         host,
-        f"cannot be reached over SSH: {why}",
-        "check the name, the port and that sshd runs: ssh " + host,
+        f"cannot be reached over SSH{f' at {other}' if other else ''}: {why}",
+        f"check the name, the port and that sshd runs: ssh {f'ssh://{other}' if other else host}",
     )

@@ -8,8 +8,11 @@ import json
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -44,3 +47,15 @@ def test_a_host_that_is_not_known_is_refused(probe, tmp_path):
     code, findings, files = probe(tmp_path / "known_hosts")
     assert (code, files) == (1, [])
     assert [finding["code"] for finding in findings] == ["PROBE-HOST-KEY"]
+
+
+def test_the_inventory_leads_to_every_host(tmp_path):
+    lists = [sys.executable, ROOT / "inventory/lab/lab_hosts.py"]
+    listed = subprocess.run(lists, capture_output=True, text=True, check=True)
+    argv = [sys.executable, "-m", "apiary", "probe", "--inventory", ROOT / "inventory/lab"]
+    argv += ["--limit", "gpu_hosts", "--out", tmp_path, "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["files"] == {
+        name: f"{tmp_path}/{name}.json" for name in json.loads(listed.stdout)["_meta"]["hostvars"]
+    }

@@ -40,6 +40,11 @@ def real_python(command, script):
     return done.stdout, done.stderr, done.returncode
 
 
+def canned(out, complaint=b"", status=0):
+    """A host that gives this answer to whatever it is asked."""
+    return lambda command, script: (out, complaint, status)
+
+
 class Session(paramiko.ServerInterface):
     """One connection of a server."""
 
