@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check e2e unit molecule sanity build docs requirements clean
+.PHONY: help demo demo-down test lint check e2e unit faults molecule sanity build docs requirements clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -15,10 +15,13 @@ demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (
 demo-down: .venv/ready ## Remove all that the demo made
 	python tests/lab/demo.py down
 
-test: unit molecule ## Unit, golden and property tests, then a simulated host end to end
+test: unit faults molecule ## Unit, golden and property tests, then simulated hosts end to end
 
 unit: .venv/ready
 	pytest
+
+faults: .venv/ready ## Break a simulated host in every way and see that it is found
+	pytest --quiet tests/faults
 
 molecule: .venv/ready
 	molecule test --all

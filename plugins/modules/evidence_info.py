@@ -70,7 +70,7 @@ evidence:
       description: Version of the collector.
       type: str
       returned: success
-      sample: "1"
+      sample: "2"
     commands:
       description:
         - Each command by name, with C(argv), C(exit), C(stdout), C(stderr) and C(seconds).

@@ -37,10 +37,7 @@ def up(lab: Lab, arguments: argparse.Namespace) -> None:
         f"--cpus-per-node {spec.cpus_per_node(os.cpu_count())}",
         f"--node-memory-gib {arguments.node_memory_gib}",
     ]
-    if arguments.kfd_order:
-        options.append(f"--kfd-order {','.join(map(str, arguments.kfd_order))}")
-    if arguments.bmc:
-        options.append("--bmc")
+    options += _machine_options(arguments)
     mounts = _bind_mounts(arguments)
     os_release = apt_sources.parse_os_release(Path("/etc/os-release").read_text())
     mirror = apt_sources.choose_mirror(os_release, apt_sources.read_sources())
@@ -98,17 +95,38 @@ def status(lab: Lab, arguments: argparse.Namespace) -> None:
         print(f"The lab {lab.name} is not up.")
 
 
+def hardware(lab: Lab, arguments: argparse.Namespace) -> None:
+    """Change the simulated hardware of a running host, until its next boot."""
+    _require_up(lab, arguments.host)
+    spec.check_faults(arguments.fault, " ".join(arguments.fault))
+    options = [spec.fault_options(arguments.fault), *_machine_options(arguments)]
+    hosts.change_hardware(lab, arguments.host, options)
+
+
 def ssh(lab: Lab, arguments: argparse.Namespace) -> None:
     """Become ssh to a host."""
-    if arguments.host not in lab.hosts():
+    _require_up(lab, arguments.host)
+    command = [*hosts.ssh_command(lab, arguments.host), *arguments.command]
+    os.execvp("ssh", command)  # noqa: S606 (no shell is the point)
+
+
+def _machine_options(arguments: argparse.Namespace) -> list[str]:
+    options = []
+    if arguments.kfd_order:
+        options.append(f"--kfd-order {','.join(map(str, arguments.kfd_order))}")
+    if arguments.bmc:
+        options.append("--bmc")
+    return options
+
+
+def _require_up(lab: Lab, host: str) -> None:
+    if host not in lab.hosts():
         raise error(
             "LAB-NOT-UP",
-            f"{lab.name}/{arguments.host}",
+            f"{lab.name}/{host}",
             "no such host is up",
             f"up are: {', '.join(lab.hosts()) or 'none'}; `make demo` starts them",
         )
-    command = [*hosts.ssh_command(lab, arguments.host), *arguments.command]
-    os.execvp("ssh", command)  # noqa: S606 (no shell is the point)
 
 
 def _bind_mounts(arguments: argparse.Namespace) -> tuple[tuple[Path, str], ...]:
@@ -137,26 +155,29 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="run", required=True, metavar="COMMAND")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--name", default="demo", help="the lab's name (default: demo)")
+    machine = argparse.ArgumentParser(add_help=False)
+    machine.add_argument(
+        "--kfd-order",
+        type=read_probe_ranks,
+        metavar="RANKS",
+        help="probe rank of each GPU in bus order, or 'bdf' (default: 1,3,2,0,5,7,6,4)",
+    )
+    machine.add_argument("--bmc", action="store_true", help="a BMC's display adapter is card0")
 
-    def command(name: str, run: Command, help_text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, parents=[common], help=help_text)
+    def command(
+        name: str, run: Command, help_text: str, *more: argparse.ArgumentParser
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, parents=[common, *more], help=help_text)
         sub.set_defaults(run=run)
         return sub
 
-    start = command("up", up, "bring the lab to the hosts asked for")
+    start = command("up", up, "bring the lab to the hosts asked for", machine)
     start.add_argument("--hosts", type=int, default=1, metavar="N", help="how many (default: 1)")
     start.add_argument(
         "--fault", action="append", default=[], metavar="HOST=FAULT", help="may be repeated"
     )
     start.add_argument("--engine-dir", type=Path, help="bind to /opt/vllm, read-only")
     start.add_argument("--models-dir", type=Path, help="bind to /srv/models, read-only")
-    start.add_argument(
-        "--kfd-order",
-        type=read_probe_ranks,
-        metavar="RANKS",
-        help="probe rank of each GPU in bus order, or 'bdf' (default: 1,3,2,0,5,7,6,4)",
-    )
-    start.add_argument("--bmc", action="store_true", help="a BMC's display adapter is card0")
     start.add_argument(
         "--node-memory-gib", type=int, default=1024, help="shown per NUMA node (default: 1024)"
     )
@@ -167,6 +188,13 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     tell = command("status", status, "tell what is up")
     tell.add_argument("--json", action="store_true")
+    change = command(
+        "hardware", hardware, "change a running host's GPUs, until its next boot", machine
+    )
+    change.add_argument("host")
+    change.add_argument(
+        "--fault", action="append", default=[], metavar="FAULT", help="may be repeated"
+    )
     shell = command("ssh", ssh, "log in to a host, or run a command there")
     shell.add_argument("host")
     shell.add_argument("command", nargs=argparse.REMAINDER)

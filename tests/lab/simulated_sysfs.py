@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from simgpu import live
+from simgpu import live, mi325x
 from simgpu.faults import SYNTAX, FaultError, parse_faults
 from simgpu.kfd import write_kfd
 from simgpu.machine import Machine, read_probe_ranks
@@ -36,53 +36,64 @@ def generate(root: Path, machine: Machine) -> None:
         write_bmc(tree)
 
 
+def boot(root: Path, machine: Machine) -> None:
+    """Make this host the machine: a fresh tree over /sys, and the devices that it names."""
+    scratch = root.resolve().parent / "overlay"
+    live.unmount(scratch)
+    generate(root, machine)
+    live.mount(root.resolve(), scratch)
+    live.make_device_nodes()
+
+
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the parsed command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    make = commands.add_parser(
-        "generate", epilog=SYNTAX, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    make.add_argument("root", type=Path)
-    make.add_argument("--numa-nodes", type=int, default=2)
-    make.add_argument("--cpus-per-node", type=int, default=1)
-    make.add_argument("--node-memory-gib", type=int, default=1024)
-    make.add_argument("--bmc", action="store_true", help="a BMC's display adapter is card0")
-    make.add_argument(
+    hardware = argparse.ArgumentParser(add_help=False)
+    hardware.add_argument("root", type=Path, help="where the tree is written")
+    hardware.add_argument("--numa-nodes", type=int, default=2)
+    hardware.add_argument("--cpus-per-node", type=int, default=1)
+    hardware.add_argument("--node-memory-gib", type=int, default=1024)
+    hardware.add_argument("--bmc", action="store_true", help="a BMC's display adapter is card0")
+    hardware.add_argument(
         "--kfd-order",
         type=read_probe_ranks,
-        default=Machine.probe_ranks,
+        default=mi325x.PROBE_RANKS,
         help="probe rank of each GPU in bus order, or 'bdf'; the default is not the bus order",
     )
-    make.add_argument("--fault", action="append", default=[])
-    overlay = commands.add_parser("mount", help="overlay a generated tree over /sys")
-    overlay.add_argument("root", type=Path)
-    commands.add_parser("devices", help="make /dev/kfd and /dev/dri from what /sys shows")
+    hardware.add_argument("--fault", action="append", default=[])
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    for run, text in (
+        (generate, "write a tree"),
+        (boot, "write it and put it over this host's /sys, in place of an earlier one"),
+    ):
+        command = commands.add_parser(
+            run.__name__,
+            parents=[hardware],
+            help=text,
+            epilog=SYNTAX,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.set_defaults(run=run)
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command."""
     arguments = parse_arguments(argv)
-    if arguments.command == "mount":
-        live.mount(arguments.root.resolve(), arguments.root.resolve().parent / "overlay")
-    elif arguments.command == "devices":
-        live.make_device_nodes()
-    else:
-        try:
-            faults = parse_faults(arguments.fault)
-        except FaultError as problem:
-            print(f"simulated_sysfs.py: {problem}", file=sys.stderr)
-            return 2
-        machine = Machine(
-            numa_nodes=arguments.numa_nodes,
-            cpus_per_node=arguments.cpus_per_node,
-            node_memory_gib=arguments.node_memory_gib,
-            bmc=arguments.bmc,
-            probe_ranks=arguments.kfd_order,
-            faults=faults,
-        )
-        generate(arguments.root, machine)
+    try:
+        faults = parse_faults(arguments.fault)
+    except FaultError as problem:
+        print(f"simulated_sysfs.py: {problem}", file=sys.stderr)
+        return 2
+    machine = Machine(
+        numa_nodes=arguments.numa_nodes,
+        cpus_per_node=arguments.cpus_per_node,
+        node_memory_gib=arguments.node_memory_gib,
+        bmc=arguments.bmc,
+        probe_ranks=arguments.kfd_order,
+        faults=faults,
+    )
+    arguments.run(arguments.root, machine)
     return 0
 
 

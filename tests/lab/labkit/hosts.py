@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import socket
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,6 +99,16 @@ def ssh_command(lab: Lab, host: str, *, batch: bool = False) -> list[str]:
     for option in options:
         command += ["-o", option]
     return [*command, f"{entry['user']}@{entry['address']}"]
+
+
+def change_hardware(lab: Lab, host: str, options: Sequence[str]) -> None:
+    """Give a running host other hardware, until its next boot.
+
+    What it was made with besides faults (CPUs, memory) stays; ``options`` are simulated_sysfs.py's.
+    """
+    boot = "python3 /opt/simgpu/simulated_sysfs.py boot /run/simgpu/sys $SIMGPU_OPTIONS"
+    change = f". /etc/default/simgpu && {boot} {' '.join(options)}"
+    run([*ssh_command(lab, host, batch=True), f"sudo sh -c {shlex.quote(change)}"])
 
 
 def _create(lab: Lab, spec: HostSpec) -> dict[str, Any]:

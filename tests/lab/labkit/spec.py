@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,9 +37,10 @@ class HostSpec:
     mounts: tuple[tuple[Path, str], ...] = ()
 
     @property
-    def simulator_options(self) -> str:
-        """Return the command-line options of simulated_sysfs.py for this host."""
-        return " ".join([*self.options, *(f"--fault {fault}" for fault in self.faults)])
+    def settings(self) -> str:
+        """Return what simgpu-boot reads: the options of simulated_sysfs.py for this host."""
+        faults = fault_options(self.faults)
+        return f'SIMGPU_OPTIONS="{" ".join(self.options)}"\nSIMGPU_FAULTS="{faults}"\n'
 
     @property
     def volumes(self) -> list[str]:
@@ -48,12 +49,17 @@ class HostSpec:
 
     def digest(self) -> str:
         """Return a hash that changes with anything that would make another host."""
-        own = [self.name, self.image, self.simulator_options, *self.volumes]
+        own = [self.name, self.image, self.settings, *self.volumes]
         hashed = hashlib.sha256("\0".join([*own, *container_options()]).encode())
         for path, content, _ in simulator_files():
             hashed.update(path.encode() + content)
         hashed.update(SECCOMP.read_bytes())
         return hashed.hexdigest()[:16]
+
+
+def fault_options(faults: Iterable[str]) -> str:
+    """Return faults as options of simulated_sysfs.py."""
+    return " ".join(f"--fault {fault}" for fault in faults)
 
 
 def container_options() -> list[str]:
@@ -99,7 +105,7 @@ def archive(spec: HostSpec, host_key: Path, authorized_key: Path) -> bytes:
     host_public = host_key.with_suffix(".pub")
     files = [
         *simulator_files(),
-        ("etc/default/simgpu", f'SIMGPU_OPTIONS="{spec.simulator_options}"\n'.encode(), 0o644),
+        ("etc/default/simgpu", spec.settings.encode(), 0o644),
         ("etc/ssh/ssh_host_ed25519_key", host_key.read_bytes(), 0o600),
         ("etc/ssh/ssh_host_ed25519_key.pub", host_public.read_bytes(), 0o644),
         # sshd accepts a key file that root owns, whoever logs in.
@@ -134,17 +140,22 @@ def faults_by_host(arguments: Sequence[str], hosts: Sequence[str]) -> dict[str, 
                 f"there is no host {host!r}",
                 f"write HOST=FAULT, for example {hosts[0]}=missing=3",
             )
-        try:
-            parse_faults([fault])
-        except FaultError as problem:
-            raise error(
-                "LAB-ARGUMENT",
-                f"--fault {argument}",
-                str(problem),
-                "see the faults in tests/lab/README.md",
-            ) from problem
+        check_faults([fault], argument)
         chosen[host].append(fault)
     return {host: tuple(faults) for host, faults in chosen.items()}
+
+
+def check_faults(faults: Sequence[str], argument: str) -> None:
+    """Refuse what the simulator would not take."""
+    try:
+        parse_faults(faults)
+    except FaultError as problem:
+        raise error(
+            "LAB-ARGUMENT",
+            f"--fault {argument}",
+            str(problem),
+            "see the faults in tests/lab/README.md",
+        ) from problem
 
 
 def cpus_per_node(cores: int | None, numa_nodes: int = 2) -> int:

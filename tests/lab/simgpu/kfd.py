@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from . import mi325x
-from .machine import Machine
+from .machine import Device, Machine
 from .tree import Tree
 
 KFD = "devices/virtual/kfd/kfd"
@@ -42,14 +42,24 @@ def write_kfd(tree: Tree, machine: Machine) -> None:
         f"{KFD}/topology/system_properties",
         "\n".join(f"{name} {value}" for name, value in system.items()),
     )
-    direct, forwarded = list(io_links(machine)), list(p2p_links(machine))
+    nodes = [*range(machine.numa_nodes), *machine.kfd_nodes.values()]
+    links: dict[int, dict[str, list[Link]]] = {
+        node: {"io_links": [], "p2p_links": []} for node in nodes
+    }
+    for name, found in (("io_links", io_links(machine)), ("p2p_links", p2p_links(machine))):
+        for link in found:
+            links[link.source][name].append(link)
+    counts = {
+        node: {f"{name}_count": len(own) for name, own in kinds.items()}
+        for node, kinds in links.items()
+    }
     for node in range(machine.numa_nodes):
-        _write_cpu(tree, machine, node)
-    for gpu, node in machine.kfd_nodes.items():
-        _write_gpu(tree, machine, gpu, node)
-    for node in [*range(machine.numa_nodes), *machine.kfd_nodes.values()]:
-        _write_links(tree, node, "io_links", direct)
-        _write_links(tree, node, "p2p_links", forwarded)
+        _write_cpu(tree, machine, node, counts[node])
+    for device, node in machine.kfd_nodes.items():
+        _write_gpu(tree, machine, device, node, counts[node])
+    for node, kinds in links.items():
+        for name, own in kinds.items():
+            _write_links(tree, node, name, own)
 
 
 def io_links(machine: Machine) -> Iterator[Link]:
@@ -60,37 +70,45 @@ def io_links(machine: Machine) -> Iterator[Link]:
             if a != b:
                 yield Link(mi325x.LINK_CPU, a, b, mi325x.WEIGHT_CPU, (0, 0), flags=0)
     kind, weight, bandwidth = mi325x.LINK_PCIE, mi325x.WEIGHT_PCIE, (0, mi325x.PCIE_MB_S)
-    for gpu, node in machine.kfd_nodes.items():
-        socket = machine.kfd_numa_node(gpu)
+    for device, node in machine.kfd_nodes.items():
+        socket = machine.kfd_numa_node(device.gpu)
         yield Link(kind, socket, node, weight, bandwidth, flags=3, engines=3)
         yield Link(kind, node, socket, weight, bandwidth, flags=1, engines=3)
         for peer, target in machine.kfd_nodes.items():
-            if machine.has_xgmi(gpu, peer):
-                width = (mi325x.XGMI_MB_S, mi325x.XGMI_MB_S)
-                yield Link(mi325x.LINK_XGMI, node, target, mi325x.WEIGHT_XGMI, width, flags=1)
+            if device != peer and machine.has_xgmi(device.gpu, peer.gpu):
+                own = machine.xgmi_weight(device, peer)
+                width = _xgmi_bandwidth(machine, device, peer)
+                yield Link(mi325x.LINK_XGMI, node, target, own, width, flags=1)
+
+
+def _xgmi_bandwidth(machine: Machine, device: Device, peer: Device) -> tuple[int, int]:
+    """Return MB/s as the driver fills it in: nothing between the partitions of two GPUs."""
+    if device.gpu == peer.gpu:
+        return mi325x.INSIDE_MB_S, mi325x.INSIDE_MB_S
+    whole = machine.partitions(device.gpu) == machine.partitions(peer.gpu) == 1
+    return (mi325x.XGMI_MB_S, mi325x.XGMI_MB_S) if whole else (0, 0)
 
 
 def p2p_links(machine: Machine) -> Iterator[Link]:
     """Yield the ways over PCIe that pass a socket; their weight is that of the way."""
     kind, step = mi325x.LINK_PCIE, mi325x.WEIGHT_PCIE
-    for gpu, node in machine.kfd_nodes.items():
-        home = machine.kfd_numa_node(gpu)
+    for device, node in machine.kfd_nodes.items():
+        home = machine.kfd_numa_node(device.gpu)
         for socket in range(machine.numa_nodes):
             if socket != home:
                 weight = step + mi325x.WEIGHT_CPU
                 yield Link(kind, socket, node, weight, (0, 0), flags=3)
                 yield Link(kind, node, socket, weight, (0, 0), flags=1)
         for peer, target in machine.kfd_nodes.items():
-            if gpu != peer and not machine.has_xgmi(gpu, peer):
-                across = 0 if machine.kfd_numa_node(peer) == home else mi325x.WEIGHT_CPU
+            if device != peer and not machine.has_xgmi(device.gpu, peer.gpu):
+                across = 0 if machine.kfd_numa_node(peer.gpu) == home else mi325x.WEIGHT_CPU
                 yield Link(kind, node, target, 2 * step + across, (0, 0), flags=3)
 
 
 def _write_links(tree: Tree, node: int, name: str, links: list[Link]) -> None:
     directory = f"{NODES}/{node}/{name}"
     tree.directory(directory)
-    own = sorted((link for link in links if link.source == node), key=lambda link: link.target)
-    for number, link in enumerate(own):
+    for number, link in enumerate(sorted(links, key=lambda link: link.target)):
         tree.properties(
             f"{directory}/{number}",
             {
@@ -111,14 +129,7 @@ def _write_links(tree: Tree, node: int, name: str, links: list[Link]) -> None:
         )
 
 
-def _counts(machine: Machine, node: int) -> dict[str, int]:
-    return {
-        "io_links_count": sum(link.source == node for link in io_links(machine)),
-        "p2p_links_count": sum(link.source == node for link in p2p_links(machine)),
-    }
-
-
-def _write_cpu(tree: Tree, machine: Machine, node: int) -> None:
+def _write_cpu(tree: Tree, machine: Machine, node: int, links: dict[str, int]) -> None:
     directory = f"{NODES}/{node}"
     tree.write(f"{directory}/gpu_id", 0)
     tree.write(f"{directory}/name", "")
@@ -127,31 +138,43 @@ def _write_cpu(tree: Tree, machine: Machine, node: int) -> None:
         "cpu_cores_count": machine.cpus_per_node,
         "mem_banks_count": 1,
         "cpu_core_id_base": machine.cpus(node)[0],
-        **_counts(machine, node),
+        **links,
     }
     tree.properties(directory, {**dict.fromkeys(_names(), 0), **own})
     memory = machine.node_memory_gib * 2**30
     _write_memory(tree, directory, heap=0, size=memory, width=72, clock=4800)
 
 
-def _write_gpu(tree: Tree, machine: Machine, gpu: int, node: int) -> None:
+def _write_gpu(
+    tree: Tree, machine: Machine, device: Device, node: int, links: dict[str, int]
+) -> None:
     directory = f"{NODES}/{node}"
-    tree.write(f"{directory}/gpu_id", mi325x.gpu_id(gpu))
+    gpu, parts = device.gpu, machine.partitions(device.gpu)
+    shared = mi325x.KFD_GPU_PROPERTIES
+    simds = shared["simd_count"] // parts
+    tree.write(f"{directory}/gpu_id", mi325x.gpu_id(*device))
     tree.write(f"{directory}/name", "ip discovery")
     own = {
-        "simd_id_base": mi325x.FIRST_SIMD_ID + mi325x.KFD_GPU_PROPERTIES["simd_count"] * gpu,
-        "location_id": mi325x.BUSES[gpu] << 8,
-        "drm_render_minor": machine.render_minor(gpu),
-        "unique_id": mi325x.unique_id(gpu),
-        **_counts(machine, node),
+        "simd_count": simds,
+        "array_count": shared["array_count"] // parts,
+        "num_xcc": shared["num_xcc"] // parts,
+        "simd_id_base": mi325x.FIRST_SIMD_ID
+        + shared["simd_count"] * gpu
+        + simds * device.partition,
+        "device_id": machine.device_id,
+        # The function bits hold the partition.
+        "location_id": mi325x.BUSES[gpu] << 8 | device.partition,
+        "drm_render_minor": machine.render_minors[device],
+        "unique_id": mi325x.unique_id(gpu, machine.faults.vf),
+        **links,
     }
-    tree.properties(directory, {**dict.fromkeys(_names(), 0), **mi325x.KFD_GPU_PROPERTIES, **own})
-    size = machine.vram_bytes(gpu)
+    tree.properties(directory, {**dict.fromkeys(_names(), 0), **shared, **own})
+    size = machine.vram_bytes(gpu) // parts
     _write_memory(tree, directory, heap=1, size=size, width=8192, clock=1300)
 
 
 def _names() -> list[str]:
-    own = ["simd_id_base", "location_id", "drm_render_minor", "unique_id"]
+    own = ["simd_id_base", "device_id", "location_id", "drm_render_minor", "unique_id"]
     return [*mi325x.KFD_GPU_PROPERTIES, "io_links_count", "p2p_links_count", *own]
 
 

@@ -7,11 +7,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 from . import mi325x
-from .faults import Faults
+from .faults import PARTITIONS, Faults
 
 GPUS = len(mi325x.BUSES)
+
+
+class Device(NamedTuple):
+    """What the driver makes of a GPU: the whole of it, or one of its compute partitions."""
+
+    gpu: int
+    partition: int
 
 
 @dataclass(frozen=True)
@@ -30,24 +39,46 @@ class Machine:
     faults: Faults = field(default_factory=Faults)
 
     @property
+    def device_id(self) -> int:
+        """Return the GPUs' PCI device id."""
+        return mi325x.VF_DEVICE_ID if self.faults.vf else mi325x.DEVICE_ID
+
+    @cached_property
     def present(self) -> list[int]:
         """Return the GPUs on the bus, in the order of their probing."""
         gpus = [gpu for gpu in range(GPUS) if gpu not in self.faults.missing]
         return sorted(gpus, key=self.probe_ranks.__getitem__)
 
-    @property
-    def kfd_nodes(self) -> dict[int, int]:
-        """Return the KFD node number of each GPU that has one; the CPUs come first."""
-        gpus = [gpu for gpu in self.present if gpu not in self.faults.nokfd]
-        return {gpu: self.numa_nodes + place for place, gpu in enumerate(gpus)}
+    def partitions(self, gpu: int) -> int:
+        """Return how many devices the GPU's compute partition mode makes of it."""
+        return PARTITIONS[self.faults.partition.get(gpu, "SPX")]
 
-    def card(self, gpu: int) -> int:
-        """Return the DRM card number; a BMC's display adapter takes card0."""
-        return self.present.index(gpu) + int(self.bmc)
+    @cached_property
+    def cards(self) -> dict[Device, int]:
+        """Return the DRM card number of each device; a BMC's display adapter takes card0.
 
-    def render_minor(self, gpu: int) -> int:
-        """Return the number of the render node."""
-        return mi325x.FIRST_RENDER_MINOR + self.present.index(gpu)
+        DRM has 64 numbers of a kind: with 64 partitions and a BMC, the last one gets none.
+        """
+        devices = [
+            Device(gpu, part) for gpu in self.present for part in range(self.partitions(gpu))
+        ]
+        first = int(self.bmc)
+        return {
+            device: first + place
+            for place, device in enumerate(devices)
+            if first + place < mi325x.DRM_MINORS
+        }
+
+    @cached_property
+    def render_minors(self) -> dict[Device, int]:
+        """Return the number of each device's render node."""
+        return {device: mi325x.FIRST_RENDER_MINOR + n for n, device in enumerate(self.cards)}
+
+    @cached_property
+    def kfd_nodes(self) -> dict[Device, int]:
+        """Return the KFD node number of each device that has one; the CPUs come first."""
+        devices = [device for device in self.cards if device.gpu not in self.faults.nokfd]
+        return {device: self.numa_nodes + place for place, device in enumerate(devices)}
 
     def socket(self, gpu: int) -> int:
         """Return the NUMA node whose CPUs the GPU is wired to."""
@@ -63,11 +94,26 @@ class Machine:
         return reported if 0 <= reported < self.numa_nodes else 0
 
     def has_xgmi(self, gpu: int, peer: int) -> bool:
-        """Say whether a link joins two GPUs."""
-        return gpu != peer and frozenset((gpu, peer)) not in self.faults.pcie
+        """Say whether xGMI joins two GPUs; the partitions of one GPU always are."""
+        if gpu == peer:
+            return True
+        hives = self.faults.hives
+        together = any({gpu, peer} <= hive for hive in hives) if hives else True
+        return together and frozenset((gpu, peer)) not in self.faults.pcie
+
+    def xgmi_weight(self, device: Device, peer: Device) -> int:
+        """Return the weight of the xGMI path from one device to another.
+
+        15 between whole GPUs; in partition modes 13 inside a GPU and 41 between two.
+        """
+        if device.gpu == peer.gpu:
+            return mi325x.WEIGHT_INSIDE
+        whole = self.partitions(device.gpu) == self.partitions(peer.gpu) == 1
+        usual = mi325x.WEIGHT_XGMI if whole else mi325x.WEIGHT_BETWEEN
+        return self.faults.weight.get((device.gpu, peer.gpu), usual)
 
     def vram_bytes(self, gpu: int) -> int:
-        """Return the memory that the GPU reports."""
+        """Return the memory that the GPU reports, all its partitions together."""
         return self.faults.vram.get(gpu, mi325x.VRAM_BYTES)
 
     def cpus(self, node: int) -> range:

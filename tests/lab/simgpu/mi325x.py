@@ -4,16 +4,17 @@
 
 """What the amdgpu driver shows of an MI325X; values are strings or numbers as sysfs prints them.
 
-Bus numbers, device id and memory: AMD's acceptance documents. Link weights and widths,
-property names: the KFD trees of MI300X and MI210 hosts (same driver).
+Bus numbers, device ids and memory: AMD's acceptance documents. Link weights and widths,
+property names, partitions: the KFD trees of MI300X and MI210 hosts (same driver). Bridges:
+`lspci -PP` of an MI300X host; their ids are examples.
 """
 
 from __future__ import annotations
 
 VENDOR_ID = 0x1002
-DEVICE_ID = 0x74A5
+DEVICE_ID, VF_DEVICE_ID = 0x74A5, 0x74B9
 PCI_CLASS = 0x120000  # processing accelerator
-PRODUCT_NAME = "AMD Instinct MI325X"
+PRODUCT_NAME, VF_PRODUCT_NAME = "AMD Instinct MI325X", "AMD Instinct Mi325X VF"
 BUSES = (0x05, 0x26, 0x46, 0x65, 0x85, 0xA6, 0xC6, 0xE5)
 
 # Probe rank of each GPU in bus order, as MI355X hosts show it (MI300X hosts have a like one):
@@ -29,10 +30,20 @@ DRM_MAJOR = 226
 # KFD's major is allocated at boot; this is the last one that the kernel would choose.
 KFD_MAJOR = 384
 FIRST_RENDER_MINOR = 128
+# Of cards, and of render nodes: the limit of older kernels.
+DRM_MINORS = 64
 
 LINK_CPU, LINK_PCIE, LINK_XGMI = 1, 2, 11
 WEIGHT_CPU, WEIGHT_PCIE, WEIGHT_XGMI = 32, 20, 15
 PCIE_MB_S, XGMI_MB_S = 64000, 50000
+# Between partitions: inside one GPU, and of two GPUs, where the driver gives no bandwidth.
+WEIGHT_INSIDE, WEIGHT_BETWEEN, INSIDE_MB_S = 13, 41, 819200
+
+LINK_SPEED, LINK_WIDTH = "32.0 GT/s PCIe", 16
+# Above each GPU: a root port, a switch's two ports, the two ports inside the GPU.
+ROOT_PORT, SWITCH_PORT = (0x1022, 0x14AB), (0x1000, 0xC030)
+GPU_PORTS = ((0x1002, 0x1500), (0x1002, 0x1501))
+BRIDGE_CLASS = 0x060400
 
 MODULE = {
     "initstate": "live",
@@ -45,21 +56,16 @@ MODULE = {
 
 PCI_ATTRIBUTES = {
     "vendor": f"{VENDOR_ID:#06x}",
-    "device": f"{DEVICE_ID:#06x}",
     "class": f"{PCI_CLASS:#08x}",
     "revision": "0x00",
     "subsystem_vendor": f"{VENDOR_ID:#06x}",
-    "subsystem_device": f"{DEVICE_ID:#06x}",
-    "current_link_speed": "32.0 GT/s PCIe",
-    "max_link_speed": "32.0 GT/s PCIe",
-    "max_link_width": 16,
+    "max_link_speed": LINK_SPEED,
+    "max_link_width": LINK_WIDTH,
     "enable": 1,
     "resource": "\n".join(["0x0000000000000000 0x0000000000000000 0x0000000000000000"] * 13),
-    "modalias": "pci:v00001002d000074A5sv00001002sd000074A5bc12sc00i00",
 }
 
 DRIVER_ATTRIBUTES = {
-    "product_name": PRODUCT_NAME,
     "product_number": "102-G30214-0C",
     "vbios_version": "113-M3250101-100",
     "mem_info_vram_used": VRAM_IDLE_BYTES,
@@ -80,11 +86,6 @@ DRIVER_ATTRIBUTES = {
     "pp_dpm_fclk": "0: 1200Mhz *\n1: 2000Mhz",
     "pp_dpm_socclk": "0: 29Mhz *\n1: 1200Mhz",
     "pp_dpm_pcie": "0: 32.0GT/s, x16 *",
-    "available_compute_partition": "SPX, DPX, QPX, CPX",
-    "current_memory_partition": "NPS1",
-    "available_memory_partition": "NPS1, NPS4",
-    "ras/features": "feature mask: 0x37fbf",
-    "ras/gpu_vram_bad_pages": "",
     "fw_version/mec_fw_version": "0x000000b1",
     "fw_version/rlc_fw_version": "0x00000011",
     "fw_version/sdma_fw_version": "0x00000016",
@@ -95,6 +96,13 @@ DRIVER_ATTRIBUTES = {
     "fw_version/ta_xgmi_fw_version": "0x20000015",
     "fw_version/asd_fw_version": "0x210000e9",
     "xgmi_hive_info/xgmi_hive_id": HIVE_ID,
+}
+# Only the physical function has these.
+PHYSICAL_ATTRIBUTES = {
+    "available_compute_partition": "SPX, DPX, QPX, CPX",
+    "available_memory_partition": "NPS1, NPS2, NPS4",
+    "ras/features": "feature mask: 0x37fbf",
+    "ras/gpu_vram_bad_pages": "",
 }
 
 # Blocks with an error counter of their own, beside the memory controller's.
@@ -145,7 +153,6 @@ KFD_GPU_PROPERTIES = {
     "max_slots_scratch_cu": 32,
     "gfx_target_version": 90402,
     "vendor_id": VENDOR_ID,
-    "device_id": DEVICE_ID,
     "domain": 0,
     "hive_id": HIVE_ID,
     "num_sdma_engines": 2,
@@ -169,11 +176,11 @@ def bdf(gpu: int) -> str:
     return f"0000:{BUSES[gpu]:02x}:00.0"
 
 
-def unique_id(gpu: int) -> int:
-    """Return the ASIC's serial number, the same in every view of this GPU."""
-    return 0x8A3C5D1E00000000 + 0x01010101 * (gpu + 1)
+def unique_id(gpu: int, virtual: bool = False) -> int:
+    """Return the ASIC's serial number, the same in every view of this GPU; a guest's differs."""
+    return (0x43529F0000000000 if virtual else 0x8A3C5D1E00000000) + 0x01010101 * (gpu + 1)
 
 
-def gpu_id(gpu: int) -> int:
-    """Return the hash that KFD gives a GPU."""
-    return 20000 + 4321 * (gpu + 1)
+def gpu_id(gpu: int, partition: int) -> int:
+    """Return the hash that KFD gives a GPU or a partition."""
+    return 20000 + 4321 * (gpu + 1) + partition

@@ -110,6 +110,8 @@ def test_a_daemon_that_is_not_ours_is_left_alone(lab: Lab, monkeypatch: pytest.M
         (["up", "--fault", "gpu-009=missing=1"], "LAB-ARGUMENT"),
         (["up", "--engine-dir", "/nowhere"], "LAB-ARGUMENT"),
         (["ssh", "gpu-009"], "LAB-NOT-UP"),
+        (["hardware", "gpu-009", "--fault", "missing=3"], "LAB-NOT-UP"),
+        (["hardware", "gpu-001", "--fault", "melted=3"], "LAB-ARGUMENT"),
         (["status", "--name", "Not a name"], "LAB-ARGUMENT"),
     ],
 )

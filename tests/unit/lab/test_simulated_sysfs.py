@@ -181,6 +181,10 @@ def test_without_xgmi_only_the_way_over_pcie_is_left(
         ("linkwidth=0:8", 0, "current_link_width", "8"),
         ("ue=6:12", 6, "ras/umc_err_count", "ue: 12\nce: 0"),
         ("partition=7:CPX", 7, "current_compute_partition", "CPX"),
+        ("memory=7:NPS4", 7, "current_memory_partition", "NPS4"),
+        ("linkspeed=0:16", 0, "current_link_speed", "16.0 GT/s PCIe"),
+        ("slotwidth=0:8", 0, "current_link_width", "16"),
+        ("pcie=0:5", 0, "xgmi_num_links", "01 00 01 01 01 01 01 00"),
     ],
 )
 def test_a_fault_shows_in_its_attribute_alone(
@@ -192,9 +196,88 @@ def test_a_fault_shows_in_its_attribute_alone(
     assert attribute(root, other, name) == attribute(healthy, other, name)
 
 
+def test_the_columns_of_a_hive_are_in_probe_order(healthy: Path) -> None:
+    own = [attribute(healthy, gpu, "xgmi_num_links").split().index("00") for gpu in range(8)]
+    assert own == [1, 3, 2, 0, 5, 7, 6, 4]
+
+
+def test_links_end_at_ports_that_have_trained_alike(tree: Generate) -> None:
+    root = tree("slotwidth=0:8", "linkspeed=0:16")
+    chain = (root / "bus/pci/devices/0000:05:00.0").resolve().relative_to(root).parts[2:]
+    assert chain == tuple(
+        f"0000:{bus}" for bus in ("00:01.1", *(f"0{n}:00.0" for n in range(1, 6)))
+    )
+    ports = [root / "bus/pci/devices" / bdf for bdf in chain]
+    state = [
+        (
+            (port / "current_link_width").read_text().strip(),
+            (port / "current_link_speed").read_text().split()[0],
+        )
+        for port in ports
+    ]
+    assert state == [("16", "32.0")] * 2 + [("8", "32.0")] * 2 + [("16", "16.0")] * 2
+
+
+@pytest.mark.parametrize(("mode", "parts"), [("SPX", 1), ("DPX", 2), ("QPX", 4), ("CPX", 8)])
+def test_each_partition_is_a_device(tree: Generate, mode: str, parts: int) -> None:
+    root = tree(f"partition=all:{mode}")
+    found = [node for node in kfd_nodes(root).values() if node["simd_count"]]
+    assert len(found) == 8 * parts
+    assert {node["location_id"] & 7 for node in found} == set(range(parts))
+    assert {node["simd_count"] for node in found} == {1216 // parts}
+    assert len({node["unique_id"] for node in found}) == 8
+    for node in found:
+        entry = (root / f"class/drm/renderD{node['drm_render_minor']}/device").resolve()
+        assert (entry.parent.name == "platform") == bool(node["location_id"] & 7)
+    assert len(list((root / "devices/platform").glob("amdgpu_xcp.*"))) == 8 * (parts - 1)
+
+
+def test_partitions_of_a_gpu_are_nearer_than_those_of_another(tree: Generate) -> None:
+    root = tree("partition=all:CPX", "pcie=0:5")
+    place = {node: numbers_["location_id"] for node, numbers_ in kfd_nodes(root).items()}
+    for (a, b), link in links(root, "io_links").items():
+        if link["type"] == 11:
+            same = place[a] >> 8 == place[b] >> 8
+            expected = (13, 819200) if same else (41, 0)
+            assert (link["weight"], link["max_bandwidth"]) == expected
+            assert {place[a] >> 8, place[b] >> 8} != {0x05, 0xA6}
+
+
+def test_a_bmc_leaves_63_of_64_devices(tree: Generate) -> None:
+    root = tree("partition=all:CPX", bmc=True)
+    assert len([node for node in kfd_nodes(root).values() if node["simd_count"]]) == 63
+    assert not (root / "class/drm/card64").exists()
+    lost = [node for node in kfd_nodes(root).values() if node["location_id"] == 0xA607]
+    assert lost == []  # the last partition of the GPU that is probed last
+
+
+def test_hives_are_linked_by_pcie_only(tree: Generate) -> None:
+    root = tree("hives=0,2,3,7/1,4,5,6", probe_ranks=read_probe_ranks("bdf"))
+    joined = {pair for pair, link in links(root, "io_links").items() if link["type"] == 11}
+    hives = [{2, 4, 5, 9}, {3, 6, 7, 8}]
+    assert joined == {(a, b) for hive in hives for a in hive for b in hive if a != b}
+
+
+def test_a_weight_holds_one_way(tree: Generate) -> None:
+    root = tree("weight=0:5:30", probe_ranks=read_probe_ranks("bdf"))
+    found = links(root, "io_links")
+    assert (found[2, 7]["weight"], found[7, 2]["weight"]) == (30, 15)
+
+
+def test_a_guest_is_told_less(tree: Generate) -> None:
+    root = tree("vf")
+    assert attribute(root, 0, "device") == "0x74b9"
+    assert {node["device_id"] for node in gpu_nodes(root).values()} == {0x74B9}
+    assert attribute(root, 0, "current_link_width") == "0"
+    device = root / "bus/pci/devices/0000:05:00.0"
+    for name in ("current_compute_partition", "xgmi_num_links", "ras/umc_err_count"):
+        assert not (device / name).exists()
+
+
 def test_without_the_driver_only_the_bus_knows(tree: Generate) -> None:
     root = tree("nodriver")
-    assert len(list((root / "bus/pci/devices").iterdir())) == 8
+    classes = [path.read_text() for path in (root / "bus/pci/devices").glob("*/class")]
+    assert classes.count("0x120000\n") == 8
     assert "DRIVER=" not in attribute(root, 0, "uevent")
     for path in ("class/kfd", "class/drm", "module/amdgpu", "bus/pci/drivers"):
         assert not (root / path).exists()
@@ -215,11 +298,24 @@ def test_without_the_driver_only_the_bus_knows(tree: Generate) -> None:
         "vram=1",
         "partition=1:SPQ",
         "nodriver=1",
+        "vf=1",
+        "memory=all:NPS3",
+        "hives=0,1/1,2",
+        "hives=0,8",
+        "weight=0:1",
+        "weight=0:1:x",
+        "missing=every",
     ],
 )
 def test_what_is_not_a_fault_is_refused(fault: str) -> None:
     with pytest.raises(FaultError):
         parse_faults([fault])
+
+
+def test_all_names_every_gpu() -> None:
+    assert parse_faults(["partition=all:CPX", "partition=3:SPX"]).partition == {
+        gpu: "SPX" if gpu == 3 else "CPX" for gpu in range(8)
+    }
 
 
 def test_the_program_refuses_without_writing(
@@ -240,6 +336,7 @@ machines = st.builds(
         nokfd=st.frozensets(gpus),
         pcie=st.frozensets(st.frozensets(gpus, min_size=2, max_size=2)),
         numa=st.dictionaries(gpus, st.integers(-1, 1)),
+        partition=st.dictionaries(gpus, st.sampled_from(["SPX", "DPX"])),
     ),
 )
 

@@ -56,7 +56,9 @@ def test_a_new_host_gets_its_keys_and_its_hardware(tmp_path: Path) -> None:
         modes = {member.name: member.mode for member in tar}
         options = tar.extractfile("etc/default/simgpu")
         assert options is not None
-        assert options.read() == b'SIMGPU_OPTIONS="--cpus-per-node 1 --fault missing=3"\n'
+        assert options.read() == (
+            b'SIMGPU_OPTIONS="--cpus-per-node 1"\nSIMGPU_FAULTS="--fault missing=3"\n'
+        )
     assert modes["etc/ssh/ssh_host_ed25519_key"] == 0o600
     assert modes["opt/simgpu/simgpu-boot"] == 0o755
     assert "opt/simgpu/simgpu/kfd.py" in modes
