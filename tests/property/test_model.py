@@ -10,6 +10,7 @@ import dataclasses
 import json
 import re
 
+import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
@@ -18,6 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     has_errors,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
+    architecture,
     known,
     known_names,
     read_config,
@@ -28,8 +30,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.engines import deployment
+from support.model_zoo import GOLDEN
 
 MODELS = {name: known(name) for name in known_names()}
+# Every type that transformers knows, with windows, states, latents and towers of all kinds.
+ZOO = {
+    name: architecture(case["config"], name)
+    for name, case in json.loads(GOLDEN.read_text(encoding="utf-8"))["zoo"].items()
+    if name.endswith("default")
+}
+ANY = st.sampled_from([*MODELS.values(), *ZOO.values()])
 NAMES = st.sampled_from(sorted(MODELS))
 DTYPES = st.sampled_from(["auto", "fp8"])
 SIZES = st.sampled_from([1, 2, 4, 8])
@@ -48,18 +58,73 @@ def test_a_larger_tp_never_takes_more_of_a_gpu(name, dtype, ep):
     assert cache == sorted(cache, reverse=True)
 
 
-@given(NAMES, SIZES, DTYPES, st.integers(1, 512), st.floats(0.05, 1.0), st.integers(1, 10**6))
+@given(ANY, DTYPES, st.booleans())
 @settings(deadline=None)
-def test_no_layout_exceeds_the_memory_it_may_use(name, size, dtype, vram_gib, share, length):
-    limits = Limits(max_model_len=length, gpu_memory_utilization=share, kv_cache_dtype=dtype)
-    made = memory(MODELS[name], Layout(size), limits, vram_gib * GIB)
+def test_no_module_takes_more_of_a_gpu_at_a_larger_tp(model, dtype, ep):
+    before = None
+    for size in (1, 2, 4, 8):
+        limits = Limits(1024, kv_cache_dtype=dtype)
+        made = memory(model, Layout(size, 1, ep), limits, 256 * GIB)
+        sizes = {item.kind: item.bytes_per_gpu for item in made.modules}
+        assert sum(sizes.values()) == made.weights_bytes_per_gpu
+        for item in made.modules:
+            if item.sharding in ("tensor", "vocabulary"):
+                assert sizes[item.kind] == pytest.approx(item.bytes_per_gpu, rel=1e-6)
+        if before is not None:
+            assert all(sizes[kind] <= before[kind] for kind in sizes)
+            halved = [item.kind for item in made.modules if item.sharding == "tensor"]
+            assert all(before[kind] <= 2 * sizes[kind] for kind in halved)
+        before = sizes
+
+
+@given(
+    ANY,
+    SIZES,
+    DTYPES,
+    st.integers(1, 512),
+    st.floats(0.05, 1.0),
+    st.integers(1, 10**6),
+    st.integers(1, 10**5),
+)
+@settings(deadline=None)
+def test_no_layout_exceeds_the_memory_it_may_use(model, size, dtype, gib, share, length, step):
+    limits = Limits(
+        max_model_len=length,
+        max_num_batched_tokens=step,
+        gpu_memory_utilization=share,
+        kv_cache_dtype=dtype,
+    )
+    made = memory(model, Layout(size), limits, gib * GIB)
     if has_errors(made.findings):
-        assert made.max_sequences < 1
+        assert not made.max_sequences or made.max_sequences < 1
         return
-    reserve = knowledge("models/memory.yml")["reserve"]["bytes"]
-    cache = made.kv_tokens_per_engine * made.kv_bytes_per_token_per_gpu
-    assert made.weights_bytes_per_gpu + reserve + cache <= share * vram_gib * GIB
+    spent = made.weights_bytes_per_gpu + made.reserve_bytes_per_gpu
+    if made.max_sequences is None:  # the cache is not known, and that is said
+        assert "FIT-UNKNOWN" in [item.code for item in made.findings]
+        assert spent <= share * gib * GIB
+        return
     assert made.max_sequences >= 1
+    held = int(made.max_sequences) * made.sequence_bytes_per_gpu
+    assert spent + held <= share * gib * GIB
+    cache = made.kv_tokens_per_engine * made.kv_bytes_per_token_per_gpu
+    assert spent + cache <= share * gib * GIB * (1 + 1e-9)
+
+
+@given(ANY, SIZES, DTYPES, st.integers(1, 10**5), st.integers(0, 10**5))
+@settings(deadline=None)
+def test_a_longer_sequence_never_takes_less(model, size, dtype, length, more):
+    limits = Limits(kv_cache_dtype=dtype)
+    short, long = (
+        memory(model, Layout(size), limits, 256 * GIB, tokens) for tokens in (length, length + more)
+    )
+    if short.sequence_bytes_per_gpu is None:
+        assert long.sequence_bytes_per_gpu is None
+        return
+    assert short.sequence_bytes_per_gpu <= long.sequence_bytes_per_gpu
+    grown = long.sequence_bytes_per_gpu - short.sequence_bytes_per_gpu
+    assert grown >= 0
+    # What no window bounds grows by its bytes per token, but for the rest of a block.
+    assert long.sequence_bytes_per_gpu >= (length + more) * long.kv_bytes_per_token_per_gpu
 
 
 @given(NAMES, SIZES, st.integers(16, 512), st.floats(0.05, 0.95), st.integers(1, 10**7))

@@ -7,16 +7,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import is_whole, knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.formula import (
+    UnknownError,
+    evaluate,
+    product,
+)
 
 SOURCE = "knowledge/models/families.yml"
 LARGEST = 2**40  # more than any dimension, so that a larger number is a mistake
-_WRAPPED = ("text_config", "llm_config", "language_config")
+# Where wrappers keep the language model, outermost first.
+_WRAPPED = ("thinker_config", "text_config", "llm_config", "language_config", "text_model_config")
 
 
 def family_of(model_type: str) -> dict[str, Any] | None:
@@ -26,8 +32,14 @@ def family_of(model_type: str) -> dict[str, Any] | None:
         return None
     base = family_of(entry["like"]) if "like" in entry else {}
     merged = (base or {}) | {key: value for key, value in entry.items() if key != "like"}
-    merged["defaults"] = (base or {}).get("defaults", {}) | entry.get("defaults", {})
+    for section in ("defaults", "keys", "fallback"):
+        merged[section] = (base or {}).get(section, {}) | entry.get(section, {})
     return merged
+
+
+def known_types() -> tuple[str, ...]:
+    """Return every model_type that is known, in alphabetical order."""
+    return tuple(sorted(knowledge("models/families.yml")["families"]))
 
 
 def is_size(value: Any, minimum: int = 1) -> TypeGuard[int]:
@@ -35,12 +47,36 @@ def is_size(value: Any, minimum: int = 1) -> TypeGuard[int]:
     return is_whole(value) and minimum <= value <= LARGEST
 
 
+def _is_listing(value: Any) -> TypeGuard[list[Any]]:
+    """Say whether a value is a list of lists or of words."""
+    if not isinstance(value, list) or not value:
+        return False
+    return any(all(isinstance(one, kind) for one in value) for kind in (list, str))
+
+
+def _at(source: Mapping[str, Any], path: str) -> Any:
+    """Return the value under a dotted path, or None."""
+    value: Any = source
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+_OF_LISTS: dict[str, Callable[[list[int]], int]] = {
+    "count": len,
+    "product": product,
+    "first": lambda values: values[0],
+    "total": sum,
+}
+
+
 @dataclass
 class Reader:
     """The keys of one config.json: the text part first, then its wrapper, then class defaults.
 
-    A key that is needed and missing, or of the wrong type, reads as None and is noted; ``prefix``
-    is the path of the keys in findings.
+    A family's `keys` give a name that this type has under another one, or deeper (dotted); its
+    `fallback` the formula for an absent key. A key that is needed and missing, or of the wrong
+    type, reads as None and is noted; ``prefix`` is the path of the keys in findings.
     """
 
     subject: str
@@ -50,40 +86,120 @@ class Reader:
     findings: list[Finding] = field(default_factory=list)
     missing_keys: list[str] = field(default_factory=list)
     wrong_keys: set[str] = field(default_factory=set)
+    assumed_keys: list[str] = field(default_factory=list)
     prefix: str = ""
+    least: int = 0  # of a number in a formula; a tower has no dimension of 0
+    outer: Reader | None = None
 
-    def below(self, key: str) -> Reader | None:
-        """Return the reader of the mapping under a key, which notes into this one; None without."""
+    def below(self, key: str, family: Mapping[str, Any]) -> Reader | None:
+        """Return the reader of the mapping under a key, which notes into this one; None without.
+
+        ``family`` has what its class fills in.
+        """
         inner = self.mapping(key)
         if inner is None:
             return None
         return dataclasses.replace(
-            self, config=inner, text=inner, family={}, prefix=f"{self.prefix}{key}."
+            self,
+            config=inner,
+            text=inner,
+            family=family,
+            prefix=f"{self.prefix}{key}.",
+            least=1,
+            outer=self,
         )
+
+    def name(self, key: str) -> str:
+        """Return what this type calls a key."""
+        names = self.family.get("keys", {}).get(key, key)
+        return names if isinstance(names, str) else str(names[0])
+
+    def _own(self, key: str) -> Any:
+        """Return what the config itself says of a key, under any of its names."""
+        names = self.family.get("keys", {}).get(key, ())
+        for name in (*((names,) if isinstance(names, str) else names), key):
+            for source in (self.text, self.config):
+                value = _at(source, name)
+                if value is not None and value != "auto":
+                    return value
+        return None
 
     def has(self, key: str) -> bool:
         """Say whether the config itself gives the key a value."""
-        return self.text.get(key) is not None or self.config.get(key) is not None
+        return self._own(key) is not None
 
     def get(self, key: str) -> Any:
-        """Return a value as it is, or None."""
-        for source in (self.text, self.config, self.family.get("defaults", {})):
-            if source.get(key) is not None:
-                return source[key]
-        return None
+        """Return a value as it is, or None; a default that a class has is its value."""
+        value = self._own(key)
+        if value is not None:
+            return value
+        value = self.family.get("defaults", {}).get(key)
+        if value is not None:
+            return value
+        value = self.family.get("class_defaults", {}).get(key)
+        if value is not None and key not in self.assumed_keys:
+            self.assumed_keys.append(key)
+        return value
 
-    def integer(self, key: str, needed: bool = False, minimum: int | None = None) -> int | None:
+    def integer(
+        self, key: str, needed: bool = False, minimum: int | None = None, most: int = LARGEST
+    ) -> int | None:
         """Return a whole number, or None: with a finding where it is needed or out of bounds.
 
         The minimum is 1 for what is needed; else 0, which says that there is none.
         """
         least = int(needed) if minimum is None else minimum
+        formula = self.family.get("fallback", {}).get(key)
+        if formula is not None and self.get(key) is None:
+            return self.formula(formula)
         value = self._given(key, needed)
-        if value is None or is_size(value, least):
+        if value is None or (is_size(value, least) and value <= most):
             return value
-        at_most = f" and at most {LARGEST}" if is_whole(value) and value > LARGEST else ""
+        at_most = f" and at most {most}" if is_whole(value) and value > most else ""
         self.wrong(key, f"a whole number of at least {least}{at_most}", value)
         return None
+
+    def formula(self, formula: str | int) -> int | None:
+        """Return what a formula over keys comes to; None, with a finding, where one is missing."""
+        try:
+            return evaluate(formula, self.number)
+        except UnknownError:
+            return None
+
+    def number(self, key: str) -> int:
+        """Return a key's value for a formula, true as 1; raise UnknownError, having noted it."""
+        function, _space, rest = key.partition(" ")
+        if rest:
+            return self._of_key(function, rest)
+        if isinstance(self.get(key), bool):
+            return int(self.get(key))
+        value = self.integer(key, needed=True, minimum=self.least)
+        if value is None:
+            raise UnknownError(key)
+        return value
+
+    def _of_key(self, function: str, key: str) -> int:
+        if function == "given":
+            return int(bool(self.get(key)))
+        if function == "outer":
+            return self.outer.number(key) if self.outer else self.number(key)
+        if function in ("text", "times"):
+            key, word = key.split(" ")
+            value = self.get(key)
+            if function == "text" or not isinstance(value, list):
+                return int(value == word)
+            layers = self.get("num_hidden_layers")  # a list may go on for other layers
+            return sum(str(one) == word for one in value[: layers if is_size(layers) else None])
+        if function == "total" and not self.has(key):
+            return 0
+        if function == "count" and _is_listing(self.get(key)):
+            return len(self.get(key))
+        if function == "first" and is_size(self.get(key)):
+            return int(self.get(key))
+        values = self.integers(key)
+        if values is None or (function == "first" and len(set(values)) != 1):
+            raise UnknownError(key)
+        return _OF_LISTS[function](values)
 
     def integers(self, key: str, length: int | None = None) -> list[int] | None:
         """Return a needed list of whole numbers from 0 up, or None with a finding."""
@@ -133,16 +249,16 @@ class Reader:
 
     def missing(self, key: str) -> None:
         """Note that a key is needed, and that what depends on it stays unknown."""
-        path = self.prefix + key
+        path = self.prefix + self.name(key)
         if path not in self.missing_keys:
             self.missing_keys.append(path)
 
     def wrong(self, key: str, expected: str, found: Any) -> None:
         """Note, once for each key, that it has a value of the wrong kind."""
-        path = self.prefix + key
-        if path in self.wrong_keys:
+        path = self.prefix + self.name(key)
+        if self.prefix + key in self.wrong_keys:
             return
-        self.wrong_keys.add(path)
+        self.wrong_keys.add(self.prefix + key)
         self.note(
             "MODEL-BAD-VALUE",
             f"key {path}: expected {expected}, found {str(found)[:60]!r}; it stays unknown",
@@ -154,27 +270,53 @@ class Reader:
         self.findings.append(Finding(code, "warning", self.subject, message, remedy, SOURCE))
 
     def notes(self) -> tuple[Finding, ...]:
-        """Return the findings so far, with one for all missing keys."""
-        if not self.missing_keys:
-            return tuple(self.findings)
-        names = ", ".join(self.missing_keys)
-        missing = Finding(
-            "MODEL-MISSING-KEY",
-            "warning",
-            self.subject,
-            f"missing: {names}; what depends on {'it' if len(self.missing_keys) == 1 else 'them'}"
-            " stays unknown",
-            f"use the checkpoint's own complete config.json, or add {names} to it",
-            SOURCE,
-        )
-        return (*self.findings, missing)
+        """Return the findings so far, with one for all missing keys and one for all assumed."""
+        result = list(self.findings)
+        if self.missing_keys:
+            names = ", ".join(self.missing_keys)
+            result.append(
+                Finding(
+                    "MODEL-MISSING-KEY",
+                    "warning",
+                    self.subject,
+                    f"missing: {names}; what depends on"
+                    f" {'it' if len(self.missing_keys) == 1 else 'them'} stays unknown",
+                    f"use the checkpoint's own complete config.json, or add {names} to it",
+                    SOURCE,
+                )
+            )
+        if self.assumed_keys:
+            said = ", ".join(
+                f"{key} = {self.family['class_defaults'][key]}" for key in self.assumed_keys
+            )
+            result.append(
+                Finding(
+                    "MODEL-CLASS-DEFAULT",
+                    "info",
+                    self.subject,
+                    f"not in the file, taken from the model class as its loader does: {said}",
+                    "nothing, if this is the checkpoint's own config.json; else use that",
+                    SOURCE,
+                )
+            )
+        return tuple(result)
+
+
+def _unwrapped(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the language model's part, and what holds it: the same where there is no wrapper."""
+    text, holder = config, config
+    for _depth in _WRAPPED:
+        inner = next((text[key] for key in _WRAPPED if isinstance(text.get(key), Mapping)), None)
+        if inner is None:
+            break
+        holder = text if text is config else {**config, **text}
+        text = inner
+    return text, holder
 
 
 def reader(config: Mapping[str, Any], model_type: str, subject: str) -> tuple[Reader, bool]:
     """Return the reader for a config and whether its model_type is known."""
-    text: Mapping[str, Any] = next(
-        (config[key] for key in _WRAPPED if isinstance(config.get(key), Mapping)), config
-    )
+    text, holder = _unwrapped(config)
     outer = family_of(model_type) or {}
     inner_type = text.get("model_type") if text is not config else None
     inner = family_of(inner_type) if isinstance(inner_type, str) else None
@@ -182,6 +324,6 @@ def reader(config: Mapping[str, Any], model_type: str, subject: str) -> tuple[Re
         inner = family_of(outer["text"])
     family = inner if inner is not None else outer
     known = bool(family) and bool(outer or text is config)
-    if "vision" in outer:
-        family = {**family, "vision": outer["vision"]}
-    return Reader(subject, config, text, family), known
+    if "towers" in outer:
+        family = {**family, "towers": outer["towers"]}
+    return Reader(subject, holder, text, family), known

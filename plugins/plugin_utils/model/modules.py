@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 
-Sharding = Literal["vocabulary", "tensor", "kv_heads", "experts", "replicated"]
+Sharding = Literal["vocabulary", "tensor", "kv_heads", "groups", "experts", "replicated"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class Module:
 
     ``names`` are its checkpoint paths with `*` for the layer, as quantization ignore lists write
     them; () for what is never quantized. Sharding: vocabulary, tensor and experts are 1/TP a GPU,
-    kv_heads at least one head a GPU, replicated a full copy on each.
+    kv_heads at least one of ``parts`` heads a GPU, groups likewise (Mamba 2), replicated a full
+    copy on each. ``active`` is False for what no text token passes through: lookup tables and
+    experts that are not for text.
     """
 
     kind: str
@@ -33,6 +35,8 @@ class Module:
     parameters: int
     layers: int = 1
     names: tuple[str, ...] = ()
+    parts: int | None = None
+    active: bool = True
 
 
 class _UnknownError(Exception):
@@ -58,7 +62,7 @@ class _Dimensions:
 
 def modules(architecture: Architecture) -> tuple[Module, ...] | None:
     """Return the modules, or None when a dimension they need is unknown."""
-    # Without `vision_parameters` the reader did not understand the type or the vision tower.
+    # Without `vision_parameters` the reader did not understand the type or a tower.
     if "vision_parameters" not in (architecture.details or {}):
         return None
     dimensions = _Dimensions(architecture)
@@ -72,24 +76,23 @@ def _all(d: _Dimensions) -> Iterator[Module]:
     yield Module("embedding", "vocabulary", _padded(d.vocab_size) * d.hidden_size)
     if not d.tie_word_embeddings:
         yield Module("lm_head", "vocabulary", _padded(d.vocab_size) * d.hidden_size)
-    if d.optional("kv_lora_rank") is not None:
+    if d.optional("attention_in_extra"):
+        pass  # families.yml has it in `extra`
+    elif d.optional("kv_lora_rank") is not None:
         yield from _latent_attention(d)
     else:
-        yield from _attention(d)
-    if d.attention_layers["linear"]:
-        yield from _linear_attention(d)
+        for kind in ("full", "sliding"):
+            yield from _attention(d, kind)
     if d.dense_layers:
-        size = 3 * d.hidden_size * d.intermediate_size
-        names = tuple(f"model.layers.*.mlp.{part}_proj" for part in ("gate", "up", "down"))
-        yield Module("ffn", "tensor", d.dense_layers * size, d.dense_layers, names)
-        if d.optional("ffn_bias"):
-            bias = 2 * d.intermediate_size + d.hidden_size
-            yield Module("ffn_bias", "tensor", d.dense_layers * bias)
+        yield from _dense_ffn(d)
     if d.moe_layers:
         yield from _experts(d)
-    norms = d.layers * d.norms_per_layer * d.hidden_size + d.hidden_size
+    size = d.hidden_size * (2 if d.optional("norm_bias") else 1)
+    norms = d.layers * d.norms_per_layer * size + (size if d.final_norm else 0)
     yield Module("norms", "replicated", norms)
-    yield Module("vision", "tensor", d.vision_parameters)
+    for entry in d.formula_modules:
+        yield Module(**{**entry, "names": tuple(entry["names"])})
+    yield Module("vision", "tensor", d.vision_parameters, active=False)
 
 
 def _padded(vocabulary: int) -> int:
@@ -97,35 +100,53 @@ def _padded(vocabulary: int) -> int:
     return -(-vocabulary // 64) * 64
 
 
-def _attention(d: _Dimensions) -> Iterator[Module]:
-    layers = d.attention_layers["full"] + d.attention_layers["sliding"]
-    queries, keys = d.heads * d.head_dim, d.kv_heads * d.head_dim
+def _attention(d: _Dimensions, kind: str) -> Iterator[Module]:
+    """Grouped-query attention of the layers of one kind, which may have heads of their own."""
+    layers = d.attention_layers[kind]
+    if not layers:
+        return
+    own = (d.optional("attention_dimensions") or {}).get(kind, {})
+    heads, kv_heads = own.get("heads") or d.heads, own.get("kv_heads") or d.kv_heads
+    size = own.get("head_dim") or d.head_dim
+    value_size = own.get("v_head_dim") or d.optional("v_head_dim") or size
+    shared = (d.optional("kv_shared_layers") or {}).get(kind, 0)
+    width, keys = heads * size, kv_heads * size
+    value_keys = 0 if own.get("values_are_keys") else kv_heads * value_size
     gate = 2 if d.optional("output_gate") else 1
     prefix = "model.layers.*.self_attn."
-    query_names = (prefix + "q_proj", prefix + "qkv_proj")
-    kv_names = (prefix + "k_proj", prefix + "qkv_proj")
-    yield Module("q", "tensor", layers * d.hidden_size * queries * gate, layers, query_names)
-    yield Module("kv", "kv_heads", layers * 2 * d.hidden_size * keys, layers, kv_names)
-    yield Module("o", "tensor", layers * queries * d.hidden_size, layers, (prefix + "o_proj",))
+
+    def module(name: str, sharding: Sharding, number: int, size: int, *names: str) -> Module:
+        label = name if kind == "full" else f"{name}_{kind}"
+        paths = tuple(prefix + one for one in names)
+        return Module(label, sharding, number * size, number, paths, kv_heads)
+
+    with_kv = layers - shared
+    yield module("q", "tensor", layers, d.hidden_size * width * gate, "q_proj", "qkv_proj")
+    kv_size = d.hidden_size * (keys + value_keys)
+    yield module("kv", "kv_heads", with_kv, kv_size, "k_proj", "qkv_proj")
+    yield module("o", "tensor", layers, heads * value_size * d.hidden_size, "o_proj")
     if d.qkv_bias:
-        yield Module("q_bias", "tensor", layers * queries)
-        yield Module("kv_bias", "kv_heads", layers * 2 * keys)
+        yield module("q_bias", "tensor", layers, width)
+        yield module("kv_bias", "kv_heads", with_kv, keys + value_keys)
     if d.output_bias:
-        yield Module("o_bias", "replicated", layers * d.hidden_size)
+        yield module("o_bias", "replicated", layers, d.hidden_size)
     if d.optional("sinks"):
-        yield Module("sinks", "tensor", layers * d.heads)
-    norm = {"head": 2 * d.head_dim, "layer": queries + keys}.get(d.optional("qk_norm") or "", 0)
-    yield Module("qk_norm", "replicated", layers * norm)
+        yield module("sinks", "tensor", layers, heads)
+    norms = {"head": (size, size), "layer": (width, keys)}.get(d.optional("qk_norm") or "", (0, 0))
+    yield module("qk_norm", "replicated", 1, layers * norms[0] + with_kv * norms[1])
 
 
 def _latent_attention(d: _Dimensions) -> Iterator[Module]:
-    layers, hidden, prefix = d.layers, d.hidden_size, "model.layers.*.self_attn."
+    layers, hidden = d.attention_layers["full"] + d.attention_layers["sliding"], d.hidden_size
+    prefix = "model.layers.*.self_attn."
     nope, rope, value = d.qk_nope_head_dim, d.qk_rope_head_dim, d.v_head_dim
     sparse = d.optional("index_topk")  # its indexer reads the low-rank queries
     latent, low_rank = d.kv_lora_rank, d.q_lora_rank if sparse else d.optional("q_lora_rank")
 
-    def module(kind: str, sharding: Sharding, size: int, *names: str) -> Module:
-        return Module(kind, sharding, layers * size, layers, tuple(prefix + name for name in names))
+    def module(
+        kind: str, sharding: Sharding, size: int, *names: str, number: int = layers
+    ) -> Module:
+        return Module(kind, sharding, number * size, number, tuple(prefix + name for name in names))
 
     if low_rank:
         yield module("q_a", "replicated", hidden * low_rank, "q_a_proj")
@@ -136,40 +157,42 @@ def _latent_attention(d: _Dimensions) -> Iterator[Module]:
     yield module("kv_b", "tensor", latent * d.heads * (nope + value), "kv_b_proj")
     yield module("o", "tensor", d.heads * value * hidden, "o_proj")
     yield module("latent_norms", "replicated", latent + (low_rank or 0))
+    if d.qkv_bias:
+        yield module("latent_bias", "replicated", (low_rank or 0) + latent + rope + hidden)
     if sparse:
         heads, size = d.index_n_heads, d.index_head_dim
-        yield module("indexer_q", "replicated", low_rank * heads * size, "indexer.wq_b")
-        yield module("indexer_k", "replicated", hidden * size, "indexer.wk")
-        yield module("indexer_weights", "replicated", hidden * heads + 2 * size)
+        own = d.optional("indexer_layers")
+        number = layers if own is None else own
+        yield module(
+            "indexer_q", "replicated", low_rank * heads * size, "indexer.wq_b", number=number
+        )
+        yield module("indexer_k", "replicated", hidden * size, "indexer.wk", number=number)
+        yield module("indexer_weights", "replicated", hidden * heads + 2 * size, number=number)
 
 
-def _linear_attention(d: _Dimensions) -> Iterator[Module]:
-    """Gated DeltaNet."""
-    layers, hidden, prefix = d.attention_layers["linear"], d.hidden_size, "linear_attn."
-    value_heads = d.linear_num_value_heads
-    keys = d.linear_num_key_heads * d.linear_key_head_dim
-    values = value_heads * d.linear_value_head_dim
-
-    def module(kind: str, size: int, *names: str) -> Module:
-        paths = tuple(f"model.layers.*.{prefix}{name}" for name in names)
-        return Module(kind, "tensor", layers * size, layers, paths)
-
-    yield module("linear_qkvz", hidden * 2 * (keys + values), "in_proj_qkvz", "in_proj_qkv")
-    yield module("linear_ba", hidden * 2 * value_heads, "in_proj_ba", "in_proj_b")
-    yield module("linear_conv", d.linear_conv_kernel_dim * (2 * keys + values))
-    yield module("linear_o", values * hidden, "out_proj")
-    yield module("linear_state", 2 * value_heads + d.linear_value_head_dim)
+def _dense_ffn(d: _Dimensions) -> Iterator[Module]:
+    size = d.ffn_matrices * d.hidden_size * d.intermediate_size
+    parts = ("gate", "up", "down") if d.ffn_matrices == 3 else ("up", "down")
+    names = tuple(f"model.layers.*.mlp.{part}_proj" for part in parts)
+    yield Module("ffn", "tensor", d.dense_layers * size, d.dense_layers, names)
+    if d.optional("ffn_bias"):
+        bias = (d.ffn_matrices - 1) * d.intermediate_size + d.hidden_size
+        yield Module("ffn_bias", "tensor", d.dense_layers * bias)
 
 
 def _experts(d: _Dimensions) -> Iterator[Module]:
     layers, hidden, experts = d.moe_layers, d.hidden_size, d.experts
     width, shared = d.moe_intermediate_size, d.shared_expert_intermediate_size
+    matrices = d.ffn_matrices
     prefix = f"model.layers.*.{d.moe_module}."
     parts = ("gate_proj", "up_proj", "down_proj", "w1", "w2", "w3")
     names = tuple(f"{prefix}experts.*.{part}" for part in parts)
-    yield Module("experts", "experts", layers * experts * 3 * hidden * width, layers, names)
+    within = d.optional("expert_input_size") or hidden  # experts may work in a smaller space
+    size = experts * matrices * within * width
+    yield Module("experts", "experts", layers * size, layers, names)
     if d.expert_bias:
-        yield Module("expert_bias", "experts", layers * experts * (2 * width + hidden))
+        bias = experts * ((matrices - 1) * width + hidden)
+        yield Module("expert_bias", "experts", layers * bias)
     router = hidden * experts + (experts if d.router_bias else 0)
     yield Module("router", "replicated", layers * router)
     if shared:
@@ -178,7 +201,8 @@ def _experts(d: _Dimensions) -> Iterator[Module]:
             for module in ("shared_experts", "shared_expert")
             for part in parts[:3]
         )
-        yield Module("shared_expert", "tensor", layers * 3 * hidden * shared, layers, names)
+        shared_size = layers * matrices * hidden * shared
+        yield Module("shared_expert", "tensor", shared_size, layers, names)
     if shared and d.shared_expert_gate:
         yield Module("shared_expert_gate", "replicated", layers * hidden)
 
@@ -197,18 +221,17 @@ def total_parameters(architecture: Architecture) -> int | None:
 
 def active_parameters(architecture: Architecture) -> int | None:
     """Return the parameters that one text token passes through: of the experts only the chosen
-    ones, and neither the input embedding table nor the vision tower; None if unknown.
+    ones, and neither the input embedding table nor the towers; None if unknown.
     """
     total, kinds = total_parameters(architecture), modules(architecture)
     if total is None or kinds is None:
         return None
-    size = {module.kind: module.parameters for module in kinds}
-    idle = 0
+    idle = sum(module.parameters for module in kinds if not module.active)
     if architecture.experts:
         if architecture.experts_per_token is None:
             return None
         waiting = architecture.experts - architecture.experts_per_token
-        routed = size.get("experts", 0) + size.get("expert_bias", 0)
-        idle = routed * waiting // architecture.experts
+        routed = sum(item.parameters for item in kinds if item.kind in ("experts", "expert_bias"))
+        idle += routed * waiting // architecture.experts
     vocabulary, hidden = architecture.vocab_size or 0, architecture.hidden_size or 0
-    return total - idle - size.get("vision", 0) - vocabulary * hidden
+    return total - idle - vocabulary * hidden

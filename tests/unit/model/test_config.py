@@ -220,7 +220,114 @@ def test_a_text_config_is_read_below_its_wrapper():
         {"model_type": "qwen3_vl", "num_hidden_layers": 9, "text_config": {**text, "head_dim": 8}}
     )
     assert (wrapped.layers, wrapped.head_dim) == (2, 8)
-    assert wrapped.findings == ()
+    assert codes(wrapped) == ["MODEL-NO-TOWER"]
+    assert wrapped.total_parameters is not None
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        lambda text: {"text_config": text},
+        lambda text: {"llm_config": text},
+        lambda text: {"language_config": text},
+        lambda text: {"thinker_config": {"text_config": text}},
+        lambda text: {"thinker_config": {"text_config": text, "hidden_size": 1}, "layers": 1},
+    ],
+)
+def test_every_wrapper_leads_to_the_language_model(wrapper):
+    text = {**DENSE, "num_key_value_heads": 1}
+    wrapped = read({"model_type": "llava", **wrapper(text)})
+    assert (wrapped.hidden_size, wrapped.layers, wrapped.attention) == (64, 2, "mqa")
+    assert wrapped.total_parameters == read(text).total_parameters
+
+
+def test_wrappers_without_end_are_no_endless_loop():
+    endless = {"model_type": "llava"}
+    for _depth in range(20):
+        endless = {"model_type": "llava", "text_config": endless}
+    assert "MODEL-MISSING-KEY" in codes(read(endless))
+
+
+@pytest.mark.parametrize(
+    ("changes", "context"),
+    [
+        ({}, 512),
+        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, 2048),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2}}, 1024),
+        ({"rope_scaling": {"rope_type": "default"}}, 512),
+        ({"rope_scaling": {"rope_type": "mrope", "mrope_section": [1]}}, 512),
+        ({"rope_scaling": {"rope_type": "linear", "factor": "x"}}, 512),
+        ({"rope_scaling": {"rope_type": "linear", "factor": True}}, 512),
+        ({"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2}}}, 1024),
+        # The files of these types have the scaled length already …
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8}}, 512),
+        ({"rope_scaling": {"rope_type": "longrope", "factor": 8}}, 512),
+        (
+            {
+                "rope_scaling": {
+                    "type": "yarn",
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 128,
+                }
+            },
+            512,
+        ),
+        # … but for those that were extended by hand, as Qwen's cards say to.
+        (
+            {
+                "rope_scaling": {
+                    "type": "yarn",
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 512,
+                }
+            },
+            2048,
+        ),
+        ({"model_type": "gemma3_text", "sliding_window": 8, "head_dim": 8,
+          "rope_scaling": {"rope_type": "linear", "factor": 8}}, 512),
+    ],
+)  # fmt: skip
+def test_the_context_is_the_scaled_one(changes, context):
+    model = read(DENSE, **changes)
+    assert model.max_context == context
+    assert codes(model) == []
+
+
+def test_what_a_class_fills_in_is_said():
+    gemma = read(DENSE, model_type="gemma3_text", vocab_size=None, num_attention_heads=None,
+                 sliding_window=16)  # fmt: skip
+    assert codes(gemma) == ["MODEL-CLASS-DEFAULT"]
+    assert "vocab_size = 262208" in gemma.findings[0].message
+    assert (gemma.vocab_size, gemma.heads) == (262208, 8)
+    assert gemma.total_parameters is not None
+
+
+def test_an_unknown_type_names_what_stays_unknown():
+    nothing = read({"model_type": "brand_new"})
+    (said,) = (item for item in nothing.findings if item.code == "MODEL-UNKNOWN-TYPE")
+    for part in ("experts", "layers, heads and sizes", "within a window", "parameters and memory"):
+        assert part in said.message
+    some = read(DENSE, model_type="brand_new", num_local_experts=4,
+                layer_types=["full_attention", "sliding_attention"], sliding_window=8)  # fmt: skip
+    (said,) = some.findings
+    assert said.message.endswith("not known: parameters and memory stay unknown")
+    assert some.details["attention_layers"] == {"full": 1, "sliding": 1, "linear": 0}
+
+
+def test_quantization_is_found_wherever_it_stands():
+    scheme = {"quant_method": "fp8"}
+    text = {key: value for key, value in DENSE.items() if key != "model_type"}
+    for config in (
+        {**DENSE, "quantization_config": scheme},
+        {**DENSE, "compression_config": scheme},
+        {"model_type": "llava", "text_config": {**text, "quantization_config": scheme}},
+        {"model_type": "llava", "text_config": text, "quantization_config": scheme},
+    ):
+        assert read(config).quantization == "fp8"
+    beside = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}
+    assert read_config(json.dumps(DENSE), "config.json", beside).quantization == "modelopt"
+    own = {**DENSE, "quantization_config": scheme}
+    assert read_config(json.dumps(own), "config.json", beside).quantization == "fp8"
 
 
 @pytest.mark.parametrize(

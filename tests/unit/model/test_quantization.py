@@ -9,6 +9,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.quantization
     bytes_per_weight,
     condense,
     ignored_layers,
+    module_bytes,
+    online,
     read,
 )
 
@@ -25,7 +27,7 @@ INT4 = {"weights": {"num_bits": 4, "group_size": 32, "strategy": "group", "type"
         ({"quant_method": "mxfp4"}, 0.5 + 1 / 32),
         ({"quant_method": "compressed-tensors", "config_groups": {"group_0": INT4}}, 0.5625),
         ({"quant_method": "compressed-tensors", "config_groups": {}}, None),
-        ({"quant_method": "compressed-tensors", "config_groups": {"a": INT4, "b": INT4}}, None),
+        ({"quant_method": "compressed-tensors", "config_groups": {"a": INT4, "b": INT4}}, 0.5625),
         ({"quant_method": "somebodys"}, None),
         ({"bits": 4}, None),
         ({"quant_method": []}, None),
@@ -81,3 +83,76 @@ Q = "model.layers.*.self_attn.q_proj"
 )
 def test_ignored_layers(name, patterns, expected):
     assert ignored_layers([name], patterns, 8) == expected
+
+
+EXPERTS = "model.layers.*.mlp.experts.*.gate_proj"
+FP8_BLOCK = {"num_bits": 8, "block_structure": [128, 128], "strategy": "block"}
+NVFP4 = {"num_bits": 4, "group_size": 16, "scale_dtype": "torch.float8_e4m3fn"}
+MIXED = {
+    "quant_method": "compressed-tensors",
+    "config_groups": {
+        "group_0": {"targets": ["re:.*self_attn.*"], "weights": FP8_BLOCK},
+        "group_1": {"targets": ["re:.*experts.*"], "weights": NVFP4},
+    },
+    "ignore": ["lm_head", "re:model.layers.[01].self_attn.q_proj"],
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((EXPERTS,), 0.5625),
+        (("model.layers.*.self_attn.o_proj",), 1 + 4 / 16384),
+        # Two of eight layers are left alone, and no scheme is for the dense FFN.
+        ((Q,), (2 * 2 + 6 * (1 + 4 / 16384)) / 8),
+        (("model.layers.*.mlp.gate_proj",), 2.0),
+        ((), 2.0),
+    ],
+)
+def test_each_module_has_the_scheme_that_targets_it(names, expected):
+    assert module_bytes(read(MIXED, 8), names, 8) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "expected"),
+    [
+        ({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*self_attn.*": {}}}, Q, 8),
+        ({"quant_method": "modelopt", "exclude_modules": ["model.layers.0.self_attn*"]}, Q, 1),
+        ({"quant_method": "modelopt", "exclude_modules": ["*self_attn*"]}, Q, 8),
+        ({"quant_method": "bitsandbytes", "llm_int8_skip_modules": ["q_proj"]}, Q, 8),
+        ({"quant_method": "quark", "exclude": ["re:.*layers\\.7\\..*"]}, Q, 1),
+        (
+            {"producer": {"name": "modelopt"}, "quantization": {"exclude_modules": ["q_proj"]}},
+            Q,
+            8,
+        ),
+    ],
+)
+def test_every_dialect_of_an_ignore_list(config, name, expected):
+    assert ignored_layers([name], read(config, 8)["ignore"], 8) == expected
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"quant_method": "torchao"},
+        {"quant_method": "gguf"},
+        {"quant_method": "awq"},
+        {"quant_method": "awq", "bits": "4"},
+        {"quant_method": "quark"},
+        {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "bfloat"}}},
+        {"quant_method": "modelopt", "quant_algo": "OTHER"},
+        {"quant_method": "bitsandbytes"},
+    ],
+)
+def test_what_a_format_does_not_say_is_not_guessed(config):
+    scheme = read(config, 4)
+    assert scheme["method"] == config["quant_method"]
+    assert module_bytes(scheme, (Q,), 4) is None
+
+
+def test_methods_that_quantize_while_loading():
+    assert online("fp8")["bits"] == 8
+    assert online("fp8_per_block")["block"] == [128, 128]
+    assert online("awq") is None
+    assert online("nothing") is None

@@ -1,0 +1,201 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the KV cache of one sequence takes on each GPU, in the pages that vLLM keeps it in.
+
+Layers that attend alike form groups of one size (vLLM v1/core/kv_cache_utils.py, 0.14.1 and
+0.32.0): every group draws blocks of the same bytes from one pool. A page of attention is made long
+enough to hold the recurrent state of a hybrid model, which takes a whole page.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import is_size
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import Split, split_of
+
+_ATTENDING = ("full", "sliding")
+
+
+def facts() -> dict[str, Any]:
+    """Return knowledge/models/memory.yml."""
+    found: dict[str, Any] = knowledge("models/memory.yml")
+    return found
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers of one kind on one GPU: ``token_bytes`` a layer, or its ``state_bytes``."""
+
+    kind: str
+    layers: int
+    token_bytes: int = 0
+    state_bytes: int = 0
+
+
+def groups(architecture: Architecture, layout: Layout, dtype: str) -> list[Group] | None:
+    """Return the layers that keep a cache, by kind; None when one is unknown."""
+    details, split = architecture.details or {}, split_of(layout)
+    counts = details.get("attention_layers")
+    if counts is None or details.get("cache_unknown"):
+        return None
+    shared = details.get("kv_shared_layers") or {}
+    found = []
+    for kind in _ATTENDING:
+        layers = math.ceil((counts[kind] - shared.get(kind, 0)) / split.pipeline)
+        if layers <= 0:
+            continue
+        size = _layer_bytes(architecture, kind, split.tensor, dtype)
+        if size is None:
+            return None
+        found.append(Group(kind, layers, token_bytes=size))
+    if counts["linear"]:
+        state = state_bytes(architecture, split)
+        if state is None:
+            return None
+        layers = math.ceil(counts["linear"] / split.pipeline)
+        found.append(Group("linear", layers, state_bytes=state))
+    return found
+
+
+def _layer_bytes(architecture: Architecture, kind: str, size: int, dtype: str) -> int | None:
+    """Return the cache bytes of one token in one attention layer on each GPU."""
+    details = architecture.details or {}
+    value = facts()["kv_cache"]["bytes"].get(dtype)
+    latent = details.get("kv_lora_rank")
+    if latent is not None:
+        return _latent_bytes(details, latent, value, dtype)
+    own = (details.get("attention_dimensions") or {}).get(kind, {})
+    kv_heads = own.get("kv_heads") or architecture.kv_heads
+    keys = own.get("head_dim") or architecture.head_dim
+    if value is None or kv_heads is None or keys is None:
+        return None
+    values = own.get("v_head_dim") or keys
+    return int(max(1, kv_heads // size) * (keys + values) * value)
+
+
+def _latent_bytes(
+    details: dict[str, Any], latent: int, value: int | None, dtype: str
+) -> int | None:
+    """Return the bytes of one token's latent, which lies on every GPU, with its indexer's key."""
+    rope, sparse = details.get("qk_rope_head_dim"), details.get("index_topk") is not None
+    if sparse and dtype == "fp8_ds_mla":
+        entry = int(facts()["sparse_mla"]["fp8_ds_mla_bytes"])
+    elif value is None or rope is None:
+        return None
+    else:
+        entry = int((latent + rope) * value)
+    if not sparse:
+        return entry
+    indexer = details.get("index_head_dim")
+    if not is_size(indexer):
+        return None
+    scale: int = facts()["sparse_mla"]["indexer_scale_bytes"]
+    layers, own = details["attention_layers"]["full"], details.get("indexer_layers")
+    part = 1.0 if own is None or not layers else own / layers
+    return entry + math.ceil((indexer + scale) * part)
+
+
+def state_bytes(architecture: Architecture, split: Split) -> int | None:
+    """Return the bytes of one linear layer's state for one sequence on each GPU."""
+    parts = (architecture.details or {}).get("state")
+    if parts is None:
+        return None
+    total = 0.0
+    for part in parts:
+        share = 1 / split.tensor
+        if part["parts"]:
+            count = part["parts"] if part["parts"] % split.tensor == 0 else split.tensor
+            share = count / split.tensor / part["parts"]
+        total += part["elements"] * part["bytes"] * share
+    return math.ceil(total)
+
+
+def kv_bytes_per_token(architecture: Architecture, layout: Layout, dtype: str) -> int | None:
+    """Return the cache bytes that each further token takes on each GPU, or None if unknown.
+
+    Only layers that attend fully grow with the sequence; windows and recurrent state do not.
+    """
+    details = architecture.details or {}
+    counts = details.get("attention_layers")
+    if counts is None or details.get("cache_unknown"):
+        return None
+    full = counts["full"] - (details.get("kv_shared_layers") or {}).get("full", 0)
+    if full <= 0:
+        return 0
+    split = split_of(layout)
+    size = _layer_bytes(architecture, "full", split.tensor, dtype)
+    return None if size is None else size * math.ceil(full / split.pipeline)
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The pool's unit: ``block_bytes`` on each GPU, and how many of them one sequence takes."""
+
+    block_bytes: int
+    blocks_per_sequence: int
+    state_blocks: int
+
+    @property
+    def sequence_bytes(self) -> int:
+        return self.block_bytes * self.blocks_per_sequence
+
+    @property
+    def state_bytes(self) -> int:
+        return self.block_bytes * self.state_blocks
+
+
+def pages(architecture: Architecture, layout: Layout, limits: Limits, length: int) -> Pages | None:
+    """Return how a sequence of ``length`` tokens is kept; None when something is unknown."""
+    found = groups(architecture, layout, limits.kv_cache_dtype)
+    if not found:
+        return None
+    if [group.kind for group in found] == ["full"]:
+        # One kind only: blocks of 16 tokens waste less than a sequence's last block.
+        return Pages(found[0].token_bytes * found[0].layers, length, 0)
+    window = (architecture.details or {}).get("sliding_window")
+    if window is None and any(group.kind == "sliding" for group in found):
+        return None
+    tokens = limits.max_num_batched_tokens or facts()["batched_tokens"]["value"]
+    block, page = _page(architecture, found)
+    size = _group_size([group.layers for group in found])
+    taken = {"full": 0, "sliding": 0, "linear": 0}
+    for group in found:
+        number = math.ceil(group.layers / size)
+        if group.kind == "linear":
+            taken["linear"] += number * facts()["recurrent_state"]["blocks"]
+            continue
+        each = block * max(1, page // (block * group.token_bytes))  # a small layer's page is longer
+        kept = length
+        if group.kind == "sliding":
+            kept = min(length, (window or 0) - 1 + tokens)
+        extra = 1 if group.kind == "sliding" and kept < length else 0
+        taken[group.kind] += number * (math.ceil(kept / each) + extra)
+    return Pages(size * page, sum(taken.values()), taken["linear"])
+
+
+def _page(architecture: Architecture, found: list[Group]) -> tuple[int, int]:
+    """Return the tokens of an attention block and the bytes of one layer's page."""
+    latent = (architecture.details or {}).get("kv_lora_rank") is not None
+    state = max((group.state_bytes for group in found), default=0)
+    sizes = [group.token_bytes for group in found if group.token_bytes]
+    block: int = facts()["block_tokens"]["value"]
+    if not sizes:
+        return block, state
+    if state:
+        unit: int = facts()["block_tokens"]["hybrid_latent"] if latent else block
+        block = unit * math.ceil(state / (unit * max(sizes)))
+    return block, block * max(sizes)
+
+
+def _group_size(layers: list[int]) -> int:
+    """Return how many layers share a block: the fewest, unless the most are hardly more."""
+    least, most = min(layers), max(layers)
+    return most if most < 1.5 * least else least

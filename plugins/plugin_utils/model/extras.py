@@ -1,0 +1,109 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Modules that formulas state: recurrent mixers, their state, and what only some families add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import Reader
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.formula import (
+    UnknownError,
+    Value,
+    evaluate,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+
+
+def extra_modules(keys: Reader, architecture: Architecture) -> dict[str, Any] | None:
+    """Return `formula_modules`, and `state` where layers recur; None when a number is missing."""
+    linear = keys.family.get("linear")
+    counts = (architecture.details or {}).get("attention_layers")
+    if counts is None:
+        return None
+    entries: list[Mapping[str, Any]] = list(keys.family.get("extra", ()))
+    result: dict[str, Any] = {}
+    try:
+        plain = names(keys, architecture, {})
+        made = [_module(entry, plain) for entry in entries if _applies(entry, plain)]
+        if counts["linear"]:
+            mixer = knowledge("models/mixers.yml")["mixers"][linear]
+            value = names(keys, architecture, mixer.get("let", {}))
+            made += [
+                _module({"per": "linear", **entry}, value)
+                for entry in mixer["modules"]
+                if _applies(entry, value)
+            ]
+            result["linear_kind"] = linear
+            result["state"] = [_state(keys, part, value) for part in mixer["state"]]
+    except UnknownError:
+        return None
+    result["formula_modules"] = [module for module in made if module["parameters"]]
+    return result
+
+
+def names(keys: Reader, architecture: Architecture, let: Mapping[str, str]) -> Value:
+    """Return what formulas may name: ``let``, the architecture's numbers, keys of the config."""
+    details = architecture.details or {}
+    counts = details.get("attention_layers") or {}
+    derived: dict[str, int | None] = {
+        "layers": architecture.layers,
+        "hidden": architecture.hidden_size,
+        "heads": architecture.heads,
+        "kv_heads": architecture.kv_heads,
+        "head_dim": architecture.head_dim,
+        "experts": architecture.experts,
+        "full": counts.get("full"),
+        "sliding": counts.get("sliding"),
+        "linear": counts.get("linear"),
+        "dense": details.get("dense_layers"),
+        "moe": details.get("moe_layers"),
+        "moe_width": details.get("moe_intermediate_size"),
+        "once": 1,
+    }
+
+    def value(name: str) -> int:
+        if name in let:
+            return evaluate(let[name], value)
+        if name not in derived:
+            return keys.number(name)
+        number = derived[name]
+        if number is None:
+            raise UnknownError(name)
+        return number
+
+    return value
+
+
+def _applies(entry: Mapping[str, Any], value: Value) -> bool:
+    return "if" not in entry or bool(evaluate(entry["if"], value))
+
+
+def _module(entry: Mapping[str, Any], value: Value) -> dict[str, Any]:
+    layers = evaluate(entry.get("per", "layers"), value)
+    size = evaluate(entry["formula"], value)
+    return {
+        "kind": entry["kind"],
+        "sharding": entry.get("sharding", "replicated"),
+        "parameters": layers * size,
+        "layers": layers,
+        "names": list(entry.get("names", ())),
+        "parts": evaluate(entry["parts"], value) if "parts" in entry else None,
+        "active": entry.get("active", True),
+    }
+
+
+def _state(keys: Reader, part: Mapping[str, Any], value: Value) -> dict[str, Any]:
+    """Return the elements of one layer's state for one sequence, their bytes, and how it splits."""
+    sizes = knowledge("models/memory.yml")["dtype_bytes"]
+    key = part.get("dtype_key")
+    dtype = (keys.words(key) if key else None) or part.get("dtype", "bfloat16")
+    return {
+        "elements": evaluate(part["elements"], value),
+        "bytes": sizes.get(dtype, sizes["float32"]),
+        "parts": evaluate(part["parts"], value) if "parts" in part else None,
+    }

@@ -1,0 +1,99 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Vision and audio towers: what the config says of them, and their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import SOURCE, Reader
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.formula import (
+    UnknownError,
+    evaluate,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+
+# Sections of a config.json that describe a tower.
+_SECTIONS = ("vision_config", "audio_config", "vision_cfg", "sound_config", "vit_config")
+
+
+def vision(keys: Reader) -> dict[str, Any] | None:
+    """Return what the config says of its vision tower, as it stands there; None without one."""
+    tower = keys.mapping("vision_config")
+    return None if tower is None else dict(tower)
+
+
+def parameters(keys: Reader, architecture: Architecture) -> int | None:
+    """Return the parameters of all towers and projectors, 0 without one.
+
+    None, with a finding, if one is not known or a dimension of it is missing.
+    """
+    known = keys.family.get("towers", {})
+    total: int | None = 0
+    found = False
+    for section in dict.fromkeys((*known, *_SECTIONS)):
+        given = keys.mapping(section)
+        if given is None:
+            if keys.has(section):
+                return None
+            continue
+        found = True
+        size = _parameters(keys, known.get(section), section, architecture)
+        total = None if total is None or size is None else total + size
+    if known and not found:
+        keys.findings.append(
+            Finding(
+                "MODEL-NO-TOWER",
+                "info",
+                keys.subject,
+                f"{architecture.model_type} has a tower, but the file has no"
+                f" {' or '.join(known)}; the language model alone is counted",
+                "use the checkpoint's own complete config.json if images are served",
+                SOURCE,
+            )
+        )
+    return total
+
+
+def _parameters(
+    keys: Reader, tower: str | Mapping[str, str] | None, section: str, architecture: Architecture
+) -> int | None:
+    towers = knowledge("models/towers.yml")["towers"]
+    kind = section.partition("_")[0]
+    if isinstance(tower, Mapping):  # one wrapper may hold several kinds of tower
+        given = keys.mapping(section) or {}
+        tower = tower.get(str(given.get("model_type")))
+    if tower is None:
+        keys.note(
+            "MODEL-UNKNOWN-VISION",
+            f"the {kind} tower of {architecture.model_type} is not known; parameters stay unknown",
+            "check memory on the host",
+        )
+        return None
+    facts = towers[tower]
+    inner = keys.below(
+        section, {"defaults": facts.get("defaults", {}), "keys": facts.get("keys", {})}
+    )
+    if inner is None:
+        return None
+    let = facts.get("let", {})
+
+    def value(name: str) -> int:
+        if name in let:
+            return evaluate(let[name], value)
+        if name != "text_hidden":
+            return inner.number(name)
+        if architecture.hidden_size is None:
+            raise UnknownError(name)
+        return architecture.hidden_size
+
+    try:
+        terms = [evaluate(formula, value) for formula in facts["terms"].values()]
+    except UnknownError:
+        return None
+    return sum(terms)
