@@ -69,6 +69,30 @@ def test_a_wrong_field_is_named(path, value, code, says):
     assert says in finding.message
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "path"),
+    [
+        (("gpus", 1, "bdf"), 5, "gpus[1].bdf"),
+        (("links", 3, "bandwidth_mb_s"), [1], "links[3].bandwidth_mb_s"),
+        (("links", 0, "bandwidth_mb_s", 1), "x", "links[0].bandwidth_mb_s[1]"),
+        (("numa_nodes", 0, "cores", 2), 7, "numa_nodes[0].cores[2]"),
+        (("links", 2, "type"), "nvlink", "links[2].type"),
+        (("gpus",), {}, "gpus"),
+    ],
+)
+def test_a_field_deep_inside_is_named(place, value, path):
+    document = to_document(mi325x())
+    part = document
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = value
+    with pytest.raises(ApiaryError) as caught:
+        from_document(Topology, document, "gpu-001.json")
+    (finding,) = caught.value.findings
+    assert finding.code == "DOC-TYPE"
+    assert finding.message.startswith(f"field {path}: expected ")
+
+
 def test_a_document_that_is_no_mapping_is_refused():
     with pytest.raises(ApiaryError, match="expected a mapping"):
         from_document(Deployment, ["name"], "fleet.yml")

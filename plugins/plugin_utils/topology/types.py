@@ -48,7 +48,10 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Nic:
-    """A physical network interface; ``rdma_device`` is its InfiniBand or RoCE name (mlx5_0)."""
+    """A physical network interface; ``rdma_device`` is its InfiniBand or RoCE name (mlx5_0).
+
+    ``speed_mb_s`` is in MB/s, as the bandwidth of links is: 400 Gb/s are 50000.
+    """
 
     name: str
     bdf: str

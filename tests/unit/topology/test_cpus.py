@@ -95,6 +95,14 @@ def test_numactl_that_is_cut_is_told(end):
     assert finding.code == "TOPO-TRUNCATED"
 
 
+def test_a_node_that_numactl_counts_and_does_not_describe_is_told():
+    text = printers_system.numactl([range(4), range(4, 8)])
+    lines = [line for line in text.splitlines() if not line.startswith("node 1 ")]
+    (node,), (finding,) = numactl.parse("\n".join(lines) + "\n", "h")
+    assert (node.id, finding.code) == (0, "TOPO-TRUNCATED")
+    assert "1 of 2 nodes" in finding.message
+
+
 def test_no_numa_support_is_no_node():
     text = "No NUMA support available on this system.\n"
     assert numactl.recognise(text)

@@ -181,6 +181,21 @@ def test_link_types_that_disagree_are_told():
     assert topology.link("0000:05:00.0", "0000:26:00.0").type == "xgmi"
 
 
+@pytest.mark.parametrize("heavier", [True, False])
+def test_a_source_with_one_direction_agrees_with_either_of_the_kernels(heavier):
+    low, high = printers.mesh().cards[:2]
+
+    def wire(a, b):
+        one_way = (a, b) == ((low, high) if heavier else (high, low))
+        return printers.Wire(weight=30 if one_way else 15)
+
+    machine = printers.Machine(printers.mesh().cards, wire)
+    topology = from_evidence(printers.bundle(machine, amd_smi=False))
+    assert topology.link(low.bdf, high.bdf).weight == 30
+    assert "TOPO-ASYMMETRY" in codes(topology)
+    assert "TOPO-SOURCES-DISAGREE" not in codes(topology)
+
+
 def test_a_hip_id_that_is_not_the_rank_is_told():
     evidence = printers.bundle(printers.mesh(), rocm_smi=False)
     output = evidence["commands"]["amd_smi_list"]

@@ -292,6 +292,15 @@ def test_rows_that_are_no_whole_hive_are_told(cut):
     assert topology.gpus == ()
 
 
+@pytest.mark.parametrize("lost", ["/5/io_links/3/", "/9/properties", "/6/"])
+def test_a_dump_of_the_kernels_tree_that_lacks_something_is_told(lost):
+    files = printers.kfd_files(MESH)
+    kept = {path: text for path, text in files.items() if lost not in path}
+    text = "".join(f"==> {path} <==\n{content}" for path, content in kept.items())
+    assert len(kept) < len(files)
+    assert "TOPO-TRUNCATED" in codes(from_capture(text, "kfd.txt"))
+
+
 KFD_NODES = """cpu_cores_count 96
 simd_count 0
 location_id 0
