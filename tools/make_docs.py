@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import memory_page
+import rules_page
 import yaml
 
 from apiary.cli import cli
@@ -86,6 +88,8 @@ def role(path: Path) -> str:
 def pages() -> dict[Path, str]:
     """Return every generated page."""
     made = {REFERENCE / "findings.md": findings(), REFERENCE / "commands.md": commands()}
+    made[REFERENCE / "memory.md"] = memory_page.page()
+    made[REFERENCE / "rules.md"] = rules_page.page()
     for path in sorted((ROOT / "roles").iterdir()):
         if path.is_dir():
             made[path / "README.md"] = role(path)

@@ -9,3 +9,8 @@ uv pip compile "${options[@]}" "$@" pyproject.toml --output-file requirements/ru
 uv pip compile "${options[@]}" "$@" --group dev pyproject.toml --output-file requirements/dev.txt
 # Real vLLM for `make e2e` has rules of its own: one CPU wheel of torch.
 python tests/lab/real_vllm/pins.py
+# What the judge of `make test-engine` needs beside that; its pip resolves nothing.
+options=(--quiet --no-config --no-deps --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes)
+for name in engine engine-transformers4; do
+  uv pip compile "${options[@]}" "$@" "requirements/$name.in" --output-file "requirements/$name.txt"
+done

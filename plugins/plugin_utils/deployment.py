@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,42 @@ class Layout:
     tensor_parallel_size: int
     replicas: int = 1
     expert_parallel: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return the GPUs of each replica."""
+        return (self.tensor_parallel_size,) * self.replicas
+
+
+@dataclass(frozen=True)
+class MixedLayout:
+    """A host cut into unequal engines: one replica of each of ``sizes`` GPUs, in this order."""
+
+    sizes: tuple[int, ...]
+    expert_parallel: bool = False
+
+    @property
+    def replicas(self) -> int:
+        return len(self.sizes)
+
+
+Open = Literal["auto"]
+
+
+@dataclass(frozen=True)
+class AutoLayout:
+    """A layout that the plan chooses for each host; what is named here stays as it is.
+
+    At least ``spare`` GPUs stay free. ``concurrency`` is how many requests the host has at once,
+    ``sequence_tokens`` what one of them has, prompt and answer; both only order what is possible.
+    """
+
+    tensor_parallel_size: int | Open = "auto"
+    replicas: int | Open = "auto"
+    expert_parallel: bool | Open = "auto"
+    spare: int = 0
+    concurrency: int | None = None
+    sequence_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,18 +107,36 @@ class Limits:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What the operator asks for; one document for a whole group of hosts."""
+    """What the operator asks for; one document for a whole group of hosts.
+
+    ``profile`` (engine/profiles.py) fills limits that are left open, and orders the layouts of an
+    open one. ``force`` names rules whose refusals shall be warnings.
+    """
 
     SCHEMA: ClassVar[str] = "apiary.deployment/v1"
 
     name: str
     model: ModelSpec
     engine: EngineSpec
-    layout: Layout
+    layout: Layout | MixedLayout | AutoLayout | Open
     limits: Limits = field(default_factory=Limits)
     listen_address: str = "0.0.0.0"  # noqa: S104 - the router is on another host
     base_port: int = 8000
     user: str = "vllm"
+    profile: str | None = None
+    force: tuple[str, ...] = ()
+
+    @property
+    def decided(self) -> Layout:
+        """Return the layout of equal engines; raises DEPLOY-LAYOUT-OPEN where it is another."""
+        if isinstance(self.layout, Layout):
+            return self.layout
+        raise error(
+            "DEPLOY-LAYOUT-OPEN",
+            "layout",
+            "no one recipe holds: the engines of this deployment differ by host or by replica",
+            "plan it on a host first (`apiary plan`), or name tensor_parallel_size and replicas",
+        )
 
 
 # Eight GPUs of eight partitions each; render minors end there too.
@@ -110,10 +164,9 @@ def check_deployment(deployment: Deployment) -> tuple[Finding, ...]:
 
 
 def _findings(deployment: Deployment) -> Iterator[Finding]:
-    layout, limits, engine = deployment.layout, deployment.limits, deployment.engine
+    limits, engine = deployment.limits, deployment.engine
+    yield from _layout(deployment)
     positive = {
-        "layout.tensor_parallel_size": layout.tensor_parallel_size,
-        "layout.replicas": layout.replicas,
         "limits.max_model_len": limits.max_model_len,
         "limits.max_num_batched_tokens": limits.max_num_batched_tokens,
         "limits.max_num_seqs": limits.max_num_seqs,
@@ -127,16 +180,6 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
     if not 0 < limits.gpu_memory_utilization <= 1:
         share = limits.gpu_memory_utilization
         yield _bad("limits.gpu_memory_utilization", share, "a number above 0 and at most 1")
-    for path, number in {
-        "layout.tensor_parallel_size": layout.tensor_parallel_size,
-        "layout.replicas": layout.replicas,
-    }.items():
-        if number > MOST_DEVICES:
-            yield _bad(path, number, f"at most {MOST_DEVICES}, the devices a host can have")
-    last = deployment.base_port + min(max(layout.replicas, 1), MOST_DEVICES) - 1
-    if not 1024 <= deployment.base_port <= last <= 65535:
-        ports = f"a port from 1024 to {65535 - last + deployment.base_port}"
-        yield _bad("base_port", deployment.base_port, ports)
     texts = {
         "name": (deployment.name, _NAME, "lower-case letters, digits and dashes"),
         "user": (deployment.user, _USER, "a user name"),
@@ -151,6 +194,44 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
         yield _bad("model.name", deployment.model.name, "the name that clients ask for")
     if engine.name not in _ENGINES:
         yield _bad("engine.name", engine.name, " or ".join(_ENGINES))
+    profiles = knowledge("vllm/profiles.yml")["profiles"]
+    if deployment.profile is not None and deployment.profile not in profiles:
+        yield _bad("profile", deployment.profile, f"one of {', '.join(profiles)}")
+
+
+def _layout(deployment: Deployment) -> Iterator[Finding]:
+    """Refuse sizes and numbers that no host has, and ports that would run out."""
+    layout = deployment.layout
+    most = f"at most {MOST_DEVICES}, the devices a host can have"
+    numbers: dict[str, int | str | None] = {}
+    replicas = MOST_DEVICES
+    if isinstance(layout, MixedLayout):
+        replicas = layout.replicas
+        numbers = {f"sizes[{index}]": size for index, size in enumerate(layout.sizes)}
+        if not layout.sizes:
+            yield _bad("layout.sizes", [], "the GPUs of at least one replica")
+        elif sum(layout.sizes) > MOST_DEVICES:
+            yield _bad("layout.sizes", list(layout.sizes), most)
+    elif not isinstance(layout, str):
+        numbers = {name: getattr(layout, name) for name in ("tensor_parallel_size", "replicas")}
+        if isinstance(layout.replicas, int):
+            replicas = layout.replicas
+    for name, number in numbers.items():
+        if isinstance(number, int) and number < 1:
+            yield _bad(f"layout.{name}", number, "a whole number of at least 1")
+        elif isinstance(number, int) and number > MOST_DEVICES:
+            yield _bad(f"layout.{name}", number, most)
+    if isinstance(layout, AutoLayout):
+        if not 0 <= layout.spare < MOST_DEVICES:
+            yield _bad("layout.spare", layout.spare, f"a number from 0 to {MOST_DEVICES - 1}")
+        for name in ("concurrency", "sequence_tokens"):
+            wanted = getattr(layout, name)
+            if wanted is not None and wanted < 1:
+                yield _bad(f"layout.{name}", wanted, "a whole number of at least 1")
+    last = deployment.base_port + min(max(replicas, 1), MOST_DEVICES) - 1
+    if not 1024 <= deployment.base_port <= last <= 65535:
+        ports = f"a port from 1024 to {65535 - last + deployment.base_port}"
+        yield _bad("base_port", deployment.base_port, ports)
 
 
 def _secrets(deployment: Deployment) -> Iterator[Finding]:

@@ -23,7 +23,16 @@ KIMI = "moonshotai/Kimi-K2.5"
 
 
 def deployment(
-    name=QWEN, version="0.33.0", size=4, ep=False, args=None, env=None, treat_as=None, **limits
+    name=QWEN,
+    version="0.33.0",
+    size=4,
+    ep=False,
+    args=None,
+    env=None,
+    treat_as=None,
+    profile=None,
+    force=(),
+    **limits,
 ):
     """Return a deployment that fills 8 GPUs; other keywords are limits."""
     return Deployment(
@@ -32,6 +41,8 @@ def deployment(
         engine=EngineSpec(version, treat_as=treat_as, args=args or {}, env=env or {}),
         layout=Layout(size, max(1, 8 // max(size, 1)), ep),
         limits=Limits(**limits),
+        profile=profile,
+        force=force,
     )
 
 
@@ -47,3 +58,36 @@ def published(version, size=4):
         gpu_memory_utilization=0.9,
         kv_cache_dtype="fp8",
     )
+
+
+# The four recipes of the cross-architecture study on 8 MI325X (arXiv:2603.10031, tables 3, 4, 5,
+# 9 and 11), as far as a deployment says them; its profile is the balanced one.
+STUDIED = {
+    "deepseek-v3.2": lambda version: deployment(
+        DEEPSEEK,
+        version,
+        8,
+        max_model_len=32768,
+        profile="balanced",
+        env={"AITER_ENABLE_VSKIP": 0},
+    ),
+    "llama-3.1-405b": lambda version: deployment(
+        LLAMA,
+        version,
+        8,
+        max_model_len=32768,
+        profile="balanced",
+        args={"quantization": "fp8"},
+    ),
+    "qwen3-vl-235b": lambda version: deployment(
+        QWEN_VL,
+        version,
+        8,
+        max_model_len=32768,
+        profile="balanced",
+        args={"kv-offloading-backend": "native", "kv-offloading-size": 64},
+    ),
+    "kimi-k2.5": lambda version: deployment(
+        KIMI, version, 4, max_model_len=32768, profile="balanced"
+    ),
+}

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 ROLES = sorted(path for path in (ROOT / "roles").iterdir() if path.is_dir())
 COLLECTION = ROOT / "collections/ansible_collections/apiary/instinct"
 KNOWLEDGE = ROOT / "plugins/plugin_utils/knowledge"
-AREAS = "DEPLOY|DOC|ENGINE|EXPLAIN|FILE|FIT|LAB|MODEL|PLACE|PLAN|PROBE|REPLICA|TOPO"
+AREAS = "DEPLOY|DOC|ENGINE|EXPLAIN|FILE|FIT|LAB|LAYOUT|MODEL|PLACE|PLAN|PROBE|REPLICA|TOPO"
 CODE = re.compile(rf"\b((?:{AREAS})(?:-[A-Z0-9]+)+)\b")
 
 

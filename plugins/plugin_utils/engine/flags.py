@@ -32,7 +32,9 @@ class Flag:
     ``names`` set it (to true, for a boolean), ``negative`` set a boolean to false, and those in
     ``hidden`` are accepted without being in --help. ``dest`` is the attribute that is set.
     ``kind`` is the argparse action (Store, Append, StoreTrue, BooleanOptional, EnableDisable, …);
-    ``nargs`` is None or argparse's own (`+`, `?`); a null choice stands for the word None.
+    ``nargs`` is None or argparse's own (`+`, `?`). ``type`` is what its converter takes: int,
+    float, text, json, config (a JSON object), json-or-text, size (1024, 32k), size-or-auto; None
+    where the converter has no name. With ``optional`` the word None is taken too.
     """
 
     dest: str
@@ -42,6 +44,8 @@ class Flag:
     hidden: tuple[str, ...] = ()
     nargs: str | None = None
     choices: tuple[str, ...] | None = None
+    type: str | None = None
+    optional: bool = False
     default: str | int | float | bool | None = None
     deprecated: bool = False
 
@@ -122,30 +126,46 @@ def resolve_version(
 ) -> ResolvedVersion:
     """Return the known version whose facts hold for ``version``.
 
-    An unknown one is refused (ENGINE-UNKNOWN-VERSION) unless ``treat_as`` names a known version:
-    then that one's facts hold, with the warning ENGINE-TREATED-AS.
+    For an unknown one that is the nearest known below, with the warning ENGINE-NEAREST-VERSION,
+    or the known one that ``treat_as`` names, with ENGINE-TREATED-AS. Raises ApiaryError
+    ENGINE-UNKNOWN-VERSION for what is older than all known ones, or no version.
     """
     known = _same_release(version)
-    first, last = versions()[0], newest()
-    if treat_as is None:
-        if known is not None:
-            return ResolvedVersion(version, known)
-        below = nearest_below(version) or last
+    if treat_as is not None:
+        return _treated(version, known, treat_as, subject)
+    if known is not None:
+        return ResolvedVersion(version, known)
+    below, first, last = nearest_below(version), versions()[0], newest()
+    if below is None:
         raise error(
             "ENGINE-UNKNOWN-VERSION",
             subject,
-            f"vLLM {version} is not known; known are {len(versions())} versions from {first} to"
-            f" {last}, the nearest below is {nearest_below(version) or 'none'}",
-            f"use a known version, or set engine.treat_as: {below} to accept the rules of {below}",
+            f"vLLM {version} is not known, and no known version is older; the {len(versions())}"
+            f" known ones go from {first} to {last}",
+            f"use a version from {first} on, or set engine.treat_as: {last} to accept its rules",
             SOURCE,
         )
+    finding = Finding(
+        "ENGINE-NEAREST-VERSION",
+        "warning",
+        subject,
+        f"vLLM {version} is not known: it gets the rules and flags of {below}, the nearest below",
+        f"check the rendered command with that vLLM, add it as docs/how-to/add-a-vllm-version.md"
+        f" says, or set engine.treat_as: {below} if they are known to be alike",
+        SOURCE,
+    )
+    return ResolvedVersion(version, below, (finding,))
+
+
+def _treated(version: str, known: str | None, treat_as: str, subject: str) -> ResolvedVersion:
+    """Return the known version that engine.treat_as names for another."""
     accepted = _same_release(treat_as)
     if accepted is None:
         raise error(
             "ENGINE-UNKNOWN-VERSION",
             subject,
             f"engine.treat_as is {treat_as}, which is not one of the known versions"
-            f" ({first} to {last})",
+            f" ({versions()[0]} to {newest()})",
             f"set engine.treat_as to one of {', '.join(versions())}",
             SOURCE,
         )
@@ -260,3 +280,18 @@ def first_seen(name: str) -> str | None:
         if name in flags(version) or name in env_vars(version):
             return version
     return None
+
+
+@functools.cache
+def seen_in(name: str) -> str:
+    """Return where a flag or variable is known, as text: `0.9.2 to 0.16.0, and 0.33.0`."""
+    runs: list[list[str]] = []
+    previous = False
+    for version in versions():
+        there = name in flags(version) or name in env_vars(version)
+        if there and previous:
+            runs[-1].append(version)
+        elif there:
+            runs.append([version])
+        previous = there
+    return ", and ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)

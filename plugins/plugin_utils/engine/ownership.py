@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the plan decides and an override must not contradict (`owned` in rules.yml)."""
+"""What the plan decides and an override must not contradict (owned.yml)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import Fact
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import fill
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import (
+    Fact,
+    fill,
+)
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Why a flag or variable is the plan's; the members are explained in rules.yml."""
+    """Why a flag or variable is the plan's; the members are explained in owned.yml."""
 
     reason: str
     field: str | None = None
@@ -38,7 +40,7 @@ class Owner:
 
 
 def _owned() -> Mapping[str, Any]:
-    owned: Mapping[str, Any] = knowledge("vllm/rules.yml")["owned"]
+    owned: Mapping[str, Any] = knowledge("vllm/owned.yml")
     return owned
 
 

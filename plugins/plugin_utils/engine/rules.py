@@ -2,129 +2,160 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rules as data (knowledge/vllm/rules.yml) and the evaluation of their conditions."""
+"""The rules as data (knowledge/vllm/rules.yml and rules/), read and checked once."""
 
 from __future__ import annotations
 
 import functools
-import string
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import Fact
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import (
+    Condition,
+    Fact,
+    fill,
+    names_in,
+    parse,
+    type_of,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
+    Span,
+    order,
+    read_span,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
 
-ELEMENTS = ("flag ", "env ")
+Kind = Literal["set", "refuse", "warn", "note"]
+_KINDS: tuple[Kind, ...] = ("set", "refuse", "warn", "note")
+_SEVERITIES: Mapping[str, Severity] = {"refuse": "error", "warn": "warning", "note": "info"}
+STAGES = ("parser", "config", "backend", "load", "run")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something published that is not right for every version, by whom, and what is."""
+
+    says: str
+    by: str
+    verdict: str
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: exactly one of ``set``, ``refuse`` and ``warn`` says what it does."""
+    """One rule; rules.yml explains the members. ``effect`` is what its ``kind`` needs.
+
+    ``stages`` are (first version, stage) pairs of a refusal; ``missing`` is what to say of a
+    command without the element that it sets: warning, info or none.
+    """
 
     id: str
+    kind: Kind
+    effect: Mapping[str, str]
+    versions: Span
+    when: Condition
     reason: str
     source: str
-    when: Mapping[str, Any]
-    set: Mapping[str, str] | None = None
-    refuse: Mapping[str, str] | None = None
-    warn: Mapping[str, str] | None = None
     needs: str | None = None
+    stages: tuple[tuple[str, str | None], ...] = ()
+    missing: str = "info"
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def severity(self) -> Severity | None:
+        """Return the severity of its finding; None for one that sets an element."""
+        return _SEVERITIES.get(self.kind)
+
+    def stage(self, version: str) -> str | None:
+        """Return where vLLM of this version stops itself on what the rule refuses, or None."""
+        current = None
+        for first, stage in self.stages:
+            if order(version) >= order(first):
+                current = stage
+        return current
+
+    def holds(self, facts: Mapping[str, Fact]) -> bool | None:
+        """Say whether it applies; None when an unknown fact leaves that open."""
+        version = facts["version"]
+        return self.versions.covers(str(version)) and self.when.holds(facts)
+
+    def finding(self, facts: Mapping[str, Fact]) -> Finding:
+        """Return the finding of a rule that refuses, warns or remarks."""
+        message, remedy, reason = (
+            fill(text, facts) or text
+            for text in (self.effect["message"], self.effect["remedy"], self.reason)
+        )
+        return Finding(
+            self.effect["code"],
+            self.severity or "info",
+            self.effect.get("field", "deployment"),
+            f"{message}: {reason} ({self.id})",
+            remedy,
+            self.source,
+        )
 
 
 @functools.cache
 def rules() -> tuple[Rule, ...]:
-    """Return the rules in their order, with named sources spelled out."""
+    """Return the rules in their order; ValueError for one that makes no sense."""
     data = knowledge("vllm/rules.yml")
-    result = []
-    for entry in data["rules"]:
-        source = entry["source"]
-        if source.startswith("sources."):
-            source = data["sources"][source.removeprefix("sources.")]
-        result.append(Rule(**{"when": {}, **entry, "source": source}))
-    return tuple(result)
+    return tuple(
+        _rule(entry, data["sources"])
+        for name in data["files"]
+        for entry in knowledge(f"vllm/rules/{name}.yml")["rules"]
+    )
 
 
-def holds(when: Mapping[str, Any], facts: Mapping[str, Fact]) -> bool | None:
-    """Evaluate a condition; None when an unknown fact leaves it open.
-
-    The language is described at the top of rules.yml.
-    """
-    open_ = False
-    for name, test in when.items():
-        if name == "any":
-            outcomes = [holds(item, facts) for item in test]
-            outcome = True if True in outcomes else None if None in outcomes else False
-        else:
-            outcome = _test(lookup(facts, name), test, facts)
-        if outcome is False:
-            return False
-        open_ = open_ or outcome is None
-    return None if open_ else True
+@functools.cache
+def by_id() -> Mapping[str, Rule]:
+    """Return the rules by id."""
+    return {rule.id: rule for rule in rules()}
 
 
-def lookup(facts: Mapping[str, Fact], name: str) -> Fact:
-    """Return a fact; an element that is not set is the empty text, not unknown."""
-    return facts.get(name, "" if name.startswith(ELEMENTS) else None)
+def _rule(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Rule:
+    try:
+        kinds = [kind for kind in _KINDS if kind in entry]
+        if len(kinds) != 1:
+            raise ValueError(f"one of {', '.join(_KINDS)} says what it does, found {kinds}")
+        (kind,) = kinds
+        rule = Rule(
+            id=entry["id"],
+            kind=kind,
+            effect=entry[kind],
+            versions=read_span(entry.get("versions")),
+            when=parse(entry.get("when", {})),
+            reason=entry["reason"],
+            source=spelled_out(entry["source"], sources),
+            needs=entry.get("needs"),
+            stages=_stages(entry.get("stage")),
+            missing=entry.get("missing", "info"),
+            claims=tuple(
+                Claim(item["says"], spelled_out(item["by"], sources), item["verdict"])
+                for item in entry.get("claims", ())
+            ),
+        )
+        if (kind == "refuse") != bool(rule.stages):
+            raise ValueError("a refusal has a stage, and nothing else has")
+        for text in (rule.reason, *rule.effect.values()):
+            for name in names_in(text):
+                type_of(name)
+    except (KeyError, ValueError) as wrong:
+        raise ValueError(f"rule {entry.get('id')}: {wrong}") from wrong
+    return rule
 
 
-def unknown_facts(when: Mapping[str, Any], facts: Mapping[str, Fact]) -> list[str]:
-    """Return the names of the facts that leave a condition open."""
-    names: list[str] = []
-    for name, test in when.items():
-        if name == "any":
-            names += [inner for item in test for inner in unknown_facts(item, facts)]
-        elif lookup(facts, name) is None:
-            names.append(name)
-    return names
-
-
-def _test(value: Fact, test: Any, facts: Mapping[str, Fact]) -> bool | None:
+def _stages(value: Any) -> tuple[tuple[str, str | None], ...]:
     if value is None:
-        return None
-    if not isinstance(test, Mapping):
-        return _is_one_of(value, test, facts)
-    return all(_operate(value, operator, bound, facts) for operator, bound in test.items())
+        return ()
+    steps = value if isinstance(value, list) else [{"from": "0", "at": value}]
+    for step in steps:
+        if step["at"] not in (*STAGES, "none"):
+            raise ValueError(f"there is no stage {step['at']}")
+    return tuple((step["from"], None if step["at"] == "none" else step["at"]) for step in steps)
 
 
-def _operate(value: Fact, operator: str, bound: Any, facts: Mapping[str, Fact]) -> bool:
-    if operator == "from":
-        return order(str(value)) >= order(bound)
-    if operator == "until":
-        return order(str(value)) <= order(bound)
-    if operator == "not":
-        return not _is_one_of(value, bound, facts)
-    if operator == "contains":
-        return str(bound) in str(value)
-    if not isinstance(value, (int, float)):
-        raise ValueError(f"{operator} needs a number, not {value!r}")
-    if operator == "min":
-        return bool(value >= bound)
-    if operator == "max":
-        return bool(value <= bound)
-    if operator == "not_multiple_of":
-        return bool(value % bound)
-    raise ValueError(f"unknown operator {operator}")
-
-
-def _is_one_of(value: Fact, expected: Any, facts: Mapping[str, Fact]) -> bool:
-    options = expected if isinstance(expected, list) else [expected]
-    return any(value == (fill(item, facts) if isinstance(item, str) else item) for item in options)
-
-
-def fill(template: str, facts: Mapping[str, Fact]) -> str | None:
-    """Return the text with each {fact} replaced, or None when one is unknown or empty.
-
-    Notes (facts whose name ends in `_note`) may be empty; booleans are true and false.
-    """
-    parts = []
-    for literal, name, _spec, _conversion in string.Formatter().parse(template):
-        parts.append(literal)
-        if name is None:
-            continue
-        value = lookup(facts, name)
-        if value is None or (value == "" and not name.endswith("_note")):
-            return None
-        parts.append(str(value).lower() if isinstance(value, bool) else str(value))
-    return "".join(parts)
+def spelled_out(source: str, sources: Mapping[str, str]) -> str:
+    """Return a source with the named ones (`sources.NAME`) in full."""
+    return re.sub(r"sources\.(\w+)", lambda found: sources[found[1]], source)

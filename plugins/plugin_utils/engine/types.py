@@ -23,7 +23,12 @@ class Reason:
 
 @dataclass(frozen=True)
 class Recipe:
-    """``env`` and ``argv`` of one engine (without the executable's own path) and the reasons."""
+    """``env`` and ``argv`` of one engine (without the executable's own path) and the reasons.
+
+    ``attention_backend`` is the one that vLLM is expected to choose, None where that is not
+    known, and ``attention_reason`` why. ``rules_of`` is the known version whose facts hold:
+    another one than ``version`` where that is not known.
+    """
 
     engine: str
     version: str
@@ -31,3 +36,27 @@ class Recipe:
     argv: tuple[str, ...]
     reasons: tuple[Reason, ...]
     findings: tuple[Finding, ...] = ()
+    attention_backend: str | None = None
+    attention_reason: Reason | None = None
+    rules_of: str = ""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """One refusal: the ``rule`` or check that says so, and the ``stage`` at which vLLM stops.
+
+    Stages: parser, config, backend (the choice of attention backends), load (weights, layers,
+    caches), run; None where vLLM goes on, and what it does would be ignored or against the plan.
+    """
+
+    rule: str
+    finding: Finding
+    stage: str | None
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """A recipe as if every refusal had been forced, and the refusals."""
+
+    recipe: Recipe
+    refused: tuple[Refused, ...] = ()

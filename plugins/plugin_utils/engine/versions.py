@@ -9,7 +9,10 @@ The packaging library would do, but ansible-test's import check runs without it.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 _FORM = re.compile(
@@ -29,6 +32,7 @@ class Version(NamedTuple):
     post: int
 
 
+@functools.cache
 def parse_version(text: str) -> Version | None:
     """Return the version, or None for what is none (such as "latest")."""
     found = _FORM.fullmatch(text.strip())
@@ -46,3 +50,29 @@ def order(text: str) -> Version:
     if parsed is None:
         raise ValueError(f"not a version: {text!r}")
     return parsed
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range of versions, both ends included; None is open."""
+
+    first: str | None = None
+    last: str | None = None
+
+    def covers(self, version: str) -> bool:
+        """Say whether a version is in the range."""
+        return (self.first is None or order(version) >= order(self.first)) and (
+            self.last is None or order(version) <= order(self.last)
+        )
+
+    def __str__(self) -> str:
+        if self.first is None:
+            return "all" if self.last is None else f"up to {self.last}"
+        if self.last is None:
+            return f"{self.first} and newer"
+        return self.first if self.first == self.last else f"{self.first} to {self.last}"
+
+
+def read_span(entry: Mapping[str, str] | None) -> Span:
+    """Return the range that `{from: …, until: …}` means."""
+    return Span((entry or {}).get("from"), (entry or {}).get("until"))

@@ -8,6 +8,7 @@ import ast
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE, knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import checks
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import rules
 
 AREAS = ("model", "fit", "engine")
@@ -67,10 +68,8 @@ def made():
             code = call.args[place]
             if isinstance(code, ast.Constant) and isinstance(code.value, str):
                 result.add((code.value, severity_of(call, rule)))
-    for rule in rules():
-        for effect, severity in ((rule.refuse, "error"), (rule.warn, "warning")):
-            if effect is not None:
-                result.add((effect["code"], severity))
+    result |= {(rule.effect["code"], rule.severity) for rule in rules() if rule.severity}
+    result |= {(check.code, "error") for check in checks()}
     return result
 
 

@@ -2,31 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the versions accept, and the tool that makes those facts from a flag matrix."""
+"""What the versions accept."""
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import pytest
-import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import flags as engine
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
 from support.shared import SHARED
 
-TOOL = Path(__file__).parents[3] / "tools/vllm_matrix.py"
 MATRIX = SHARED / "data/vllm/matrix.json"
-
-
-def load_tool():
-    spec = importlib.util.spec_from_file_location("vllm_matrix", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(
@@ -52,21 +38,26 @@ def test_a_known_release_is_resolved(asked, version):
         ("0.14.0", "0.13.0"),
         ("0.33.0rc1", "0.32.0"),
         ("0.33.1.dev7+gabc", "0.33.0"),
-        ("0.1.0", "none"),
-        ("latest", "none"),
-        ("", "none"),
     ],
 )
-def test_an_unknown_version_is_refused_with_the_nearest_below(asked, nearest):
+def test_an_unknown_version_gets_the_nearest_known_one_below(asked, nearest):
+    resolved = engine.resolve_version(asked, subject="engine.version of qwen")
+    assert (resolved.asked, resolved.version) == (asked, nearest)
+    (finding,) = resolved.findings
+    assert (finding.code, finding.severity) == ("ENGINE-NEAREST-VERSION", "warning")
+    assert finding.subject == "engine.version of qwen"
+    assert f"rules and flags of {nearest}" in finding.message
+    assert f"engine.treat_as: {nearest} " in finding.remedy
+
+
+@pytest.mark.parametrize("asked", ["0.1.0", "0.9.1", "latest", ""])
+def test_what_is_older_than_all_known_ones_or_no_version_is_refused(asked):
     with pytest.raises(ApiaryError) as refusal:
-        engine.resolve_version(asked, subject="engine.version of qwen")
+        engine.resolve_version(asked)
     (finding,) = refusal.value.findings
     assert finding.code == "ENGINE-UNKNOWN-VERSION"
-    assert finding.subject == "engine.version of qwen"
-    assert "0.9.2 to 0.33.0" in finding.message
-    assert f"the nearest below is {nearest}" in finding.message
-    accepts = nearest if nearest != "none" else "0.33.0"
-    assert f"engine.treat_as: {accepts} " in finding.remedy
+    assert "from 0.9.2 to 0.33.0" in finding.message
+    assert "engine.treat_as: 0.33.0 " in finding.remedy
 
 
 def test_treat_as_takes_another_versions_facts_and_says_so():
@@ -151,14 +142,43 @@ def test_config_keys_and_names_follow_the_version():
     assert "fp8_per_channel" not in engine.literals("0.22.1", "QuantizationMethods")
 
 
-@pytest.mark.skipif(not MATRIX.is_file(), reason="the flag matrix is not here")
-def test_the_facts_are_what_the_tool_makes_of_the_matrix():
-    for name, text in load_tool().convert(json.loads(MATRIX.read_text())).items():
-        assert (KNOWLEDGE / "vllm" / name).read_text() == text
+@pytest.mark.parametrize(
+    ("name", "version", "kind"),
+    [
+        ("--seed", "0.33.0", "int"),
+        ("--gpu-memory-utilization", "0.9.2", "float"),
+        ("--max-num-batched-tokens", "0.33.0", "size"),
+        ("--max-model-len", "0.33.0", "size-or-auto"),
+        ("--compilation-config", "0.14.1", "config"),
+        ("--hf-overrides", "0.33.0", "json-or-text"),
+        ("--served-model-name", "0.33.0", "text"),
+        ("--kv-offloading-size", "0.33.0", "float"),
+    ],
+)
+def test_flags_have_the_type_that_their_converter_takes(name, version, kind):
+    assert engine.flags(version)[name].type == kind
+
+
+def test_every_flag_with_a_value_has_choices_or_a_type():
+    untyped = {
+        flag.dest
+        for version in engine.versions()
+        for flag in engine.actions(version)
+        if flag.takes_value and not flag.choices and not flag.type
+    }
+    parsers = {"lora_modules", "prompt_adapters", "log_config_file"}
+    assert untyped - parsers <= {
+        *("device_ids", "reasoning_parser"),
+        *(
+            f"guided_decoding_disable_{name}"
+            for name in ("fallback", "any_whitespace", "additional_properties")
+        ),
+    }
 
 
 @pytest.mark.skipif(not MATRIX.is_file(), reason="the flag matrix is not here")
-def test_nothing_of_the_matrix_is_lost_on_the_way():
+def test_the_facts_are_those_of_an_independent_reading():
+    """The same releases, read by other code into another form: the flag matrix."""
     matrix = json.loads(MATRIX.read_text())
     order = matrix["versions"]
 
@@ -167,101 +187,29 @@ def test_nothing_of_the_matrix_is_lost_on_the_way():
             first, _, last = part.partition("..")
             yield from order[order.index(first) : order.index(last or first) + 1]
 
+    def state(entry, version, key):
+        value = None
+        for change in entry["history"]:
+            if order.index(change["from"]) > order.index(version):
+                break
+            value = None if key in change.get("dropped", ()) else change.get(key, value)
+        return value
+
+    assert list(engine.versions()) == order
     for version in order:
         flags = {name for name, entry in matrix["flags"].items() if version in seen(entry["seen"])}
         env = {name for name, entry in matrix["env"].items() if version in seen(entry["seen"])}
         assert set(engine.flags(version)) == flags
         assert set(engine.env_vars(version)) == env
-
-
-SMALL = {
-    "schema": "vllm-flag-matrix/1",
-    "versions": ["1.0", "1.1", "1.2"],
-    "flags": {
-        "--size": {
-            "seen": ["1.0..1.2"],
-            "history": [
-                {"from": "1.0", "dest": "size", "kind": "Store", "choices": [1, 2]},
-                {"from": "1.1", "dropped": ["choices"]},
-            ],
-        },
-        "--old": {
-            "seen": ["1.0", "1.2"],
-            "history": [{"from": "1.0", "dest": "old", "kind": "StoreTrue", "nargs": 0}],
-        },
-        "--fast": {
-            "seen": ["1.1..1.2"],
-            "history": [{"from": "1.1", "dest": "fast", "kind": "BooleanOptional"}],
-        },
-        "--no-fast": {
-            "seen": ["1.1..1.2"],
-            "history": [
-                {"from": "1.1", "dest": "fast", "kind": "BooleanOptional"},
-                {"from": "1.2", "hidden": True},
-            ],
-        },
-    },
-    "env": {
-        "VLLM_MODE": {
-            "seen": ["1.0..1.1"],
-            "history": [
-                {"from": "1.0", "expr": "os.getenv('VLLM_MODE', 'a')", "default": "a"},
-                {
-                    "from": "1.1",
-                    "expr": "env_with_choices('VLLM_MODE', 'a', ['a', 'b'], case_sensitive=False)",
-                    "type": "Optional[Literal['a', 'b']]",
-                },
-            ],
-        }
-    },
-    "config_keys": {"XConfig": {"keys": {"k": {"seen": ["1.1"], "type": [["1.1", "a.b.Kind"]]}}}},
-    "enums": {"Backend": {"ONE": ["1.0..1.2"]}},
-    "literals": {"Dtype": {"fp8": ["1.2"]}},
-}
-
-
-def test_the_tool_writes_histories():
-    files = {name: yaml.safe_load(text) for name, text in load_tool().convert(SMALL).items()}
-    assert all(
-        file["source"] and file["versions"] == ["1.0", "1.1", "1.2"] for file in files.values()
-    )
-    flags = files["flags.yml"]["flags"]
-    assert flags["size"] == [
-        {"from": "1.0", "names": ["--size"], "kind": "Store", "choices": [1, 2]},
-        {"from": "1.1", "names": ["--size"], "kind": "Store"},
-    ]
-    assert [state.get("absent", False) for state in flags["old"]] == [False, True, False]
-    assert flags["fast"][-1] == {
-        "from": "1.2",
-        "names": ["--fast"],
-        "kind": "BooleanOptional",
-        "negative": ["--no-fast"],
-        "hidden": ["--no-fast"],
-    }
-    assert files["env.yml"]["env"]["VLLM_MODE"] == [
-        {"from": "1.0", "default": "a"},
-        {"from": "1.1", "type": "str", "default": "a", "choices": ["a", "b"], "ignore_case": True},
-        {"from": "1.2", "absent": True},
-    ]
-    assert files["config_keys.yml"]["config_keys"]["XConfig"]["k"] == [
-        {"from": "1.1", "type": "Kind"},
-        {"from": "1.2", "absent": True},
-    ]
-    assert files["literals.yml"]["literals"]["Dtype"]["fp8"] == [{"from": "1.2"}]
-
-
-@pytest.mark.parametrize("text", ["{", '{"schema": "other/1"}', None])
-def test_the_tool_refuses_what_is_no_matrix(tmp_path, capsys, text):
-    path = tmp_path / "matrix.json"
-    if text is not None:
-        path.write_text(text)
-    assert load_tool().main([str(path), str(tmp_path / "out")]) == 1
-    assert "matrix.json" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_tool_writes_its_files(tmp_path):
-    path = tmp_path / "matrix.json"
-    path.write_text(json.dumps(SMALL))
-    assert load_tool().main([str(path), str(tmp_path / "out")]) == 0
-    assert len(list((tmp_path / "out").iterdir())) == 5
+        for name in flags:
+            flag, entry = engine.flags(version)[name], matrix["flags"][name]
+            choices = state(entry, version, "choices")
+            assert flag.dest == state(entry, version, "dest")
+            assert flag.choices == (choices and tuple(map(str, choices)))
+        for group in ("enums", "literals"):
+            for name, values in matrix[group].items():
+                members = {value for value, where in values.items() if version in seen(where)}
+                assert members <= set(engine._members(name, group, version))
+        for name, entry in matrix["config_keys"].items():
+            keys = {k for k, fact in entry["keys"].items() if version in seen(fact["seen"])}
+            assert set(engine.config_keys(version, name)) == keys

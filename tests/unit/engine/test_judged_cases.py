@@ -5,6 +5,7 @@
 """The rules against what real vLLM releases said to 71 commands on a simulated MI325X node."""
 
 import json
+import shlex
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
@@ -14,8 +15,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     Limits,
     ModelSpec,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import review
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 
 from support.shared import SHARED
@@ -38,19 +39,24 @@ LIMITS = {
     "gpu_memory_utilization": float,
     "kv_cache_dtype": str,
 }
-# What parser and config let pass, and we refuse: it fails later, when layers and caches are
-# made, or it is silently ignored, or the plan would be wrong.
+# What parser, config and the choice of backends let pass, and we refuse: it fails later, when
+# layers and caches are made, or it is silently ignored, or the plan would be wrong.
 STRICTER = {
     "ENGINE-MOE-BLOCK",
     "ENGINE-MLA-OFFLOAD",
     "ENGINE-KV-DTYPE",
     "ENGINE-BLOCK-SIZE",
+    "ENGINE-AITER-MLA-HEADS",
+    "ENGINE-FP4BMM",
     "ENGINE-OVERRIDE-OWNED",
     "ENGINE-UNKNOWN-ENV",
     "ENGINE-UNKNOWN-KEY",
 }
 # What vLLM refuses in the command as given and our recipe puts right by adding an element.
 REPAIRED = {"Q_ptpc", "B_ds_nobs", "B_dsv3_aiter", "B_dsv3_aiter_bs1"}
+SEEN = ("parser", "config", "backend")
+# Where the simulated node's stand-in for AITER ends, rather than vLLM.
+NOT_VLLM = "No module named 'aiter.ops'"
 
 
 def judged():
@@ -59,7 +65,7 @@ def judged():
     document = json.loads(CASES.read_text())
     order = document["versions"]
     return [
-        pytest.param(case, version, run["outcome"][0] == "OK", id=f"{name}-{version}")
+        pytest.param(case, version, run["outcome"], id=f"{name}-{version}")
         for name, case in document["cases"].items()
         if case["argv"][2] in MODELS
         for run in case["runs"]
@@ -102,17 +108,34 @@ def asked_for(case, version):
     )
 
 
-@pytest.mark.parametrize(("case", "version", "accepted"), judged())
-def test_we_say_what_vllm_says(request, case, version, accepted):
+def model_of(case):
     file = f"{MODELS[case['argv'][2]]}.json"
-    model = read_config((DATA / "model-configs" / file).read_text(), file)
-    try:
-        recipe(model, asked_for(case, version), "MI325X", 8000)
-        codes = set()
-    except ApiaryError as refusal:
-        codes = {finding.code for finding in refusal.findings}
-    if accepted:
+    return read_config((DATA / "model-configs" / file).read_text(), file)
+
+
+@pytest.mark.parametrize(("case", "version", "outcome"), judged())
+def test_we_say_what_vllm_says(request, case, version, outcome):
+    refused = assess(model_of(case), asked_for(case, version), "MI325X", 8000).refused
+    codes = {item.finding.code for item in refused}
+    if outcome[0] == "OK":
         assert codes <= STRICTER
+        assert not [item for item in refused if item.stage in SEEN]
     elif not codes:
         name = request.node.callspec.id.rpartition("-")[0]
         assert name in REPAIRED
+
+
+@pytest.mark.parametrize(("case", "version", "outcome"), judged())
+def test_a_command_as_it_is_gets_the_verdict_and_the_backend_that_vllm_gives(
+    case, version, outcome
+):
+    env = [f"{name}={shlex.quote(value)}" for name, value in case["env"].items()]
+    text = " ".join([*env, shlex.join(case["argv"])])
+    reviewed = review(text, model_of(case), asked_for(case, version), "MI325X")
+    errors = {item.code for item in reviewed.findings if item.severity == "error"}
+    if outcome[0] != "OK":
+        assert errors or NOT_VLLM in outcome[1]
+        return
+    assert errors <= STRICTER
+    backend = dict(part.split("=", 1) for part in outcome[1].split())["attn"]
+    assert reviewed.attention_backend == backend

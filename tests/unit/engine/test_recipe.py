@@ -9,14 +9,27 @@ import dataclasses
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import (
+    assess,
+    recipe,
+    why,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
     architecture,
     known,
 )
 
-from support.engines import DEEPSEEK, KIMI, LLAMA, QWEN, QWEN_BF16, deployment, published
+from support.engines import (
+    DEEPSEEK,
+    KIMI,
+    LLAMA,
+    QWEN,
+    QWEN_BF16,
+    STUDIED,
+    deployment,
+    published,
+)
 
 
 def make(asked, gpu="MI325X", port=8000):
@@ -38,7 +51,16 @@ def flags_of(made):
 def refusal(asked, gpu="MI325X"):
     with pytest.raises(ApiaryError) as caught:
         make(asked, gpu)
-    return [finding.code for finding in caught.value.findings]
+    return errors(caught.value.findings)
+
+
+def errors(findings):
+    return [finding.code for finding in findings if finding.severity == "error"]
+
+
+def said(made):
+    """The findings that are more than a note."""
+    return [finding for finding in made.findings if finding.severity != "info"]
 
 
 @pytest.mark.parametrize("size", [4, 8])
@@ -46,6 +68,23 @@ def refusal(asked, gpu="MI325X"):
 def test_published_recipe(golden, version, size):
     layout = {4: "dp2-tp4-ep4", 8: "dp1-tp8-ep8"}[size]
     golden(f"recipes/qwen3-235b-fp8-{layout}-{version}.json", dumps(make(published(version, size))))
+
+
+@pytest.mark.parametrize("model", STUDIED)
+@pytest.mark.parametrize("version", ["0.14.1", "0.33.0"])
+def test_studied_recipe(golden, version, model):
+    """What each of the study's recipes is in its own version and the newest, or why it is not."""
+    asked = STUDIED[model](version)
+    assessment = assess(known(asked.model.name), asked, "MI325X", 8000)
+    if assessment.refused:
+        golden(f"recipes/refused/{model}-{version}.json", dumps(assessment.refused))
+    else:
+        golden(f"recipes/{model}-{version}.json", dumps(assessment.recipe))
+
+
+def test_the_study_could_not_have_run_kimi_on_the_release_it_names():
+    codes = refusal(STUDIED["kimi-k2.5"]("0.14.1"))
+    assert codes == ["ENGINE-MODEL-TOO-NEW"]
 
 
 def test_the_published_recipe_on_the_newest_version_is_the_translated_one():
@@ -141,20 +180,21 @@ def test_aiter_is_on_where_its_kernels_exist(gpu, aiter):
 def test_an_unknown_gpu_is_said(gpu):
     made = make(deployment(size=4), gpu)
     assert "VLLM_ROCM_USE_AITER" not in made.env
-    (finding,) = made.findings
+    (finding,) = said(made)
     assert (finding.code, finding.subject) == ("ENGINE-RULE-UNCHECKED", "VLLM-AITER")
     assert finding.severity == "warning"
 
 
 def test_an_unknown_gpu_does_not_matter_once_the_operator_decides():
     made = make(deployment(size=4, env={"VLLM_ROCM_USE_AITER": 0}), None)
-    assert made.findings == ()
+    assert said(made) == []
 
 
 def test_an_unknown_architecture_is_said_and_not_refused():
     asked = deployment("nobody/new", size=4)
     made = recipe(architecture({"model_type": "new"}, "x"), asked, "MI325X", 8000)
-    assert [finding.subject for finding in made.findings] == ["VLLM-TP-HEADS", "VLLM-TP-KV-HEADS"]
+    assert [item.subject for item in said(made)] == ["VLLM-TP-HEADS", "VLLM-TP-KV-HEADS"]
+    assert made.attention_backend is None
     assert "--attention-backend" not in made.argv
 
 
@@ -162,11 +202,20 @@ def test_a_version_treated_as_another_gets_its_recipe_and_a_warning():
     made = make(deployment(version="0.40.0", treat_as="0.12.0"))
     assert made.version == "0.40.0"
     assert made.argv == make(deployment(version="0.12.0")).argv
-    assert [finding.code for finding in made.findings] == ["ENGINE-TREATED-AS"]
+    assert made.rules_of == "0.12.0"
+    assert [finding.code for finding in said(made)] == ["ENGINE-TREATED-AS"]
 
 
-def test_an_unknown_version_is_refused():
-    assert refusal(deployment(version="0.40.0")) == ["ENGINE-UNKNOWN-VERSION"]
+def test_an_unknown_version_gets_the_nearest_known_one_below_and_a_warning():
+    made = make(deployment(version="0.20.5"))
+    assert (made.version, made.rules_of) == ("0.20.5", "0.20.2")
+    assert made.argv == make(deployment(version="0.20.2")).argv
+    assert [finding.code for finding in said(made)] == ["ENGINE-NEAREST-VERSION"]
+
+
+@pytest.mark.parametrize("version", ["0.8.5", "latest"])
+def test_a_version_below_all_known_ones_is_refused(version):
+    assert refusal(deployment(version=version)) == ["ENGINE-UNKNOWN-VERSION"]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +256,7 @@ REFUSED = [
     ("ENGINE-TP-HEADS", deployment(LLAMA, size=6)),
     ("ENGINE-MOE-BLOCK", deployment(version="0.14.1", size=8)),
     ("ENGINE-MOE-BLOCK", deployment(version="0.30.0", size=8)),
+    ("ENGINE-MOE-BLOCK", deployment(version="0.33.0", size=8)),
     ("ENGINE-EP-DENSE", deployment(LLAMA, size=8, ep=True)),
     ("ENGINE-MODEL-TOO-NEW", deployment(KIMI, "0.14.1", 8)),
     ("ENGINE-MODEL-TOO-NEW", deployment(DEEPSEEK, "0.10.2", 8)),
@@ -216,6 +266,53 @@ REFUSED = [
     ("ENGINE-KV-DTYPE", deployment(DEEPSEEK, "0.20.2", 8, kv_cache_dtype="fp8_e4m3")),
     ("ENGINE-KV-DTYPE", deployment(DEEPSEEK, "0.33.0", 8, kv_cache_dtype="fp8_ds_mla")),
     ("ENGINE-BAD-CHOICE", deployment(version="0.10.2", kv_cache_dtype="bfloat16")),
+    ("ENGINE-KV-DTYPE", deployment(version="0.20.2", kv_cache_dtype="fp8_e5m2")),
+    ("ENGINE-KV-DTYPE", deployment(version="0.20.2", kv_cache_dtype="fp8_inc")),
+    ("ENGINE-KV-DTYPE", deployment(DEEPSEEK, "0.14.1", 8, kv_cache_dtype="fp8_inc")),
+    ("ENGINE-KV-DTYPE", deployment(QWEN_BF16, "0.33.0", 8, kv_cache_dtype="float16")),
+    (
+        "ENGINE-KV-DTYPE",
+        deployment(KIMI, "0.14.1", 8, kv_cache_dtype="bfloat16"),
+    ),
+    ("ENGINE-ATTENTION-BACKEND", deployment(args={"attention-backend": "FLASHINFER"})),
+    (
+        "ENGINE-ATTENTION-BACKEND",
+        deployment(version="0.14.1", args={"attention-backend": "FLASHINFER"}),
+    ),
+    (
+        "ENGINE-ATTENTION-BACKEND",
+        deployment(version="0.14.1", args={"attention-backend": "TRITON_MLA"}),
+    ),
+    ("ENGINE-ATTENTION-BACKEND", deployment(args={"attention-backend": "ROCM_AITER_MLA"})),
+    (
+        "ENGINE-ATTENTION-BACKEND",
+        deployment(DEEPSEEK, "0.20.2", 8, args={"attention-backend": "TRITON_MLA"}),
+    ),
+    (
+        "ENGINE-ATTENTION-BACKEND",
+        deployment(
+            KIMI,
+            "0.24.0",
+            8,
+            args={"attention-backend": "rocm_attn", "kv-offloading-size": 8},
+        ),
+    ),
+    ("ENGINE-BLOCK-SIZE", deployment(args={"block-size": 7})),
+    ("ENGINE-QUANTIZATION", deployment(LLAMA, size=8, args={"quantization": "awq"})),
+    ("ENGINE-EPLB", deployment(version="0.14.1", size=4, args={"enable-eplb": True})),
+    (
+        "ENGINE-CHUNKED-PREFILL",
+        deployment(
+            max_model_len=32768,
+            max_num_batched_tokens=8192,
+            args={"enable-chunked-prefill": False},
+        ),
+    ),
+    ("ENGINE-CONTEXT-BEYOND", deployment(max_model_len=300_000)),
+    (
+        "ENGINE-FP4BMM",
+        deployment(KIMI, "0.15.1", 4, env={"VLLM_ROCM_USE_AITER_FP4BMM": 1}),
+    ),
     ("ENGINE-BLOCK-SIZE", deployment(DEEPSEEK, "0.14.1", 8, args={"block-size": 64})),
     ("ENGINE-BLOCK-SIZE", deployment(DEEPSEEK, "0.14.1", 8, args={"block-size": None})),
     ("ENGINE-BLOCK-SIZE", deployment(args={"block-size": 1})),
@@ -250,7 +347,8 @@ def test_what_cannot_work_is_refused(code, asked):
     "asked",
     [
         deployment(version="0.14.1", size=8, ep=True),  # EP keeps experts whole
-        deployment(version="0.32.0", size=8),  # this version refines the scales
+        # This version refines the scales, for Triton's kernels alone.
+        deployment(version="0.32.0", size=8, env={"VLLM_ROCM_USE_AITER_MOE": 0}),
         deployment(version="0.14.1", size=4),
         deployment(KIMI, "0.18.1", 4, kv_cache_dtype="fp8"),
         deployment(DEEPSEEK, "0.22.1", 8, kv_cache_dtype="fp8"),
@@ -280,7 +378,7 @@ def test_heads_and_kv_heads_bound_the_split(heads, kv_heads, size, codes):
     model = architecture(
         {
             "model_type": "llama",
-            "hidden_size": heads * 8,
+            "hidden_size": heads * 64,
             "intermediate_size": 64,
             "num_hidden_layers": 1,
             "num_attention_heads": heads,
@@ -294,7 +392,7 @@ def test_heads_and_kv_heads_bound_the_split(heads, kv_heads, size, codes):
         recipe(model, deployment("x/y", size=size), "MI325X", 8000)
         found = []
     except ApiaryError as caught:
-        found = [finding.code for finding in caught.findings]
+        found = errors(caught.findings)
     assert found == codes
 
 
@@ -327,7 +425,7 @@ def test_fp8_blocks_bound_the_split_of_dense_layers(width, layers, size, refused
         recipe(model, deployment(size=size), "MI325X", 8000)
         codes = []
     except ApiaryError as caught:
-        codes = [finding.code for finding in caught.findings]
+        codes = errors(caught.findings)
     assert codes == (["ENGINE-FFN-SPLIT"] if refused else [])
 
 
@@ -342,11 +440,30 @@ def test_int4_groups_bound_the_split_of_experts():
 
 @pytest.mark.parametrize(
     ("asked", "gpu", "code"),
-    [(deployment(max_model_len=300_000), "MI325X", "ENGINE-CONTEXT-BEYOND")],
+    [
+        (
+            deployment(max_model_len=300_000, env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": 1}),
+            "MI325X",
+            "ENGINE-CONTEXT-ALLOWED",
+        ),
+        (deployment(env={"VLLM_ROCM_USE_AITER": 0}), "MI325X", "ENGINE-AITER-OFF"),
+        (deployment(args={"enforce-eager": True}), "MI325X", "ENGINE-GRAPH-OFF"),
+        (
+            deployment(args={"max-cudagraph-capture-size": 32768}),
+            "MI325X",
+            "ENGINE-GRAPH-CAPTURE",
+        ),
+        (
+            deployment(size=1, version="0.32.0", env={"NCCL_MIN_NCHANNELS": 112}),
+            "MI325X",
+            "ENGINE-NCHANNELS",
+        ),
+        (deployment(env={"NCCL_MIN_NCHANNELS": 112}), "MI355X", "ENGINE-NCHANNELS"),
+    ],
 )
 def test_what_one_should_know_is_a_warning(asked, gpu, code):
     made = make(asked, gpu)
-    assert [(item.code, item.severity) for item in made.findings] == [(code, "warning")]
+    assert [(item.code, item.severity) for item in said(made)] == [(code, "warning")]
 
 
 @pytest.mark.parametrize(("gpu", "said"), [("MI325X", True), ("MI355X", False)])
@@ -366,9 +483,74 @@ def test_deprecated_formats_get_the_flag_that_allows_them():
     )
 
 
-@pytest.mark.parametrize("version", ["0.14.1", "0.32.0", "0.33.0"])
+@pytest.mark.parametrize("version", ["0.9.2", "0.14.1", "0.24.0", "0.32.0", "0.33.0"])
 def test_a_kv_format_that_the_version_lacks_is_refused_once(version):
     asked = deployment(version=version, ep=True, kv_cache_dtype="fp9")
     with pytest.raises(ApiaryError) as caught:
         recipe(known(QWEN), asked, "MI325X", 8000)
-    assert [finding.code for finding in caught.value.findings] == ["ENGINE-BAD-CHOICE"]
+    assert errors(caught.value.findings) == ["ENGINE-BAD-CHOICE"]
+
+
+def test_the_recipe_says_which_attention_backend_vllm_will_choose_and_why():
+    made = make(published("0.33.0"))
+    assert made.attention_backend == "ROCM_AITER_FA"
+    assert made.attention_reason.reason == "the command names it"
+    assert "get_attn_backend_cls" in made.attention_reason.source
+    made = make(deployment(DEEPSEEK, "0.33.0", 8))
+    assert made.attention_backend == "ROCM_AITER_MLA_SPARSE"
+
+
+@pytest.mark.parametrize(
+    ("element", "rule"),
+    [
+        ("--attention-backend", "VLLM-ATTENTION-AITER-FA"),
+        ("attention_backend", "VLLM-ATTENTION-AITER-FA"),
+        ("VLLM_ROCM_USE_AITER", "VLLM-AITER"),
+        ("vllm-rocm-use-aiter", "VLLM-AITER"),
+        ("attention backend", "VLLM-BACKEND"),
+        ("--seed", None),
+    ],
+)
+def test_why_an_element_is_in_a_recipe(element, rule):
+    found = why(make(published("0.33.0")), element)
+    assert (found.rule if found else None) == rule
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "size", "elements"),
+    [
+        ("openai/gpt-oss", "0.12.0", 1, {"VLLM_ROCM_USE_AITER_MHA": "0"}),
+        ("openai/gpt-oss", "0.14.1", 1, {"--attention-backend": "ROCM_AITER_UNIFIED_ATTN"}),
+        ("openai/gpt-oss", "0.33.0", 1, {"--attention-backend": "ROCM_AITER_UNIFIED_ATTN"}),
+        (KIMI, "0.15.1", 4, {"VLLM_ROCM_USE_AITER_FP4BMM": "0", "--trust-remote-code": None}),
+        (KIMI, "0.16.0", 4, {"VLLM_ROCM_USE_AITER_FP4BMM": "0"}),
+    ],
+)
+def test_what_a_model_needs_in_a_version_is_there(name, version, size, elements):
+    asked = deployment(name, version, size)
+    gpt_oss = {
+        "model_type": "gpt_oss",
+        "hidden_size": 2880,
+        "head_dim": 64,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 2,
+        "num_local_experts": 128,
+        "num_experts_per_tok": 4,
+        "intermediate_size": 2880,
+        "vocab_size": 64,
+        "max_position_embeddings": 4096,
+        "sliding_window": 128,
+        "layer_types": ["sliding_attention", "full_attention"],
+    }
+    model = known(name) or architecture(gpt_oss, "x")
+    made = recipe(model, asked, "MI325X", 8000)
+    assert elements.items() <= (made.env | flags_of(made)).items()
+
+
+@pytest.mark.parametrize("version", ["0.14.1", "0.17.1"])
+def test_fp4_multiplications_are_not_switched_off_where_they_are_not_on(version):
+    made = assess(known(KIMI), deployment(KIMI, version, 4), "MI325X", 8000).recipe
+    assert "VLLM_ROCM_USE_AITER_FP4BMM" not in made.env
+    made = assess(known(KIMI), deployment(KIMI, "0.16.0", 4), "MI355X", 8000).recipe
+    assert "VLLM_ROCM_USE_AITER_FP4BMM" not in made.env

@@ -2,112 +2,152 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The condition language, and that every rule can be evaluated."""
+"""The rules as data: that each makes sense, has its source, and says where vLLM itself stops."""
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import rules as engine
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import fact_types
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import facts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.ownership import of_flag
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import (
-    fill,
-    holds,
-    rules,
-    unknown_facts,
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import (
+    check_of,
+    checks,
 )
-
-FACTS = {
-    "version": "0.14.1",
-    "attention": "mla",
-    "size": 4,
-    "heads": None,
-    "ep": False,
-    "env A": "x:True,y",
-    "some_note": "",
-}
-
-
-@pytest.mark.parametrize(
-    ("when", "expected"),
-    [
-        ({}, True),
-        ({"attention": "mla"}, True),
-        ({"attention": "gqa"}, False),
-        ({"attention": ["gqa", "mla"]}, True),
-        ({"attention": {"not": ["gqa"]}}, True),
-        ({"attention": {"not": ["mla"]}}, False),
-        ({"ep": False}, True),
-        ({"ep": True}, False),
-        ({"size": {"min": 4}}, True),
-        ({"size": {"min": 5}}, False),
-        ({"size": {"min": 2, "max": 3}}, False),
-        ({"size": {"not_multiple_of": 3}}, True),
-        ({"size": {"not_multiple_of": 2}}, False),
-        ({"version": {"from": "0.13.0"}}, True),
-        ({"version": {"from": "0.14.1", "until": "0.14.1"}}, True),
-        ({"version": {"until": "0.14.0"}}, False),
-        ({"version": {"until": "0.9.2"}}, False),  # versions, not text
-        ({"env A": {"contains": "x:True"}}, True),
-        ({"env B": ""}, True),  # not set is not unknown
-        ({"env B": {"not": ["0"]}}, True),
-        ({"flag b": {"not": [""]}}, False),
-        ({"heads": 4}, None),
-        ({"heads": 4, "size": 4}, None),
-        ({"heads": 4, "size": 5}, False),  # false whatever the heads are
-        ({"any": [{"size": 5}, {"attention": "mla"}]}, True),
-        ({"any": [{"size": 5}, {"heads": 1}]}, None),
-        ({"any": [{"size": 5}, {"size": 6}]}, False),
-        ({"attention": {"not": ["{attention}"]}}, False),
-    ],
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
+    Span,
+    order,
+    read_span,
 )
-def test_conditions(when, expected):
-    assert holds(when, FACTS) is expected
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 
+from support.engines import KIMI, deployment
 
-def test_the_facts_that_leave_a_condition_open_are_named():
-    when = {"heads": 4, "size": 4, "any": [{"kv_heads": 1}, {"env B": "1"}]}
-    assert unknown_facts(when, FACTS) == ["heads", "kv_heads"]
-
-
-@pytest.mark.parametrize(
-    ("template", "expected"),
-    [
-        ("{size} of {attention}", "4 of mla"),
-        ("{env A}", "x:True,y"),
-        ("plain", "plain"),
-        ("{heads}", None),
-        ("{env B}", None),
-        ("a{some_note}", "a"),
-    ],
-)
-def test_templates_drop_on_what_is_unknown_or_empty(template, expected):
-    assert fill(template, FACTS) == expected
-
-
-@pytest.mark.parametrize("test", [{"around": 3}, {"min": 3}])
-def test_a_test_that_makes_no_sense_is_an_error_of_the_rule(test):
-    with pytest.raises(ValueError, match=r"around|min"):
-        holds({"attention": test} if "min" in test else {"size": test}, FACTS)
+EFFECT = {"code": "C", "message": "m", "remedy": "r"}
+ENTRY = {"id": "X", "note": EFFECT, "reason": "x", "source": "y"}
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
-def test_every_rule_does_one_thing_and_has_a_source(rule):
+def test_every_rule_has_reason_and_source(rule):
     assert rule.id.startswith("VLLM-")
-    assert sum(effect is not None for effect in (rule.set, rule.refuse, rule.warn)) == 1
     assert rule.reason
     assert rule.source
-    assert not rule.source.startswith("sources.")
+    assert "sources." not in rule.source
+    assert rule.missing in ("warning", "info", "none")
+    for claim in rule.claims:
+        assert claim.says
+        assert claim.verdict
+        assert "sources." not in claim.by
 
 
-def test_rule_ids_are_unique():
-    ids = [rule.id for rule in rules()]
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
+def test_the_versions_of_a_rule_are_known_ones(rule):
+    bounds = [rule.versions.first, rule.versions.last, *(first for first, _ in rule.stages[1:])]
+    assert {bound for bound in bounds if bound} <= set(versions())
+    assert any(rule.versions.covers(version) for version in versions())
+
+
+def test_every_refusal_says_where_vllm_stops():
+    for rule in rules():
+        said = {rule.stage(version) for version in versions()}
+        assert said <= {*engine.STAGES, None}
+        assert (rule.kind == "refuse") == bool(rule.stages)
+
+
+@pytest.mark.parametrize(
+    ("version", "stage"), [("0.9.2", "backend"), ("0.17.1", "backend"), ("0.18.1", "load")]
+)
+def test_a_stage_may_change_with_the_version(version, stage):
+    assert engine.by_id()["VLLM-TRITON-MLA-BLOCK"].stage(version) == stage
+
+
+def test_rule_and_check_ids_are_unique():
+    ids = [rule.id for rule in rules()] + [check.id for check in checks()]
     assert len(ids) == len(set(ids))
 
 
 def test_refusals_come_after_all_elements():
-    kinds = [rule.set is None for rule in rules()]
-    assert kinds == sorted(kinds)
+    kinds = [rule.kind == "set" for rule in rules()]
+    assert kinds == sorted(kinds, reverse=True)
 
 
-@pytest.mark.parametrize("dest", knowledge("vllm/rules.yml")["owned"]["flags"])
+def test_there_is_a_rule_for_each_kind_of_statement():
+    assert {rule.severity for rule in rules()} == {None, "error", "warning", "info"}
+
+
+def test_the_facts_are_those_that_are_declared():
+    made = facts(known(KIMI), deployment(KIMI, size=8), "MI325X", "0.33.0", 8000)
+    late = {"attention_backend", "attention_refuses", "attention_note"}
+    assert set(made) <= set(fact_types())
+    assert set(fact_types()) - set(made) <= late | {"block_size", "ffn_width", "ffn_unit_note"}
+    kinds = {"text": str, "number": (int, float), "bool": bool}
+    for name, value in made.items():
+        assert value is None or isinstance(value, kinds[fact_types()[name]]), name
+
+
+def test_every_declared_fact_is_used():
+    used = {name for rule in rules() for name in rule.when.facts()}
+    texts = " ".join(text for rule in rules() for text in (rule.reason, *rule.effect.values()))
+    for name in fact_types():
+        asked_by_code = {"kv_cache_dtype", "model_type", "version", "vision_width"}
+        assert name in used | asked_by_code or f"{{{name}}}" in texts, name
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"note": None}, "found"),
+        ({"when": {"colour": "red"}}, "rule X: there is no fact colour"),
+        ({"note": None, "refuse": EFFECT, "stage": "somewhere"}, "no stage somewhere"),
+        ({"reason": "because {colour}"}, "no fact colour"),
+        ({"warn": {}}, "found"),
+        ({"source": "sources.nowhere"}, "nowhere"),
+        ({"note": None, "refuse": EFFECT}, "has a stage"),
+        ({"stage": "load"}, "has a stage"),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused_when_it_is_read(change, part):
+    entry = {key: value for key, value in (ENTRY | change).items() if value is not None}
+    with pytest.raises(ValueError, match=part):
+        engine._rule(entry, {})
+
+
+@pytest.mark.parametrize(
+    ("entry", "version", "covered"),
+    [
+        (None, "0.9.2", True),
+        ({"from": "0.14.1"}, "0.14.1", True),
+        ({"from": "0.14.1"}, "0.13.0", False),
+        ({"until": "0.9.2"}, "0.10.2", False),  # versions, not text
+        ({"from": "0.9.2", "until": "0.10.2"}, "0.10.2", True),
+    ],
+)
+def test_a_span_includes_both_ends(entry, version, covered):
+    assert read_span(entry).covers(version) is covered
+
+
+@pytest.mark.parametrize(
+    ("span", "words"),
+    [
+        (Span(), "all"),
+        (Span("0.14.1"), "0.14.1 and newer"),
+        (Span(None, "0.14.1"), "up to 0.14.1"),
+        (Span("0.14.1", "0.14.1"), "0.14.1"),
+        (Span("0.14.1", "0.16.0"), "0.14.1 to 0.16.0"),
+    ],
+)
+def test_a_span_has_words(span, words):
+    assert str(span) == words
+
+
+def test_order_refuses_what_is_no_version():
+    with pytest.raises(ValueError, match="latest"):
+        order("latest")
+
+
+@pytest.mark.parametrize("dest", knowledge("vllm/owned.yml")["flags"])
 def test_every_owned_flag_is_one_of_vllms(dest):
     owner = of_flag(dest)
     assert owner.reason
@@ -120,3 +160,8 @@ def test_a_boolean_that_is_dropped_is_false(text, agrees):
     owner = of_flag("enable_expert_parallel")
     assert owner.agrees(text, {"expert_parallel": True}) is agrees
     assert owner.agrees(text, {"expert_parallel": False}) is not agrees
+
+
+def test_what_the_plan_owns_cannot_be_forced():
+    assert not check_of("ENGINE-OVERRIDE-OWNED").forcible
+    assert check_of("ENGINE-UNKNOWN-FLAG").forcible

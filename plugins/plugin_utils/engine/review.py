@@ -1,0 +1,363 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Somebody's own engine command, judged for a model, a GPU and an exact vLLM version."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    Deployment,
+    EngineSpec,
+    Layout,
+    Limits,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import elements
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.assembly import Command
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.command import (
+    EngineCommand,
+    Given,
+    read_command,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import (
+    as_number,
+    fill,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import facts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import (
+    SOURCE,
+    actions,
+    env_vars,
+    flags,
+    resolve_version,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import (
+    ElementError,
+    Problem,
+    wrong_element,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import Rule, rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Recipe
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+
+_LIMITS = (
+    ("max_model_len", "whole"),
+    ("max_num_batched_tokens", "whole"),
+    ("max_num_seqs", "whole"),
+    ("gpu_memory_utilization", "number"),
+    ("kv_cache_dtype", "text"),
+)
+_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+# How a deployment's fields are called on a command line.
+_SPOKEN = (
+    (re.compile(r" from engine\.(args|env)\b"), ""),
+    (re.compile(r"(?:set )?engine\.args ([a-z-]+): (\S+)"), r"add --\1 \2"),
+    (re.compile(r"(?:set )?engine\.env (\w+): (\S+)"), r"set \1=\2"),
+    (re.compile(r"set layout\.expert_parallel to true"), "add --enable-expert-parallel"),
+    (re.compile(r"set layout\.expert_parallel to false"), "leave --enable-expert-parallel out"),
+    (re.compile(r"\blimits\.(\w+)|\blayout\.(tensor_parallel_size|expert_parallel)"), None),
+)
+
+
+@dataclass(frozen=True)
+class Review:
+    """What was read, what is wrong with it, and what Apiary would write instead.
+
+    ``findings`` are sorted by line, their subjects `file:line`. ``attention_backend`` is what vLLM
+    would choose for the command as it is. ``recipe`` is for the same model, layout and limits,
+    None where they are refused themselves; ``rules_of`` the known version whose facts hold.
+    """
+
+    command: EngineCommand
+    findings: tuple[Finding, ...]
+    attention_backend: str | None
+    recipe: Recipe | None
+    rules_of: str
+
+
+def review(
+    text: str,
+    architecture: Architecture,
+    deployment: Deployment,
+    gpu_model: str | None,
+    file: str = "command",
+) -> Review:
+    """Judge the engine command in a shell text for ``deployment.engine.version``.
+
+    Layout, limits and overrides of the deployment are not looked at: the command's own hold.
+    Raises ApiaryError for a text that holds no such command, or a version older than all known.
+    """
+    resolved = resolve_version(deployment.engine.version, deployment.engine.treat_as)
+    command = read_command(text, resolved.version, file)
+    asked = deployment_of(command, deployment, resolved.version)
+    known = facts(architecture, asked, gpu_model, resolved.version, asked.base_port)
+    judged = _Judged(command, file, known)
+    judged.apply()
+    assessment = assess(architecture, asked, gpu_model, asked.base_port)
+    return Review(
+        command=command,
+        findings=(*resolved.findings, *sorted(judged.findings, key=_place)),
+        attention_backend=judged.choice.backend,
+        recipe=None if assessment.refused else assessment.recipe,
+        rules_of=resolved.version,
+    )
+
+
+def _place(finding: Finding) -> tuple[int, int]:
+    """Return where a finding belongs: by line, the graver first."""
+    line = finding.subject.rpartition(":")[2]
+    grades = ("error", "warning", "info")
+    return (int(line) if line.isdigit() else 0, grades.index(finding.severity))
+
+
+def deployment_of(command: EngineCommand, deployment: Deployment, version: str) -> Deployment:
+    """Return the deployment that the command's own layout and limits make."""
+    values = {flag.dest: given for flag, given in _known_flags(command, version)}
+
+    def text(dest: str) -> str | None:
+        given = values.get(dest)
+        return given.values[-1] if given and given.values else None
+
+    limits: dict[str, Any] = {}
+    for name, kind in _LIMITS:
+        value = _number(text(name), kind) if kind != "text" else text(name)
+        if value is not None:
+            limits[name] = value
+    expert = values.get("enable_expert_parallel")
+    return dataclasses.replace(
+        deployment,
+        engine=EngineSpec(
+            deployment.engine.version,
+            name=deployment.engine.name,
+            treat_as=deployment.engine.treat_as,
+        ),
+        layout=Layout(
+            int(_number(text("tensor_parallel_size"), "whole") or 1),
+            1,
+            expert is not None and not expert.name.startswith(("--no-", "--disable-")),
+        ),
+        limits=Limits(**limits),
+        profile=None,
+        force=(),
+    )
+
+
+def _known_flags(command: EngineCommand, version: str) -> Iterator[tuple[Any, Given]]:
+    accepted = flags(version)
+    for given in command.flags:
+        bare = given.name if not given.name.startswith("--") else given.name.replace("_", "-")
+        if bare in accepted:
+            yield accepted[bare], given
+
+
+def _number(text: str | None, kind: str) -> int | float | None:
+    """Return a positive number as vLLM reads it (32k is 32000, 32K is 32768), else None."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", text or "")
+    if found is None:
+        return None
+    factor = _SUFFIXES.get(found[2]) or _BINARY.get(found[2]) or 1
+    value = float(found[1]) * factor
+    if value <= 0 or (kind == "number" and value > 1):
+        return None
+    return value if kind == "number" else int(value)
+
+
+class _Judged(Command):
+    """The command's elements as the rules see them, and what there is to say."""
+
+    def __init__(self, command: EngineCommand, file: str, known: Mapping[str, Any]) -> None:
+        super().__init__(known)
+        self.command, self.file = command, file
+        self.findings: list[Finding] = list(command.findings)
+        self.lines: dict[str, int] = {}
+        for name, (text, line) in command.env.items():
+            self.lines[f"env {name}"] = line
+            self._env(name, text, line)
+        for given in command.flags:
+            self._flag(given)
+
+    def _env(self, name: str, text: str, line: int) -> None:
+        problems: list[Problem] = []
+        try:
+            elements.env_element(name, text, self.version, problems)
+        except ElementError as wrong:
+            problems.append(wrong.problem)
+        self.see_env(name, text)
+        self.env[name] = text
+        self._problems(problems, name, line, f"env {name}")
+
+    def _flag(self, given: Given) -> None:
+        if given.name.startswith("-O"):
+            return  # vLLM rewrites -O, -O3 and -O.key itself before it parses
+        problems: list[Problem] = []
+        element, key = None, f"flag {given.name}"
+        try:
+            flag, _, inner = elements.find(given.name, self.version, problems)
+            key = f"flag {flag.dest}.{inner}" if inner else f"flag {flag.dest}"
+            problems.clear()
+            element = elements.flag_element(
+                given.name, _value(given, flag.takes_value), self.version, problems
+            )
+        except ElementError as wrong:
+            problems.append(wrong.problem)
+        else:
+            if flag.deprecated:
+                self._deprecated(given)
+        self.lines[key] = given.line
+        if element is not None:
+            self.flags[element.key] = element
+            self.see_flag(element.key, element)
+        self._problems(problems, given.name, given.line, key)
+
+    def _deprecated(self, given: Given) -> None:
+        advice = knowledge("vllm/renamed.yml")["flags"].get(given.name, "leave it out")
+        finding = Finding("ENGINE-DEPRECATED", "info", "", "", advice, SOURCE)
+        message = f"{given.name}: vLLM {self.version} takes it, and calls it deprecated"
+        self._say(finding, given.line, message, advice)
+
+    def _problems(self, problems: list[Problem], name: str, line: int, element: str) -> None:
+        for problem in problems:
+            self.hide(element)
+            found = problem.finding
+            self._say(found, line, f"{name}: {found.message}", found.remedy)
+
+    def _say(self, finding: Finding, line: int, message: str, remedy: str) -> None:
+        self.findings.append(
+            dataclasses.replace(
+                finding,
+                subject=f"{self.file}:{line}",
+                message=spoken(message),
+                remedy=spoken(remedy),
+            )
+        )
+
+    def apply(self) -> None:
+        """Hold the rules against the command: those that judge, then those that would add."""
+        self.choose_backend()
+        for rule in rules():
+            if not rule.holds(self.facts):
+                continue
+            if rule.kind == "set":
+                self._compare(rule)
+            else:
+                found = rule.finding(self.facts)
+                self._say(found, self._line(rule), found.message, found.remedy)
+        self._redundant()
+
+    def _line(self, rule: Rule) -> int:
+        """Return the line of the first element that a rule asks about, else the command's."""
+        asked = [self.lines[name] for name in rule.when.facts() if name in self.lines]
+        field = rule.effect.get("field", "")
+        named = f"flag {field.partition('.')[2]}"
+        if field.startswith(("limits.", "layout.")) and named in self.lines:
+            return self.lines[named]
+        return asked[0] if asked else self.command.line
+
+    def _compare(self, rule: Rule) -> None:
+        """Say of an element that the recipe has: it is missing here, or otherwise."""
+        value: Any = fill(rule.effect["value"], self.facts) if "value" in rule.effect else True
+        if rule.missing == "none" or value is None:
+            return
+        reason = fill(rule.reason, self.facts) or rule.reason
+        if "env" in rule.effect:
+            name = rule.effect["env"]
+            wanted, shown = elements.env_element(name, value, self.version).text, f"{name}={value}"
+            there, key = self.env.get(name), f"env {name}"
+            there = None if there is None else elements.switch(name, there, self.version)
+        else:
+            element = elements.flag_element(rule.effect["flag"], value, self.version)
+            wanted, shown = element.text, " ".join(element.argv)
+            given = self.flags.get(element.key)
+            there, key = given.text if given else None, f"flag {element.key}"
+        if _same(there, wanted) or self.facts.get(key, "") is None:
+            return
+        if there is not None:
+            message = f"is {there}, where the recipe has {shown}: {reason}"
+            finding = Finding("ENGINE-DIFFERS", "info", "", message, f"use {shown}", rule.source)
+        elif rule.missing == "warning":
+            message = f"{shown} is missing: {reason}"
+            finding = Finding("ENGINE-MISSING", "warning", "", message, "add it", rule.source)
+        else:
+            message = f"{shown} is not there: {reason}"
+            finding = Finding("ENGINE-OPTIONAL", "info", "", message, "add it", rule.source)
+        line = self.lines.get(key, self.command.line)
+        self._say(finding, line, f"{message} ({rule.id})", finding.remedy)
+
+    def _redundant(self) -> None:
+        """Say of elements that they are the version's default."""
+        defaults = {flag.dest: flag.default for flag in actions(self.version)}
+        for key, element in self.flags.items():
+            shown = " ".join(element.argv)
+            self._default(shown, element.text, defaults.get(key), f"flag {key}")
+        known = env_vars(self.version)
+        for name, text in self.env.items():
+            if name in known and name.startswith("VLLM_"):
+                spelled = elements.switch(name, text, self.version)
+                self._default(f"{name}={text}", spelled, known[name].default, f"env {name}")
+
+    def _default(self, shown: str, text: str, default: Any, key: str) -> None:
+        if default is None or self.facts.get(key) is None:
+            return
+        spelled = str(default).lower() if isinstance(default, bool) else str(default)
+        bits = str(int(default)) if isinstance(default, bool) else spelled
+        if not (_same(text, spelled) or text == bits):
+            return
+        finding = Finding("ENGINE-REDUNDANT", "info", "", "", "leave it out", SOURCE)
+        message = f"{shown} is the default of vLLM {self.version}"
+        self._say(finding, self.lines[key], message, finding.remedy)
+
+
+def _same(there: str | None, wanted: str) -> bool:
+    """Say whether two texts are one value: 0.90 is 0.9."""
+    if there is None or there == wanted:
+        return there == wanted
+    number = as_number(there)
+    return number is not None and number == as_number(wanted)
+
+
+def _value(given: Given, takes_value: bool) -> Any:
+    """Return what an override of the same flag would be; ElementError for a wrong number."""
+    if takes_value:
+        if not given.values:
+            raise ElementError(
+                wrong_element(
+                    "ENGINE-BAD-VALUE", given.name, "its value is missing", "give it one", "parser"
+                )
+            )
+        return given.values[0] if len(given.values) == 1 else list(given.values)
+    if given.values:
+        raise ElementError(
+            wrong_element(
+                "ENGINE-BAD-VALUE",
+                given.name,
+                f"it takes no value, found {given.values[0]!r}",
+                "write it alone",
+                "parser",
+            )
+        )
+    return True
+
+
+def spoken(text: str) -> str:
+    """Return a text about a deployment's fields as one about a command line."""
+    for pattern, instead in _SPOKEN:
+        if instead is not None:
+            text = pattern.sub(instead, text)
+        else:
+            text = pattern.sub(lambda found: _option(found[1] or found[2]), text)
+    return text
+
+
+def _option(field: str) -> str:
+    names = {"expert_parallel": "--enable-expert-parallel"}
+    return names.get(field, "--" + field.replace("_", "-"))

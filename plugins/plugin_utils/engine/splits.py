@@ -1,0 +1,131 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is left when an architecture's layers are split over the GPUs of one engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import Fact
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model import quantization
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.modules import modules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+
+
+def splits(architecture: Architecture, layout: Layout) -> dict[str, Fact]:
+    """Return the facts on heads, experts, feed-forward layers and the vision tower."""
+    size = layout.tensor_parallel_size
+    heads = architecture.heads
+    return {
+        "heads_per_rank": heads // size if heads and heads % size == 0 else None,
+        "heads_modulo_tp": None if heads is None else heads % size,
+        "kv_heads_split": _kv_heads_split(architecture, size),
+        **_expert_split(architecture, layout),
+        **_ffn_split(architecture, size),
+        **_vision_split(architecture, size),
+    }
+
+
+def _kv_heads_split(architecture: Architecture, size: int) -> bool | None:
+    """Say whether KV heads are split or copied evenly; MLA has one latent, which is copied."""
+    if architecture.attention in ("mla", "sparse_mla"):
+        return True
+    kv_heads = architecture.kv_heads
+    if not kv_heads:
+        return None
+    return kv_heads % size == 0 or size % kv_heads == 0
+
+
+def _scheme(architecture: Architecture) -> dict[str, Any] | None:
+    scheme: dict[str, Any] | None = (architecture.details or {}).get("quantization")
+    return scheme
+
+
+def _unit(architecture: Architecture, kind: str) -> tuple[int, str] | None:
+    """Return what a split must be a multiple of, and whether that is a block or a group.
+
+    None where the architecture is unknown. MXFP4 weights are padded, so they split anywhere.
+    """
+    kinds = modules(architecture)
+    if kinds is None:
+        return None
+    scheme = _scheme(architecture)
+    module = next((item for item in kinds if item.kind == kind), None)
+    if scheme is None or module is None or scheme["method"] == "mxfp4":
+        return 1, ""
+    if quantization.ignored_layers(module.names, scheme["ignore"], module.layers):
+        return 1, ""
+    if scheme.get("block"):
+        return int(scheme["block"][0]), "block"
+    return (int(scheme["group"]), "group") if scheme.get("group") else (1, "")
+
+
+def _expert_split(architecture: Architecture, layout: Layout) -> dict[str, Fact]:
+    """Return what is left when each GPU gets its columns of every expert; whole ones under EP."""
+    width = (architecture.details or {}).get("moe_intermediate_size")
+    unit = _unit(architecture, "experts")
+    if architecture.experts == 0:
+        return {"moe_split_remainder": 0, "moe_block_remainder": 0}
+    if width is None or unit is None:
+        return {"moe_split_remainder": None, "moe_block_remainder": None}
+    step, kind = unit
+    parts = 1 if layout.expert_parallel else layout.tensor_parallel_size
+    grouped = kind == "group"
+    return {
+        "block_size": step if kind == "block" else None,
+        "moe_block_remainder": width % (parts * step) if kind == "block" else 0,
+        "moe_split_remainder": width % (parts * (step if grouped else 1)),
+        "moe_unit_note": f" in groups of {step}" if grouped else "",
+    }
+
+
+def _ffn_split(architecture: Architecture, size: int) -> dict[str, Fact]:
+    """Return what is left when each GPU gets its columns of the dense and shared FFNs."""
+    details = architecture.details or {}
+    widths = {
+        "ffn": details.get("intermediate_size") if details.get("dense_layers") else 0,
+        "shared_expert": details.get("shared_expert_intermediate_size", 0),
+    }
+    result: dict[str, Fact] = {"ffn_split_remainder": 0}
+    for kind, width in widths.items():
+        unit = _unit(architecture, kind)
+        if width is None or unit is None:
+            return {"ffn_split_remainder": None}
+        # A layer that is not split may end in a part of a block.
+        step = unit[0] if size > 1 else 1
+        if width % (size * step):
+            note = f" in {unit[1]}s of {step}" if step > 1 else ""
+            return {
+                "ffn_split_remainder": width % (size * step),
+                "ffn_width": width,
+                "ffn_unit_note": note,
+            }
+    return result
+
+
+def _vision_split(architecture: Architecture, size: int) -> dict[str, Fact]:
+    """Return what a vision tower that is split over the GPUs leaves of whole FP8 blocks."""
+    if architecture.details is None:
+        return {}
+    if architecture.vision is None:
+        return {"vision": False, "vision_width": 0, "vision_part": 0, "vision_block_remainder": 0}
+    names = knowledge("vllm/models.yml")["vision"]
+    widths = [architecture.vision.get(key) for key in names["width_keys"]]
+    width = next((item for item in widths if isinstance(item, int)), None)
+    if width is None:
+        return {"vision": True}
+    scheme = _scheme(architecture) or {}
+    ignored = any(
+        part in pattern for pattern in scheme.get("ignore", ()) for part in names["parts"]
+    )
+    block = int(scheme["block"][0]) if scheme.get("block") and not ignored else 1
+    return {
+        "vision": True,
+        "vision_width": width,
+        "vision_part": width // size,
+        "vision_block_remainder": width % (size * block) if block > 1 and size > 1 else 0,
+    }

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The values of flags and variables: as text, and checked against what a version takes."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import flags as known
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import EnvVar, Flag
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import (
+    ElementError,
+    Problem,
+    wrong_element,
+)
+
+_SIZE = re.compile(r"[+-]?\d+|\d+(\.\d+)?[kKmMgGtT]")
+_SWITCHES = ("0", "1", "true", "false")
+
+
+def scalar(name: str, value: Any) -> str:
+    """Return a value as one argv element; mappings, lists and booleans as compact JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _bad(name, f"{value} is not a number", "use a finite number")
+    if value is None or isinstance(value, (bool, Mapping, list, tuple)):
+        try:
+            return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError) as wrong:
+            raise _bad(name, f"not JSON: {wrong}", "use plain YAML values") from wrong
+    text = str(value)
+    if re.search(r"[\x00-\x1f\x7f]", text):
+        raise _bad(name, "the value holds a control character", "use one line of plain text")
+    return text
+
+
+def _bad(name: str, message: str, remedy: str) -> ElementError:
+    return ElementError(wrong_element("ENGINE-BAD-VALUE", name, message, remedy, "parser"))
+
+
+def nearest(text: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that the text may be a slip of, or None."""
+    close = difflib.get_close_matches(text, list(choices), n=1)
+    return close[0] if close else None
+
+
+def check_flag(flag: Flag, spelling: str, text: str, version: str) -> Problem | None:
+    """Return what is wrong with a flag's value in this version, or None."""
+    choices, stage = flag.choices, "parser"
+    looked_up = knowledge("vllm/checks.yml")["looked_up"]["flags"].get(flag.dest)
+    if looked_up and not choices:
+        enum, stage = looked_up.get("enum"), looked_up["stage"]
+        choices = (
+            known.enum_names(version, enum)
+            if enum
+            else known.literals(version, looked_up["literal"])
+        )
+        if looked_up.get("ignore_case") and text.upper() in choices:
+            return None
+    if choices:
+        return _check_choice(flag, spelling, text, choices, version, stage)
+    if flag.optional and text in ("", "None"):
+        return None
+    expected = _mismatch(flag.type, text)
+    if expected is None:
+        return None
+    message = f"it takes {expected}, found {text!r}"
+    return wrong_element("ENGINE-BAD-VALUE", spelling, message, f"give it {expected}", "parser")
+
+
+def _check_choice(
+    flag: Flag, spelling: str, text: str, choices: tuple[str, ...], version: str, stage: str
+) -> Problem | None:
+    if text in choices:
+        return None
+    advice = knowledge("vllm/renamed.yml")["values"].get(flag.dest, {}).get(text)
+    close, listed = nearest(text, choices), ", ".join(choices)
+    return wrong_element(
+        "ENGINE-BAD-CHOICE",
+        spelling,
+        f"vLLM {version} does not take {text!r}; it takes {listed}",
+        advice or (f"use {close}" if close else f"use one of {listed}"),
+        stage,
+    )
+
+
+def _mismatch(kind: str | None, text: str) -> str | None:
+    """Return what a flag of this type takes when the text is not such, else None."""
+    if kind == "int":
+        return None if re.fullmatch(r"\s*[+-]?\d+(_\d+)*\s*", text) else "a whole number"
+    if kind == "float":
+        try:
+            float(text)
+        except ValueError:
+            return "a number"
+    if kind in ("size", "size-or-auto"):
+        if _SIZE.fullmatch(text) or (kind == "size-or-auto" and text == "auto"):
+            return None
+        return "a whole number, or one with k, m or g" + (" or auto" * (kind == "size-or-auto"))
+    if kind in ("json", "config"):
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError as wrong:
+            return f"JSON (column {wrong.colno}: {wrong.msg})"
+        if kind == "config" and not isinstance(value, dict):
+            return "a JSON object"
+    return None
+
+
+def check_env(variable: EnvVar, text: str, version: str) -> Problem | None:
+    """Return what is wrong with a variable's value in this version, or None."""
+    if variable.choices is not None:
+        given = text.split(",") if variable.many else [text]
+        fold = str.lower if variable.ignore_case else str
+        allowed = {fold(choice) for choice in variable.choices}
+        wrong = [item for item in given if fold(item.strip()) not in allowed]
+        if not wrong:
+            return None
+        listed = ", ".join(variable.choices)
+        return wrong_element(
+            "ENGINE-BAD-CHOICE",
+            variable.name,
+            f"vLLM {version} does not take {wrong[0]!r}; it takes {listed}",
+            f"use one of {listed}",
+            "load",
+        )
+    expected = None
+    if variable.type == "bool" and text.lower() not in _SWITCHES:
+        expected = "0 or 1"
+    elif variable.type in ("int", "float"):
+        expected = _mismatch(variable.type, text)
+    if expected is None:
+        return None
+    message = f"it takes {expected}, found {text!r}"
+    return wrong_element("ENGINE-BAD-VALUE", variable.name, message, f"give it {expected}", None)
