@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
@@ -24,7 +25,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
     architecture_of,
     build_plan,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import summary
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import (
     from_evidence,
@@ -46,6 +49,7 @@ class ActionModule(ActionBase):
                 "deployment": {"type": "dict", "required": True},
                 "evidence": {"type": "dict", "required": True},
                 "dest": {"type": "path"},
+                "keep": {"type": "bool", "default": False},
             }
         )
         host = task_vars["inventory_hostname"]
@@ -65,7 +69,8 @@ class ActionModule(ActionBase):
             architecture = read_config(read_text(config), config)
         else:
             architecture = architecture_of(deployment, host)
-        plan = build_plan(deployment, topology, architecture)
+        before = self._saved(arguments["dest"]) if arguments["keep"] else None
+        plan = build_plan(deployment, topology, architecture, before)
         documents = {
             "evidence.json": dumps(arguments["evidence"]),
             "topology.json": dumps(topology),
@@ -79,6 +84,15 @@ class ActionModule(ActionBase):
             "summary": summary(plan),
             **self._save(arguments["dest"], documents),
         }
+
+    def _saved(self, dest: str | None) -> Plan | None:
+        """Return the plan that an earlier run left, if there is one."""
+        path = Path(dest or "") / "plan.json"
+        if dest is None or not path.is_file():
+            return None
+        plan = from_document(Plan, json.loads(read_text(str(path))), str(path))
+        check_plan(plan, str(path))
+        return plan
 
     def _save(self, dest: str | None, documents: dict[str, str]) -> dict[str, str]:
         """Write the documents below a directory; what an earlier plan had rendered goes."""

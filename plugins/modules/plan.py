@@ -29,7 +29,10 @@ attributes:
     support: full
 options:
   deployment:
-    description: What is asked for; see C(apiary schema deployment).
+    description:
+      - What is asked for; see C(apiary schema deployment).
+      - Its C(layout) may be C(auto) or open in part; each host then gets the layout that is preferred
+        for its own GPUs, and the plan's C(layouts) says which were considered and why.
     type: dict
     required: true
   evidence:
@@ -42,6 +45,12 @@ options:
         rendered files below C(files/).
       - Not written in check mode.
     type: path
+  keep:
+    description:
+      - Replicas of the C(plan.json) below O(dest) that can stay keep their GPUs, also where another
+        cut of the host would cost less.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""

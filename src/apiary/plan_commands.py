@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The commands about plans: make one, explain it, compare two, render one to files."""
+"""The commands about plans: make one, compare two, render one to files."""
 
 from __future__ import annotations
 
@@ -10,34 +10,37 @@ from pathlib import Path
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    architecture_of,
-    build_plan,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import build_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
     diff_plans,
-    elements,
     summary,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
-from apiary.inputs import json_option, load_deployment, load_plan, load_topology
-from apiary.output import element_name, exit_code, print_document, report, show_elements
+from apiary.inputs import (
+    json_option,
+    load_architecture,
+    load_deployment,
+    load_plan,
+    load_topology,
+)
+from apiary.layout_table import layout_table
+from apiary.output import exit_code, print_document, report, show
 
 
 @click.command()
 @click.argument("deployment_file", metavar="DEPLOYMENT")
 @click.argument("evidence_file", metavar="EVIDENCE")
 @click.option("--model", "config_json", help="The model's config.json, if Apiary doesn't know it.")
+@click.option("--keep", metavar="PLAN", help="Replicas of this plan that can stay keep their GPUs.")
 @click.option("--out", help="Write the plan to this file.")
 @json_option
 def plan(
     deployment_file: str,
     evidence_file: str,
     config_json: str | None,
+    keep: str | None,
     out: str | None,
     as_json: bool,
 ) -> int:
@@ -47,66 +50,19 @@ def plan(
     apiary plan deployment.yml evidence/gpu-001.json --out plan.json
     """
     deployment = load_deployment(deployment_file)
-    config = config_json or deployment.model.config
-    architecture = (
-        read_config(read_text(config), config)
-        if config
-        else architecture_of(deployment, deployment_file)
-    )
-    planned = build_plan(deployment, load_topology(evidence_file), architecture)
+    architecture = load_architecture(deployment, config_json, deployment_file)
+    before = load_plan(keep) if keep else None
+    planned = build_plan(deployment, load_topology(evidence_file), architecture, before)
     if out:
         write_text(Path(out), dumps(planned))
     if as_json:
         print_document(planned)
     else:
         click.echo("\n".join(summary(planned)))
+        if planned.layouts is not None:
+            show(layout_table(planned.layouts))
     report(planned.findings, as_json)
     return exit_code(planned.findings)
-
-
-@click.command()
-@click.argument("plan_file", metavar="PLAN")
-@click.option("--why", metavar="ELEMENT", help="Only this flag or variable.")
-@click.option("--brief", is_flag=True, help="Where the replicas run and why, without the command.")
-@json_option
-def explain(plan_file: str, why: str | None, brief: bool, as_json: bool) -> int:
-    """Say why each flag and variable of a plan is there, with its source.
-
-    \b
-    apiary explain plan.json --why --attention-backend
-    """
-    planned = load_plan(plan_file)
-    rows: dict[tuple[str, str, str, str], list[str]] = {}
-    for index, replica in enumerate(planned.replicas):
-        for row in elements(replica):
-            rows.setdefault(row, []).append(str(index))
-    if why is not None:
-        rows = {
-            row: who
-            for row, who in rows.items()
-            if element_name(row[0]).lstrip("-") == why.lstrip("-")
-        }
-        if not rows:
-            raise error(
-                "EXPLAIN-NO-ELEMENT",
-                plan_file,
-                f"no flag or variable {why!r} in this plan",
-                "run `apiary explain` without --why to see them all",
-            )
-    if as_json:
-        names = ("element", "rule", "reason", "source")
-        document = [
-            {**dict(zip(names, row, strict=True)), "replicas": [int(one) for one in who]}
-            for row, who in rows.items()
-        ]
-        print_document(
-            {"schema": "apiary.explanation/v1", "host": planned.host, "elements": document}
-        )
-        return 0
-    click.echo("\n".join(summary(planned)))
-    if not brief:
-        show_elements(rows, len(planned.replicas))
-    return 0
 
 
 @click.command()

@@ -6,9 +6,16 @@
 
 from __future__ import annotations
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from collections.abc import Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    AutoLayout,
+    Deployment,
+    Layout,
+    MixedLayout,
+    check_deployment,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason, Recipe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
@@ -16,15 +23,25 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     error,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import memory
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import (
+    Architecture,
+    Memory,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
-    Placement,
     ReplicaPlacement,
     Request,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import Engines, of_host
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.layouts import (
+    choose_layout,
+    not_measured,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import (
+    LayoutChoice,
+    Plan,
+    Replica,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
 
@@ -41,40 +58,50 @@ def architecture_of(deployment: Deployment, subject: str) -> Architecture:
     return architecture
 
 
-def build_plan(deployment: Deployment, topology: Topology, architecture: Architecture) -> Plan:
+def build_plan(
+    deployment: Deployment,
+    topology: Topology,
+    architecture: Architecture,
+    keep: Plan | None = None,
+) -> Plan:
     """Return the plan of one host; raise ApiaryError with every finding that forbids it.
+
+    Replicas of the plan to ``keep`` that can stay on their GPUs do.
 
     The first stage that refuses ends the planning: a host without GPUs is not asked for memory.
     Findings of lower severity of all stages stay with the plan.
     """
     _stop_on_errors(topology.findings)
-    layout = deployment.layout
+    _stop_on_errors(check_deployment(deployment))
+    gpu_model = _gpu_model(topology)
+    layout, choice = _layout(deployment, topology, architecture, gpu_model)
+    engines = Engines(deployment, architecture, gpu_model, None)
     recipes = [
-        recipe(architecture, deployment, _gpu_model(topology), deployment.base_port + index)
-        for index in range(layout.replicas)
+        engines.recipe(Layout(size, 1, layout.expert_parallel), deployment.base_port + index)
+        for index, size in enumerate(layout.sizes)
     ]
-    placement = place(topology, Request((layout.tensor_parallel_size,) * layout.replicas))
-    gpus = topology.by_key
-    _check_addresses(topology, placement)
-    used = [gpus[key] for share in placement.replicas for key in share.gpus]
-    sizes = [gpu.vram_bytes for gpu in used if gpu.vram_bytes is not None]
-    needs = memory(
-        architecture,
-        layout,
-        deployment.limits,
-        min(sizes) if len(sizes) == len(used) else None,
+    placement = place(
+        topology,
+        Request(layout.sizes, keep=tuple(one.gpus for one in keep.replicas) if keep else ()),
     )
+    used = [key for share in placement.replicas for key in share.gpus]
+    _check_addresses(topology, used)
+    engines = Engines(deployment, architecture, gpu_model, _least_vram(topology, used))
+    needs = engines.memories(layout, recipes)
     findings = _without_repeats(
         *topology.findings,
         *architecture.findings,
         *(finding for one in recipes for finding in one.findings),
         *placement.findings,
-        *needs.findings,
+        *(finding for one in needs for finding in one.findings),
+        *([not_measured(choice, topology.host)] if choice else []),
     )
     _stop_on_errors(findings)
     replicas = tuple(
-        _replica(deployment, index, share, one)
-        for index, (share, one) in enumerate(zip(placement.replicas, recipes, strict=True))
+        _replica(deployment, index, share, one, need)
+        for index, (share, one, need) in enumerate(
+            zip(placement.replicas, recipes, needs, strict=True)
+        )
     )
     return Plan(
         host=topology.host,
@@ -82,10 +109,40 @@ def build_plan(deployment: Deployment, topology: Topology, architecture: Archite
         layout=layout,
         replicas=replicas,
         placement=placement,
-        memory=needs,
+        memory=of_host(needs),
         target=f"apiary-{deployment.name}.target",
+        model=architecture,
+        gpu_model=gpu_model,
+        layouts=choice,
         findings=findings,
     )
+
+
+def _layout(
+    deployment: Deployment, topology: Topology, architecture: Architecture, gpu_model: str | None
+) -> tuple[Layout | MixedLayout, LayoutChoice | None]:
+    """Return the layout that was asked for, or the chosen one and how it was chosen."""
+    asked = deployment.layout
+    if isinstance(asked, (Layout, MixedLayout)):
+        return asked, None
+    wish = AutoLayout() if isinstance(asked, str) else asked
+    usable = [key for key, gpu in topology.by_key.items() if gpu.healthy is not False]
+    _check_addresses(topology, usable)
+    vram = _least_vram(topology, usable)
+    engines = Engines(deployment, architecture, gpu_model, vram, wish.sequence_tokens)
+    choice = choose_layout(wish, engines, topology)
+    chosen = choice.considered[0]
+    if len(set(chosen.sizes)) > 1:
+        return MixedLayout(chosen.sizes, chosen.expert_parallel), choice
+    return Layout(chosen.sizes[0], len(chosen.sizes), chosen.expert_parallel), choice
+
+
+def _least_vram(topology: Topology, keys: Sequence[str]) -> int | None:
+    """Return the memory of the smallest of some GPUs, in bytes; None where one is unknown."""
+    gpus = topology.by_key
+    known = [gpus[key].vram_bytes for key in keys]
+    sizes = [size for size in known if size is not None]
+    return min(sizes) if sizes and len(sizes) == len(known) else None
 
 
 def _stop_on_errors(findings: tuple[Finding, ...]) -> None:
@@ -94,10 +151,10 @@ def _stop_on_errors(findings: tuple[Finding, ...]) -> None:
         raise ApiaryError(*errors)
 
 
-def _check_addresses(topology: Topology, placement: Placement) -> None:
+def _check_addresses(topology: Topology, keys: Sequence[str]) -> None:
     """Refuse GPUs that a unit could not be held to: its device policy goes by PCI address."""
     gpus = topology.by_key
-    used = [(key, gpus[key]) for share in placement.replicas for key in share.gpus]
+    used = [(key, gpus[key]) for key in keys]
     unknown = [key for key, gpu in used if gpu.bdf is None]
     if unknown:
         raise error(
@@ -125,7 +182,9 @@ def _gpu_model(topology: Topology) -> str | None:
     return models.pop() if len(models) == 1 else None
 
 
-def _replica(deployment: Deployment, index: int, share: ReplicaPlacement, one: Recipe) -> Replica:
+def _replica(
+    deployment: Deployment, index: int, share: ReplicaPlacement, one: Recipe, needs: Memory
+) -> Replica:
     unit = f"apiary-{deployment.name}-{index}.service"
     env, reasons = dict(one.env), list(one.reasons)
 
@@ -164,4 +223,7 @@ def _replica(deployment: Deployment, index: int, share: ReplicaPlacement, one: R
         env=env,
         argv=(deployment.engine.executable, *one.argv),
         reasons=tuple(reasons),
+        kv_tokens=needs.kv_tokens_per_engine,
+        attention_backend=one.attention_backend,
+        attention_reason=one.attention_reason,
     )

@@ -28,6 +28,8 @@ def check_plan(plan: Plan, subject: str) -> None:
     _expect(bool(plan.replicas), subject, "replicas", plan.replicas, "at least one replica")
     name = plan.deployment.name
     _expect(plan.target == f"apiary-{name}.target", subject, "target", plan.target, "its own")
+    sizes = tuple(len(replica.gpus) for replica in plan.replicas)
+    _expect(sizes == plan.layout.sizes, subject, "layout", plan.layout.sizes, f"sizes {sizes}")
     for index, replica in enumerate(plan.replicas):
         _check_replica(replica, f"apiary-{name}-{index}.service", subject, f"replicas[{index}]")
 
@@ -44,6 +46,7 @@ def _check_replica(replica: Replica, unit: str, subject: str, path: str) -> None
         except ValueError:
             sound = False
         _expect(sound, subject, f"{path}.cpus", replica.cpus, "a list of CPUs such as 0-63")
+    _expect(len(replica.argv) > 2, subject, f"{path}.argv", replica.argv, "serve and a model")
     for variable in replica.env:
         _expect(bool(_VARIABLE.fullmatch(variable)), subject, f"{path}.env", variable, "names")
 

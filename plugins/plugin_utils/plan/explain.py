@@ -7,21 +7,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import fnmatch
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason, Recipe
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.naming import layout_name
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
 
 GIB = 2**30
-
-
-def layout_name(plan: Plan) -> str:
-    """Return the layout as people write it: DP2/TP4/EP4."""
-    layout = plan.layout
-    parts = [f"DP{layout.replicas}", f"TP{layout.tensor_parallel_size}"]
-    if layout.expert_parallel:
-        parts.append(f"EP{layout.tensor_parallel_size}")
-    return "/".join(parts)
 
 
 def cost_words(fields: Sequence[str], cost: Sequence[int]) -> str:
@@ -48,20 +45,46 @@ def why_these(plan: Plan) -> list[str]:
 
 def summary(plan: Plan) -> list[str]:
     """Return the plan in a few lines: what an operator wants to see after a run."""
-    deployment, memory = plan.deployment, plan.memory
+    deployment, layout = plan.deployment, plan.layout
     lines = [
-        f"{plan.host}: {deployment.model.name}, {layout_name(plan)}, "
-        f"{deployment.engine.name} {deployment.engine.version}"
+        f"{plan.host}: {deployment.model.name},"
+        f" {layout_name(layout.sizes, layout.expert_parallel)},"
+        f" {deployment.engine.name} {deployment.engine.version}"
     ]
     lines += [f"  {replica_line(replica)}" for replica in plan.replicas]
-    lines += [f"  {line}" for line in why_these(plan)]
-    if memory.weights_bytes_per_gpu is not None and memory.kv_tokens_per_engine is not None:
-        lines.append(
-            f"  memory per GPU: weights {memory.weights_bytes_per_gpu / GIB:.1f} GiB; "
-            f"KV room for {memory.kv_tokens_per_engine:,} tokens a replica"
-        )
+    lines += [f"  {line}" for line in (*why_these(plan), *_why_layout(plan), *_memory(plan))]
     lines += [f"  {finding}" for finding in plan.findings if finding.severity != "info"]
     return lines
+
+
+def _why_layout(plan: Plan) -> Iterator[str]:
+    """Say how an open layout was chosen, and that measuring decides."""
+    choice = plan.layouts
+    if choice is None:
+        return
+    verdicts = [one.verdict for one in choice.considered]
+    yield (
+        f"layout: preferred for {choice.preference} ({choice.because}), not measured:"
+        f" {choice.considered[0].reason}; {verdicts.count('possible')} others are possible,"
+        f" {verdicts.count('dropped')} are not"
+    )
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    """Say what each size of engine takes up and holds."""
+    memory, tokens = plan.memory, {}
+    for replica in plan.replicas:
+        tokens[len(replica.gpus)] = replica.kv_tokens
+    if memory.weights_bytes_per_gpu is None or None in tokens.values():
+        return
+    if len(tokens) == 1:
+        yield (
+            f"memory per GPU: weights {memory.weights_bytes_per_gpu / GIB:.1f} GiB; "
+            f"KV room for {memory.kv_tokens_per_engine:,} tokens a replica"
+        )
+        return
+    rooms = ", ".join(f"{count:,} tokens in TP{size}" for size, count in tokens.items())
+    yield f"KV room for {rooms}"
 
 
 def replica_line(replica: Replica) -> str:
@@ -73,20 +96,105 @@ def replica_line(replica: Replica) -> str:
     )
 
 
-def elements(replica: Replica) -> list[tuple[str, str, str, str]]:
-    """Return (element with value, rule, reason, source) for all of a replica's command."""
-    values: dict[str, str] = {name: f"{name}={value}" for name, value in replica.env.items()}
+@dataclass(frozen=True)
+class Explained:
+    """One element of the replicas' commands: its name, its text by replica, its reason."""
+
+    name: str
+    texts: tuple[str, ...]
+    replicas: tuple[int, ...]
+    reason: Reason
+
+
+def explained(plan: Plan) -> tuple[Explained, ...]:
+    """Return each element with every text that replicas have of it, in the order of the command."""
+    found: dict[tuple[str, str], list[tuple[int, str, Reason]]] = {}
+    for index, replica in enumerate(plan.replicas):
+        texts = _texts(replica)
+        for reason in replica.reasons:
+            text = texts.get(reason.element, reason.element)
+            found.setdefault((reason.element, reason.rule), []).append((index, text, reason))
+        if replica.attention_backend is not None and replica.attention_reason is not None:
+            text = f"(attention backend) {replica.attention_backend}"
+            key = ("(attention backend)", replica.attention_reason.rule)
+            found.setdefault(key, []).append((index, text, replica.attention_reason))
+    return tuple(
+        Explained(
+            name,
+            tuple(text for _index, text, _reason in entries),
+            tuple(index for index, _text, _reason in entries),
+            entries[0][2],
+        )
+        for (name, _rule), entries in found.items()
+    )
+
+
+def _texts(replica: Replica) -> dict[str, str]:
+    """Return each element of a command with its value, by name."""
+    texts: dict[str, str] = {name: f"{name}={value}" for name, value in replica.env.items()}
+    texts["model"] = replica.argv[2]
     flag = ""
-    for word in replica.argv:
+    for word in replica.argv[3:]:
         if word.startswith("--"):
             flag = word.partition("=")[0]
-            values[flag] = word
+            texts[flag] = f"{texts[flag]} {word}" if flag in texts else word
         elif flag:
-            values[flag] = f"{values[flag]} {word}"
-    return [
-        (values.get(item.element, item.element), item.rule, item.reason, item.source)
-        for item in replica.reasons
-    ]
+            texts[flag] = f"{texts[flag]} {word}"
+    return texts
+
+
+def grouped(rows: Sequence[Explained]) -> Iterator[tuple[str, str, list[Explained]]]:
+    """Yield the groups that have rows: title, what they are about, the rows."""
+    groups: Sequence[Mapping[str, Any]] = knowledge("explain.yml")["groups"]
+    members: dict[str, list[Explained]] = {group["title"]: [] for group in groups}
+    for row in rows:
+        members[next(group["title"] for group in groups if _fits(row, group["fits"]))].append(row)
+    for group in groups:
+        if members[group["title"]]:
+            yield group["title"], group["about"], members[group["title"]]
+
+
+def _fits(row: Explained, patterns: Sequence[str]) -> bool:
+    names = (row.name, row.reason.rule)
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
+
+
+def shown(texts: Sequence[str], most: int = 4) -> str:
+    """Return texts that differ by replica as one: `--port {8000|8001}`."""
+    different = list(dict.fromkeys(texts))
+    if len(different) == 1:
+        return different[0]
+    start = _common(different)
+    end = _common([text[start:][::-1] for text in different])
+    middle = [text[start : len(text) - end] for text in different]
+    if len(middle) > most:
+        middle = [*middle[: most - 1], "…", middle[-1]]
+    tail = different[0][len(different[0]) - end :] if end else ""
+    return f"{different[0][:start]}{{{'|'.join(middle)}}}{tail}"
+
+
+def _common(texts: Sequence[str]) -> int:
+    """Return how many first characters texts share, up to the end of a name or number."""
+    shortest = min(texts, key=len)
+    count = 0
+    while count < len(shortest) and len({text[count] for text in texts}) == 1:
+        count += 1
+    while count and shortest[count - 1] not in " =/-,":
+        count -= 1
+    return count
+
+
+def command_lines(recipe: Recipe) -> list[str]:
+    """Return a recipe as the shell command that it is, an element a line."""
+    lines = [f"{name}={shlex.quote(value)}" for name, value in recipe.env.items()]
+    lines.append(shlex.join(("vllm", *recipe.argv[:2])))
+    flags = [""]
+    for word in recipe.argv[2:]:
+        if word.startswith("--"):
+            flags.append(f"  {word}")
+        else:
+            flags[-1] += f" {shlex.quote(word)}"
+    return [f"{line} \\" for line in (*lines, *flags[1:-1])] + flags[-1:]
 
 
 def diff_plans(before: Plan, after: Plan) -> Sequence[str]:

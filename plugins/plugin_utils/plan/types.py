@@ -7,21 +7,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
     Deployment,
     Layout,
+    MixedLayout,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Memory
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import (
+    Architecture,
+    Memory,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One engine process: its unit, GPUs (keys), CPUs (cpulist), memory nodes and command."""
+    """One engine process: its unit, GPUs (keys), CPUs (cpulist), memory nodes and command.
+
+    ``kv_tokens`` is what its KV pool holds. ``attention_backend`` is what the engine will choose,
+    by vLLM's own name, and ``attention_reason`` why; all None where that is not known.
+    """
 
     unit: str
     port: int
@@ -31,19 +39,76 @@ class Replica:
     env: dict[str, str]
     argv: tuple[str, ...]
     reasons: tuple[Reason, ...]
+    kv_tokens: int | None = None
+    attention_backend: str | None = None
+    attention_reason: Reason | None = None
+
+
+Verdict = Literal["chosen", "possible", "dropped"]
+
+
+@dataclass(frozen=True)
+class ConsideredLayout:
+    """One way to cut the host, and why it was chosen, could be, or is impossible.
+
+    ``reason`` says what decided; ``codes`` are the findings that drop it. Of the others is known
+    what each GPU of the fullest engine holds in weights, what the whole host holds in KV tokens
+    and in sequences of the stated or longest length, and how many usable GPUs stay free.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    expert_parallel: bool
+    verdict: Verdict
+    reason: str
+    codes: tuple[str, ...] = ()
+    weights_bytes_per_gpu: int | None = None
+    kv_tokens_per_host: int | None = None
+    max_sequences_per_host: float | None = None
+    free_gpus: int | None = None
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One thing that layouts are compared by, and where that preference is from."""
+
+    name: str
+    meaning: str
+    source: str
+
+
+@dataclass(frozen=True)
+class LayoutChoice:
+    """How `layout: auto` was decided: every layout considered, the chosen one first.
+
+    The possible ones follow in the order of ``preference``, which ``because`` names the cause of;
+    ``order`` is what it compares by, the first first.
+    """
+
+    preference: str
+    because: str
+    order: tuple[Criterion, ...]
+    considered: tuple[ConsideredLayout, ...]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All of a deployment for one host: the only input of the `replicas` role."""
+    """All of a deployment for one host: the only input of the `replicas` role.
+
+    ``deployment`` is as it was asked for, ``layout`` what holds here, and ``layouts`` how an open
+    one was chosen. ``memory`` is that of the first replica's engine, per host of all of them.
+    """
 
     SCHEMA: ClassVar[str] = "apiary.plan/v1"
 
     host: str
     deployment: Deployment
-    layout: Layout
+    layout: Layout | MixedLayout
     replicas: tuple[Replica, ...]
     placement: Placement
     memory: Memory
     target: str
+    model: Architecture
+    gpu_model: str | None = None
+    layouts: LayoutChoice | None = None
     findings: tuple[Finding, ...] = ()

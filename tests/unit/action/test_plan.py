@@ -27,6 +27,7 @@ PLAY = """
             deployment: "{{ lookup('ansible.builtin.file', 'deployment.json') | from_json }}"
             evidence: "{{ lookup('ansible.builtin.file', 'evidence.json') | from_json }}"
             dest: made
+            keep: "{{ keep | default(false) }}"
           register: decided
       rescue:
         - ansible.builtin.set_fact:
@@ -44,12 +45,13 @@ PLAY = """
 def decide(tmp_path):
     """Run the action on a simulated host with some faults; return its result."""
 
-    def decide(*faults, options=(), **changes):
+    def decide(*faults, options=(), whole=(), **changes):
         evidence = simulated_evidence(tmp_path / "root", *faults)
         (tmp_path / "evidence.json").write_text(json.dumps(evidence))
         asked = to_document(demo_deployment())
         for part, fields in changes.items():
             asked[part] |= fields
+        asked |= whole
         (tmp_path / "deployment.json").write_text(json.dumps(asked))
         (tmp_path / "play.yml").write_text(PLAY)
         command = ["ansible-playbook", "-i", "gpu-001,", "play.yml", *options]
@@ -76,6 +78,16 @@ def test_a_sound_host_is_planned_from_sysfs_alone_and_saved(decide, tmp_path):
     assert [replica["memory_nodes"] for replica in result["plan"]["replicas"]] == [[0], [1]]
     assert json.loads((tmp_path / "made/plan.json").read_text()) == result["plan"]
     assert (tmp_path / "made/files/etc/systemd/system/apiary-qwen3-235b-1.service").is_file()
+
+
+def test_an_open_layout_is_chosen_and_the_summary_says_so(decide, tmp_path):
+    result = decide("missing=3", whole={"layout": "auto", "profile": "throughput"})
+    assert [len(replica["gpus"]) for replica in result["plan"]["replicas"]] == [4, 2]
+    assert result["plan"]["deployment"]["layout"] == "auto"
+    assert result["plan"]["layouts"]["considered"][0]["verdict"] == "chosen"
+    assert any("preferred for throughput" in line for line in result["summary"])
+    unit = (tmp_path / "made/files/etc/systemd/system/apiary-qwen3-235b-1.service").read_text()
+    assert "Description=vLLM replica 1 of qwen3-235b, TP2 on" in unit
 
 
 def test_check_mode_decides_and_writes_nothing(decide, tmp_path):
@@ -115,9 +127,13 @@ def test_a_relative_config_is_found_from_where_the_run_starts(decide, tmp_path):
             [], {"limits": {"gpu_memory_utilization": 0.1}}, "FIT-NO-ROOM", id="does-not-fit"
         ),
         pytest.param(
-            [], {"engine": {"version": "9.9.9"}}, "ENGINE-UNKNOWN-VERSION", id="unknown-version"
+            [], {"engine": {"version": "0.1.0"}}, "ENGINE-UNKNOWN-VERSION", id="unknown-version"
         ),
         pytest.param([], {"layout": {"replica": 2}}, "DOC-UNKNOWN", id="unknown-field"),
+        pytest.param([], {"whole": {"layout": "atuo"}}, "DOC-TYPE", id="no-such-layout"),
+        pytest.param(
+            [], {"whole": {"layout": {"spare": 8}}}, "LAYOUT-NONE", id="no-gpu-left-to-serve"
+        ),
     ],
 )
 def test_bad_input_is_one_finding_and_nothing_written(decide, tmp_path, faults, changes, code):
@@ -127,3 +143,19 @@ def test_bad_input_is_one_finding_and_nothing_written(decide, tmp_path, faults, 
     assert result["msg"].count("error: ") == 1
     assert result["msg"].count("remedy: ") == 1
     assert not (tmp_path / "made").exists()
+
+
+def test_kept_replicas_stay_where_they_are_after_a_loss(decide):
+    layout = {"tensor_parallel_size": 2, "replicas": 2, "expert_parallel": True}
+    limits = {"max_model_len": 8192}
+
+    def sets(*faults, options=()):
+        found = decide(*faults, options=options, layout=layout, limits=limits)
+        assert "plan" in found, found
+        return [replica["gpus"] for replica in found["plan"]["replicas"]]
+
+    first, second = sets()
+    moved, stayed = sets("missing=0", options=("-e", "keep=true"))
+    assert stayed == second
+    assert moved != first
+    assert sets("missing=0") != [moved, stayed]

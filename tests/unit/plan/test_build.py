@@ -12,7 +12,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
     diff_plans,
-    elements,
+    explained,
+    grouped,
+    shown,
     summary,
 )
 
@@ -95,15 +97,52 @@ def test_partitions_are_refused():
 
 def test_the_summary_says_what_an_operator_asks():
     text = "\n".join(summary(demo_plan()))
-    for part in ("DP2/TP4/EP4", "0000:05:00.0", "port 8001", "runner-up", "extra_nodes 2 against 0"):
+    for part in (
+        "DP2/TP4/EP4",
+        "0000:05:00.0",
+        "port 8001",
+        "runner-up",
+        "extra_nodes 2 against 0",
+    ):
         assert part in text
 
 
-def test_every_element_has_its_value():
-    shown = {row[0] for row in elements(demo_plan().replicas[1])}
-    assert "--tensor-parallel-size 4" in shown
-    assert "--enable-expert-parallel" in shown
-    assert "VLLM_ROCM_USE_AITER=1" in shown
+def test_every_element_has_its_value_by_replica_and_its_reason():
+    rows = {row.name: row for row in explained(demo_plan())}
+    assert rows["--port"].texts == ("--port 8000", "--port 8001")
+    assert rows["--port"].replicas == (0, 1)
+    assert shown(rows["--tensor-parallel-size"].texts) == "--tensor-parallel-size 4"
+    assert shown(rows["--enable-expert-parallel"].texts) == "--enable-expert-parallel"
+    assert shown(rows["VLLM_ROCM_USE_AITER"].texts) == "VLLM_ROCM_USE_AITER=1"
+    assert rows["model"].texts[0].startswith("/srv/models/")
+    assert all(row.reason.reason and row.reason.source for row in rows.values())
+
+
+def test_the_attention_backend_is_explained_though_it_is_no_element():
+    (row,) = [one for one in explained(demo_plan()) if one.name == "(attention backend)"]
+    assert set(row.texts) == {"(attention backend) ROCM_AITER_FA"}
+    assert row.reason.rule == "VLLM-BACKEND"
+
+
+def test_groups_have_each_element_once():
+    rows = explained(demo_plan())
+    members = [row for _title, _about, group in grouped(rows) for row in group]
+    assert sorted(map(id, members)) == sorted(map(id, rows))
+    assert "Other settings" not in {title for title, _about, _group in grouped(rows)}
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["--a 1"], "--a 1"),
+        (["--a 1", "--a 1"], "--a 1"),
+        (["--port 8000", "--port 8001"], "--port {8000|8001}"),
+        (["HOME=/x/y-0/home", "HOME=/x/y-1/home"], "HOME=/x/y-{0|1}/home"),
+        (["N=0", "N=1", "N=2", "N=3", "N=4", "N=5"], "N={0|1|2|…|5}"),
+    ],
+)
+def test_values_that_differ_by_replica_are_one_text(texts, expected):
+    assert shown(texts) == expected
 
 
 def test_plans_are_compared_line_by_line():

@@ -1,0 +1,137 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engines of a plan or deployment, to be compared with other versions and other commands."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    Deployment,
+    Layout,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import resolve_version
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import (
+    Review,
+    deployment_of,
+    review,
+    spoken,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import (
+    Assessment,
+    Recipe,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import Engines
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of engine: what it is asked to be, and its recipe as it stands.
+
+    ``replicas`` are those of the plan that have it; none for a deployment that was not planned.
+    """
+
+    replicas: tuple[int, ...]
+    deployment: Deployment
+    architecture: Architecture
+    gpu_model: str | None
+    recipe: Recipe
+
+    def on_version(self, version: str) -> Assessment:
+        """Return the recipe of another engine version, with what that one refuses."""
+        engine = dataclasses.replace(self.deployment.engine, version=version, treat_as=None)
+        asked = dataclasses.replace(self.deployment, engine=engine)
+        return assess(self.architecture, asked, self.gpu_model, self.deployment.base_port)
+
+
+def cases_of(plan: Plan) -> tuple[Case, ...]:
+    """Return each size of engine that a plan has, with its first replica's recipe."""
+    sizes = plan.layout.sizes
+    cases = []
+    for size in dict.fromkeys(sizes):
+        replicas = tuple(index for index, other in enumerate(sizes) if other == size)
+        first = plan.replicas[replicas[0]]
+        layout = Layout(size, len(replicas), plan.layout.expert_parallel)
+        asked = dataclasses.replace(plan.deployment, layout=layout, base_port=first.port)
+        made = _recipe_of(first, asked)
+        cases.append(Case(replicas, asked, plan.model, plan.gpu_model, made))
+    return tuple(cases)
+
+
+def case_of(deployment: Deployment, architecture: Architecture, gpu_model: str | None) -> Case:
+    """Return the engine of a deployment that names its layout; raises DEPLOY-LAYOUT-OPEN."""
+    asked = dataclasses.replace(deployment, layout=deployment.decided)
+    made = assess(architecture, asked, gpu_model, deployment.base_port).recipe
+    return Case((), asked, architecture, gpu_model, made)
+
+
+def judge(
+    text: str,
+    architecture: Architecture,
+    deployment: Deployment,
+    gpu_model: str | None,
+    file: str,
+) -> Review:
+    """Return the review of a shell command, with what it takes up and whether it is of this model.
+
+    The command's own layout and limits hold. Raises ApiaryError as ``engine.review.review`` does.
+    """
+    found = review(text, architecture, deployment, gpu_model, file)
+    asked = deployment_of(found.command, deployment, found.rules_of)
+    where = f"{file}:{found.command.line}"
+    more = list(_other_model(found.command.model, deployment, where))
+    gpu = knowledge("gpus.yml")["models"].get(gpu_model) or {}
+    vram = gpu.get("vram_gib")
+    engines = Engines(asked, architecture, gpu_model, vram << 30 if vram else None)
+    given = next((one for one in found.command.flags if _is_quantization(one.name)), None)
+    needs = engines.memory(asked.decided, given.values[-1] if given and given.values else None)
+    more += [
+        dataclasses.replace(one, subject=where, remedy=spoken(one.remedy))
+        for one in needs.findings
+        if one.severity == "error"
+    ]
+    return dataclasses.replace(found, findings=(*more, *found.findings))
+
+
+def _is_quantization(name: str) -> bool:
+    return name in ("--quantization", "-q")
+
+
+def _other_model(model: str | None, deployment: Deployment, where: str) -> Iterator[Finding]:
+    """Say of a command that serves another model than the one it is judged as."""
+    expected = (deployment.model.name, deployment.model.path)
+    ends = {name.rstrip("/").rpartition("/")[2] for name in expected}
+    if model is None or model in expected or model.rstrip("/").rpartition("/")[2] in ends:
+        return
+    yield Finding(
+        "EXPLAIN-OTHER-MODEL",
+        "warning",
+        where,
+        f"the command serves {model}, and is judged as {deployment.model.name}",
+        "give the plan or deployment of that model",
+    )
+
+
+def _recipe_of(replica: Replica, deployment: Deployment) -> Recipe:
+    """Return a replica's recipe, without what the plan added to it for its unit."""
+    engine = deployment.engine
+    added = {reason.element for reason in replica.reasons if reason.rule.startswith("SERVE-")}
+    return Recipe(
+        engine=engine.name,
+        version=engine.version,
+        env={name: value for name, value in replica.env.items() if name not in added},
+        argv=replica.argv[1:],
+        reasons=tuple(reason for reason in replica.reasons if reason.element not in added),
+        attention_backend=replica.attention_backend,
+        attention_reason=replica.attention_reason,
+        rules_of=resolve_version(engine.version, engine.treat_as).version,
+    )

@@ -1,0 +1,166 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engines that a deployment could be made of: each size's recipe, memory and refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    Deployment,
+    Layout,
+    MixedLayout,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.profiles import with_profile
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Recipe
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import (
+    memory,
+    quantized_online,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import (
+    Architecture,
+    Memory,
+)
+
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine of a size: what it takes up, or what refuses it.
+
+    ``sequences`` is how many of the stated (else the longest) length its KV pool holds.
+    """
+
+    recipe: Recipe | None
+    memory: Memory | None
+    sequences: float | None
+    refusals: tuple[Finding, ...]
+
+
+class Engines:
+    """The engines of one deployment on GPUs of ``vram_bytes`` each; each size is tried once."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        architecture: Architecture,
+        gpu_model: str | None,
+        vram_bytes: int | None,
+        sequence_tokens: int | None = None,
+    ) -> None:
+        self.deployment, self.architecture = deployment, architecture
+        self.gpu_model, self.vram_bytes = gpu_model, vram_bytes
+        self.sequence_tokens = sequence_tokens
+        self.limits = with_profile(deployment).limits
+        self._tried: dict[tuple[int, bool], Engine] = {}
+
+    @property
+    def dense(self) -> bool:
+        """Say whether the model is known to have no experts."""
+        return self.architecture.family == "dense"
+
+    @property
+    def active_share(self) -> float | None:
+        """Return the part of a layer's experts that one token activates."""
+        experts, active = self.architecture.experts, self.architecture.experts_per_token
+        return active / experts if experts and active else None
+
+    @property
+    def given(self) -> int | None:
+        """Return the bytes of one GPU that an engine may use."""
+        if self.vram_bytes is None:
+            return None
+        return int(self.limits.gpu_memory_utilization * self.vram_bytes)
+
+    def of(self, size: int, expert_parallel: bool) -> Engine:
+        """Return the engine of so many GPUs."""
+        asked = (size, expert_parallel)
+        if asked not in self._tried:
+            self._tried[asked] = self._try(Layout(size, 1, expert_parallel))
+        return self._tried[asked]
+
+    def _try(self, layout: Layout) -> Engine:
+        try:
+            made = self.recipe(layout, self.deployment.base_port)
+        except ApiaryError as refusal:
+            return Engine(None, None, None, _errors(refusal.findings))
+        method = argument(made.argv, "--quantization")
+        needs = self.memory(layout, method)
+        sequences = needs.max_sequences
+        if self.sequence_tokens is not None:
+            sequences = self.memory(layout, method, self.sequence_tokens).max_sequences
+        return Engine(made, needs, sequences, _errors(needs.findings))
+
+    def recipe(self, layout: Layout, port: int) -> Recipe:
+        """Return the command of one engine; raises ApiaryError with every refusal."""
+        one = dataclasses.replace(self.deployment, layout=layout)
+        return recipe(self.architecture, one, self.gpu_model, port)
+
+    def memory(
+        self, layout: Layout, method: str | None, sequence_tokens: int | None = None
+    ) -> Memory:
+        """Return what engines of a layout take up; ``method`` quantizes the weights on loading."""
+        loaded = quantized_online(self.architecture, method) if method else self.architecture
+        return memory(loaded, layout, self.limits, self.vram_bytes, sequence_tokens)
+
+    def memories(self, layout: Layout | MixedLayout, recipes: Sequence[Recipe]) -> list[Memory]:
+        """Return what each replica's engine takes up; per host that counts its own kind only."""
+        needs: dict[int, Memory] = {}
+        for size, made in zip(layout.sizes, recipes, strict=True):
+            if size not in needs:
+                alike = Layout(size, layout.sizes.count(size), layout.expert_parallel)
+                needs[size] = self.memory(alike, argument(made.argv, "--quantization"))
+        return [needs[size] for size in layout.sizes]
+
+    def common_refusals(self) -> tuple[Finding, ...]:
+        """Return the refusals that every engine tried so far has, word by word."""
+        tried = [engine.refusals for engine in self._tried.values()]
+        first = tried[0] if tried else ()
+        return tuple(one for one in first if all(one in refusals for refusals in tried))
+
+    def remedy(self) -> str:
+        """Return what the largest engine's refusals say to do; empty without a refusal."""
+        refused = [(asked, one.refusals) for asked, one in self._tried.items() if one.refusals]
+        if not refused:
+            return ""
+        (size, _expert_parallel), refusals = max(refused, key=lambda item: item[0])
+        return f"for TP{size}, " + "; ".join(dict.fromkeys(one.remedy for one in refusals))
+
+
+def of_host(needs: Sequence[Memory]) -> Memory:
+    """Return the first replica's memory, with the totals of all replicas of the host."""
+    tokens = [one.kv_tokens_per_engine for one in needs]
+    sequences = [one.max_sequences for one in needs]
+    return dataclasses.replace(
+        needs[0],
+        kv_tokens_per_host=_total(tokens),
+        max_sequences_per_host=_total(sequences),
+        findings=tuple(dict.fromkeys(finding for one in needs for finding in one.findings)),
+    )
+
+
+def _total(values: Sequence[N | None]) -> N | None:
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known and len(known) == len(values) else None
+
+
+def _errors(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    return tuple(finding for finding in findings if finding.severity == "error")
+
+
+def argument(argv: tuple[str, ...], flag: str) -> str | None:
+    """Return the value that follows a flag, or stands behind its `=`; None where it is not."""
+    for word, after in zip(argv, (*argv[1:], None), strict=True):
+        if word == flag:
+            return after
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return None

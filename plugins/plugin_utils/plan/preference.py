@@ -1,0 +1,230 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The order of the layouts that a host can hold: documented preferences, not predictions.
+
+knowledge/layouts.yml has what each preference compares by, the bounds and their sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import AutoLayout
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.naming import layout_name
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Criterion
+
+GIB = 2**30
+Key = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one possible layout; None is unknown.
+
+    ``weights`` are the bytes on each GPU of each engine, in the order of ``sizes``, ``share`` the
+    part of the engines' memory that they take. ``spanning`` counts the replicas that have pairs
+    without xGMI in the best cut, ``free`` the usable GPUs without a replica.
+    """
+
+    sizes: tuple[int, ...]
+    expert_parallel: bool
+    weights: tuple[int, ...] | None
+    share: float | None
+    kv_tokens: int | None
+    sequences: float | None
+    free: int
+    spanning: int
+
+    @property
+    def name(self) -> str:
+        return layout_name(self.sizes, self.expert_parallel)
+
+
+@dataclass(frozen=True)
+class Preference:
+    """One order: its name, what brought it, what it compares by, and the bounds of that."""
+
+    name: str
+    because: str
+    order: tuple[str, ...]
+    concurrency: int | None
+    weights_limit: float
+    thin_bytes: int
+    dense: bool | None
+
+    def key(self, layout: Facts) -> tuple[Key, ...]:
+        """Return what layouts are sorted by; the least is preferred, ties by size."""
+        keys = [_CRITERIA[name][0](layout, self) for name in self.order]
+        sizes = tuple(float(-size) for size in layout.sizes)
+        return (*keys, sizes, (float(layout.expert_parallel),))
+
+    def why_not(self, layout: Facts, best: Facts) -> str:
+        """Say what decides against a layout, compared with the one preferred to it."""
+        return self._differ(layout, best) or f"equal to {best.name} in all that counts"
+
+    def why(self, best: Facts, others: Sequence[Facts]) -> str:
+        """Say what decides for the chosen layout: against other sizes, and against its twin."""
+        other_sizes = next((one for one in others if one.sizes != best.sizes), None)
+        twin = next((one for one in others if one.sizes == best.sizes), None)
+        reasons = [self._differ(best, one) for one in (other_sizes, twin) if one is not None]
+        if not reasons:
+            return "the only one that is possible"
+        return "; ".join(filter(None, reasons)) or "equal to the others in all that counts"
+
+    def _differ(self, layout: Facts, other: Facts) -> str | None:
+        for name in self.order:
+            key, say = _CRITERIA[name]
+            if key(layout, self) != key(other, self):
+                return f"{say(layout)}, against {say(other)} in {other.name}"
+        return None
+
+    def criteria(self) -> tuple[Criterion, ...]:
+        data = knowledge("layouts.yml")
+        return tuple(
+            Criterion(name, data["criteria"][name]["is"], _source(data["criteria"][name]["source"]))
+            for name in self.order
+        )
+
+
+def preference(wish: AutoLayout, profile: str | None, active_share: float | None) -> Preference:
+    """Return the preference of a profile, else of the stated concurrency, else the balanced one.
+
+    ``active_share`` is the part of a layer's experts that one token activates.
+    """
+    data = knowledge("layouts.yml")
+    preferences: Mapping[str, Mapping[str, Any]] = data["preferences"]
+    name, because = "balanced", "neither a profile nor a concurrency is stated"
+    if profile is not None:
+        found = [one for one, entry in preferences.items() if profile in entry["profiles"]]
+        name, because = (found or [name])[0], f"profile {profile}"
+    elif wish.concurrency is not None:
+        because = f"{wish.concurrency} requests at once"
+        name = next(
+            one
+            for one, entry in preferences.items()
+            if wish.concurrency <= (entry["concurrency_until"] or wish.concurrency)
+        )
+    chosen = preferences[name]
+    least = data["criteria"]["experts"]["dense_share"]
+    return Preference(
+        name=name,
+        because=because,
+        order=tuple(chosen["order"]),
+        concurrency=wish.concurrency,
+        weights_limit=chosen.get("weights_limit", 1.0),
+        thin_bytes=data["criteria"]["latency"]["thin_bytes"],
+        dense=None if active_share is None else active_share >= least,
+    )
+
+
+def _source(text: str) -> str:
+    """Return a source with the names of `sources` spelled out."""
+    for name, source in knowledge("layouts.yml")["sources"].items():
+        text = text.replace(f"sources.{name}", source)
+    return text
+
+
+def _links(layout: Facts, _preference: Preference) -> Key:
+    return (int(layout.spanning > 0),)
+
+
+def _load(layout: Facts, preference: Preference) -> Key:
+    if preference.concurrency is None or layout.sequences is None:
+        return (0,)
+    return (max(0.0, preference.concurrency - layout.sequences),)
+
+
+def _latency(layout: Facts, preference: Preference) -> Key:
+    """Order large engines first, but small ones first where their GPUs have little to read."""
+    smallest = min(layout.sizes)
+    least = min(layout.weights) if layout.weights is not None else None
+    if least is not None and least < preference.thin_bytes and smallest > 1:
+        return (1, smallest)
+    return (0, -smallest)
+
+
+def _served(layout: Facts, _preference: Preference) -> Key:
+    return (layout.free,)
+
+
+def _weights(layout: Facts, preference: Preference) -> Key:
+    if layout.share is None:  # nothing is known: as much memory for one engine as there is
+        return (1, -min(layout.sizes))
+    return (0, 0) if layout.share <= preference.weights_limit else (1, layout.share)
+
+
+def _equal(layout: Facts, _preference: Preference) -> Key:
+    return (len(set(layout.sizes)),)
+
+
+def _replicas(layout: Facts, _preference: Preference) -> Key:
+    return (-len(layout.sizes),)
+
+
+def _experts(layout: Facts, preference: Preference) -> Key:
+    return (0 if preference.dense is None else int(layout.expert_parallel != preference.dense),)
+
+
+def _kv(layout: Facts, _preference: Preference) -> Key:
+    return (-(layout.kv_tokens or 0),)
+
+
+def _say_links(layout: Facts) -> str:
+    if layout.spanning:
+        return f"{layout.spanning} of {len(layout.sizes)} replicas with pairs without xGMI"
+    return "xGMI within every replica"
+
+
+def _say_load(layout: Facts) -> str:
+    return f"room for {layout.sequences or 0:,.0f} requests"
+
+
+def _say_latency(layout: Facts) -> str:
+    size = min(layout.sizes)
+    if layout.weights is None:
+        return f"a smallest engine of {size} GPUs"
+    return f"a smallest engine of {size} with {min(layout.weights) / GIB:.1f} GiB of weights a GPU"
+
+
+def _say_served(layout: Facts) -> str:
+    return f"{layout.free or 'no'} GPU{'s' * (layout.free != 1)} without a replica"
+
+
+def _say_weights(layout: Facts) -> str:
+    if layout.share is None:
+        return "weights of unknown size"
+    return f"{layout.share:.0%} of the memory taken by weights"
+
+
+def _say_equal(layout: Facts) -> str:
+    return "unequal replicas" if len(set(layout.sizes)) > 1 else "equal replicas"
+
+
+def _say_replicas(layout: Facts) -> str:
+    return f"{len(layout.sizes)} replica{'s' * (len(layout.sizes) != 1)}"
+
+
+def _say_experts(layout: Facts) -> str:
+    return f"{'with' if layout.expert_parallel else 'without'} expert parallelism"
+
+
+def _say_kv(layout: Facts) -> str:
+    return f"{layout.kv_tokens or 0:,} KV tokens"
+
+
+_CRITERIA: Mapping[str, tuple[Callable[[Facts, Preference], Key], Callable[[Facts], str]]] = {
+    "links": (_links, _say_links),
+    "load": (_load, _say_load),
+    "latency": (_latency, _say_latency),
+    "served": (_served, _say_served),
+    "weights": (_weights, _say_weights),
+    "equal": (_equal, _say_equal),
+    "replicas": (_replicas, _say_replicas),
+    "experts": (_experts, _say_experts),
+    "kv": (_kv, _say_kv),
+}

@@ -1,0 +1,56 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How an open layout was chosen, as a table: chosen, possible in order, and what is impossible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import (
+    ConsideredLayout,
+    LayoutChoice,
+)
+from rich.table import Table
+
+GIB = 2**30
+
+
+def layout_table(choice: LayoutChoice) -> Table:
+    """Return the layouts that were considered; impossible ones with one reason share a row."""
+    table = Table(
+        title=f"layouts, in the order preferred for {choice.preference} ({choice.because})",
+        title_justify="left",
+    )
+    for name in ("layout", "verdict"):
+        table.add_column(name, overflow="fold", max_width=24)
+    for name in ("weights\nGiB/GPU", "KV tokens\non the host", "free\nGPUs"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold", ratio=1)
+    for one in choice.considered:
+        if one.verdict != "dropped":
+            style = "bold" if one.verdict == "chosen" else None
+            table.add_row(one.name, one.verdict, *_numbers(one), one.reason, style=style)
+    for names, reason in _dropped(choice):
+        table.add_row(names, "impossible", "", "", "", reason, style="dim")
+    return table
+
+
+def _numbers(one: ConsideredLayout) -> Iterator[str]:
+    weights, tokens = one.weights_bytes_per_gpu, one.kv_tokens_per_host
+    yield "?" if weights is None else f"{weights / GIB:.1f}"
+    yield "?" if tokens is None else f"{tokens:,}"
+    yield "?" if one.free_gpus is None else str(one.free_gpus)
+
+
+def _dropped(choice: LayoutChoice) -> Iterator[tuple[str, str]]:
+    """Yield the names of impossible layouts that one kind of finding drops, and what it says."""
+    kinds: dict[tuple[str, ...], list[ConsideredLayout]] = {}
+    for one in choice.considered:
+        if one.verdict == "dropped":
+            kinds.setdefault(one.codes, []).append(one)
+    for codes, members in kinds.items():
+        names = " ".join(one.name for one in members)
+        more = "" if len({one.reason for one in members}) == 1 else "; the others likewise"
+        yield names, f"{members[0].reason}{more} ({', '.join(codes)})"

@@ -1,0 +1,125 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`apiary plan` with an open layout: the table, the document, and what is refused."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
+
+from apiary.cli import main
+from apiary.schemas import schema
+from support.demo import demo_deployment
+from support.topologies import mi325x
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    """Run `apiary plan` with some fields of the demo's deployment changed."""
+    monkeypatch.chdir(tmp_path)
+    Path("host.json").write_text(dumps(mi325x()))
+
+    def plan(*options, **changes):
+        asked = to_document(demo_deployment()) | changes
+        asked["engine"] |= {"version": "0.24.0"}
+        Path("deployment.yml").write_text(yaml.safe_dump(asked))
+        return main(["plan", "deployment.yml", "host.json", *options])
+
+    return plan
+
+
+def test_the_table_has_the_choice_the_alternatives_and_the_reasons(plan, capsys):
+    assert plan(layout="auto", profile="throughput") == 0
+    out, err = capsys.readouterr()
+    assert "layouts, in the order preferred for throughput (profile throughput)" in out
+    lines = out.splitlines()
+    (chosen,) = [line for line in lines if "│ chosen " in line]
+    assert "DP2/TP4/EP4" in chosen
+    assert "55.1" in chosen
+    assert "ENGINE-MOE-BLOCK" in out
+    assert "1536" in out
+    assert sum("│ possible " in line for line in lines) >= 5
+    assert "LAYOUT-NOT-MEASURED" in err
+    assert "measure" in err
+
+
+def test_a_fixed_layout_has_no_table(plan, capsys):
+    assert plan() == 0
+    assert "preferred" not in capsys.readouterr().out
+
+
+def test_the_document_has_all_of_it_and_matches_its_schema(plan, capsys):
+    assert plan("--json", layout={"expert_parallel": True, "concurrency": 8}) == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, schema("plan"))
+    layouts = document["layouts"]
+    assert layouts["preference"] == "low-latency"
+    assert layouts["because"] == "8 requests at once"
+    assert layouts["considered"][0]["name"] == "DP1/TP8/EP8"
+    assert {one["verdict"] for one in layouts["considered"]} == {"chosen", "possible", "dropped"}
+    assert all(one["source"] for one in layouts["order"])
+    assert document["deployment"]["layout"]["tensor_parallel_size"] == "auto"
+    assert document["layout"] == {
+        "tensor_parallel_size": 8,
+        "replicas": 1,
+        "expert_parallel": True,
+    }
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "auto",
+        {"expert_parallel": True},
+        {"tensor_parallel_size": 4, "replicas": "auto"},
+        {"tensor_parallel_size": 4},
+        {"sizes": [4, 2, 2], "expert_parallel": True},
+        {"replicas": 2, "spare": 2, "sequence_tokens": 5740},
+    ],
+)
+def test_every_form_of_a_layout_is_planned_explained_and_rendered(plan, capsys, layout):
+    assert plan("--out", "plan.json", layout=layout) == 0
+    document = yaml.safe_load(Path("deployment.yml").read_text())
+    jsonschema.validate(document, schema("deployment"))
+    assert main(["explain", "plan.json", "--json"]) == 0
+    assert main(["render", "plan.json", "--out", "made"]) == 0
+    units = sorted(Path("made/etc/systemd/system").glob("*.service"))
+    replicas = json.loads(Path("plan.json").read_text())["replicas"]
+    assert len(units) == len(replicas)
+    for unit, replica in zip(units, replicas, strict=True):
+        text = unit.read_text()
+        assert f"TP{len(replica['gpus'])} on " in text
+        assert text.count("DeviceAllow=/dev/dri/") == len(replica["gpus"])
+
+
+@pytest.mark.parametrize(
+    ("layout", "code", "says"),
+    [
+        ("atuo", "DOC-TYPE", "expected a mapping or auto, found 'atuo'"),
+        ({"tensor_parallel_size": "four"}, "DOC-TYPE", "layout.tensor_parallel_size: expected a"),
+        ({"replica": 2}, "DOC-UNKNOWN", "layout.replica is not known"),
+        ({"sizes": [4, "two"]}, "DOC-TYPE", "layout.sizes[1]: expected a whole number"),
+        ({"sizes": []}, "DEPLOY-VALUE", "at least one replica"),
+        ({"sizes": [0, 4]}, "DEPLOY-VALUE", "is 0, expected a whole number of at least 1"),
+        ({"sizes": [40, 40]}, "DEPLOY-VALUE", "at most 64"),
+        ({"replicas": 0}, "DEPLOY-VALUE", "is 0"),
+        ({"replicas": 65}, "DEPLOY-VALUE", "at most 64"),
+        ({"spare": -1}, "DEPLOY-VALUE", "from 0 to 63"),
+        ({"concurrency": 0}, "DEPLOY-VALUE", "at least 1"),
+        ({"spare": 8}, "LAYOUT-NONE", "8 of 8 are usable and 8 of them stay free"),
+        ({"sizes": [8, 4], "expert_parallel": True}, "PLACE-TOO-FEW-GPUS", "needs 12"),
+        ({"tensor_parallel_size": 3, "replicas": "auto"}, "ENGINE-TP-HEADS", "64 attention heads"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_one_finding(plan, capsys, layout, code, says):
+    assert plan("--json", layout=layout) == 1
+    captured = capsys.readouterr()
+    (finding,) = json.loads(captured.err)["findings"]
+    assert finding["code"] == code
+    assert says in finding["message"]
+    assert captured.out == ""
