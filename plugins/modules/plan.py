@@ -31,8 +31,8 @@ options:
   deployment:
     description:
       - What is asked for; see C(apiary schema deployment).
-      - Its C(layout) may be C(auto) or open in part; each host then gets the layout that is preferred
-        for its own GPUs, and the plan's C(layouts) says which were considered and why.
+      - Its C(layout) may be C(auto) or open in part; each host then gets the layout that is
+        preferred for its own GPUs. The C(layouts) of the plan say which were considered and why.
     type: dict
     required: true
   evidence:
