@@ -168,7 +168,7 @@ def _literal(choices: tuple[Any, ...], value: Any) -> Any:
 def _list(hint: Any, build: _Builder, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise _wrong("a list", value)
-    if hint is str and all(type(item) is str for item in value):
+    if hint is str and all(item.__class__ is str for item in value):
         return tuple(value)
     result = []
     try:
@@ -206,7 +206,7 @@ def _mapping(build: _Builder, value: Any) -> dict[str, Any]:
 
 
 def _scalar(hint: Any, value: Any) -> Any:
-    if type(value) is hint:
+    if value.__class__ is hint:
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -148,7 +148,8 @@ def grouped(rows: Sequence[Explained]) -> Iterator[tuple[str, str, list[Explaine
     groups: Sequence[Mapping[str, Any]] = knowledge("explain.yml")["groups"]
     members: dict[str, list[Explained]] = {group["title"]: [] for group in groups}
     for row in rows:
-        members[next(group["title"] for group in groups if _fits(row, group["fits"]))].append(row)
+        (title, *_others) = (group["title"] for group in groups if _fits(row, group["fits"]))
+        members[title].append(row)
     for group in groups:
         if members[group["title"]]:
             yield group["title"], group["about"], members[group["title"]]

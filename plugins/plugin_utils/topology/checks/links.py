@@ -40,7 +40,7 @@ def ports(view: View) -> Iterator[Finding]:
         message = f"GPU {key}: xGMI {which} {', '.join(map(str, numbers))} {verb} down"
         message += _says(view, "down_ports")
         if len(down) == len(single) == 2:
-            other = next(one for one in single if one != key)
+            (other,) = (one for one in single if one != key)
             message += f"; so is one of {other}, most likely the other end"
         yield view.finding("TOPO-XGMI-DOWN", message)
 
