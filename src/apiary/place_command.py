@@ -36,6 +36,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types im
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import cost_words
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.sound import check_sound
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
 from apiary.inputs import json_option, load_plan, load_topology
@@ -128,8 +129,9 @@ def place_command(
         print_document(placement)
     else:
         _show(placement, request)
-    report(placement.findings, as_json)
-    return exit_code(placement.findings)
+    findings = [*host.findings, *placement.findings]
+    report(findings, as_json)
+    return exit_code(findings)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -168,6 +170,8 @@ def _show(placement: Placement, request: Request) -> None:
     show(grid(f"{placement.host}: {spelled(request.sizes)}", columns, rows))
     words = cost_words(placement.cost_fields, placement.cost)
     proof = "no cut costs less" if placement.exact else "not proven to be the least"
+    if placement.exact and (request.require or request.keep):
+        proof = "no cut with what is required and kept costs less"
     click.echo(f"cost: {words} ({proof})")
     if placement.runner_up:
         sets = " | ".join(" ".join(keys) for keys in placement.runner_up.replicas)
@@ -200,7 +204,7 @@ def answers(lines: TextIO, cost: str) -> Iterator[tuple[dict[str, Any], bool]]:
 def _answer(line: str, subject: str, cost: str) -> tuple[dict[str, Any], list[Finding]]:
     try:
         data = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as failure:
+    except (ValueError, RecursionError) as failure:  # a number may have too many digits
         raise error(
             "FILE-SYNTAX", subject, f"is not JSON: {failure}", "give one JSON object a line"
         ) from failure
@@ -210,6 +214,7 @@ def _answer(line: str, subject: str, cost: str) -> tuple[dict[str, Any], list[Fi
         topology = from_evidence(document, subject)
     else:
         topology = from_document(Topology, {"host": subject, **document}, subject)
+        check_sound(topology, subject)
     request = Request(asked.sizes, asked.exclude, asked.require, asked.keep, cost)
     placed = Placed(topology, request, runner_up=False)
     answer = {

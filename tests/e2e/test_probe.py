@@ -5,6 +5,7 @@
 """`apiary probe` of a host over SSH, as an operator types it."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -54,7 +55,9 @@ def test_the_inventory_leads_to_every_host(tmp_path):
     listed = subprocess.run(lists, capture_output=True, text=True, check=True)
     argv = [sys.executable, "-m", "apiary", "probe", "--inventory", ROOT / "inventory/lab"]
     argv += ["--limit", "gpu_hosts", "--out", tmp_path, "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    # Molecule sets a configuration of its own; an operator has the project's.
+    env = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, env=env)
     assert done.stderr == ""
     assert json.loads(done.stdout)["files"] == {
         name: f"{tmp_path}/{name}.json" for name in json.loads(listed.stdout)["_meta"]["hostvars"]

@@ -56,13 +56,18 @@ def bind(
     for index, span in enumerate(spans):
         nics = _nearest_nics(topology, [gpus[key] for key in replicas[index]])
         if not known[index]:
+            why = "the NUMA node of at least one of its GPUs is unknown"
+            if None not in span:
+                strange = ", ".join(
+                    str(node) for node in sorted(span, key=str) if node not in nodes
+                )
+                why = f"nothing tells the CPUs of NUMA node {strange}"
             findings.append(
                 Finding(
                     "PLACE-NUMA-UNKNOWN",
                     "warning",
                     topology.host,
-                    f"replica {index}: the NUMA node of at least one of its GPUs is unknown; "
-                    "it is left unbound",
+                    f"replica {index}: {why}; it is left unbound",
                     "bind it by hand if the host has more than one NUMA node",
                 )
             )

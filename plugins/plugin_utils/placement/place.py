@@ -102,7 +102,7 @@ class Placed:
                     "warning",
                     host,
                     f"replica {', '.join(moved)} can't keep the GPUs it has: not all of them are "
-                    "usable, or its size is another",
+                    "usable and free for it, or its size is another",
                     "expect those replicas to restart on other GPUs",
                 )
             )

@@ -33,6 +33,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
     Observation,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.sound import check_sound
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
     DamagedJsonError,
     clean,
@@ -70,7 +71,9 @@ def read(text: str, name: str) -> Topology:
     cleaned = clean(text)
     document = _document(cleaned, name)
     if document is not None and document.get("schema") == Topology.SCHEMA:
-        return from_document(Topology, document, name)
+        topology = from_document(Topology, document, name)
+        check_sound(topology, name)
+        return topology
     if document is not None and str(document.get("schema", "")).startswith("apiary."):
         return from_evidence(document, name)
     return from_capture(text, name)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from click import UsageError
 from click.testing import CliRunner
 
@@ -162,3 +163,60 @@ def test_more_topologies_than_one_kind(run):
     bare = {key: value for key, value in topology().items() if key not in ("host", "schema")}
     _code, out, _err = run("--jsonl", stdin=lines({"topology": bare, "sizes": [8]}))
     assert json.loads(out)["host"] == "line 1"
+
+
+def test_the_findings_of_the_host_are_told_too(run, tmp_path):
+    """A cut on part of a host is not a good one, however exact."""
+    damaged = topology() | {
+        "findings": [
+            {
+                "code": "TOPO-TRUNCATED",
+                "severity": "error",
+                "subject": "gpu-001",
+                "message": "part of it is missing",
+                "remedy": "capture it whole",
+                "source": None,
+            }
+        ]
+    }
+    (tmp_path / "cut.json").write_text(json.dumps(damaged))
+    code, _out, err = run("cut.json", "--tp", "4")
+    assert code == 1
+    assert "TOPO-TRUNCATED" in err
+
+
+def test_a_number_of_5000_digits_does_not_stop_the_fleet(run):
+    endless = '{"topology": {}, "sizes": [' + "9" * 5000 + "]}\n"
+    code, out, _err = run("--jsonl", stdin=endless + lines({"topology": topology(), "sizes": [8]}))
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert (code, len(answers)) == (1, 2)
+    assert answers[0]["findings"][0]["code"] == "FILE-SYNTAX"
+
+
+def doubled(document, part):
+    return document | {part: [*document[part], document[part][0]]}
+
+
+def with_link(**changes):
+    document = topology()
+    return document | {"links": [document["links"][0] | changes, *document["links"][1:]]}
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (doubled(topology(), "gpus"), "is there 2 times"),
+        (doubled(topology(), "links"), "is there twice"),
+        (with_link(a="0000:ff:00.0"), "ends at no GPU"),
+        (with_link(a=gpus(1)[0], b=gpus(1)[0]), "leads back"),
+        (with_link(weight=-15), "negative"),
+    ],
+)
+def test_a_topology_that_cannot_be_is_refused(run, tmp_path, document, says):
+    _code, out, _err = run("--jsonl", stdin=lines({"topology": document, "sizes": [2]}))
+    (finding,) = json.loads(out)["findings"]
+    assert finding["code"] == "TOPO-INVALID"
+    assert says in finding["message"]
+    (tmp_path / "bad.json").write_text(json.dumps(document))
+    with pytest.raises(ApiaryError, match="TOPO-INVALID"):
+        run("bad.json", "--tp", "2")

@@ -150,6 +150,13 @@ def test_unknown_numa_node_leaves_the_replica_unbound():
     assert [finding.code for finding in placement.findings] == ["PLACE-NUMA-UNKNOWN"]
 
 
+def test_a_node_whose_cpus_nobody_tells_is_not_called_unknown():
+    placement = place(dataclasses.replace(mi325x(), numa_nodes=()), 4)
+    (finding,) = placement.findings
+    assert finding.code == "PLACE-NUMA-UNKNOWN"
+    assert "nothing tells the CPUs of NUMA node 0" in finding.message
+
+
 @pytest.mark.parametrize(
     ("topology", "size", "replicas", "busy", "code", "says"),
     [
