@@ -25,6 +25,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
+from apiary.archives import ENDINGS, tree_text
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -46,7 +48,8 @@ def json_option(command: F) -> F:
 
 
 def load_topology(name: str) -> Topology:
-    return read(read_text(name), name)
+    """Return the topology in a file: evidence, a capture, or an archive of the KFD tree."""
+    return read(tree_text(name) if name.endswith(ENDINGS) else read_text(name), name)
 
 
 def load_plan(name: str) -> Plan:

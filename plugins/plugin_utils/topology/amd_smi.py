@@ -27,6 +27,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observati
     paths_from_cells,
     positions,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.several import (
+    Tables,
+    contradicted,
+    restated,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
     bus_address,
     hexadecimal,
@@ -76,8 +81,6 @@ _LISTS = (
 )
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 
-Tables = dict[str, dict[tuple[int, int], str]]
-
 
 def recognise(text: str) -> bool:
     """Say whether text (clean) was printed by amd-smi."""
@@ -122,15 +125,27 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
     absence: str | None = None
     for text in texts:
         documents = [item for item in json_documents(text) if recognise_json(item)]
+        own: Tables = {}
+        told: str | None = None
+        found: list[tuple[int, Device]] = []
         for document in documents:
-            devices += _json(document, tables)
+            part: Tables = {}
+            found += _json(document, part)
+            for kind, cells in part.items():
+                told = told or contradicted(own, kind, cells)
             findings += _json_errors(document, subject)
             if isinstance(document, Mapping) and "gpu_data" in document and not _items(document):
                 absence = absence or "amd-smi lists no GPU"
-        if not documents:
-            found, more = amd_smi_text.read(text, tables, subject)
-            devices += found
+        if documents:
+            if told := told or restated(found):
+                findings.append(problems.several(subject, told))
+        else:
+            found, more = amd_smi_text.read(text, own, subject)
             findings += more
+        devices += found
+        # What two commands say differently is weighed elsewhere.
+        for kind, cells in own.items():
+            contradicted(tables, kind, cells)
         absence = absence or why_absent(text)
     indices = {index for cells in tables.values() for pair in cells for index in pair}
     listed = merged([*devices, *((index, Device()) for index in sorted(indices))])

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
@@ -18,6 +17,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
     CELL_CHECKS,
     Device,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.several import (
+    Tables,
+    contradicted,
+    restated,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
     bus_address,
@@ -61,8 +65,6 @@ _FAILURE = re.compile(
 # Tables per pair in the list per GPU that ROCm 6.0 prints.
 _LINEAR = {"WEIGHT": "weight", "HOPS": "hops", "LINK_TYPE": "type", "NUMA_BANDWIDTH": "bandwidth"}
 
-Tables = dict[str, dict[tuple[int, int], str]]
-
 
 def recognise(text: str) -> bool:
     """Say whether text (clean) has one of amd-smi's shapes."""
@@ -81,10 +83,19 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     devices: list[tuple[int, Device]] = []
     findings: list[Finding] = []
     lines = text.splitlines()
+    told: str | None = None
     for title, body in _tables(lines):
-        found, more = _pair_table(title, body, tables, subject)
+        if not _PAIR_TABLES.match(title):
+            if header := next((line for line in body if _is_header(line)), None):
+                message = f"a table of {len(header.split())} GPUs is without its title"
+                findings.append(problems.truncated(subject, message))
+            continue
+        cells: Tables = {}
+        found, more = _pair_table(title, body, cells, subject)
         devices += found
         findings += more
+        for kind, values in cells.items():
+            told = contradicted(tables, kind, values) or told
     blocks = _blocks(lines)
     devices += [(index, _block_device(values)) for index, values in blocks]
     lost = blocks[-2][1].keys() - blocks[-1][1].keys() if len(blocks) > 1 else set()
@@ -96,6 +107,8 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     found, more = amd_smi_xgmi.read(lines, tables, subject)
     devices += found
     findings += more
+    if told := told or restated(devices):
+        findings.append(problems.several(subject, told))
     if failure := _FAILURE.search(text):
         findings.append(problems.stopped(subject, "amd-smi", failure.group(1), len(devices)))
     return devices, findings
@@ -106,11 +119,16 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     for line in [*lines, "END TABLE:"]:
         match = _TABLE.match(line)
         if match:
-            if _PAIR_TABLES.match(title):
-                yield title, body
+            yield title, body
             title, body = match.group(1), []
         else:
             body.append(line)
+
+
+def _is_header(line: str) -> bool:
+    """Say whether a line is the header of a table of pairs of several GPUs."""
+    words = line.split()
+    return len(words) > 1 and all(map(bus_address, words))
 
 
 def _pair_table(
@@ -122,11 +140,14 @@ def _pair_table(
     """
     header: list[str] = []
     rows: list[tuple[str, list[str]]] = []
+    disorder: str | None = None
     for line in lines:
         words = line.split()
         addresses = [bus_address(word) for word in words]
         if words and not header and all(addresses):
             header = [address for address in addresses if address]
+        elif header and _is_header(line):
+            disorder = "it has a second header: lines are wrapped or a title is lost"
         elif words and addresses[0] and header:
             rows.append((addresses[0], words[1:]))
         elif rows and line.strip():
@@ -134,10 +155,20 @@ def _pair_table(
     kind = _TABLES.get(title)
     nonsense: str | None = None
     unique = len(set(header)) == len(header)
+    places = [address for address, _row in rows]
+    if any(len(row) > len(header) for _address, row in rows):
+        disorder = disorder or "a row is longer than the header: lines are cut or wrapped"
+    elif unique and (len(set(places)) < len(places) or set(places) - set(header)):
+        disorder = disorder or "a GPU has two rows or no column"
+    elif len(rows) > len(header):
+        disorder = disorder or f"it has {len(rows)} rows for {len(header)} columns"
+    if disorder:
+        message = f"table '{title}': {disorder}; its cells are unknown"
+        numbers = enumerate(dict.fromkeys([*header, *places]) if unique else header)
+        devices = [(number, Device(bdf=address)) for number, address in numbers]
+        return devices, [problems.truncated(subject, message)]
     full: set[int] = set()
     for place, (address, row) in enumerate(rows):
-        if unique and address not in header:
-            continue
         number = header.index(address) if unique else place
         if len(row) >= len(header):
             full.add(number)
@@ -202,25 +233,39 @@ def _block_device(values: dict[str, str]) -> Device:
 def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[Finding]:
     """Read the pairs that ROCm 6.0 lists under each GPU: `WEIGHT:`, then `GPU_1: 15`."""
     index, kind, nonsense = -1, None, None
-    cells: Counter[tuple[int, str]] = Counter()
+    cells: dict[tuple[int, str], set[int]] = {}
+    seen: set[int] = set()
+    disorder = False
+    told: str | None = None
+    found: Tables = {}
     for line in lines:
         start, pair = _BLOCK.match(line), _KEY.match(line)
         if start:
             index, kind = int(start.group(1)), None
         elif pair and not pair.group(2):
-            kind = _LINEAR.get(pair.group(1).strip())
+            kind, seen = _LINEAR.get(pair.group(1).strip()), set()
         elif pair and kind and (other := re.fullmatch(r"GPU_(\d{1,4})", pair.group(1))):
             number, value = int(other.group(1)), known(pair.group(2))
-            cells[index, kind] += 1
+            if number in seen:
+                disorder = True
+            seen.add(number)
+            cells.setdefault((index, kind), set()).add(number)
             if number == index or value is None:
                 continue
             if CELL_CHECKS[kind](value) is None and value != "0-0":
                 nonsense = value
             else:
-                tables.setdefault(kind, {})[index, number] = value
+                told = contradicted(found, kind, {(index, number): value}) or told
     findings = []
-    count = max(cells.values(), default=0)
-    short = {number for (number, _kind), found in cells.items() if found < count}
+    if disorder:
+        message = "a GPU lists a pair twice under one title; the cells of all pairs are unknown"
+        return [problems.truncated(subject, message)]
+    for kind_of, values in found.items():
+        told = contradicted(tables, kind_of, values) or told
+    if told:
+        findings.append(problems.several(subject, told))
+    count = max(map(len, cells.values()), default=0)
+    short = {number for (number, _kind), others in cells.items() if len(others) < count}
     whole = len({number for number, _kind in cells} - short)
     kinds = {kind for _number, kind in cells}
     if count and (whole < count or len(cells) < len(kinds) * count):

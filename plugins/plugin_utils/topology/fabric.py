@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.join import Entry
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
@@ -27,14 +29,15 @@ class Fabric:
     ``down_ports`` are the numbers of the ports that are down, of GPUs of which some port is up:
     a virtual function and a GPU without bridges report all of theirs down. ``down_links`` are
     pairs of GPU keys (a < b) of whose direct links some are down, ``dead_links`` those of which
-    all are. ``num_links`` counts the physical links between two GPUs (a < b), 0 being none;
-    ``sources`` says who told each part.
+    all are. ``num_links`` counts the physical links between two GPUs (a < b), 0 being none, and
+    ``num_hops`` those that the way between them takes; ``sources`` says who told each part.
     """
 
     down_ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     down_links: tuple[Pair, ...] = ()
     dead_links: tuple[Pair, ...] = ()
     num_links: Mapping[Pair, int] = field(default_factory=dict)
+    num_hops: Mapping[Pair, int] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -57,15 +60,19 @@ def fabric(
         if "up" in {state for states in found.values() for state in states}:
             states_of, sources["down_links"] = found, one.source
             break
-    rows = _hive_rows(entries, keys)
-    num_links = dict(_num_links(rows))
+    hives = _hive_rows(entries, keys)
+    num_links = dict(_pairs(hives, "links", min))
     if num_links:
         sources["num_links"] = "xgmi_num_links"
+    num_hops = {pair: hops for pair, hops in _pairs(hives, "hops", max) if hops}
+    # No link is no direct way, whatever else is said of it.
+    num_hops |= {pair: max(num_hops.get(pair, 0), 2) for pair, n in num_links.items() if n == 0}
     return Fabric(
         down_ports=ports,
         down_links=tuple(sorted(pair for pair, states in states_of.items() if states != {"up"})),
         dead_links=tuple(sorted(pair for pair, states in states_of.items() if "down" in states)),
         num_links=num_links,
+        num_hops=num_hops,
         sources=sources,
     )
 
@@ -84,43 +91,56 @@ def _states(
     yield from found.items()
 
 
-def _hive_rows(
-    entries: Sequence[Entry], keys: Sequence[str]
-) -> dict[int | None, dict[str, tuple[int, tuple[int, ...]]]]:
-    """Return, per hive, each GPU's place in it and its row of xgmi_num_links.
+class _Rows(NamedTuple):
+    """A GPU's place in its hive, and its rows: a number for each member; () where not told."""
+
+    place: int
+    links: tuple[int, ...]
+    hops: tuple[int, ...]
+
+
+def _hive_rows(entries: Sequence[Entry], keys: Sequence[str]) -> dict[int | None, dict[str, _Rows]]:
+    """Return, per hive, each GPU's place in it and its rows of xgmi_num_links and xgmi_num_hops.
 
     A row has one number for each member in the kernel's order; a GPU's own place is where its
     hops are 0 (amdgpu_xgmi.c), or the links where only one of them is 0.
     """
-    hives: dict[int | None, dict[str, tuple[int, tuple[int, ...]]]] = defaultdict(dict)
+    hives: dict[int | None, dict[str, _Rows]] = defaultdict(dict)
     functions = Counter(entry.bdf for entry in entries)
     for entry, key in zip(entries, keys, strict=True):
         told = list(entry.said.values())
         row = next((device.hive_links for device in told if device.hive_links), None)
-        hops = next((device.hive_hops for device in told if device.hive_hops), row)
-        own = [place for place, number in enumerate(hops or ()) if number == 0]
-        if row is None or hops is None or len(own) != 1 or len(row) != len(hops):
+        hops = next((device.hive_hops for device in told if device.hive_hops), ())
+        own = [place for place, number in enumerate(hops or row or ()) if number == 0]
+        if row is None or len(own) != 1 or len(row) != len(hops or row):
             continue
         if entry.bdf is None or functions[entry.bdf] == 1:
-            hives[_hive(told)][key] = own[0], row
-    return hives
+            hives[_hive(told)][key] = _Rows(own[0], row, hops)
+    # A hive without any link is none: a guest reads zeros.
+    return {
+        hive: members
+        for hive, members in hives.items()
+        if any(number for rows in members.values() for number in rows.links)
+    }
 
 
 def _hive(told: Sequence[Device]) -> int | None:
     return next((device.hive_id for device in told if device.hive_id), None)
 
 
-def _num_links(
-    hives: Mapping[int | None, Mapping[str, tuple[int, tuple[int, ...]]]],
+def _pairs(
+    hives: Mapping[int | None, Mapping[str, _Rows]],
+    name: Literal["links", "hops"],
+    worse: Callable[[int, int], int],
 ) -> Iterator[tuple[Pair, int]]:
+    """Yield what two members of a hive say of each other, the worse of the two numbers."""
     for members in hives.values():
-        places = Counter(place for place, _row in members.values())
+        places = Counter(rows.place for rows in members.values())
         if max(places.values()) > 1 or any(
-            max(places) >= len(row) for _place, row in members.values()
+            max(places) >= len(rows.links) for rows in members.values()
         ):
             continue  # several hives that nothing tells apart
-        ordered = sorted(members)
-        for position, a in enumerate(ordered):
-            for b in ordered[position + 1 :]:
-                (here, row), (there, other) = members[a], members[b]
-                yield (a, b), min(row[there], other[here])
+        for a, b in itertools.combinations(sorted(members), 2):
+            here, there = getattr(members[a], name), getattr(members[b], name)
+            if here and there:
+                yield (a, b), worse(here[members[b].place], there[members[a].place])

@@ -49,6 +49,16 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
     Topology,
 )
 
+_TOOLS: Mapping[str, Callable[[str], str | None]] = {
+    "amd_smi": amd_smi.why_absent,
+    "rocm_smi": rocm_smi.why_absent,
+    "rocminfo": lambda stderr: None,
+}
+_NO_SUCH_COMMAND = 127
+# An older tool that lacks a command or option, and what a guest is not told, are no failures.
+_UNSUPPORTED = re.compile(
+    r"(?m)^usage:|invalid choice|unrecognized arguments|NOT_SUPPORTED|not supported|is invalid\."
+)
 _NODE_PROPERTIES = re.compile(r"/topology/nodes/\d+/properties$")
 
 
@@ -69,9 +79,9 @@ def from_evidence(bundle: Mapping[str, Any], name: str | None = None) -> Topolog
     functions = frozenset(device.bdf for device in bus.devices if device.bdf)
     kernel = kfd.parse(evidence.files, [node.id for node in nodes], functions)
     tools = [
-        _tool(evidence, "amd_smi", amd_smi.NAME, amd_smi.parse, amd_smi.why_absent),
-        _tool(evidence, "rocm_smi", rocm_smi.NAME, rocm_smi.parse, rocm_smi.why_absent),
-        _tool(evidence, "rocminfo", rocminfo.NAME, rocminfo.parse, lambda stderr: None),
+        _tool(evidence, "amd_smi", amd_smi.parse),
+        _tool(evidence, "rocm_smi", rocm_smi.parse),
+        _tool(evidence, "rocminfo", rocminfo.parse),
     ]
     hidden = _hidden_nodes(evidence)
     owned, others = _owned(bus, slots, [kernel, *tools], hidden, host)
@@ -86,8 +96,13 @@ def from_evidence(bundle: Mapping[str, Any], name: str | None = None) -> Topolog
         nodes=nodes,
         interfaces=nics(evidence.files, evidence.links),
         sources=_sources(evidence, kernel, bus),
-        whole=not hidden,
-        notes=[*notes, *others, *_absent_tools(evidence)],
+        hidden=hidden > 0,
+        notes=[
+            *notes,
+            *others,
+            *_silent_tools(evidence, [kernel, *tools]),
+            *_absent_tools(evidence),
+        ],
     )
 
 
@@ -100,12 +115,17 @@ def finished(
     interfaces: tuple[Nic, ...] = (),
     sources: tuple[str, ...] = (),
     whole: bool = True,
+    hidden: bool = False,
     notes: Iterable[Finding] = (),
 ) -> Topology:
-    """Return the reconciled topology with every finding, and the reason where it has no GPU."""
-    topology, physical = reconcile(host, observations, bus, nodes, sources, whole)
+    """Return the reconciled topology with every finding, and the reason where it has no GPU.
+
+    ``whole`` is False where a capture is cut, ``hidden`` True where a container sees a part.
+    """
+    topology, physical = reconcile(host, observations, bus, nodes, sources, whole, hidden)
     topology = dataclasses.replace(topology, nics=interfaces)
-    findings = [*topology.findings, *check(topology, slots, whole, physical), *notes]
+    everything = whole and not hidden
+    findings = [*topology.findings, *check(topology, slots, everything, physical), *notes]
     if not topology.gpus:
         findings.append(_no_gpus(host, observations, slots))
     return dataclasses.replace(topology, findings=tuple(dict.fromkeys(findings)))
@@ -140,16 +160,14 @@ def _no_gpus(host: str, observations: Sequence[Observation], slots: Sequence[pci
 def _tool(
     evidence: Evidence,
     prefix: str,
-    name: str,
     parse: Callable[[Iterable[str], str], Observation],
-    why_absent: Callable[[str], str | None],
 ) -> Observation:
     """Return what one tool's commands say; stdout decides, whatever the exit code."""
     texts: list[str] = []
     findings: list[Finding] = []
     absence: str | None = None
     for output in _attempts(evidence, prefix):
-        absence = absence or why_absent(clean(output.stderr))
+        absence = absence or _TOOLS[prefix](clean(output.stderr))
         text, shown = clean(output.stdout), " ".join(output.argv)
         if output.error not in (None, "not found") and not output.error.startswith("not run"):
             findings.append(problems.tool_failed(evidence.host, shown, str(output.error)))
@@ -167,6 +185,41 @@ def _tool(
         findings=(*findings, *seen.findings),
         absence=None if seen.devices else seen.absence or absence,
     )
+
+
+def _silent_tools(evidence: Evidence, observations: Sequence[Observation]) -> list[Finding]:
+    """Return which installed tools failed without an answer, and what they said instead.
+
+    Where nothing sees a GPU, TOPO-NO-GPUS has the reasons that are known.
+    """
+    seen = any(one.devices for one in observations)
+    findings = []
+    for prefix, why_absent in _TOOLS.items():
+        failed: dict[str, list[str]] = defaultdict(list)
+        for output in _attempts(evidence, prefix):
+            message = _complaint(output)
+            if message and (seen or not why_absent(clean(output.stderr))):
+                failed[message].append(" ".join(output.argv))
+        for message, shown in failed.items():
+            more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
+            findings.append(problems.tool_failed(evidence.host, shown[0] + more, message))
+        (own,) = (one for one in observations if one.source == prefix.replace("_", "-"))
+        if seen and own.absence and not failed:
+            findings.append(problems.tool_failed(evidence.host, own.source, own.absence))
+    return findings
+
+
+def _complaint(output: CommandOutput) -> str | None:
+    """Return the last line of what a command that printed nothing else ended with."""
+    if output.error or output.stdout.strip() or output.exit in (None, _NO_SUCH_COMMAND):
+        return None
+    text = clean(output.stderr).strip()
+    if _UNSUPPORTED.search(text) or not (text or output.exit):
+        return None
+    if not text:
+        ended = f"signal {-output.exit}" if output.exit < 0 else f"exit code {output.exit}"
+        return f"it ended with {ended} and printed nothing"
+    return text.splitlines()[-1].strip()[-200:]
 
 
 def _attempts(evidence: Evidence, prefix: str) -> list[CommandOutput]:

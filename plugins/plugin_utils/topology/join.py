@@ -15,11 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import problems
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import kfd, problems
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
     Device,
     Observation,
 )
+
+# Of output that is known to lack GPUs that the tool listed.
+_CUT = ("TOPO-TRUNCATED", "TOPO-SELECTED")
 
 
 @dataclass
@@ -98,6 +101,57 @@ def join(observations: Sequence[Observation], subject: str) -> tuple[list[Entry]
     findings += _number_partitions(entries, subject)
     entries.sort(key=order)
     return entries, findings
+
+
+def absences(
+    entries: Sequence[Entry], keys: Sequence[str], observations: Sequence[Observation], subject: str
+) -> list[Finding]:
+    """Return who leaves out GPUs that others list; of the driver, TOPO-GPU-UNUSABLE tells.
+
+    A source that has one device at an address lists GPUs and not their partitions, as rocm-smi
+    before 6.1.1 does; one of whose devices some have no match says nothing of the others.
+    """
+    listing = {
+        one.source: [entry for entry in entries if one.source in entry.said]
+        for one in observations
+        if one.devices
+    }
+    whole = {
+        one.source
+        for one in observations
+        if one.devices
+        and one.source != kfd.NAME
+        and len(listing[one.source]) == len(one.devices)
+        and not any(finding.code in _CUT for finding in one.findings)
+    }
+    cases: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
+    for entry, key in zip(entries, keys, strict=True):
+        having = tuple(source for source in listing if source in entry.said)
+        lacking = tuple(
+            source
+            for source, own in listing.items()
+            if source in whole and source not in having and not _stands_for(own, entry)
+        )
+        if having and lacking:
+            cases[having, lacking].append(key)
+    return [
+        problems.finding(
+            "TOPO-SOURCES-DISAGREE",
+            subject,
+            f"GPU {missing[0]}"
+            + (f" and {len(missing) - 1} more GPUs" if len(missing) > 1 else "")
+            + f": {' and '.join(having)} {'lists' if len(having) == 1 else 'list'} "
+            f"{'it' if len(missing) == 1 else 'them'}, "
+            f"{' and '.join(lacking)} {'does' if len(lacking) == 1 else 'do'} not",
+        )
+        for (having, lacking), missing in cases.items()
+    ]
+
+
+def _stands_for(listed: Sequence[Entry], entry: Entry) -> bool:
+    """Say whether a source's one device at an address is there for all that share it."""
+    shared = Counter(other.bdf for other in listed)
+    return entry.bdf is not None and shared[entry.bdf] == max(shared.values()) == 1
 
 
 def order(entry: Entry) -> tuple[bool, str, int]:

@@ -6,19 +6,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import problems
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.fabric import Fabric
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.join import Entry
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
     Observation,
     Path,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import facts_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Link, LinkType
 
 _FIELDS = ("type", "hops", "weight", "bandwidth_mb_s")
@@ -131,6 +135,50 @@ def links(
             )
         )
     return tuple(sorted(result, key=lambda link: (link.a, link.b))), findings
+
+
+def corrected(
+    pairs: Sequence[Link], physical: Fabric, models: Mapping[str, str | None], subject: str
+) -> tuple[tuple[Link, ...], list[Finding]]:
+    """Return the links with what the kernel counts of the physical ones, and where that differs.
+
+    Hops that sources print over xGMI are 1 whatever the way is, and weights and bandwidths can
+    be missing. ``models`` are by GPU key. Of a weight and a way that contradict each other the
+    worse one counts.
+    """
+    per_hop = knowledge("placement.yml")["fabric"]["weight_per_hop"]["value"]
+    result: list[Link] = []
+    cases: list[str] = []
+    for link in pairs:
+        pair = link.a, link.b
+        hops = physical.num_hops.get(pair)
+        if link.type == "xgmi" and hops is not None:
+            weight = per_hop * hops
+            if link.weight not in (None, weight):
+                way = "1 physical hop" if hops == 1 else f"{hops} physical hops"
+                cases.append(
+                    f"{link.a} – {link.b}: weight {link.weight}, by {way} {weight}; "
+                    f"{max(link.weight, weight)} was taken"
+                )
+            if (link.weight or 0) < weight:
+                link = dataclasses.replace(link, hops=hops, weight=weight)
+        count = physical.num_links.get(pair, 0)
+        if link.type == "xgmi" and count and link.bandwidth_mb_s is None:
+            speed = min(_link_speed(models.get(key)) for key in pair)
+            if speed:
+                link = dataclasses.replace(link, bandwidth_mb_s=(speed, speed * count))
+        result.append(link)
+    if not cases:
+        return tuple(result), []
+    more = f" (and {len(cases) - 1} more pairs)" if len(cases) > 1 else ""
+    message = f"xGMI{more}: {cases[0]}"
+    return tuple(result), [problems.finding("TOPO-SOURCES-DISAGREE", subject, message)]
+
+
+def _link_speed(model: str | None) -> int:
+    """Return the nominal bandwidth in MB/s of one xGMI link of a model, 0 where it isn't known."""
+    speeds: Mapping[str | None, int] = knowledge("gpus.yml")["xgmi_link"]["mb_s"]
+    return speeds.get(facts_of(model).get("gfx"), 0)
 
 
 def _first(ways: Sequence[tuple[str, _Way]], name: str) -> Any:

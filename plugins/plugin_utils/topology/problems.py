@@ -30,6 +30,11 @@ def truncated(subject: str, message: str) -> Finding:
     return finding("TOPO-TRUNCATED", subject, message)
 
 
+def several(subject: str, message: str) -> Finding:
+    """Return the finding for a file in which the outputs of several hosts or tasks are."""
+    return finding("TOPO-SEVERAL-OUTPUTS", subject, message)
+
+
 def no_end(subject: str, expected: str) -> Finding:
     """Return the finding for output whose end is not in view, though nothing else is missing."""
     return finding("TOPO-NO-END", subject, f"the output lacks {expected}; it may be cut")

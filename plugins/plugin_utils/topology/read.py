@@ -22,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
     numactl,
     problems,
     rocm_smi,
+    rocm_smi_text,
     rocminfo,
     xgmi_sysfs,
 )
@@ -50,9 +51,12 @@ __all__ = ["from_capture", "from_evidence", "read"]
 
 _FIRST_GPU = re.compile(r"^\s*GPU", re.MULTILINE)
 _FLAT_FILE = re.compile(r"^==> (\S+) <==$", re.MULTILINE)
+_VALUE = re.compile(r"^(?:\w+ )?\d+$", re.MULTILINE)
 _CSV = re.compile(r"\A(?:.*\n){0,4}?(?:device|gpu|gpu_id|name),[\w ().,/%#:-]+\n[\w.:-]+,", re.I)
 _COMMAND = re.compile(r"^(?:.*[$#%>] ?)?(?:sudo )?(?:\S*/)?(?:rocm|amd)-smi(?: .*)?$", re.MULTILINE)
-_SELECTION = re.compile(r" (?:-g|--gpu|-d|--device)[ =]((?:[0-9a-fA-F][\w:.-]* ?)+)|(\| *\w+)")
+_SELECTION = re.compile(
+    r" (?:-g|--gpu|-d|--device)[ =]((?!all\b)(?:[0-9a-fA-F][\w:.-]* ?)+)|(\| *\w+)"
+)
 # Printed by tools that say something of GPUs, and not what a topology is made of.
 _FOREIGN = (
     (re.compile(r"NVIDIA-SMI|nvidia-smi"), "nvidia-smi's, which knows nothing of AMD GPUs"),
@@ -108,12 +112,15 @@ def from_capture(text: str, name: str) -> Topology:
     cleaned = clean(text)
     tasks = labelled(cleaned)
     if len(tasks) > 1:
-        message = f"the output of tasks {', '.join(map(str, tasks))} differs"
-        raise ApiaryError(problems.finding("TOPO-SEVERAL-OUTPUTS", name, message))
-    host = PurePath(name).stem or name
+        message = f"the output of {listed(list(tasks))} is in it"
+        raise ApiaryError(problems.several(name, message))
+    host = PurePath(name).stem.removesuffix(".tar") or name
     observation, source, nodes = _observed(cleaned, name)
+    several = [one for one in observation.findings if one.code == "TOPO-SEVERAL-OUTPUTS"]
+    if several:
+        raise ApiaryError(several[0])
     findings = [
-        *observation.findings,
+        *(_judged_end(one, cleaned) for one in observation.findings),
         *_selection(cleaned, len(observation.devices), name),
         *_gaps(observation, name),
     ]
@@ -121,7 +128,8 @@ def from_capture(text: str, name: str) -> Topology:
     first = _FIRST_GPU.search(cleaned)
     if elided(cleaned[first.start() if first else 0 :]):
         findings.append(problems.truncated(name, "lines were left out ('...')"))
-    whole = not {"TOPO-TRUNCATED", "TOPO-SELECTED"} & {item.code for item in findings}
+    part = {"TOPO-TRUNCATED", "TOPO-SELECTED", "TOPO-GPU-LEFT-OUT"}
+    whole = not part & {item.code for item in findings}
     observation = dataclasses.replace(observation, findings=tuple(findings))
     return finished(host, [observation], nodes=nodes, sources=(source,), whole=whole)
 
@@ -129,12 +137,14 @@ def from_capture(text: str, name: str) -> Topology:
 def _observed(text: str, name: str) -> tuple[Observation, str, tuple[NumaNode, ...]]:
     """Return what the one tool that printed text says, its name, and NUMA nodes if it has them."""
     documents = _json(text, name)
-    if _FLAT_FILE.search(text) and kfd.present(flat := _flat_files(text)):
-        observation = kfd.parse(flat)
-        if lack := kfd.holes(flat):
-            cut = problems.truncated(name, lack)
-            observation = dataclasses.replace(observation, findings=(cut,))
-        return observation, "KFD sysfs", ()
+    if _FLAT_FILE.search(text) and kfd.present(flat := _flat_files(text, name)):
+        notes = [problems.truncated(name, lack)] if (lack := kfd.holes(flat)) else []
+        if hidden := kfd.hidden(flat):
+            message = (
+                f"KFD nodes {listed(sorted(map(str, hidden)))} are not given to this container"
+            )
+            notes.append(problems.finding("TOPO-GPU-LEFT-OUT", name, message))
+        return dataclasses.replace(kfd.parse(flat), findings=tuple(notes)), "KFD sysfs", ()
     if any(rocm_smi.recognise_json(item) for item in documents):
         return rocm_smi.parse([text], name), rocm_smi.NAME, ()
     if any(amd_smi.recognise_json(item) for item in documents):
@@ -199,10 +209,24 @@ def _selection(text: str, count: int, name: str) -> list[Finding]:
     return []
 
 
-def _flat_files(text: str) -> dict[str, str]:
-    """Return the files of a dump as `head` prints several: `==> path <==`, then the content."""
+def _flat_files(text: str, name: str) -> dict[str, str]:
+    """Return the files of a dump as `head` prints several: `==> path <==`, then the content.
+
+    Raises ApiaryError where one path is in it twice with different values: two hosts' dumps.
+    """
     parts = _FLAT_FILE.split(text)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
+    files: dict[str, str] = {}
+    for path, content in zip(parts[1::2], parts[2::2], strict=True):
+        if set(_VALUE.findall(files.setdefault(path, content))) != set(_VALUE.findall(content)):
+            raise ApiaryError(problems.several(name, f"{path} is in it twice with other values"))
+    return files
+
+
+def _judged_end(finding: Finding, text: str) -> Finding:
+    """Return a missing end as what it is: an error where nothing else shows that all is there."""
+    if finding.code == "TOPO-NO-END" and (rocm_smi_text.cut(text) or rocminfo.cut(text)):
+        return problems.truncated(finding.subject, finding.message)
+    return finding
 
 
 def _versioned(name: str, version: str | None) -> str:

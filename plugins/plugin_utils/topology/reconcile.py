@@ -26,13 +26,17 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.fabric im
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.join import (
     Entry,
+    absences,
     join,
     order,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
     Observation,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.paths import links
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.paths import (
+    corrected,
+    links,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
     Gpu,
     NumaNode,
@@ -118,13 +122,15 @@ def reconcile(
     nodes: tuple[NumaNode, ...] = (),
     sources: tuple[str, ...] = (),
     whole: bool = True,
+    hidden: bool = False,
 ) -> tuple[Topology, Fabric]:
     """Return one topology of what several sources say, KFD first where it is among them.
 
     ``bus`` describes PCI functions: it fills in what the others leave out, for every partition
     of a function, and a GPU that only it has is one the driver cannot use. ``whole`` is False
-    where a capture is known to be cut: ranks are then unknown. The fabric is what they say of
-    the physical links.
+    where a capture is known to be cut: ranks are then unknown. ``hidden`` is True in a container,
+    which sees some of the host's GPUs and where ranks are among those. The fabric is what they
+    say of the physical links.
     """
     entries, findings = join(observations, host)
     if entries and bus is not None:
@@ -135,13 +141,17 @@ def reconcile(
     ranks = _hip_ranks(entries) if whole else {}
     disagreements = _Disagreements()
     kfd_seen = any(kfd.NAME in entry.said for entry in entries)
-    affine = any(_affinity(entry) is not None for entry in entries)
+    guessed = _guessed_nodes(entries, [node.id for node in nodes if node.cpus])
     gpus = tuple(
-        _gpu(entry, key, ranks.get(position), disagreements, kfd_seen, affine)
+        _gpu(entry, key, ranks.get(position), disagreements, kfd_seen, position in guessed)
         for position, (key, entry) in enumerate(zip(keys, entries, strict=True))
     )
     physical = fabric(entries, keys, observations)
     pairs, more = links(entries, keys, observations, host, physical.dead_links)
+    models = {key: gpu.model for key, gpu in zip(keys, gpus, strict=True)}
+    pairs, contradictions = corrected(pairs, physical, models, host)
+    if whole and not hidden:
+        findings += absences(entries, keys, observations, host)
     own = [finding for one in observations for finding in one.findings]
     topology = Topology(
         host=host,
@@ -149,7 +159,7 @@ def reconcile(
         links=pairs,
         numa_nodes=nodes,
         sources=sources,
-        findings=(*own, *findings, *disagreements.findings(host), *more),
+        findings=(*own, *findings, *disagreements.findings(host), *more, *contradictions),
     )
     return topology, physical
 
@@ -175,8 +185,8 @@ def _add_bus(entries: list[Entry], bus: Observation) -> None:
 def _hip_ranks(entries: Sequence[Entry]) -> dict[int, int]:
     """Return each entry's rank of KFD node, where the KFD node of every GPU is known.
 
-    ROCr lists GPU nodes by node id and HIP takes its order; amd-smi prints node id minus the
-    smallest one, which is the same only while no node between is hidden.
+    ROCr lists the GPU nodes in view by node id and HIP takes its order; amd-smi prints node id
+    minus the smallest one, which is the same only while no node between is hidden.
     """
     numbered: dict[int, int] = {}
     kfd_seen = any(kfd.NAME in entry.said for entry in entries)
@@ -204,10 +214,25 @@ def _said(entry: Entry, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, ob
     return found
 
 
-def _affinity(entry: Entry) -> object:
-    """Return the NUMA node that the PCI device itself reports, None being -1 or not told."""
-    device = entry.said.get(pci.NAME)
-    return device.numa_affinity if device else None
+def _guessed_nodes(entries: Sequence[Entry], homes: Sequence[int]) -> set[int]:
+    """Return the positions of the GPUs whose NUMA node the kernel made up; ``homes`` have CPUs.
+
+    It counts a device that reports no node to the first one. That is true where there is no
+    other, and where tools compute different nodes for such devices they know more than PCI does
+    (ROCm#4965). Who computes a node and is a tool prints the affinity beside it.
+    """
+    if len(homes) == 1:
+        return set()
+    tellers = {pci.NAME, amd_smi.NAME, rocm_smi.NAME}
+    silent = {
+        position
+        for position, entry in enumerate(entries)
+        if tellers & entry.said.keys() and not entry.any("numa_affinity")
+    }
+    if any(entry.any("numa_affinity") for entry in entries):
+        return silent
+    computed = set[object]().union(*(entry.any("numa_node") for entry in entries))
+    return silent if homes and computed <= {min(homes)} else set()
 
 
 def _gpu(
@@ -216,7 +241,7 @@ def _gpu(
     rank: int | None,
     disagreements: _Disagreements,
     kfd_seen: bool,
-    affine: bool,
+    guessed: bool,
 ) -> Gpu:
     partitioned = "#" in key or bool(entry.partition)
     values: dict[str, object] = {}
@@ -234,8 +259,6 @@ def _gpu(
         if said:
             disagreements.note(name, key, said)
             values[name] = said[0][1]
-    # The kernel counts a device that reports no node to node 0, where the others report theirs.
-    guessed = affine and pci.NAME in entry.said and _affinity(entry) is None
     numa = [
         (f"{source} {label}", value)
         for name, label, source in _NUMA

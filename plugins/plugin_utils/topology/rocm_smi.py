@@ -15,7 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import rocm_smi_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
+    problems,
+    rocm_smi_text,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
     Device,
     Observation,
@@ -24,6 +27,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observati
     merged,
     paths_from_cells,
     positions,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.several import (
+    Tables,
+    contradicted,
+    restated,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import json_documents
 
@@ -86,18 +94,28 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
     They share its numbering, so they are joined by index here and nowhere else.
     """
     devices: list[tuple[int, Device]] = []
-    tables: dict[str, dict[tuple[int, int], str]] = {}
+    tables: Tables = {}
     findings: list[Finding] = []
     absence: str | None = None
     for text in texts:
         documents = [item for item in json_documents(text) if recognise_json(item)]
+        own: Tables = {}
+        told: str | None = None
+        found: list[tuple[int, Device]] = []
         for document in documents:
-            devices += _json_devices(document)
-            _json_tables(document, tables)
-        if not documents:
-            found, more = rocm_smi_text.read(text, tables, subject)
-            devices += found
+            found += _json_devices(document)
+            for kind, cells in _json_tables(document).items():
+                told = told or contradicted(own, kind, cells)
+        if documents:
+            if told := told or restated(found):
+                findings.append(problems.several(subject, told))
+        else:
+            found, more = rocm_smi_text.read(text, own, subject)
             findings += more
+        devices += found
+        # What two commands say differently is weighed elsewhere.
+        for kind, cells in own.items():
+            contradicted(tables, kind, cells)
         absence = absence or why_absent(text)
         if "Concise Info" in text:
             absence = absence or "rocm-smi lists no GPU"
@@ -128,9 +146,8 @@ def _json_devices(document: Mapping[str, Any]) -> list[tuple[int, Device]]:
     return found
 
 
-def _json_tables(
-    document: Mapping[str, Any], tables: dict[str, dict[tuple[int, int], str]]
-) -> None:
+def _json_tables(document: Mapping[str, Any]) -> Tables:
+    tables: Tables = {}
     system = document.get("system")
     for key, value in system.items() if isinstance(system, Mapping) else ():
         match = _PAIR.search(str(key))
@@ -138,3 +155,4 @@ def _json_tables(
             kind = {"link type": "type"}.get(match.group(1).lower(), match.group(1).lower())
             pair = int(match.group(2)), int(match.group(3))
             tables.setdefault(kind, {})[pair] = str(value)
+    return tables

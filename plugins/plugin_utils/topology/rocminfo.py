@@ -48,25 +48,41 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
 
     BDFID has no PCI domain, so the address stays unknown: KFD node and UUID identify the GPU.
     """
-    devices: list[Device] = []
     findings: list[Finding] = []
     text = "\n".join(texts)
-    blocks = _AGENT.split(text)[1:]
-    if blocks and _END not in text:
+    outputs = [part for part in re.split(r"(?=HSA System Attributes)", text) if _AGENT.search(part)]
+    if any(part.count(_END) == 0 for part in outputs):
         findings.append(problems.no_end(subject, f"the line '{_END}'"))
-    for block in blocks:
+    found = [_devices(part, not findings) for part in outputs]
+    devices = found[0] if found else []
+    if any(other != devices for other in found):
+        message = f"{len(found)} outputs of {NAME} describe other GPUs each"
+        findings.append(problems.several(subject, message))
+    reasons = (meaning for pattern, meaning in _ABSENCES if pattern in text)
+    # A tool that was never run says nothing.
+    silence = "rocminfo lists no GPU" if text.strip() else None
+    absence = None if devices else next(reasons, silence)
+    return Observation(NAME, tuple(devices), findings=tuple(findings), absence=absence)
+
+
+def cut(text: str) -> bool:
+    """Say whether text begins as a whole output does and lacks its end."""
+    return "HSA System Attributes" in text and _END not in text
+
+
+def _devices(text: str, whole: bool) -> list[Device]:
+    devices: list[Device] = []
+    for block in _AGENT.split(text)[1:]:
         values = dict(reversed(_KEY.findall(block)))
         if values.get("Device Type") == "GPU":
             chip = re.search(r"\(0x([0-9a-f]{1,4})\)", values.get("Chip ID", ""))
             devices.append(
                 Device(
                     index=len(devices),
-                    hip_ordinal=None if findings else len(devices),
+                    hip_ordinal=len(devices) if whole else None,
                     kfd_node=natural(values.get("Node")),
                     unique_id=unique_id(values.get("Uuid")),
                     device_id=f"{int(chip.group(1), 16):04x}" if chip else None,
                 )
             )
-    reasons = (meaning for pattern, meaning in _ABSENCES if pattern in text)
-    absence = None if devices else next(reasons, "rocminfo lists no GPU")
-    return Observation(NAME, tuple(devices), findings=tuple(findings), absence=absence)
+    return devices

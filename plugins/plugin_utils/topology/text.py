@@ -13,9 +13,11 @@ from typing import Any
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 _LABEL = re.compile(r"^ *(\d{1,6}):(?: (.*)|)$")  # not the domain of 0000:05:00.0
+# pdsh, clush and dsh write the host's name; words in capitals are levels of messages.
+_HOST_LABEL = re.compile(r"^(?![A-Z_]+:|\w*(?:Error|Exception|_smi\.py):)([\w.-]+):(?: (.*)|)$")
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
 # What `srun --label` leaves without a label: its own complaints and the shell's prompt.
-_UNLABELLED = re.compile(r"^(?:srun|slurmstepd): |^\S*[$#%>] ")
+_UNLABELLED = re.compile(r"^(?:srun|slurmstepd|clush|pdsh@\S+): |^\S*[$#%>] ")
 _ELISION = re.compile(r"^[ \t]*(?:\.\.\.|…|\[output truncated\]|\[\.\.\.\])[ \t,]*$", re.MULTILINE)
 _BDF = re.compile(
     r"(?<![0-9A-Fa-f:.])(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([01][0-9A-Fa-f])\.([0-7])(?![0-9])"
@@ -41,25 +43,37 @@ def clean(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     if lines and all(line.startswith(">") for line in lines):
         text = _QUOTED.sub("", text)
-    tasks = set(labelled(text).values())
-    if len(tasks) == 1:
-        text = tasks.pop()
+    tasks = labelled(text)
+    # Hosts that print the same are several hosts still; tasks are often on one.
+    if len(tasks) == 1 or (all(map(str.isdecimal, tasks)) and len(set(tasks.values())) == 1):
+        text = next(iter(tasks.values()))
     return textwrap.dedent(text)
 
 
-def labelled(text: str) -> dict[int, str]:
-    """Return the output of each task where `srun --label` wrote all lines, else nothing.
+def labelled(text: str) -> dict[str, str]:
+    """Return the output of each task or host where a launcher wrote its label before all lines.
 
+    That is `srun --label` (a number) or pdsh and the like (a name); else nothing is returned.
     Each task may see other GPUs, so what several of them printed is no one output.
     """
-    tasks: dict[int, list[str]] = {}
-    for line in text.splitlines():
-        match = _LABEL.match(line)
-        if match:
-            tasks.setdefault(int(match.group(1)), []).append(match.group(2) or "")
-        elif line.strip() and not _UNLABELLED.match(line):
-            return {}
-    return {task: "\n".join(lines) + "\n" for task, lines in tasks.items()}
+    lines = text.splitlines()
+    for pattern in (_LABEL, _HOST_LABEL):
+        tasks: dict[str, list[str]] = {}
+        for line in lines:
+            # A name matches like `srun:` itself, a number never does.
+            spoken = bool(_UNLABELLED.match(line)) or not line.strip()
+            match = None if spoken else pattern.match(line)
+            if match:
+                label = match.group(1)
+                label = str(int(label)) if label.isdecimal() else label
+                tasks.setdefault(label, []).append(match.group(2) or "")
+            elif not spoken:
+                break
+        else:
+            # One or two lines with a name before them are a message, not an output.
+            if pattern is _LABEL or sum(map(len, tasks.values())) > 2 * len(tasks):
+                return {label: "\n".join(part) + "\n" for label, part in tasks.items()}
+    return {}
 
 
 def elided(text: str) -> bool:

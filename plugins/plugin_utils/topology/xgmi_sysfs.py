@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import problems
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
@@ -36,9 +37,20 @@ def parse(text: str, subject: str) -> Observation:
         lengths = ", ".join(sorted({str(len(row)) for row in rows}))
         message = f"{count} rows of {lengths} numbers are not the links of one whole hive"
         return Observation(NAME, findings=(problems.truncated(subject, message),))
-    hops = [tuple(int(place != own) for place in range(count)) for own in range(count)]
+    hops = [_hops(rows, own) for own in range(count)]
     devices = tuple(
         Device(index=place, hive_links=rows[place], hive_hops=hops[place]) for place in range(count)
     )
     pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
     return Observation(NAME, devices, tuple(Path(a, b, type="xgmi") for a, b in pairs))
+
+
+def _hops(rows: Sequence[Sequence[int]], own: int) -> tuple[int, ...]:
+    """Return how many links the shortest way to each member takes; len(rows) where none leads."""
+    found = {own: 0}
+    edge = [own]
+    while edge:
+        steps = {peer: found[a] + 1 for a in edge for peer, links in enumerate(rows[a]) if links}
+        edge = [peer for peer in steps if peer not in found]
+        found |= {peer: steps[peer] for peer in edge}
+    return tuple(found.get(place, len(rows)) for place in range(len(rows)))

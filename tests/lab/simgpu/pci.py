@@ -113,6 +113,10 @@ def _physical(machine: Machine, gpu: int) -> dict[str, object]:
     # One column a GPU of the hive, itself included (0), in the order of their probing.
     joined = [int(gpu != peer and machine.has_xgmi(gpu, peer)) for peer in machine.present]
     links = " ".join(f"{number:02x}" for number in joined)
+    # The driver weighs 15 a hop, so a way with another weight has another number of them.
+    weights = (machine.faults.weight.get((gpu, peer), 15) for peer in machine.present)
+    ways = zip(joined, weights, strict=True)
+    hops = " ".join(f"{link * max(weight // 15, 1):02x}" for link, weight in ways)
     return {
         **{f"ras/{block}_err_count": "ue: 0\nce: 0" for block in mi325x.RAS_BLOCKS},
         "ras/umc_err_count": f"ue: {machine.faults.ue.get(gpu, 0)}\nce: 0",
@@ -120,7 +124,7 @@ def _physical(machine: Machine, gpu: int) -> dict[str, object]:
         "current_memory_partition": machine.faults.memory.get(gpu, "NPS1"),
         "xgmi_physical_id": gpu,
         "xgmi_num_links": links,
-        "xgmi_num_hops": links,
+        "xgmi_num_hops": hops,
     }
 
 

@@ -130,7 +130,10 @@ def metric_entries(version: str, metrics: dict[str, Any]) -> list[dict[str, Any]
 
 def version_document(version: str) -> dict[str, Any]:
     """Return everything the double of ``version`` needs; raise ApiaryError for an unknown one."""
-    known = knowledge.resolve_version(version).version
+    resolved = knowledge.resolve_version(version)
+    if resolved.findings:  # the nearest known version will do for a recipe, not for a double
+        raise ApiaryError(*resolved.findings)
+    known = resolved.version
     extra = behaviour()
     types = extra["types"]
     configs = {

@@ -15,6 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
     read,
 )
 
+from apiary.archives import ENDINGS, tree_text
 from support.shared import SHARED
 
 CAPTURES = SHARED / "captures"
@@ -32,7 +33,6 @@ TOOLS = (
     "numactl",
 )
 ENTRIES = json.loads(INDEX.read_text())["captures"] if INDEX.is_file() else []
-TEXTS = [entry for entry in ENTRIES if not entry["file"].endswith(".gz")]
 # Complete by the index, yet not about every GPU, or not about GPUs at all.
 NOT_A_LISTING = {
     "kfd-sysfs_io_link_rx6900xt_pcie_partial.txt",
@@ -87,8 +87,13 @@ DOWN = {"rocm-smi_showmetrics_xgmi_link_status_rocm-6.4.txt": 2}
 
 
 def attempt(name):
-    text = (CAPTURES / name).read_bytes().decode("utf-8", errors="replace")
+    path = CAPTURES / name
     try:
+        text = (
+            tree_text(str(path))
+            if name.endswith(ENDINGS)
+            else path.read_bytes().decode("utf-8", errors="replace")
+        )
         return read(text, name)
     except ApiaryError as refusal:
         return refusal
@@ -98,7 +103,7 @@ def ids(entry):
     return entry["file"]
 
 
-@pytest.mark.parametrize("entry", TEXTS, ids=ids)
+@pytest.mark.parametrize("entry", ENTRIES, ids=ids)
 def test_it_is_read_or_refused(entry):
     result = attempt(entry["file"])
     if isinstance(result, ApiaryError):
@@ -113,7 +118,7 @@ def test_it_is_read_or_refused(entry):
     "entry",
     [
         entry
-        for entry in TEXTS
+        for entry in ENTRIES
         if entry["tool"] in TOOLS
         and entry["status"] == "complete"
         and entry["file"] not in NOT_A_LISTING
@@ -129,7 +134,7 @@ def test_a_complete_capture_has_all_its_gpus(entry):
 
 
 @pytest.mark.parametrize(
-    "entry", [entry for entry in TEXTS if entry["status"] != "complete"], ids=ids
+    "entry", [entry for entry in ENTRIES if entry["status"] != "complete"], ids=ids
 )
 def test_an_incomplete_capture_is_no_smaller_node(entry):
     topology = attempt(entry["file"])
@@ -211,13 +216,13 @@ def kind_of(result):
 
 def test_counts_of_each_kind(capsys):
     """Print, whatever pytest captures, how many of each tool's outputs came to what."""
-    kinds = Counter((one["tool"], kind_of(attempt(one["file"]))) for one in TEXTS)
-    whole = Counter(kind_of(attempt(one["file"])) for one in TEXTS if one["status"] == "complete")
+    kinds = Counter((one["tool"], kind_of(attempt(one["file"]))) for one in ENTRIES)
+    whole = Counter(kind_of(attempt(one["file"])) for one in ENTRIES if one["status"] == "complete")
     with capsys.disabled():
-        print(f"\n{len(TEXTS)} captures:")
+        print(f"\n{len(ENTRIES)} captures:")
         for (tool, kind), count in sorted(kinds.items()):
             print(f"{count:4} {tool}: {kind}")
         print(f"of them {whole.total()} complete:")
         for kind, count in sorted(whole.items()):
             print(f"{count:4} {kind}")
-    assert kinds.total() == len(TEXTS)
+    assert kinds.total() == len(ENTRIES)

@@ -5,6 +5,7 @@
 """Partition modes, and whether all that they make is there."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks import check
@@ -69,4 +70,15 @@ def test_divided_memory_is_told(mode, parts):
     gpus = sum((partitions(key, parts, compute, mode) for key in KEYS), ())
     (finding,) = check(Topology("h", gpus))
     assert (finding.code, finding.severity) == ("TOPO-MEMORY-PARTITION", "info")
-    assert f"is in mode {mode}: a device sees 1/{mode[-1]} of its GPU's" in finding.message
+    assert f"is in mode {mode}: {mode[-1]} domains a GPU" in finding.message
+
+
+def test_a_partition_that_shares_a_memory_domain_has_its_part_of_it():
+    """CPX makes eight of a GPU and NPS4 four: 24 GiB of 192 are 1/8, whatever the mode's number."""
+    gpus = sum((partitions(key, 8, "CPX", "NPS4") for key in KEYS), ())
+    gpus = tuple(replace(gpu, vram_bytes=24 * 2**30) for gpu in gpus)
+    (finding,) = check(Topology("h", gpus))
+    assert finding.message == (
+        "the GPUs' memory is in mode NPS4: 4 domains a GPU, 2 of its 8 partitions to each; a "
+        "device reports 24 GiB of its GPU's 192"
+    )

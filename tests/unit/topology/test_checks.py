@@ -110,7 +110,7 @@ FAULTS = [
         host(g2={"memory_partition": "NPS4"}),
         slots(),
         "TOPO-MEMORY-PARTITION",
-        "of 0000:46:00.0 is in mode NPS4: a device sees 1/4",
+        "of 0000:46:00.0 is in mode NPS4: 4 domains a GPU; a device reports 256 GiB of its",
     ),
     (
         host(g2={"compute_partition": "CPX"}),

@@ -275,6 +275,64 @@ def test_a_tool_that_hangs_is_told_and_the_others_count():
     assert messages(topology, "TOPO-TOOL-FAILED") == ["amd-smi list failed: no answer within 60 s"]
 
 
+TRACEBACK = 'Traceback (most recent call last):\n  File "x"\n'
+
+
+@pytest.mark.parametrize(
+    ("stderr", "code", "message"),
+    [
+        (TRACEBACK + "OSError: [Errno 24] Too many open files\n", 1, "OSError: [Errno 24]"),
+        ("Error code:\n\t10 | AMDSMI_STATUS_NO_PERM - Permission Denied\n", 1, "10 | AMDSMI_STA"),
+        ("Segmentation fault\n", -11, "Segmentation fault"),
+        ("", -11, "it ended with signal 11 and printed nothing"),
+        ("", 3, "it ended with exit code 3 and printed nothing"),
+        (
+            "ERROR:root:ROCm SMI returned 8 (the expected value is 0)\n",
+            8,
+            "ERROR:root:ROCm SMI ret",
+        ),
+        ("ERROR:root:Driver not initialized (amdgpu not found)\n", 0, "ERROR:root:Driver not in"),
+    ],
+)
+@pytest.mark.parametrize("tool", ["amd-smi", "rocm-smi", "rocminfo"])
+def test_a_tool_that_fails_beside_a_readable_kernel_is_told(tool, stderr, code, message):
+    evidence = printers.bundle(printers.mesh(), rocm_smi=False, amd_smi=False)
+    failed = command("", tool, "list", exit_code=code) | {"stderr": stderr}
+    prefix = tool.replace("-", "_")
+    evidence["commands"] |= {prefix: failed, f"{prefix}_more": failed}
+    topology = from_evidence(evidence)
+    assert len(topology.gpus) == 8
+    (finding,) = [one for one in topology.findings if one.code == "TOPO-TOOL-FAILED"]
+    assert finding.severity == "warning"
+    assert finding.message.startswith(f"{tool} list (and 1 more) failed: {message}")
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "code"),
+    [
+        ("", "usage: amd-smi [-h]\namd-smi: error: argument: invalid choice: 'xgmi'\n", 2),
+        ("", "bash: amd-smi: command not found\n", 127),
+        ("", "AMDSMI_STATUS_NOT_SUPPORTED - Feature not supported\n", 2),
+        ("", "", 0),
+        ("xGMI", "WARNING: something is odd\n", 1),
+    ],
+)
+def test_what_is_no_failure_of_a_tool_is_not_told(stdout, stderr, code):
+    evidence = printers.bundle(printers.mesh(), rocm_smi=False)
+    output = command(stdout, "amd-smi", "xgmi", exit_code=code) | {"stderr": stderr}
+    evidence["commands"]["amd_smi_xgmi"] = output
+    assert "TOPO-TOOL-FAILED" not in codes(from_evidence(evidence))
+
+
+def test_a_tool_that_prints_why_it_sees_nothing_is_told_beside_one_that_sees():
+    evidence = printers.bundle(printers.mesh(), rocm_smi=False, amd_smi=False)
+    text = "WARNING: User is missing the following required groups: render, video.\n"
+    evidence["commands"]["amd_smi_list"] = command(text, "amd-smi", "list")
+    assert messages(from_evidence(evidence), "TOPO-TOOL-FAILED") == [
+        "amd-smi failed: the user is not in the groups render and video"
+    ]
+
+
 def test_cut_json_of_one_tool_is_told_and_the_others_count():
     evidence = printers.bundle(printers.mesh(), amd_smi=False)
     output = evidence["commands"]["rocm_smi_identity"]

@@ -53,6 +53,7 @@ Agent 2
     L1:                      32(0x20) KB
   Chip ID:                 29877(0x74b5)
   BDFID:                   33536
+*** Done ***
 """
 
 

@@ -235,8 +235,27 @@ def test_error_lines_among_the_data_are_not_data():
     assert len(from_capture(text, "topo.txt").gpus) == 8
 
 
-def test_output_without_its_end_is_told():
+def test_output_that_begins_and_does_not_end_is_cut():
     whole = frame("PCI Bus ID", *(f"GPU[{i}]\t\t: PCI Bus: 0000:0{i}:00.0" for i in range(4)))
-    cut = whole[: whole.index("GPU[2]")]
-    assert "TOPO-NO-END" in codes(from_capture(cut, "bus.txt"))
-    assert "TOPO-NO-END" not in codes(from_capture(whole, "bus.txt"))
+    assert codes(from_capture(whole, "bus.txt")) == []
+    topology = from_capture(whole[: whole.index("GPU[2]")], "bus.txt")
+    assert errors(topology) == ["TOPO-TRUNCATED"]
+
+
+def test_an_excerpt_without_banner_and_end_is_none_that_was_cut():
+    text = printers.rocm_smi_topology(printers.mesh())
+    excerpt = text[text.index("=== Hops") : text.index("==== End of")]
+    assert codes(from_capture(excerpt, "topo.txt")) == ["TOPO-NO-END", "TOPO-NO-BDF"]
+
+
+@pytest.mark.parametrize("last", ["matrix", "rule"])
+def test_what_is_closed_before_the_end_proves_the_rest(last):
+    if last == "matrix":
+        text = printers.rocm_smi_topology(printers.mesh())
+        text = text[: text.index("Numa Nodes") - 40].rstrip("=\n")
+    else:
+        text = frame("PCI Bus ID", "GPU[0]\t\t: PCI Bus: 0000:01:00.0")
+        text = text[: text.index(" End of")].rstrip("=\n") + "\n" + "=" * 90 + "\n"
+    topology = from_capture(text, "topo.txt")
+    assert "TOPO-NO-END" in codes(topology)
+    assert errors(topology) == []

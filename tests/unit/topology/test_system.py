@@ -5,9 +5,12 @@
 """The sources beside the GPU tools: lspci, rocminfo, rocm_bandwidth_test, bus, hives."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import pci
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import place
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Request
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import pci, rocminfo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.nics import nics
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
     from_capture,
@@ -86,7 +89,11 @@ def test_rocminfo_alone():
 def test_rocminfo_that_is_cut_is_told():
     text = printers_system.rocminfo(MESH)
     topology = from_capture(text[: text.index("Agent 8")], "rocminfo.txt")
-    assert "TOPO-NO-END" in codes(topology)
+    assert "TOPO-TRUNCATED" in codes(topology)
+
+
+def test_rocminfo_that_never_ran_says_nothing():
+    assert rocminfo.parse([], "gpu-001").absence is None
 
 
 def test_rocminfo_agrees_with_the_kernel_or_is_told():
@@ -282,7 +289,73 @@ def test_two_hives_have_rows_of_their_own(monkeypatch):
 
 def test_the_rows_alone_are_a_hive():
     topology = from_capture("$ cat xgmi_num_links\n" + "\n".join(rows(4)) + "\n", "x.txt")
-    assert [(link.type, link.weight) for link in topology.links] == [("xgmi", None)] * 6
+    assert [(link.type, link.weight) for link in topology.links] == [("xgmi", 15)] * 6
+
+
+def test_rows_alone_tell_how_many_links_a_way_takes():
+    topology = from_capture("00 02 00\n02 00 01\n00 01 00\n", "x.txt")
+    assert [(link.hops, link.weight) for link in topology.links] == [(1, 15), (2, 30), (1, 15)]
+
+
+DETOUR = [(0, 1)]  # ranks of 0000:65:00.0 and 0000:05:00.0
+
+
+def detour_bundle(weight, machine=MESH, hops="02"):
+    """A mesh with one pair that has no link of its own, though KFD weighs all the same."""
+    cards, wire = machine.cards, Wire(weight=weight, bandwidth=(0, 0))
+    bundle = printers.bundle(Machine(cards, lambda a, b: wire), rocm_smi=False, amd_smi=False)
+    for card in cards:
+        base = f"{PCI}/{card.bdf}"
+        bundle["files"][f"{base}/xgmi_num_links"] = rows(8, DETOUR)[card.rank] + "\n"
+        far = {(0, 1): hops, (1, 0): hops}
+        row = ["00" if r == card.rank else far.get((card.rank, r), "01") for r in range(8)]
+        bundle["files"][f"{base}/xgmi_num_hops"] = " ".join(row) + "\n"
+    return bundle
+
+
+@pytest.mark.parametrize("hops", ["02", "01"])
+@pytest.mark.parametrize("weight", [15, 0], ids=["contradicted", "unknown"])
+def test_a_way_without_a_link_is_weighed_by_its_hops(weight, hops):
+    topology = from_evidence(detour_bundle(weight, hops=hops))
+    link = topology.link("0000:05:00.0", "0000:65:00.0")
+    assert (link.hops, link.weight, link.bandwidth_mb_s) == (2, 30, None)
+    assert {(one.hops, one.weight) for one in topology.links if one != link} == {(1, 15)}
+    assert "TOPO-XGMI-INDIRECT" in codes(topology)
+    told = [one.message for one in topology.findings if one.code == "TOPO-SOURCES-DISAGREE"]
+    expected = "xGMI: 0000:05:00.0 – 0000:65:00.0: weight 15, by 2 physical hops 30; 30 was taken"
+    assert told == ([expected] if weight else [])
+    best = place(topology, Request((2,))).replicas[0].gpus
+    assert set(best) != {link.a, link.b}
+
+
+def test_of_a_weight_and_a_way_the_worse_one_counts():
+    topology = from_evidence(detour_bundle(45))
+    assert {link.weight for link in topology.links} == {45}
+    (finding,) = [one for one in topology.findings if one.code == "TOPO-SOURCES-DISAGREE"]
+    assert "xGMI (and 27 more pairs)" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("device_id", "bandwidth"), [(0x74A5, (50000, 150000)), (0x75A3, None)], ids=["gfx942", "950"]
+)
+def test_counted_links_give_the_bandwidth_where_that_of_one_is_known(device_id, bandwidth):
+    cards = tuple(replace(card, device_id=device_id) for card in MESH.cards)
+    bundle = detour_bundle(15, Machine(cards))
+    for path in bundle["files"]:
+        if path.endswith("xgmi_num_links"):
+            bundle["files"][path] = bundle["files"][path].replace("01", "03")
+    topology = from_evidence(bundle)
+    assert topology.link("0000:05:00.0", "0000:26:00.0").bandwidth_mb_s == bandwidth
+    assert topology.link("0000:05:00.0", "0000:65:00.0").bandwidth_mb_s is None
+
+
+def test_a_guest_that_reads_no_link_at_all_has_no_detour():
+    bundle = detour_bundle(15)
+    for path in bundle["files"]:
+        if path.endswith("xgmi_num_links"):
+            bundle["files"][path] = " ".join(["00"] * 8) + "\n"
+    topology = from_evidence(bundle)
+    assert not {"TOPO-XGMI-INDIRECT", "TOPO-SOURCES-DISAGREE"} & set(codes(topology))
 
 
 @pytest.mark.parametrize("cut", [rows(8)[:5], rows(4) + rows(4)], ids=["cut", "two hives"])
@@ -330,14 +403,3 @@ def test_properties_without_their_paths_have_gpus_and_no_nodes():
 def test_a_links_own_file_is_recognised_and_has_no_gpu():
     topology = from_capture("type 2\nnode_from 1\nnode_to 0\nweight 20\n", "io_link.txt")
     assert codes(topology) == ["TOPO-NO-GPU-DATA"]
-
-
-def test_a_device_that_reports_no_node_where_others_do_has_none():
-    bundle = printers.bundle(MESH, rocm_smi=False, amd_smi=False)
-    bundle["files"][f"{PCI}/{ADDRESSES[6]}/numa_node"] = "-1\n"
-    topology = from_evidence(bundle)
-    assert [gpu.numa_node for gpu in topology.gpus] == [0, 0, 0, 0, 1, 1, None, 1]
-    assert "TOPO-NUMA-UNKNOWN" in codes(topology)
-    for address in ADDRESSES:
-        bundle["files"][f"{PCI}/{address}/numa_node"] = "-1\n"
-    assert [gpu.numa_node for gpu in from_evidence(bundle).gpus] == [0, 0, 0, 0, 1, 1, 1, 1]

@@ -17,6 +17,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import ob
         ("\ufeffa", "a"),
         ("0: first\n0: second\n", "first\nsecond\n"),
         ("0: labelled\nnot\n", "0: labelled\nnot\n"),
+        ("gpu-001: 1\ngpu-001:\ngpu-001: 3\n", "1\n\n3\n"),
+        (
+            "a1: 1\na1: 2\na1: 3\nb1: 1\nb1: 2\nb1: 3\n",
+            "a1: 1\na1: 2\na1: 3\nb1: 1\nb1: 2\nb1: 3\n",
+        ),
+        ("ERROR: 1\nERROR: 2\nERROR: 3\n", "ERROR: 1\nERROR: 2\nERROR: 3\n"),
+        ("gpu-001: a message\n", "gpu-001: a message\n"),
     ],
 )
 def test_clean_undoes(damaged, clean):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
@@ -35,16 +35,38 @@ def modes(view: View) -> Iterator[Finding]:
 
 
 def memory_mode(view: View) -> Iterator[Finding]:
-    """Tell of memory that is divided, and what a device then sees of it."""
+    """Tell of memory that is divided, and what a device then reports of it."""
     for mode, keys in sorted(_by_mode(view, "memory_partition").items()):
         domains = re.fullmatch(r"NPS([2-9])", mode)
         if domains:
             whose = f"of {listed(addresses(keys))} " if len(keys) < len(view.gpus) else ""
             yield view.finding(
                 "TOPO-MEMORY-PARTITION",
-                f"the GPUs' memory {whose}is in mode {mode}: a device sees 1/{domains.group(1)} of "
-                "its GPU's",
+                f"the GPUs' memory {whose}is in mode {mode}: {domains.group(1)} domains a GPU"
+                + _shares(view, keys, int(domains.group(1))),
             )
+
+
+def _shares(view: View, keys: Sequence[str], domains: int) -> str:
+    """Return how many partitions share a domain, and the memory that one reports.
+
+    Partitions that share a domain have their part of it: eight in CPX mode have 1/8 each,
+    whether the memory is in one domain or in four.
+    """
+    gpus = [view.gpus[key] for key in keys]
+    counts = {len(view.by_address.get(gpu.bdf or "", ())) for gpu in gpus}
+    sizes = {gpu.vram_bytes for gpu in gpus}
+    models = {facts_of(gpu.model).get("vram_gib") for gpu in gpus}
+    text = ""
+    parts = counts.pop() if len(counts) == 1 else 0
+    if parts > domains and parts % domains == 0:
+        text = f", {parts // domains} of its {parts} partitions to each"
+    size = sizes.pop() if len(sizes) == 1 else None
+    if size:
+        whole = models.pop() if len(models) == 1 else None
+        of_whole = f" of its GPU's {whole}" if whole else ""
+        text += f"; a device reports {size / 2**30:.0f} GiB{of_whole}"
+    return text
 
 
 def _by_mode(view: View, name: str) -> Mapping[str, list[str]]:

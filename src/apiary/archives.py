@@ -1,0 +1,57 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read a tar archive of `/sys/class/kfd` as the dump that `head` prints of its files."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+import zlib
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+
+ENDINGS = (".tar.gz", ".tgz", ".tar")
+# 64 partitions with all their links are some 10 MiB in 10 000 files.
+_MOST_BYTES, _MOST_FILES = 64 * 2**20, 100_000
+_WANTED = re.compile(
+    r"(?:^|/)(nodes/\d{1,4}/(?:(?:io_links|p2p_links|mem_banks)/\d{1,4}/)?(?:properties|gpu_id))$"
+)
+
+
+def tree_text(name: str) -> str:
+    """Return `==> nodes/… <==` and the content of each file of a KFD tree in an archive.
+
+    Nothing is unpacked, links are not followed. Raises ApiaryError with FILE-UNREADABLE where the
+    file is no whole tar archive or is larger than any KFD tree.
+    """
+    parts: list[str] = []
+    size = count = 0
+    try:
+        with tarfile.open(name, mode="r|*") as archive:
+            for member in archive:
+                size, count = size + member.size, count + 1
+                if size > _MOST_BYTES or count > _MOST_FILES:
+                    raise _unreadable(
+                        name, f"it has over {_MOST_BYTES >> 20} MiB or {_MOST_FILES} files"
+                    )
+                match = _WANTED.search(member.name)
+                content = archive.extractfile(member) if match and member.isreg() else None
+                if match and content:
+                    text = content.read().decode("utf-8", errors="replace")
+                    parts.append(f"==> {match.group(1)} <==\n{text}")
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as failure:
+        raise _unreadable(name, str(failure)) from failure
+    if not parts:
+        raise _unreadable(name, "it has no file of a KFD tree, such as nodes/2/properties")
+    return "\n".join([*parts, ""])
+
+
+def _unreadable(name: str, reason: str) -> Exception:
+    return error(
+        "FILE-UNREADABLE",
+        name,
+        f"cannot be read as an archive of /sys/class/kfd/kfd/topology: {reason}",
+        "pack the tree anew: `tar -czf kfd.tar.gz -C /sys/class/kfd/kfd topology`",
+    )
