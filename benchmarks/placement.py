@@ -215,7 +215,7 @@ def fleet(topology: Topology, hosts: int = 1000) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if len(arguments) > 1:
+    if len(arguments) > 1 or (arguments and not Path(arguments[0]).is_file()):
         CONSOLE.print(f"usage: {Path(__file__).name} [ALLOCATOR_CASES_JSON]")
         return 2
     good = True

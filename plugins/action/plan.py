@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
@@ -49,7 +48,7 @@ class ActionModule(ActionBase):
                 "deployment": {"type": "dict", "required": True},
                 "evidence": {"type": "dict", "required": True},
                 "dest": {"type": "path"},
-                "keep": {"type": "bool", "default": False},
+                "keep": {"type": "dict"},
             }
         )
         host = task_vars["inventory_hostname"]
@@ -69,7 +68,10 @@ class ActionModule(ActionBase):
             architecture = read_config(read_text(config), config)
         else:
             architecture = architecture_of(deployment, host)
-        before = self._saved(arguments["dest"]) if arguments["keep"] else None
+        before = None
+        if arguments["keep"]:
+            before = from_document(Plan, arguments["keep"], f"{host}: the plan to keep")
+            check_plan(before, f"{host}: the plan to keep")
         plan = build_plan(deployment, topology, architecture, before)
         documents = {
             "evidence.json": dumps(arguments["evidence"]),
@@ -84,15 +86,6 @@ class ActionModule(ActionBase):
             "summary": summary(plan),
             **self._save(arguments["dest"], documents),
         }
-
-    def _saved(self, dest: str | None) -> Plan | None:
-        """Return the plan that an earlier run left, if there is one."""
-        path = Path(dest or "") / "plan.json"
-        if dest is None or not path.is_file():
-            return None
-        plan = from_document(Plan, json.loads(read_text(str(path))), str(path))
-        check_plan(plan, str(path))
-        return plan
 
     def _save(self, dest: str | None, documents: dict[str, str]) -> dict[str, str]:
         """Write the documents below a directory; what an earlier plan had rendered goes."""

@@ -47,10 +47,9 @@ options:
     type: path
   keep:
     description:
-      - Replicas of the C(plan.json) below O(dest) that can stay keep their GPUs, also where another
-        cut of the host would cost less.
-    type: bool
-    default: false
+      - The plan that the host runs now. Its replicas that can stay keep their GPUs, also where
+        another cut of the host would cost less.
+    type: dict
 """
 
 EXAMPLES = r"""

@@ -26,7 +26,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.costs import COSTS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import (
     Placed,
-    place,
+    place_telling,
     total,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.request import spelled
@@ -124,7 +124,7 @@ def place_command(
         keep=tuple(replica.gpus for replica in load_plan(keep).replicas) if keep else (),
         cost=cost,
     )
-    placement = place(host, request)
+    placement = place_telling(host, request)
     if as_json:
         print_document(placement)
     else:

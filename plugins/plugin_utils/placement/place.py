@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.binding import bind
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.costs import (
     COSTS,
@@ -50,6 +50,15 @@ def place(topology: Topology, request: Request) -> Placement:
     gives the same placement. Raises ApiaryError with a PLACE-* finding (`request.wanted`).
     """
     return Placed(topology, request).placement()
+
+
+def place_telling(topology: Topology, request: Request) -> Placement:
+    """Place; a refusal also tells what is wrong with the host, such as the GPU that is missing."""
+    try:
+        return place(topology, request)
+    except ApiaryError as refusal:
+        known = [item for item in topology.findings if item.severity != "info"]
+        raise ApiaryError(*refusal.findings, *known) from None
 
 
 class Placed:

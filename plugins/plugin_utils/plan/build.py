@@ -27,7 +27,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import
     Architecture,
     Memory,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import place
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import (
+    place_telling,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
     ReplicaPlacement,
     Request,
@@ -80,10 +82,8 @@ def build_plan(
         engines.recipe(Layout(size, 1, layout.expert_parallel), deployment.base_port + index)
         for index, size in enumerate(layout.sizes)
     ]
-    placement = place(
-        topology,
-        Request(layout.sizes, keep=tuple(one.gpus for one in keep.replicas) if keep else ()),
-    )
+    kept = tuple(one.gpus for one in keep.replicas) if keep else ()
+    placement = place_telling(topology, Request(layout.sizes, keep=kept))
     used = [key for share in placement.replicas for key in share.gpus]
     _check_addresses(topology, used)
     engines = Engines(deployment, architecture, gpu_model, _least_vram(topology, used))
