@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check e2e unit faults molecule sanity build docs requirements clean
+.PHONY: help demo demo-down test lint check e2e unit faults molecule sanity build docs requirements clean test-model test-engine
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,12 @@ check: lint test sanity ## What CI runs
 e2e: .venv/ready ## The same site playbook with real vLLM (CPU build, tiny model)
 	python tests/lab/demo.py e2e
 
+test-model: .venv/ready ## Parameter counts against transformers' own models, on the meta device
+	python tests/meta/run.py
+
+test-engine: .venv/ready ## Real vLLM releases judge the recipes (ENGINE="--small", "0.16.0 --gpu MI355X", …)
+	PYTHONPATH=tests python -m engine $(ENGINE)
+
 docs: .venv/ready ## Regenerate the reference pages
 	python tools/make_docs.py
 
@@ -56,4 +62,4 @@ requirements: .venv/ready ## Pin again, with hashes
 	tools/setup.sh
 
 clean: ## Remove the environment and everything built
-	rm -rf .venv dist artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .lab/real-vllm .lab/tiny-models
+	rm -rf .venv dist artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .lab/engine .lab/real-vllm .lab/tiny-models .lab/meta

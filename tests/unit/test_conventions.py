@@ -37,8 +37,8 @@ def codes_in_use():
         *(ROOT / "tests/lab").rglob("*.py"),
     ]
     codes = {code for path in places for code in CODE.findall(path.read_text(encoding="utf-8"))}
-    rules = (KNOWLEDGE / "vllm/rules.yml").read_text(encoding="utf-8")
-    return codes | set(re.findall(r"code: ([A-Z0-9-]+)", rules))
+    rules = [path.read_text(encoding="utf-8") for path in KNOWLEDGE.glob("vllm/rules/*.yml")]
+    return codes | {code for text in rules for code in re.findall(r"code: ([A-Z0-9-]+)", text)}
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)

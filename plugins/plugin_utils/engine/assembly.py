@@ -44,7 +44,8 @@ class Command:
 
     def hide(self, element: str) -> None:
         """Keep rules from judging an element (`flag dest`, `env NAME`) that is refused already."""
-        self.facts[element] = None
+        for name in [element, *(item for item in self.facts if item.startswith(f"{element}."))]:
+            self.facts[name] = None
 
     def see_flag(self, key: str, element: FlagElement | None) -> None:
         """Let rules see a flag, and the keys of a JSON value; None is one that is left out."""

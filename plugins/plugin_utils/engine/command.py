@@ -94,7 +94,7 @@ def _engine(
             if arguments is not None:
                 return env, arguments
         if _ASSIGNED.match(rest[0].text):  # `env NAME=VALUE …`
-            name, _, value = rest[0].text.partition("=")
+            name, _equals, value = rest[0].text.partition("=")
             env[name] = Word(value, rest[0].line, rest[0].unset)
         rest = rest[1:]
     return None

@@ -184,11 +184,11 @@ def fill(template: str, facts: Mapping[str, Fact]) -> str | None:
 
 def names_in(template: str) -> tuple[str, ...]:
     """Return the facts that a text stands on."""
-    return tuple(name for _, name, _, _ in string.Formatter().parse(template) if name is not None)
+    return tuple(part[1] for part in string.Formatter().parse(template) if part[1] is not None)
 
 
 def _shown(fact: str) -> str:
-    kind, _, name = fact.partition(" ")
+    kind, _space, name = fact.partition(" ")
     if kind == "env":
         return name
     return "--" + name.replace("_", "-") if kind == "flag" and name else fact.replace("_", " ")

@@ -265,24 +265,6 @@ def literals(version: str, name: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def last_seen(name: str) -> str | None:
-    """Return the newest known version that accepts a flag spelling or knows a variable."""
-    for version in reversed(versions()):
-        if name in flags(version) or name in env_vars(version):
-            return version
-    return None
-
-
-@functools.cache
-def first_seen(name: str) -> str | None:
-    """Return the oldest known version that accepts a flag spelling or knows a variable."""
-    for version in versions():
-        if name in flags(version) or name in env_vars(version):
-            return version
-    return None
-
-
-@functools.cache
 def seen_in(name: str) -> str:
     """Return where a flag or variable is known, as text: `0.9.2 to 0.16.0, and 0.33.0`."""
     runs: list[list[str]] = []

@@ -91,7 +91,7 @@ def parts(recipe: Recipe) -> dict[str, _Element]:
 
     def close() -> None:
         if name:
-            base, _, inner = name.partition(".")
+            base, _dot, inner = name.partition(".")
             dest = accepted[base].dest if base in accepted else base.lstrip("-").replace("-", "_")
             key = f"flag {dest}.{inner}" if inner else f"flag {dest}"
             text = " ".join(values)

@@ -202,7 +202,7 @@ class _Judged(Command):
         problems: list[Problem] = []
         element, key = None, f"flag {given.name}"
         try:
-            flag, _, inner = elements.find(given.name, self.version, problems)
+            flag, _spelling, inner = elements.find(given.name, self.version, problems)
             key = f"flag {flag.dest}.{inner}" if inner else f"flag {flag.dest}"
             problems.clear()
             element = elements.flag_element(

@@ -47,7 +47,7 @@ class _Token:
 
     @property
     def raw(self) -> str:
-        return "".join(text for text, _ in self.parts)
+        return "".join(text for text, _replaced in self.parts)
 
 
 def commands(text: str) -> Iterator[tuple[dict[str, Word], list[Word]]]:
@@ -81,7 +81,7 @@ def commands(text: str) -> Iterator[tuple[dict[str, Word], list[Word]]]:
 
 
 def _assigned(token: _Token) -> str | None:
-    first, _ = token.parts[0] if token.parts else ("", True)
+    first, _replaced = token.parts[0] if token.parts else ("", True)
     found = _ASSIGNMENT.match(first)
     return found.group() if found else None
 

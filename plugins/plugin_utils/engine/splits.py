@@ -26,6 +26,7 @@ def splits(architecture: Architecture, layout: Layout) -> dict[str, Fact]:
         "kv_heads_split": _kv_heads_split(architecture, size),
         **_expert_split(architecture, layout),
         **_ffn_split(architecture, size),
+        **_attention_split(architecture, size),
         **_vision_split(architecture, size),
     }
 
@@ -105,6 +106,43 @@ def _ffn_split(architecture: Architecture, size: int) -> dict[str, Fact]:
                 "ffn_unit_note": note,
             }
     return result
+
+
+def _attention_split(architecture: Architecture, size: int) -> dict[str, Fact]:
+    """Return what is left when each GPU gets its heads of block-quantized projections."""
+    widths = _attention_widths(architecture, size)
+    if widths is None:
+        return {"attention_split_remainder": None}
+    for kind, width in widths.items():
+        step, name = _unit(architecture, kind) or (1, "")
+        if name == "block" and width % step:
+            return {
+                "attention_split_remainder": width % step,
+                "attention_width": width,
+                "attention_block": step,
+            }
+    return {"attention_split_remainder": 0}
+
+
+def _attention_widths(architecture: Architecture, size: int) -> dict[str, int] | None:
+    """Return the columns of each projection on a GPU; {} if nothing is split, None if unknown."""
+    details, heads, dim = architecture.details or {}, architecture.heads, architecture.head_dim
+    if heads is None:
+        return None
+    if size == 1 or heads % size:
+        return {}
+    own = heads // size
+    if architecture.attention in ("mla", "sparse_mla"):
+        nope, rope, value = (
+            details.get(name) for name in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+        )
+        if nope is None or rope is None or value is None:
+            return None
+        query = own * (nope + rope)
+        return {"q_b": query, "q": query, "kv_b": own * (nope + value), "o": own * value}
+    if dim is None or not architecture.kv_heads:
+        return None
+    return {"q": own * dim, "kv": max(1, architecture.kv_heads // size) * dim, "o": own * dim}
 
 
 def _vision_split(architecture: Architecture, size: int) -> dict[str, Fact]:

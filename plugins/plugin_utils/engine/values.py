@@ -104,7 +104,8 @@ def _mismatch(kind: str | None, text: str) -> str | None:
         if _SIZE.fullmatch(text) or (kind == "size-or-auto" and text == "auto"):
             return None
         return "a whole number, or one with k, m or g" + (" or auto" * (kind == "size-or-auto"))
-    if kind in ("json", "config"):
+    braced = kind == "json-or-text" and re.fullmatch(r"(?s)\s*\{.*\}\s*", text)
+    if kind in ("json", "config") or braced:
         try:
             value = json.loads(text)
         except json.JSONDecodeError as wrong:

@@ -41,6 +41,7 @@ FACTS = {
         ({"tensor_parallel_size": {"min": 4}}, True),
         ({"tensor_parallel_size": {"min": 5}}, False),
         ({"tensor_parallel_size": {"min": 2, "max": 3}}, False),
+        ({"tensor_parallel_size": {"max": 4}}, True),
         ({"tensor_parallel_size": {"not": [2, 4]}}, False),
         ({"tensor_parallel_size": {"not_multiple_of": 3}}, True),
         ({"tensor_parallel_size": {"not_multiple_of": 2}}, False),

@@ -190,6 +190,27 @@ def test_rules_see_the_overrides():
             ["FP, INT8"],
         ),
         ("0.33.0", {"enable-prefix-caching": "yes"}, {}, "ENGINE-BAD-VALUE", ["true or false"]),
+        ("0.33.0", {"seed": "abc"}, {}, "ENGINE-BAD-VALUE", ["a whole number", "'abc'"]),
+        ("0.9.2", {"seed": 1.5}, {}, "ENGINE-BAD-VALUE", ["a whole number"]),
+        ("0.33.0", {"kv-offloading-size": "64GB"}, {}, "ENGINE-BAD-VALUE", ["a number"]),
+        ("0.33.0", {"hf-overrides": "{a}"}, {}, "ENGINE-BAD-VALUE", ["JSON"]),
+        ("0.33.0", {"compilation-config": "[1]"}, {}, "ENGINE-BAD-VALUE", ["a JSON object"]),
+        ("0.33.0", {}, {"VLLM_RINGBUFFER_WARNING_INTERVAL": "x"}, "ENGINE-BAD-VALUE", ["number"]),
+        ("0.33.0", {}, {"VLLM_ROCM_USE_AITER_MOE": "yes"}, "ENGINE-BAD-VALUE", ["0 or 1"]),
+        (
+            "0.33.0",
+            {"compilation-config": {"cudagraph_mode": "SOME"}},
+            {},
+            "ENGINE-BAD-CHOICE",
+            ["FULL_AND_PIECEWISE"],
+        ),
+        (
+            "0.33.0",
+            {"attention-config": {"backend": "ROCM_FA"}},
+            {},
+            "ENGINE-BAD-CHOICE",
+            ["ROCM_AITER_FA"],
+        ),
         ("0.33.0", {"seed": True}, {}, "ENGINE-BAD-VALUE", ["takes a value"]),
         ("0.33.0", {"seed": float("nan")}, {}, "ENGINE-BAD-VALUE", ["not a number"]),
         ("0.33.0", {"middleware": []}, {}, "ENGINE-BAD-VALUE", ["empty"]),
@@ -283,6 +304,29 @@ def test_what_the_plan_only_suggests_may_be_overridden(name):
 )
 def test_an_owned_flag_that_agrees_is_kept(args):
     assert make(args=args)
+
+
+@pytest.mark.parametrize(
+    ("args", "env"),
+    [
+        ({"seed": "7"}, {}),
+        ({"seed": -1}, {}),
+        ({"revision": "None"}, {}),  # optional
+        ({"kv-offloading-size": 0.5}, {}),
+        ({"attention-backend": "rocm_attn"}, {}),  # vLLM looks it up in capitals
+        ({"compilation-config": {"cudagraph_mode": "full"}}, {}),
+        ({"compilation-config": {"mode": 3}}, {}),
+        ({"hf-overrides": "a.b.c"}, {}),  # JSON or a name
+        ({"max-logprobs": 5}, {}),
+        ({}, {"VLLM_ROCM_USE_AITER_MOE": "TRUE"}),
+        ({}, {"VLLM_RINGBUFFER_WARNING_INTERVAL": 60}),
+    ],
+)
+def test_a_value_of_the_right_kind_is_kept(args, env):
+    made = make(args=args, env=env)
+    for key in args:
+        assert f"--{key}" in made.argv
+    assert set(env) <= set(made.env)
 
 
 def test_an_owned_value_may_be_repeated():

@@ -297,7 +297,37 @@ REFUSED = [
             args={"attention-backend": "rocm_attn", "kv-offloading-size": 8},
         ),
     ),
+    (
+        "ENGINE-ATTENTION-BACKEND",
+        deployment(DEEPSEEK, "0.12.0", 8, env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}),
+    ),
     ("ENGINE-BLOCK-SIZE", deployment(args={"block-size": 7})),
+    (
+        "ENGINE-SAID-TWICE",
+        deployment(
+            args={
+                "attention-backend": "ROCM_ATTN",
+                "attention-config": {"backend": "ROCM_ATTN"},
+            }
+        ),
+    ),
+    (
+        "ENGINE-SAID-TWICE",
+        deployment(
+            version="0.14.1",
+            args={"attention-backend": "ROCM_ATTN"},
+            env={"VLLM_ATTENTION_BACKEND": "ROCM_ATTN"},
+        ),
+    ),
+    (
+        "ENGINE-SAID-TWICE",
+        deployment(
+            args={
+                "max-cudagraph-capture-size": 256,
+                "compilation-config.max_cudagraph_capture_size": 256,
+            }
+        ),
+    ),
     ("ENGINE-QUANTIZATION", deployment(LLAMA, size=8, args={"quantization": "awq"})),
     ("ENGINE-EPLB", deployment(version="0.14.1", size=4, args={"enable-eplb": True})),
     (
@@ -427,6 +457,60 @@ def test_fp8_blocks_bound_the_split_of_dense_layers(width, layers, size, refused
     except ApiaryError as caught:
         codes = errors(caught.findings)
     assert codes == (["ENGINE-FFN-SPLIT"] if refused else [])
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim", "size", "refused"),
+    [
+        (16, 16, 64, 8, False),  # 128 columns each
+        (8, 8, 64, 8, True),  # 64
+        (8, 8, 64, 1, False),  # whole
+        (32, 4, 64, 8, True),  # one KV head of 64 columns
+        (32, 4, 128, 8, False),
+    ],
+)
+def test_fp8_blocks_bound_the_split_of_attention(heads, kv_heads, dim, size, refused):
+    model = architecture(
+        {
+            "model_type": "qwen3",
+            "hidden_size": 256,
+            "intermediate_size": 1024,
+            "num_hidden_layers": 2,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "head_dim": dim,
+            "vocab_size": 64,
+            "max_position_embeddings": 64,
+            "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+        },
+        "x",
+    )
+    found = assess(model, deployment(size=size), "MI325X", 8000)
+    codes = [item.finding.code for item in found.refused]
+    assert codes == (["ENGINE-ATTENTION-SPLIT"] if refused else [])
+
+
+def test_fp8_blocks_bound_the_split_of_latent_attention():
+    deepseek = known(DEEPSEEK)
+    odd = dataclasses.replace(deepseek, heads=200, kv_heads=200)
+    found = assess(odd, deployment(DEEPSEEK, "0.33.0", 8), "MI325X", 8000)
+    (refused,) = found.refused
+    assert refused.rule == "VLLM-ATTENTION-SPLIT"
+    assert "4800 columns" in refused.finding.message
+
+
+@pytest.mark.parametrize(
+    ("args", "env"),
+    [
+        ({"attention-config": {"backend": "TRITON_ATTN"}}, {}),
+        ({"attention-config.backend": "TRITON_ATTN"}, {}),
+        ({}, {"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}),
+    ],
+)
+def test_a_backend_that_the_operator_names_elsewhere_is_not_named_again(args, env):
+    made = make(deployment(version="0.14.1", args=args, env=env))
+    assert "--attention-backend" not in made.argv
+    assert made.attention_backend == "TRITON_ATTN"
 
 
 def test_int4_groups_bound_the_split_of_experts():

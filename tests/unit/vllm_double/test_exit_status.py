@@ -222,5 +222,5 @@ def test_version_is_printed(executable):
 def test_an_unknown_version_cannot_be_built(builder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["build.py", "9.9.9", str(tmp_path / "out")])
     assert builder.main() == 1
-    assert "ENGINE-UNKNOWN-VERSION" in capsys.readouterr().err
+    assert "ENGINE-NEAREST-VERSION" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -1,0 +1,159 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Let real releases of vLLM judge Apiary's recipes, on a node that they believe to have the GPUs.
+
+Ends with 0 when they agree, 1 when they do not, 3 when what it takes cannot be had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
+
+from engine import bench, cases, verdict
+from engine.environment import ROOT, Environment, UnavailableError, environment
+from engine.models import Model, models
+from engine.sources import newest, pins, sources
+
+HOME = ROOT / ".lab" / "engine"
+ALWAYS = ("0.12.0", "0.14.1", "0.20.2")
+MISTAKEN = (
+    "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8",
+    "deepseek-ai/DeepSeek-V3.2",
+    "meta-llama/Llama-3.1-405B-Instruct",
+    "moonshotai/Kimi-K2.5",
+)
+CANARY = "meta-llama/Llama-3.1-405B-Instruct"
+
+
+class Hearing(NamedTuple):
+    """What came of one release: its line of the table, its disagreements, and every opinion."""
+
+    row: tuple[str, ...]
+    problems: list[str]
+    records: list[dict[str, Any]]
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    try:
+        return judge(arguments)
+    except UnavailableError as missing:
+        if arguments.optional:
+            say(f"skipped: {missing}")
+            return 0
+        print(f"test-engine: {missing}", file=sys.stderr)
+        return 3
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(prog="python -m engine", description=(__doc__ or "").strip())
+    result.add_argument(
+        "versions", nargs="*", help="releases; the usual four, or `all` pinned ones"
+    )
+    result.add_argument("--gpu", default="MI325X", choices=sorted(bench.COMPUTE_UNITS))
+    result.add_argument("--small", action="store_true", help="only known models, few of each kind")
+    result.add_argument("--draws", type=int, default=1, help="cases for each model and layout")
+    result.add_argument("--only", default="", help="cases with this in their name")
+    result.add_argument("--jobs", type=int, default=2, help="releases at once")
+    result.add_argument(
+        "--optional", action="store_true", help="say so and end with 0 where it cannot be had"
+    )
+    result.add_argument("--report", type=Path, help="write every opinion here, as JSON")
+    return result
+
+
+def judge(arguments: argparse.Namespace) -> int:
+    say(f"preparing Python and vLLM's sources in {HOME.relative_to(ROOT)}")
+    env = environment(HOME)
+    releases = chosen(arguments.versions, env)
+    places = {version: sources(version, HOME, env) for version in releases}
+    known = models(HOME, real=not arguments.small)
+    say(f"{len(releases)} releases judge on 8 × {arguments.gpu}: {', '.join(releases)}")
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        results = list(
+            pool.map(
+                lambda version: hear(version, places[version], env, known, arguments), releases
+            )
+        )
+    print(verdict.table([one.row for one in results]))
+    problems = [problem for one in results for problem in one.problems]
+    for problem in problems:
+        print(f"\n{problem}")
+    if arguments.report:
+        arguments.report.write_text(
+            json.dumps({one.row[0]: one.records for one in results}, indent=1) + "\n"
+        )
+    print(f"\n{len(problems)} kinds of disagreement" if problems else "\nno disagreement")
+    return 1 if problems else 0
+
+
+def chosen(asked: list[str], env: Environment) -> list[str]:
+    """Return the releases to hear, oldest first: those asked for, or the usual ones."""
+    if asked == ["all"]:
+        return list(pins())
+    if asked:
+        return asked
+    try:
+        last = newest(env)
+    except UnavailableError as missing:
+        last = list(pins())[-1]
+        say(f"{missing}; taking {last}, the newest pinned")
+    if last not in pins():
+        say(f"vLLM {last} is newer than the pins: its hash is not checked")
+    if last not in versions():
+        say(f"vLLM {last} is newer than the rules: it gets those of {versions()[-1]}")
+    return [*ALWAYS, *([last] if last not in ALWAYS else [])]
+
+
+def hear(
+    version: str,
+    place: Path,
+    env: Environment,
+    known: dict[str, Model],
+    arguments: argparse.Namespace,
+) -> Hearing:
+    """Put the cases to one release."""
+    begun = time.monotonic()
+    gpu = arguments.gpu
+    fit = {name: model for name, model in known.items() if model.fits(version)}
+    layouts = cases.SMALL_LAYOUTS if arguments.small else cases.LAYOUTS
+    mistaken = MISTAKEN[:2] if arguments.small else MISTAKEN
+    put = cases.distinct(
+        [
+            *(cases.golden(version, fit) if gpu == "MI325X" else ()),
+            *cases.generated(version, fit.values(), gpu, arguments.draws, layouts),
+            *cases.mistaken(version, fit, mistaken, gpu, arguments.small),
+        ]
+    )
+    put = [case for case in put if arguments.only in case.id]
+    canaries = cases.canaries(fit[CANARY], gpu, put[0].env if put else {})
+    said = bench.opinions(place, env, [*put, *canaries], gpu, HOME / f"{version}.log")
+    verdicts = [verdict.verdict(case, said[case.id]) for case in put]
+    silent = verdict.canary_problem(verdict.verdict(case, said[case.id]) for case in canaries)
+    problems = [f"vLLM {version}: {silent}"] if silent else []
+    problems += verdict.disagreements(version, verdicts)
+    never = [] if arguments.small or arguments.only else verdict.unfed(version, verdicts)
+    problems += [f"vLLM {version}: no case feeds {rule}" for rule in never]
+    return Hearing(
+        verdict.row(version, verdicts, time.monotonic() - begun),
+        problems,
+        [verdict.record(one, said[one.case.id]) for one in verdicts],
+    )
+
+
+def say(text: str) -> None:
+    print(f"test-engine: {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The commands put to the judge, each with what Apiary says about it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    Deployment,
+    EngineSpec,
+    Layout,
+    Limits,
+    ModelSpec,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import profiles
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+
+from engine.environment import ROOT
+from engine.models import Model
+
+GOLDEN = ROOT / "tests" / "golden" / "recipes"
+# TP and expert parallelism; what a model has no experts for, or cannot be split by, is refused.
+LAYOUTS = ((8, False), (8, True), (4, False), (4, True), (2, False), (1, False), (3, False))
+SMALL_LAYOUTS = ((8, True), (8, False), (4, False))
+KV_DTYPES = ("auto", "auto", "fp8", "fp8", "bfloat16", "fp8_e5m2")
+CONTEXTS = (None, None, 8192, 32768)
+AITER_OFF = 6  # every sixth
+
+
+@dataclass(frozen=True)
+class Case:
+    """One command. ``refused`` has the rules that refuse it, with the stage each one names.
+
+    ``backend`` is the attention backend that the recipe says vLLM will choose; None where it does
+    not say.
+    """
+
+    id: str
+    gpu: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    backend: str | None = None
+    refused: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What an operator may ask for and had better not; or what looks odd and is right."""
+
+    args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    size: int = 8
+    expert_parallel: bool = False
+    until: str | None = None  # the last release that has it
+
+
+MISTAKES = (
+    Mistake(args={"no-such-flag": 1}),
+    Mistake(args={"num-scheduler-steps": 10}),
+    Mistake(args={"swap-space": 4}),
+    Mistake(args={"disable-log-requests": True}),
+    Mistake(args={"block-size": 1}),
+    Mistake(args={"block-size": 16}),
+    Mistake(args={"block-size": 64}),
+    Mistake(args={"block-size": 1}, env={"VLLM_ROCM_USE_AITER": 0}),
+    Mistake(args={"block-size": 7}),
+    Mistake(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}, until="0.14.1"),
+    Mistake(args={"attention-backend": "NO_SUCH"}),
+    Mistake(args={"attention-backend": "TRITON_ATTN"}),
+    Mistake(args={"attention-backend": "TRITON_MLA"}),
+    Mistake(args={"attention-backend": "ROCM_AITER_FA"}),
+    Mistake(args={"attention-backend": "ROCM_AITER_MLA"}),
+    Mistake(args={"attention-backend": "FLASHINFER"}),
+    Mistake(args={"quantization": "no_such"}),
+    Mistake(args={"quantization": "fp8"}),
+    Mistake(args={"quantization": "awq"}),
+    Mistake(args={"quantization": "ptpc_fp8"}),
+    Mistake(args={"quantization": "fp8_per_channel"}),
+    Mistake(args={"quantization": "fp8_per_tensor"}),
+    Mistake(args={"compilation-config": {"full_cuda_graph": False}}),
+    Mistake(args={"compilation-config": {"cudagraph_mode": "NO_SUCH"}}),
+    Mistake(args={"compilation-config": {"cudagraph_mode": "PIECEWISE"}}),
+    Mistake(args={"kv-offloading-size": 64}),
+    Mistake(args={"quantization": "online"}),
+    Mistake(args={"quantization": "gguf"}),
+    Mistake(args={"enable-eplb": True}),
+    Mistake(args={"enable-chunked-prefill": False}, limits={"max_num_batched_tokens": 1024}),
+    Mistake(args={"all2all-backend": "mori"}, expert_parallel=True),
+    Mistake(env={"VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "FP8"}),
+    Mistake(env={"VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "INT4"}),
+    Mistake(env={"VLLM_ROCM_USE_AITER_MLA": 0}),
+    Mistake(env={"VLLM_ROCM_USE_AITER_MHA": 0}),
+    Mistake(limits={"kv_cache_dtype": "no_such"}),
+    Mistake(limits={"kv_cache_dtype": "fp8_ds_mla"}),
+    Mistake(limits={"kv_cache_dtype": "fp8_inc"}),
+    Mistake(limits={"kv_cache_dtype": "float16"}),
+    Mistake(limits={"max_model_len": 100_000_000}),
+    Mistake(limits={"max_num_seqs": 4096, "max_num_batched_tokens": 2048}),
+    Mistake(limits={"max_num_batched_tokens": 1024, "max_model_len": 8192}),
+    Mistake(size=16),
+    Mistake(size=5),
+    Mistake(size=6),
+)
+OLD_NAME = "VLLM_ATTENTION_BACKEND"  # of the attention-backend flag
+ODD = (
+    ("odd/sinks", Mistake()),
+    ("odd/sinks", Mistake(env={OLD_NAME: "ROCM_AITER_FA"}, until="0.14.1")),
+    ("odd/sinks", Mistake(args={"attention-backend": "ROCM_AITER_FA"})),
+    ("odd/dense-mla", Mistake()),
+    ("odd/dense-mla", Mistake(args={"attention-backend": "TRITON_MLA", "block-size": 1})),
+    (
+        "odd/dense-mla",
+        Mistake(args={"block-size": 1}, env={OLD_NAME: "TRITON_MLA"}, until="0.14.1"),
+    ),
+    ("odd/dense-mla", Mistake(env={"VLLM_ROCM_USE_AITER_MLA": 1}, size=4)),
+    ("odd/200-mla-heads", Mistake(env={"VLLM_ROCM_USE_AITER_MLA": 1}, size=8)),
+    ("odd/200-mla-heads", Mistake(env={"VLLM_ROCM_USE_AITER_MLA": 1}, size=1)),
+    ("odd/fp8-vision", Mistake(expert_parallel=True)),
+    ("odd/fp8-vision", Mistake(args={"mm-encoder-tp-mode": "data"}, expert_parallel=True)),
+    ("odd/int8-experts", Mistake()),
+    ("odd/fbgemm-fp8", Mistake()),
+    ("odd/fbgemm-fp8", Mistake(args={"allow-deprecated-quantization": None})),
+    ("odd/new-class", Mistake(until="0.20.2")),
+)
+
+
+def golden(version: str, models: Mapping[str, Model]) -> Iterator[Case]:
+    """Yield the golden recipes of a version, each with its model's directory in place."""
+    for path in sorted(GOLDEN.glob("*.json")):
+        recipe = json.loads(path.read_text(encoding="utf-8"))
+        argv = list(recipe["argv"])
+        name = argv[argv.index("--served-model-name") + 1]
+        if recipe["version"] != version or name not in models:
+            continue
+        argv[1] = str(models[name].directory)
+        backend = recipe.get("attention_backend")
+        yield Case(f"golden {path.stem}", "MI325X", tuple(argv), recipe["env"], backend)
+
+
+def generated(
+    version: str, models: Iterable[Model], gpu: str, count: int, layouts: Any = LAYOUTS
+) -> Iterator[Case]:
+    """Yield ``count`` draws of profile, limits and switches for each model and layout."""
+    draw = random.Random(version)
+    names = (None, *profiles.names())
+    published = [model for model in models if not model.name.startswith("odd/")]
+    for number, (model, (size, expert_parallel), _) in enumerate(
+        itertools.product(published, layouts, range(count))
+    ):
+        profile, context = draw.choice(names), draw.choice(CONTEXTS)
+        kv_dtype = draw.choice(KV_DTYPES)
+        off = {"VLLM_ROCM_USE_AITER": "0"} if number % AITER_OFF == AITER_OFF - 1 else {}
+        words = [f"TP{size}", *(["EP"] if expert_parallel else []), profile or "no profile"]
+        words += [f"KV {kv_dtype}", f"context {context}", *(["AITER off"] if off else [])]
+        yield from _assessed(
+            f"{model.name} {' '.join(words)}",
+            model,
+            gpu,
+            _deployment(
+                model,
+                version,
+                Layout(size, 1, expert_parallel),
+                Limits(kv_cache_dtype=kv_dtype, max_model_len=context),
+                env=off,
+                profile=profile,
+            ),
+        )
+
+
+def mistaken(
+    version: str, models: Mapping[str, Model], names: Iterable[str], gpu: str, small: bool = False
+) -> Iterator[Case]:
+    """Yield what operators ask for and a rule may refuse: of the named models, and of odd ones.
+
+    A small set leaves the variables alone: vLLM is imported anew for each environment.
+    """
+    for name, mistake in (*itertools.product(names, MISTAKES), *ODD):
+        model = models.get(name)
+        if model is None or (mistake.until and order(version) > order(mistake.until)):
+            continue
+        if small and mistake.env:
+            continue
+        size, expert_parallel = mistake.size, mistake.expert_parallel
+        asked = {**mistake.args, **mistake.env, **mistake.limits}
+        words = [f"{key}={value}" for key, value in asked.items()]
+        yield from _assessed(
+            f"{name} TP{size}{' EP' if expert_parallel else ''} {' '.join(words)}".strip(),
+            model,
+            gpu,
+            _deployment(
+                model,
+                version,
+                Layout(size, 1, expert_parallel),
+                Limits(**mistake.limits),
+                args=mistake.args,
+                env=mistake.env,
+            ),
+        )
+
+
+def canaries(model: Model, gpu: str, env: Mapping[str, str]) -> tuple[Case, ...]:
+    """Return cases about which Apiary is made to be wrong: the judge must say so each time."""
+    serve = ("serve", str(model.directory))
+    refused = (("CANARY", "config"),)
+    return (
+        Case("canary: a flag that is nobody's", gpu, (*serve, "--no-such-flag"), env),
+        Case("canary: heads that 3 does not divide", gpu, (*serve, "-tp", "3"), env),
+        Case("canary: a wrong backend", gpu, serve, env, backend="TRITON_MLA"),
+        Case("canary: refused for nothing", gpu, serve, env, refused=refused),
+    )
+
+
+def distinct(cases: Iterable[Case]) -> list[Case]:
+    """Return the cases without those that ask vLLM the same once more."""
+    first: dict[tuple[Any, ...], Case] = {}
+    for case in cases:
+        asks = (case.gpu, case.argv, tuple(sorted(case.env.items())))
+        first.setdefault(asks, case)
+    return list(first.values())
+
+
+def _deployment(
+    model: Model,
+    version: str,
+    layout: Layout,
+    limits: Limits,
+    args: Mapping[str, Any] | None = None,
+    env: Mapping[str, Any] | None = None,
+    profile: str | None = None,
+) -> Deployment:
+    return Deployment(
+        name="judged",
+        model=ModelSpec(model.name, str(model.directory)),
+        engine=EngineSpec(version, args=dict(args or {}), env=dict(env or {})),
+        layout=layout,
+        limits=limits,
+        profile=profile,
+    )
+
+
+def _assessed(name: str, model: Model, gpu: str, deployment: Deployment) -> Iterator[Case]:
+    try:
+        said = assess(model.architecture, deployment, gpu, deployment.base_port)
+    except ApiaryError:
+        return  # no deployment at all, so no command either
+    yield Case(
+        name,
+        gpu,
+        said.recipe.argv,
+        said.recipe.env,
+        said.recipe.attention_backend,
+        tuple((refused.rule, refused.stage) for refused in said.refused),
+    )

@@ -1,0 +1,74 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Models that nobody publishes, for the rules that no published one meets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Config = dict[str, Any]
+
+FP8_BLOCKS = {
+    "quant_method": "fp8",
+    "activation_scheme": "dynamic",
+    "fmt": "e4m3",
+    "weight_block_size": [128, 128],
+}
+SINKS: Config = {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "attention_bias": True,
+    "head_dim": 64,
+    "hidden_act": "silu",
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "layer_types": ["sliding_attention", "full_attention"] * 6,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 12,
+    "num_key_value_heads": 8,
+    "num_local_experts": 32,
+    "quantization_config": {
+        "quant_method": "mxfp4",
+        "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router"],
+    },
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 150000,
+    "sliding_window": 128,
+    "swiglu_limit": 7.0,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 201088,
+}
+
+
+def odd(known: Mapping[str, Config]) -> dict[str, Config]:
+    """Return odd configs by name, most of them a known one with something changed."""
+    llama = known["meta-llama/Llama-3.1-405B-Instruct"]
+    vision = known["Qwen/Qwen3-VL-235B-A22B-Instruct"]
+    sparse = known["deepseek-ai/DeepSeek-V3.2"]
+    dense_mla = {
+        **{key: value for key, value in sparse.items() if not key.startswith("index_")},
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+    }
+    many_heads = {
+        **{key: value for key, value in dense_mla.items() if key != "quantization_config"},
+        "num_attention_heads": 200,
+        "num_key_value_heads": 200,
+    }
+    fbgemm = {"activation_scale_ub": 1200.0, "modules_to_not_convert": ["lm_head"]}
+    return {
+        "odd/sinks": SINKS,
+        "odd/dense-mla": dense_mla,
+        "odd/200-mla-heads": many_heads,
+        "odd/fp8-vision": vision | {"quantization_config": FP8_BLOCKS},
+        "odd/int8-experts": llama | {"quantization_config": {"quant_method": "experts_int8"}},
+        "odd/fbgemm-fp8": llama | {"quantization_config": {"quant_method": "fbgemm_fp8", **fbgemm}},
+        "odd/new-class": llama
+        | {"architectures": ["Step3p7ForConditionalGeneration"], "model_type": "step3p7"},
+    }

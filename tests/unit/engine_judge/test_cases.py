@@ -1,0 +1,75 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is put to the judge: goldens, draws, mistakes, canaries."""
+
+import json
+
+import pytest
+
+from engine import cases
+from engine.__main__ import ALWAYS, CANARY, MISTAKEN
+from engine.models import models
+
+QWEN = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    """The models that a bare clone has."""
+    return models(tmp_path_factory.mktemp("judge"), real=False)
+
+
+def test_a_bare_clone_has_the_models_that_are_asked_for(known):
+    assert {CANARY, *MISTAKEN} <= set(known)
+    config = json.loads((known[QWEN].directory / "config.json").read_text())
+    assert config["model_type"] == known[QWEN].architecture.model_type == "qwen3_moe"
+
+
+def test_every_golden_recipe_of_a_usual_release_is_fed(known):
+    for version in ALWAYS:
+        names = {path.stem for path in cases.GOLDEN.glob(f"*-{version}.json")}
+        fed = {case.id.removeprefix("golden ") for case in cases.golden(version, known)}
+        assert fed == names
+
+
+def test_a_golden_recipe_finds_its_model_in_place(known):
+    for case in cases.golden("0.14.1", known):
+        name = case.argv[case.argv.index("--served-model-name") + 1]
+        assert case.argv[1] == str(known[name].directory)
+
+
+def test_the_draws_are_the_same_each_time(known):
+    first, second = (list(cases.generated("0.33.0", known.values(), "MI325X", 1)) for _ in range(2))
+    assert first == second
+    assert len({case.id for case in first}) > len(known)
+
+
+def test_a_recipe_that_nothing_refuses_says_its_backend(known):
+    fed = [
+        case for case in cases.generated("0.33.0", known.values(), "MI325X", 1) if not case.refused
+    ]
+    assert len(fed) > len(known)
+    assert all(case.backend for case in fed)
+
+
+def test_mistakes_are_fed_as_they_were_asked(known):
+    fed = {
+        case.id.partition(" TP8 ")[2]: case
+        for case in cases.mistaken("0.33.0", known, [CANARY], "MI325X")
+    }
+    assert "--no-such-flag" in fed["no-such-flag=1"].argv
+    assert ("VLLM-KNOWN-FLAG", "parser") in fed["no-such-flag=1"].refused
+    assert fed["VLLM_ROCM_QUICK_REDUCE_QUANTIZATION=INT4"].refused == ()
+
+
+def test_the_same_command_is_fed_once(known):
+    drawn = list(cases.generated("0.33.0", [known[QWEN]], "MI325X", 20))
+    assert len(drawn) > len(cases.distinct(drawn)) > 20
+    assert cases.distinct(drawn)[0] == drawn[0]
+
+
+def test_another_gpu_is_said_in_every_case(known):
+    drawn = list(cases.generated("0.33.0", [known[QWEN]], "MI355X", 1))
+    assert {case.gpu for case in drawn} == {"MI355X"}
