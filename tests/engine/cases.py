@@ -65,6 +65,8 @@ class Mistake:
     until: str | None = None  # the last release that has it
 
 
+OLD_NAME = "VLLM_ATTENTION_BACKEND"  # of the attention-backend flag
+
 MISTAKES = (
     Mistake(args={"no-such-flag": 1}),
     Mistake(args={"num-scheduler-steps": 10}),
@@ -75,13 +77,15 @@ MISTAKES = (
     Mistake(args={"block-size": 64}),
     Mistake(args={"block-size": 1}, env={"VLLM_ROCM_USE_AITER": 0}),
     Mistake(args={"block-size": 7}),
-    Mistake(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}, until="0.14.1"),
+    Mistake(env={OLD_NAME: "FLASHINFER"}, until="0.14.1"),
     Mistake(args={"attention-backend": "NO_SUCH"}),
     Mistake(args={"attention-backend": "TRITON_ATTN"}),
     Mistake(args={"attention-backend": "TRITON_MLA"}),
     Mistake(args={"attention-backend": "ROCM_AITER_FA"}),
     Mistake(args={"attention-backend": "ROCM_AITER_MLA"}),
     Mistake(args={"attention-backend": "FLASHINFER"}),
+    Mistake({"attention-backend": "TRITON_ATTN"}, {OLD_NAME: "TRITON_ATTN"}, until="0.14.1"),
+    Mistake({"attention-backend": "TRITON_ATTN", "attention-config": {"backend": "TRITON_ATTN"}}),
     Mistake(args={"quantization": "no_such"}),
     Mistake(args={"quantization": "fp8"}),
     Mistake(args={"quantization": "awq"}),
@@ -89,6 +93,12 @@ MISTAKES = (
     Mistake(args={"quantization": "fp8_per_channel"}),
     Mistake(args={"quantization": "fp8_per_tensor"}),
     Mistake(args={"compilation-config": {"full_cuda_graph": False}}),
+    Mistake(
+        {
+            "max-cudagraph-capture-size": 256,
+            "compilation-config": {"max_cudagraph_capture_size": 512},
+        }
+    ),
     Mistake(args={"compilation-config": {"cudagraph_mode": "NO_SUCH"}}),
     Mistake(args={"compilation-config": {"cudagraph_mode": "PIECEWISE"}}),
     Mistake(args={"kv-offloading-size": 64}),
@@ -101,6 +111,7 @@ MISTAKES = (
     Mistake(env={"VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "INT4"}),
     Mistake(env={"VLLM_ROCM_USE_AITER_MLA": 0}),
     Mistake(env={"VLLM_ROCM_USE_AITER_MHA": 0}),
+    Mistake(limits={"kv_cache_dtype": "fp8_e5m2"}, expert_parallel=True),
     Mistake(limits={"kv_cache_dtype": "no_such"}),
     Mistake(limits={"kv_cache_dtype": "fp8_ds_mla"}),
     Mistake(limits={"kv_cache_dtype": "fp8_inc"}),
@@ -112,7 +123,6 @@ MISTAKES = (
     Mistake(size=5),
     Mistake(size=6),
 )
-OLD_NAME = "VLLM_ATTENTION_BACKEND"  # of the attention-backend flag
 ODD = (
     ("odd/sinks", Mistake()),
     ("odd/sinks", Mistake(env={OLD_NAME: "ROCM_AITER_FA"}, until="0.14.1")),
@@ -126,6 +136,10 @@ ODD = (
     ("odd/dense-mla", Mistake(env={"VLLM_ROCM_USE_AITER_MLA": 1}, size=4)),
     ("odd/200-mla-heads", Mistake(env={"VLLM_ROCM_USE_AITER_MLA": 1}, size=8)),
     ("odd/200-mla-heads", Mistake(env={"VLLM_ROCM_USE_AITER_MLA": 1}, size=1)),
+    ("odd/200-mla-heads-fp8", Mistake()),
+    ("odd/10-kv-heads", Mistake()),
+    ("odd/odd-ffn", Mistake()),
+    ("odd/odd-experts", Mistake()),
     ("odd/fp8-vision", Mistake(expert_parallel=True)),
     ("odd/fp8-vision", Mistake(args={"mm-encoder-tp-mode": "data"}, expert_parallel=True)),
     ("odd/int8-experts", Mistake()),

@@ -56,16 +56,19 @@ def odd(known: Mapping[str, Config]) -> dict[str, Config]:
         "architectures": ["DeepseekV3ForCausalLM"],
         "model_type": "deepseek_v3",
     }
-    many_heads = {
-        **{key: value for key, value in dense_mla.items() if key != "quantization_config"},
-        "num_attention_heads": 200,
-        "num_key_value_heads": 200,
-    }
+    many_heads = dense_mla | {"num_attention_heads": 200, "num_key_value_heads": 200}
     fbgemm = {"activation_scale_ub": 1200.0, "modules_to_not_convert": ["lm_head"]}
     return {
         "odd/sinks": SINKS,
         "odd/dense-mla": dense_mla,
-        "odd/200-mla-heads": many_heads,
+        "odd/200-mla-heads": {
+            key: value for key, value in many_heads.items() if key != "quantization_config"
+        },
+        "odd/200-mla-heads-fp8": many_heads,
+        "odd/10-kv-heads": llama | {"num_attention_heads": 40, "num_key_value_heads": 10},
+        "odd/odd-ffn": llama | {"intermediate_size": 53250},
+        "odd/odd-experts": known["Qwen/Qwen3-235B-A22B-Instruct-2507"]
+        | {"moe_intermediate_size": 1540},
         "odd/fp8-vision": vision | {"quantization_config": FP8_BLOCKS},
         "odd/int8-experts": llama | {"quantization_config": {"quant_method": "experts_int8"}},
         "odd/fbgemm-fp8": llama | {"quantization_config": {"quant_method": "fbgemm_fp8", **fbgemm}},

@@ -226,7 +226,15 @@ class _Judged(Command):
         self._say(finding, given.line, message, advice)
 
     def _problems(self, problems: list[Problem], name: str, line: int, element: str) -> None:
+        unset = [one for one in self.command.findings if one.code == "ENGINE-RECIPE-UNRESOLVED"]
         for problem in problems:
+            if problem.finding.code == "ENGINE-BAD-VALUE" and any(
+                # What a variable stands for is not known, so it is not wrong either.
+                found.message.split()[0] in problem.finding.message
+                for found in unset
+            ):
+                self.hide(element)
+                continue
             self.hide(element)
             found = problem.finding
             self._say(found, line, f"{name}: {found.message}", found.remedy)

@@ -224,9 +224,10 @@ def test_an_element_that_is_refused_is_judged_no_further():
     ]
 
 
-def test_a_variable_without_a_value_is_said_and_nothing_raises():
+def test_a_variable_without_a_value_is_said_and_not_called_wrong():
     reviewed = judge("vllm serve $MODEL --tensor-parallel-size $TP")
     assert ("ENGINE-RECIPE-UNRESOLVED", 1) in said(reviewed, "warning")
+    assert not said(reviewed, "error")
     assert reviewed.recipe is not None
 
 
