@@ -68,7 +68,7 @@ def _parameters(
     if isinstance(tower, Mapping):  # one wrapper may hold several kinds of tower
         given = keys.mapping(section) or {}
         tower = tower.get(str(given.get("model_type")))
-    if tower is None:
+    if tower is None or tower not in towers:
         keys.note(
             "MODEL-UNKNOWN-VISION",
             f"the {kind} tower of {architecture.model_type} is not known; parameters stay unknown",
