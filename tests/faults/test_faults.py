@@ -101,7 +101,7 @@ CASES = {
     ),
     "numa=3:1": fault("numa=3:1", codes=["NUMA-IMBALANCE"]),
     "numa=3:-1": fault("numa=3:-1", codes=["NUMA-UNKNOWN"]),
-    "numa=all:-1": fault("numa=all:-1", codes=["NUMA-IMBALANCE"]),
+    "numa=all:-1": fault("numa=all:-1", codes=["NUMA-UNKNOWN"]),
     "numa=3:5": fault("numa=3:5", codes=["NUMA-STRAY", "SOURCES-DISAGREE"]),
     "vram=4:1073741824": fault("vram=4:1073741824", codes=["VRAM"]),
     "linkwidth=2:8": fault("linkwidth=2:8", codes=["PCIE-LINK"]),
