@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 
+from engine.environment import ROOT
 from engine.odd import Config, odd
 from support.shared import SHARED
 
+MAKE_MODEL = ROOT / "tests" / "lab" / "real_vllm" / "make_model.py"
 REAL = SHARED / "data" / "model-configs"
 # The first release that can read a config.json, where no rule could say why the others cannot.
 UNFIT = {
@@ -28,10 +31,20 @@ UNFIT = {
 # What Apiary does not keep of a config.json, because no weight depends on it, and vLLM reads.
 COMPLETE = {"Qwen/Qwen3-VL-235B-A22B-Instruct": {"text_config": {"norm_topk_prob": True}}}
 
+# Types that some releases build with their tokenizer.
+TOKENIZED = ("qwen3_vl_moe",)
+# Stands in for the configuration class that some models bring beside their weights.
+OWN_CLASS = """from transformers import PretrainedConfig
+
+
+class {name}(PretrainedConfig):
+    model_type = {model_type!r}
+"""
+
 
 @dataclass(frozen=True)
 class Model:
-    """A model by its hub ``name``; ``directory`` holds the config.json and nothing else."""
+    """A model by its hub ``name``; ``directory`` holds what vLLM reads of it: no weights."""
 
     name: str
     architecture: Architecture
@@ -54,9 +67,7 @@ def models(home: Path, real: bool = True) -> dict[str, Model]:
     result = {}
     for name, text in texts.items():
         directory = home / "models" / name
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "config.json").write_text(text, encoding="utf-8")
-        _write_own_class(directory, json.loads(text))
+        _write(directory, text)
         try:
             result[name] = Model(name, read_config(text, name), directory)
         except ApiaryError:
@@ -75,13 +86,16 @@ def _known() -> dict[str, Config]:
     return result
 
 
-def _write_own_class(directory: Path, config: Config) -> None:
-    """Write a stand-in for the configuration class that lies beside the weights of some models."""
-    where = config.get("auto_map", {}).get("AutoConfig")
-    if where is None:
-        return
-    module, _, name = where.partition(".")
-    (directory / f"{module}.py").write_text(
-        "from transformers import PretrainedConfig\n\n\n"
-        f"class {name}(PretrainedConfig):\n    model_type = {config['model_type']!r}\n"
-    )
+def _write(directory: Path, text: str) -> None:
+    """Write a config.json, and what releases ask for beside it."""
+    config: Config = json.loads(text)
+    files = {"config.json": text}
+    if config["model_type"] in TOKENIZED:
+        tokenizer = runpy.run_path(str(MAKE_MODEL))["tokenizer"]()
+        files |= {"tokenizer.json": json.dumps(tokenizer), "tokenizer_config.json": "{}"}
+    if own := config.get("auto_map", {}).get("AutoConfig"):
+        module, _, name = own.partition(".")
+        files[f"{module}.py"] = OWN_CLASS.format(name=name, model_type=config["model_type"])
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (directory / name).write_text(content, encoding="utf-8")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import io
 import logging
 import signal
@@ -217,10 +218,11 @@ def _lay_out_caches(config: Any, layers: dict[Any, type]) -> None:
 def _kernel_block(block: int, backend: type) -> int:
     """Return the part of a block that the backend's kernel takes at once; ValueError if none."""
     try:
-        from vllm.v1.worker.utils import select_common_block_size
+        from vllm.v1.worker.utils import select_common_block_size as select
     except ImportError:
         from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-        group = SimpleNamespace(backend=backend)
-        return GPUModelRunner.select_common_block_size(block, [group])
-    return select_common_block_size(block, [backend])
+        select = GPUModelRunner.select_common_block_size
+    if "backends" in inspect.signature(select).parameters:
+        return int(select(block, [backend]))
+    return int(select(block, [SimpleNamespace(backend=backend)]))  # an AttentionGroup

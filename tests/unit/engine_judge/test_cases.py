@@ -7,10 +7,12 @@
 import json
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import newest
 
 from engine import cases
 from engine.__main__ import ALWAYS, CANARY, MISTAKEN
 from engine.models import models
+from engine.verdict import Verdict, unfed
 
 QWEN = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"
 
@@ -62,6 +64,16 @@ def test_mistakes_are_fed_as_they_were_asked(known):
     assert "--no-such-flag" in fed["no-such-flag=1"].argv
     assert ("VLLM-KNOWN-FLAG", "parser") in fed["no-such-flag=1"].refused
     assert fed["VLLM_ROCM_QUICK_REDUCE_QUANTIZATION=INT4"].refused == ()
+
+
+@pytest.mark.parametrize("version", [*ALWAYS, newest()])
+def test_every_rule_that_vllm_enforces_is_fed(known, version):
+    """Without real configs beside the checkout; a new rule may need a case of its own."""
+    fed = [
+        *cases.generated(version, known.values(), "MI325X", 1),
+        *cases.mistaken(version, known, MISTAKEN, "MI325X"),
+    ]
+    assert unfed(version, [Verdict(case, "fed") for case in fed]) == []
 
 
 def test_the_same_command_is_fed_once(known):
