@@ -19,6 +19,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -87,7 +88,8 @@ def against_peers(cases: Cases) -> bool:
     good = True
     for kind, rows in groups.items():
         counts: dict[str, int] = defaultdict(int)
-        ours, peers = [], {"plugin": [], "nvidia": []}  # type: ignore[var-annotated]
+        ours: list[float] = []
+        peers: dict[str, list[float]] = {"plugin": [], "nvidia": []}
         for case in track(rows, description=kind, console=Console(stderr=True), transient=True):
             topology = cases.topologies[case.topology]
             wanted = cases.request(case, "device-plugin")
@@ -160,9 +162,7 @@ def where_they_die(cases: Cases, recorded: Sequence[dict[str, object]]) -> None:
         for cost in ("fabric", "device-plugin"):
             wanted = Request((size,), cost=cost)
             topology = cases.topologies[name]
-            shown.append(
-                f"{timed(lambda t=topology, w=wanted: Placed(t, w, False), 3) * 1000:.2f} ms"  # type: ignore[misc]
-            )
+            shown.append(f"{timed(partial(Placed, topology, wanted, False), 3) * 1000:.2f} ms")
         table.add_row(name, str(devices), str(size), *shown)
     CONSOLE.print(table)
 
@@ -180,10 +180,10 @@ def clock(topologies: Mapping[str, Topology]) -> None:
             continue
         topology = topologies[name]
         spent = [
-            timed(lambda t=topology, s=sizes, c=cost: Placed(t, Request(s, cost=c), False))  # type: ignore[misc]
+            timed(partial(Placed, topology, Request(sizes, cost=cost), False))
             for cost in ("fabric", "device-plugin")
         ]
-        whole = timed(lambda t=topology, s=sizes: place(t, Request(s)))  # type: ignore[misc]
+        whole = timed(partial(place, topology, Request(sizes)))
         exact = all(
             Placed(topology, Request(sizes, cost=cost), False).cuts.exact
             for cost in ("fabric", "device-plugin")

@@ -44,7 +44,7 @@ def choose(version, kind="gqa", **elements):
             {**AITER, "env VLLM_ROCM_USE_AITER_UNIFIED_ATTENTION": "1"},
             "ROCM_AITER_UNIFIED_ATTN",
         ),
-        ("0.19.1", "gqa", AITER, "ROCM_AITER_FA"),
+        ("0.19.1", "gqa", AITER, "ROCM_ATTN"),
         ("0.20.2", "gqa", AITER, "ROCM_ATTN"),
         ("0.20.2", "gqa", {**AITER, "flag attention_backend": "rocm_aiter_fa"}, "ROCM_AITER_FA"),
         ("0.33.0", "hybrid", AITER, "ROCM_ATTN"),
