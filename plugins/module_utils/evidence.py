@@ -31,6 +31,8 @@ from typing import IO, Any, Callable, Optional, Union
 SCHEMA = "apiary.evidence/v1"
 COLLECTOR = "2"
 
+# Name and argvs, tried in order until one answers.
+Commands = tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
 # A finished command: exit code (None: it did not end by itself), stdout, stderr, error text.
 Ran = tuple[Optional[int], Union[bytes, str], Union[bytes, str], Optional[str]]
 Runner = Callable[[list[str]], Ran]
@@ -56,9 +58,9 @@ FILTERS = (
     "GPU_DEVICE_ORDINAL",
 )
 
-# name -> argvs, tried in order until one answers: older tools refuse options they don't know.
+# Older tools refuse options they don't know.
 # Never `rocm-smi -d` beside topology: it sizes the matrix by the selection (rocm_smi.py).
-COMMANDS = (
+COMMANDS: Commands = (
     ("uname", (("uname", "-srvm"),)),
     ("lscpu", (("lscpu", "--parse=CPU,CORE,SOCKET,NODE,ONLINE"),)),
     ("numactl", (("numactl", "-H"),)),
@@ -412,10 +414,10 @@ def collect_bridges(found: Files) -> None:
                 found.read(base + "/" + attribute)
 
 
-def collect_files_in_time(root: str, siblings: bool) -> Files:
+def in_time(root: str, read_all: Callable[[Files], None]) -> Files:
     """Read all files, or as many as FILES_SECONDS allow; the one that blocks is unreadable."""
     found = Files(root)
-    reader = threading.Thread(target=collect_files, args=(found, siblings), daemon=True)
+    reader = threading.Thread(target=read_all, args=(found,), daemon=True)
     reader.start()
     reader.join(FILES_SECONDS)
     if not reader.is_alive():
@@ -427,12 +429,12 @@ def collect_files_in_time(root: str, siblings: bool) -> Files:
     return read
 
 
-def collect_commands(run: Runner) -> dict[str, dict[str, Any]]:
+def collect_commands(run: Runner, wanted: Commands) -> dict[str, dict[str, Any]]:
     """Run every command; one that is absent, or has hung, is not run again in another form."""
     start = time.monotonic()
     commands: dict[str, dict[str, Any]] = {}
     absent: dict[str, dict[str, Any]] = {}
-    for name, attempts in COMMANDS:
+    for name, attempts in wanted:
         other, told = UNLESS.get(name, ("", None))
         if told and any(
             told.search(entry["stdout"])
@@ -472,15 +474,22 @@ def not_run(argv: tuple[str, ...], problem: str) -> dict[str, Any]:
 
 
 def collect(run: Runner = run_command, root: str = "/") -> dict[str, Any]:
-    """Return the evidence of this host.
+    """Return the evidence of this host's GPUs.
 
     ``run`` takes an argv and returns (exit or None, stdout, stderr, error or None); ``root`` is
     where /sys, /proc and /etc are found.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     raise_file_limit()
-    commands = collect_commands(run)
-    found = collect_files_in_time(root, siblings=commands["lscpu"]["exit"] != 0)
+    commands = collect_commands(run, COMMANDS)
+    siblings = commands["lscpu"]["exit"] != 0
+    return document(started, commands, in_time(root, lambda found: collect_files(found, siblings)))
+
+
+def document(
+    started: datetime.datetime, commands: dict[str, dict[str, Any]], found: Files
+) -> dict[str, Any]:
+    """Return what was collected in the form of `apiary.evidence/v1`."""
     return {
         "schema": SCHEMA,
         "host": platform.node().split(".")[0],

@@ -3,13 +3,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Collect what a host's GPU tools and kernel say about its GPUs."""
+"""Collect what a host's tools and kernel say about its GPUs and its system."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: evidence_info
-short_description: Collect what a host's GPU tools and kernel say about its GPUs
+short_description: Collect what a host's tools and kernel say about its GPUs and its system
 version_added: 0.1.0
 description:
   - Runs C(rocm-smi), C(amd-smi) and C(lscpu), where they are installed, and reads the kernel's
@@ -29,13 +29,28 @@ attributes:
     description: Will return details on what has changed, when in diff mode.
     support: none
     details: The module changes nothing.
-options: {}
+options:
+  scopes:
+    description:
+      - What to collect. V(gpu) is what the description says.
+      - The others are what the roles of these names need, the host's release, kernel and command
+        line among them; each is small. Passwords in addresses of repositories are left out.
+    type: list
+    elements: str
+    choices: [gpu, rocm, tuning, weights, container, kubernetes, acceptance, reboot]
+    default: [gpu]
 """
 
 EXAMPLES = r"""
 - name: Collect the host's evidence
   apiary.instinct.evidence_info:
   register: probe
+
+- name: Collect what a whole host's plan needs
+  apiary.instinct.evidence_info:
+    scopes: [gpu, rocm, tuning, weights]
+  become: true
+  register: host
 
 - name: Save it on the controller
   ansible.builtin.copy:
@@ -92,12 +107,25 @@ evidence:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence import collect
+from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import (
+    SCOPES,
+    collect_host,
+)
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
-    module.exit_json(changed=False, evidence=collect())
+    module = AnsibleModule(
+        argument_spec={
+            "scopes": {
+                "type": "list",
+                "elements": "str",
+                "choices": ["gpu", *SCOPES],
+                "default": ["gpu"],
+            }
+        },
+        supports_check_mode=True,
+    )
+    module.exit_json(changed=False, evidence=collect_host(module.params["scopes"]))
 
 
 if __name__ == "__main__":

@@ -110,21 +110,11 @@ enabled:
 """
 
 import os
-import tempfile
 import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.apiary.instinct.plugins.module_utils import units
-
-
-def write(module: AnsibleModule, change: units.FileChange) -> None:
-    """Replace a file in one step, so that systemd never reads half a unit."""
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(change.path), prefix=".apiary-")
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(change.after)
-    os.chmod(temporary, int(change.mode_after, 8))
-    module.atomic_move(temporary, change.path)
-    module.set_mode_if_different(change.path, change.mode_after, False)
+from ansible_collections.apiary.instinct.plugins.module_utils.host_files import write_file
 
 
 def fail_start(module: AnsibleModule, systemctl, name: str, since: int, outcome: dict) -> None:
@@ -186,14 +176,14 @@ def apply(module, systemctl, directories, files, removed, changes, outcome) -> N
             module.set_mode_if_different(directory.path, "0755", False)
     for name, change in changed.items():
         if name not in changes.restart:
-            write(module, change)
+            write_file(module, change.path, change.after, change.mode_after)
     if changes.reload:
         must("daemon-reload")
     if changes.enable:
         must("enable", "--", *changes.enable)
     for name in changes.restart:
         if name in changed:
-            write(module, changed[name])
+            write_file(module, changed[name].path, changed[name].after, changed[name].mode_after)
         must("daemon-reload")
         start("restart", [name])
     if changes.move or changes.start:

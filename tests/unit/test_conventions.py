@@ -17,8 +17,12 @@ ROOT = Path(__file__).parents[2]
 ROLES = sorted(path for path in (ROOT / "roles").iterdir() if path.is_dir())
 COLLECTION = ROOT / "collections/ansible_collections/apiary/instinct"
 KNOWLEDGE = ROOT / "plugins/plugin_utils/knowledge"
-AREAS = "DEPLOY|DOC|ENGINE|EXPLAIN|FILE|FIT|LAB|LAYOUT|MODEL|PLACE|PLAN|PROBE|REPLICA|TOPO"
-CODE = re.compile(rf"\b((?:{AREAS})(?:-[A-Z0-9]+)+)\b")
+AREAS = (
+    "ACCEPT|CONTAINER|DEPLOY|DOC|ENGINE|EXPLAIN|FILE|FIT|HOST|KUBE|LAB|LAYOUT|MODEL|PLACE|PLAN|PROBE"
+    "|REBOOT|REPLICA|ROCM|TOPO|TUNE|WEIGHTS"
+)
+# ROCM-SMI is what rocm-smi calls itself.
+CODE = re.compile(rf"\b((?!ROCM-SMI\b)(?:{AREAS})(?:-[A-Z0-9]+)+)\b")
 
 
 def catalogue():
@@ -35,9 +39,12 @@ def codes_in_use():
         *(ROOT / "plugins").rglob("*.py"),
         *(ROOT / "src").rglob("*.py"),
         *(ROOT / "tests/lab").rglob("*.py"),
+        *(ROOT / "playbooks").rglob("*.yml"),
+        *(ROOT / "roles").rglob("*.yml"),
     ]
     codes = {code for path in places for code in CODE.findall(path.read_text(encoding="utf-8"))}
-    rules = [path.read_text(encoding="utf-8") for path in KNOWLEDGE.glob("vllm/rules/*.yml")]
+    facts = [*KNOWLEDGE.glob("vllm/rules/*.yml"), *KNOWLEDGE.glob("host/**/*.yml")]
+    rules = [path.read_text(encoding="utf-8") for path in facts]
     return codes | {code for text in rules for code in re.findall(r"code: ([A-Z0-9-]+)", text)}
 
 

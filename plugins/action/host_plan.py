@@ -1,0 +1,63 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide a concern of a host on the controller: the adapter from Ansible to plugin_utils.host."""
+
+from __future__ import annotations
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    from_document,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    has_errors,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS, decide
+
+DISPLAY = Display()
+
+
+class ActionModule(ActionBase):
+    """The host_plan action."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp=None, task_vars=None):
+        """Return the plan of one concern for one host."""
+        super().run(tmp, task_vars)
+        _validation, arguments = self.validate_argument_spec(
+            {
+                "concern": {"type": "str", "required": True, "choices": list(CONCERNS)},
+                "settings": {"type": "dict", "default": {}},
+                "evidence": {"type": "dict", "required": True},
+                "refuse": {"type": "bool", "default": True},
+            }
+        )
+        host = task_vars["inventory_hostname"]
+        # The host is named as the inventory names it: that is the name its operator knows.
+        told = {**arguments["evidence"], "host": host}
+        try:
+            evidence = from_document(Evidence, told, f"{host}: evidence")
+            plan = decide(arguments["concern"], arguments["settings"], evidence)
+            if arguments["refuse"] and has_errors(plan.findings):
+                raise ApiaryError(*(one for one in plan.findings if one.severity == "error"))
+        except ApiaryError as refusal:
+            raise AnsibleActionFail(
+                str(refusal), result={"findings": to_document(refusal.findings)}
+            ) from None
+        for finding in plan.findings:
+            if finding.severity == "warning":
+                DISPLAY.warning(str(finding))
+        return {
+            "changed": False,
+            "plan": to_document(plan),
+            "findings": to_document(plan.findings),
+        }
