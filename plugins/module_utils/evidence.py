@@ -43,8 +43,8 @@ BUDGET_SECONDS = 240.0
 # Reading sysfs of a GPU that hangs can block for ever, and can't be interrupted.
 FILES_SECONDS = 60.0
 OUTPUT_LIMIT = 4 * 2**20
-# A sysfs attribute fits one page; anything larger is not what we came for.
-FILE_LIMIT = 65536
+# A sysfs attribute fits one page, a plan a few; anything larger is not what we came for.
+FILE_LIMIT = 2**20
 FILES_LIMIT = 32 * 2**20
 INTERFACES = 256
 OPEN_FILES = 65536

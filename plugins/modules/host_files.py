@@ -97,20 +97,18 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    changes = host_files.compare(module.params["files"])
-    outcome = host_files.result(changes)
-    if not module.check_mode:
-        try:
+    try:
+        changes = host_files.compare(module.params["files"])
+        if not module.check_mode:
             host_files.apply(module, changes, module.params["keep_originals"])
-        except OSError as failure:
-            module.fail_json(
-                msg=(
-                    f"error: HOST-FILE: {failure.filename}: {failure.strerror}\n"
-                    "  remedy: make the directory writable for root and run again"
-                ),
-                **outcome,
+    except OSError as failure:
+        module.fail_json(
+            msg=(
+                f"error: HOST-FILE: {failure.filename}: {failure.strerror}\n"
+                "  remedy: make the directory writable for root and run again"
             )
-    module.exit_json(**outcome)
+        )
+    module.exit_json(**host_files.result(changes))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide what a concern of a host has to become."""
+"""Documentation of the host_plan action, which runs on the controller."""
 
 from __future__ import annotations
 

@@ -129,7 +129,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     memory = module.params["remember"]
-    before = remembered(memory)
+    try:
+        before = remembered(memory)
+    except (OSError, ValueError) as failure:
+        fail(module, memory, f"does not tell the earlier values: {failure}")
     if module.params["state"] == "present":
         wanted = {one["path"]: one["value"] for one in module.params["settings"]}
     else:

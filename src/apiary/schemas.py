@@ -10,6 +10,7 @@ import dataclasses
 import typing
 from typing import Any
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Acceptance
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
@@ -19,6 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 from pydantic import TypeAdapter
 
 DOCUMENTS: dict[str, type] = {
+    "acceptance": Acceptance,
     "deployment": Deployment,
     "evidence": Evidence,
     "model": Architecture,

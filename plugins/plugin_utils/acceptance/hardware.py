@@ -1,0 +1,185 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of the GPUs, their links and what the kernel says of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import command, is_guest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, CheckState
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+_ERRORS = re.compile(r"^/sys/class/drm/(card\d+)/device/ras/(\w+)_err_count$")
+_UNCORRECTABLE = re.compile(r"\bue:\s*(\d+)")
+_CAP = re.compile(r"^/sys/class/drm/(card\d+)/device/hwmon/[^/]+/power1_cap$")
+
+
+def checks(bundle: Mapping[str, Any], evidence: Evidence, gpus: int | None) -> Iterator[Check]:
+    """Yield the checks of the hardware."""
+    try:
+        topology = from_evidence(bundle)
+    except ApiaryError as refusal:
+        for one in refusal.findings:
+            yield Check(
+                one.code, one.subject, "fail", one.message, "a topology", "error", one.remedy
+            )
+        return
+    yield from _topology(topology)
+    if gpus is not None:
+        yield _count(topology, gpus)
+    yield from _memory_errors(evidence)
+    yield from _power_caps(evidence, topology)
+    yield from _kernel_log(evidence)
+    yield _shared_memory(evidence)
+
+
+def _topology(topology: Topology) -> Iterator[Check]:
+    """Yield what the topology's own findings say; where there are none, that it is sound."""
+    troubles = [one for one in topology.findings if one.severity != "info"]
+    for one in troubles:
+        yield Check(
+            one.code,
+            one.subject,
+            "fail",
+            one.message,
+            "nothing of the kind",
+            one.severity,
+            one.remedy,
+            one.source,
+        )
+    if not troubles:
+        yield Check(
+            "ACCEPT-TOPOLOGY",
+            topology.host,
+            "pass",
+            f"{len(topology.gpus)} GPUs, {len(topology.links)} links",
+            "a topology without errors or warnings",
+        )
+
+
+def _count(topology: Topology, gpus: int) -> Check:
+    found = sum(gpu.healthy is not False for gpu in topology.gpus)
+    return Check(
+        "ACCEPT-GPU-COUNT",
+        topology.host,
+        "pass" if found == gpus else "fail",
+        f"{found} usable GPUs",
+        f"{gpus}",
+        "error",
+        "see which is missing (`apiary topology`); power-cycle the host, then call the vendor",
+    )
+
+
+def _memory_errors(evidence: Evidence) -> Iterator[Check]:
+    """Yield one check a card: uncorrectable errors of all its blocks."""
+    limit = knowledge("host/acceptance.yml")["uncorrectable_errors"]["limit"]
+    cards: dict[str, dict[str, int]] = {}
+    for path, text in evidence.files.items():
+        counter, counted = _ERRORS.match(path), _UNCORRECTABLE.search(text)
+        if counter and counted:
+            cards.setdefault(counter[1], {})[counter[2]] = int(counted[1])
+    for card, blocks in sorted(cards.items()):
+        bad = {block: count for block, count in sorted(blocks.items()) if count > limit}
+        yield Check(
+            "ACCEPT-UNCORRECTABLE",
+            f"{evidence.host}: {_bdf(evidence, card)}",
+            "fail" if bad else "pass",
+            ", ".join(f"{count} in {block}" for block, count in bad.items()) or "none",
+            f"at most {limit} uncorrectable errors in each of {len(blocks)} blocks",
+            "error",
+            "drain the host and reset the GPUs; replace the GPU if the errors return",
+            _source("uncorrectable_errors"),
+        )
+
+
+def _power_caps(evidence: Evidence, topology: Topology) -> Iterator[Check]:
+    """Yield one check a card that has a cap; a guest's GPUs have none."""
+    usual = knowledge("host/acceptance.yml")["power_cap_watts"]["entries"]
+    models = {gpu.bdf: gpu.model for gpu in topology.gpus}
+    if is_guest(evidence):
+        return
+    for path, text in sorted(evidence.files.items()):
+        found = _CAP.match(path)
+        if not found or not text.strip().isdigit():
+            continue
+        bdf = _bdf(evidence, found[1])
+        expected = usual.get(models.get(bdf))
+        if expected is None:
+            continue
+        watts = int(text) // 1_000_000
+        yield Check(
+            "ACCEPT-POWER-CAP",
+            f"{evidence.host}: {bdf}",
+            "pass" if watts == expected else "fail",
+            f"{watts} W",
+            f"{expected} W",
+            "warning",
+            f"amd-smi set --power-cap {expected}, unless the cap is wanted",
+            _source("power_cap_watts"),
+        )
+
+
+def _kernel_log(evidence: Evidence) -> Iterator[Check]:
+    """Yield one check for each kind of trouble; unknown where the log may not be read."""
+    said = command(evidence, "kernel_log")
+    for kind in knowledge("host/acceptance.yml")["kernel_log"]:
+        expected = f"no line like {kind['pattern']}"
+        subject = f"{evidence.host}: kernel log, {kind['id']}"
+        if said is None:
+            yield Check("ACCEPT-KERNEL-LOG", subject, "unknown", "no log", expected)
+            continue
+        lines = [line for line in said.stdout.splitlines() if re.search(kind["pattern"], line)]
+        yield Check(
+            "ACCEPT-KERNEL-LOG",
+            subject,
+            "fail" if lines else "pass",
+            f"{len(lines)} lines, the last one {lines[-1].strip()!r}" if lines else "none",
+            expected,
+            kind["severity"],
+            kind["remedy"],
+            _source(kind["source"]),
+        )
+
+
+def _shared_memory(evidence: Evidence) -> Check:
+    """Return the check of /dev/shm, through which an engine's processes talk."""
+    least = knowledge("host/acceptance.yml")["shared_memory"]["bytes"]
+    said = command(evidence, "shared_memory")
+    words = said.stdout.split() if said else []
+    size = int(words[-1]) if words and words[-1].isdigit() else None
+    state: CheckState = "unknown" if size is None else "pass" if size >= least else "fail"
+    return Check(
+        "ACCEPT-SHARED-MEMORY",
+        f"{evidence.host}: /dev/shm",
+        state,
+        "nothing" if size is None else f"{size / 2**30:.1f} GiB",
+        f"at least {least / 2**30:.0f} GiB",
+        "warning",
+        "mount -o remount,size=50% /dev/shm, and set the size in /etc/fstab",
+        _source("shared_memory"),
+    )
+
+
+def _bdf(evidence: Evidence, card: str) -> str:
+    """Return the bus address of a DRM card, or its own name."""
+    target = evidence.links.get(f"/sys/class/drm/{card}", "")
+    functions = re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", target)
+    return functions[-1] if functions else card
+
+
+def _source(name: str) -> str | None:
+    """Return the source of an entry, or of a name like sources.guide."""
+    facts = knowledge("host/acceptance.yml")
+    entry = facts.get(name, {"source": name})
+    label = str(entry["source"]).removeprefix("sources.")
+    source: str | None = facts["sources"].get(label)
+    return source

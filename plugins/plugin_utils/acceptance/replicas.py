@@ -1,0 +1,87 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of what serves: units as the plan renders them, running, and listening."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
+    command,
+    serving_replicas,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+
+_PLAN = re.compile(r"^/etc/apiary/([^/]+)/plan\.json$")
+_AGAIN = "run playbooks/site.yml"
+
+
+def checks(evidence: Evidence) -> Iterator[Check]:
+    """Yield the checks of every deployment whose plan the host holds."""
+    for path, text in sorted(evidence.files.items()):
+        if not _PLAN.match(path):
+            continue
+        subject = f"{evidence.host}: {path}"
+        try:
+            plan = from_document(Plan, json.loads(text), subject)
+        except (ApiaryError, ValueError) as refusal:
+            told = refusal.findings[0].message if isinstance(refusal, ApiaryError) else "no JSON"
+            expected = "the plan as it was written"
+            yield Check("ACCEPT-PLAN", subject, "fail", told, expected, remedy=_AGAIN)
+            continue
+        yield from _files(evidence, plan)
+        yield from _units(evidence, plan)
+
+
+def _files(evidence: Evidence, plan: Plan) -> Iterator[Check]:
+    """Yield one check a rendered file that evidence covers: is it as the plan has it?"""
+    for item in render_systemd(plan):
+        if item.path == f"/etc/apiary/{plan.deployment.name}/plan.json":
+            continue  # it is what the rest is compared with
+        found = evidence.files.get(item.path)
+        same = found == item.content
+        yield Check(
+            "ACCEPT-UNIT-FILE",
+            f"{evidence.host}: {item.path}",
+            "pass" if same else "fail",
+            "as planned" if same else "no such file" if found is None else "another text",
+            "the text that the plan renders to",
+            remedy=_AGAIN,
+        )
+
+
+def _units(evidence: Evidence, plan: Plan) -> Iterator[Check]:
+    serving = serving_replicas(evidence)
+    said = command(evidence, "listening")
+    ports = set(re.findall(r":(\d+)\s", said.stdout)) if said else None
+    for replica in plan.replicas:
+        up = replica.unit in serving
+        yield Check(
+            "ACCEPT-REPLICA",
+            f"{evidence.host}: {replica.unit}",
+            "pass" if up else "fail",
+            "running" if up else "not running",
+            "running",
+            remedy=f"journalctl -u {replica.unit} says why; systemctl start {replica.unit}",
+        )
+        yield Check(
+            "ACCEPT-PORT",
+            f"{evidence.host}: {replica.unit}",
+            "unknown" if ports is None else "pass" if str(replica.port) in ports else "fail",
+            "no list of ports"
+            if ports is None
+            else "listening"
+            if str(replica.port) in ports
+            else "nobody listens",
+            f"a listener on port {replica.port}",
+            remedy=f"journalctl -u {replica.unit}",
+        )

@@ -1,0 +1,49 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What was found on one host: `apiary.acceptance/v1`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, CheckState
+
+
+_COUNTED: tuple[tuple[CheckState, str], ...] = (
+    ("pass", "pass"),
+    ("fail", "fail"),
+    ("skip", "do not apply"),
+    ("unknown", "unknown"),
+)
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Every check of one host. ``accepted`` is False where a check of severity error fails."""
+
+    SCHEMA: ClassVar[str] = "apiary.acceptance/v1"
+
+    host: str
+    collected_at: str
+    accepted: bool
+    checks: tuple[Check, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what a person should know: failed checks first, then what could not be read."""
+        order = {"error": 0, "warning": 1, "info": 2}
+        found = [finding for check in self.checks if (finding := check.finding())]
+        return tuple(sorted(found, key=lambda finding: order[finding.severity]))
+
+    def summary(self) -> tuple[str, ...]:
+        """Return lines for a person: the count, then every finding with its remedy."""
+        counts = Counter(check.state for check in self.checks)
+        told = ", ".join(f"{counts[state]} {name}" for state, name in _COUNTED if counts[state])
+        verdict = "accepted" if self.accepted else "not accepted"
+        lines = [f"{self.host}: {verdict}: {len(self.checks)} checks: {told}"]
+        return (*lines, *(line for one in self.findings for line in str(one).splitlines()))

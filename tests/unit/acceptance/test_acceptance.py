@@ -1,0 +1,137 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every check is green on a right host, and each drift is one failed check with its remedy."""
+
+import copy
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.accept import accept
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+
+from support.demo import demo_plan
+from support.simulated import SIMULATOR, simulated_evidence
+
+CARD = "/sys/class/drm/card0/device"
+
+
+def said(stdout):
+    return {"argv": ["x"], "exit": 0, "stdout": stdout, "stderr": "", "seconds": 0.1}
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory):
+    """The bundle of a host that serves the demo's plan."""
+    assert SIMULATOR.exists()
+    bundle = simulated_evidence(tmp_path_factory.mktemp("host"))
+    plan = demo_plan()
+    units = "".join(f"{one.unit} loaded active running x\n" for one in plan.replicas)
+    ports = "".join(f"LISTEN 0 1 0.0.0.0:{one.port} 0.0.0.0:*\n" for one in plan.replicas)
+    bundle["commands"] |= {
+        "replicas": said(units),
+        "listening": said(ports),
+        "kernel_log": said("[1.0] amdgpu 0000:05:00.0: amdgpu: SMU is initialized\n"),
+        "shared_memory": said("1B-blocks\n34359738368\n"),
+    }
+    bundle["files"] |= {item.path: item.content for item in render_systemd(plan)}
+    bundle["files"] |= {f"{CARD}/ras/umc_err_count": "ue: 0\nce: 4\n"}
+    bundle["files"] |= {f"{CARD}/hwmon/hwmon1/power1_cap": "1000000000\n"}
+    return bundle
+
+
+@pytest.fixture
+def host(right):
+    return copy.deepcopy(right)
+
+
+def failed(judged):
+    return {check.code for check in judged.checks if check.state == "fail"}
+
+
+def test_a_right_host_is_accepted(host):
+    judged = accept(host, {}, gpus=8, strict=True)
+    assert failed(judged) == set()
+    assert judged.accepted
+    assert judged.findings == ()
+    assert {"ACCEPT-TOPOLOGY", "ACCEPT-UNIT-FILE", "ACCEPT-PORT"} <= {
+        check.code for check in judged.checks
+    }
+    assert len(judged.summary()) == 1
+
+
+UNIT = demo_plan().replicas[0].unit
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "code"),
+    [
+        ("commands", "replicas", said(""), "ACCEPT-REPLICA"),
+        ("commands", "listening", said("LISTEN 0 1 0.0.0.0:22 0.0.0.0:*\n"), "ACCEPT-PORT"),
+        ("commands", "kernel_log", said("amdgpu: GPU reset begin!\n"), "ACCEPT-KERNEL-LOG"),
+        ("commands", "shared_memory", said("1B\n67108864\n"), "ACCEPT-SHARED-MEMORY"),
+        ("files", f"/etc/systemd/system/{UNIT}", "[Service]\n", "ACCEPT-UNIT-FILE"),
+        ("files", "/etc/apiary/qwen3-235b/plan.json", "{", "ACCEPT-PLAN"),
+        ("files", f"{CARD}/ras/gfx_err_count", "ue: 1\nce: 0\n", "ACCEPT-UNCORRECTABLE"),
+        ("files", f"{CARD}/hwmon/hwmon1/power1_cap", "750000000\n", "ACCEPT-POWER-CAP"),
+    ],
+)
+def test_a_drift_is_named_with_its_remedy(host, part, name, value, code):
+    host[part][name] = value
+    judged = accept(host, {}, gpus=8, strict=True)
+    assert failed(judged) == {code}
+    assert not judged.accepted
+    assert all(one.remedy for one in judged.findings)
+    assert code in "\n".join(judged.summary())
+
+
+def test_a_missing_file_is_named(host):
+    del host["files"][f"/etc/systemd/system/{UNIT}"]
+    assert failed(accept(host, {})) == {"ACCEPT-UNIT-FILE"}
+
+
+def test_fewer_gpus_than_asked_for(host):
+    judged = accept(host, {}, gpus=16)
+    assert failed(judged) == {"ACCEPT-GPU-COUNT"}
+    assert not judged.accepted
+
+
+def test_what_the_topology_complains_of_is_a_failed_check(host):
+    for path in [path for path in host["files"] if "0000:05:00.0/current_link_width" in path]:
+        host["files"][path] = "8\n"
+    judged = accept(host, {})
+    assert failed(judged) == {"TOPO-PCIE-LINK"}
+    assert judged.accepted
+    assert not accept(host, {}, strict=True).accepted
+
+
+def test_a_log_that_may_not_be_read_is_unknown_and_forbids_nothing(host):
+    host["commands"]["kernel_log"] |= {"exit": 1, "stdout": ""}
+    judged = accept(host, {})
+    assert judged.accepted
+    assert {one.severity for one in judged.findings} == {"info"}
+
+
+def test_a_guest_has_no_power_cap(host):
+    host["commands"]["virtualization"] = said("kvm\n")
+    host["files"][f"{CARD}/hwmon/hwmon1/power1_cap"] = "1000000\n"
+    assert "ACCEPT-POWER-CAP" not in {check.code for check in accept(host, {}).checks}
+
+
+def test_a_concerns_failed_check_and_its_refusal_count(host):
+    good = Check("X-GOOD", "gpu-001", "pass", "0", "0")
+    drift = Check("X-DRIFT", "gpu-001", "fail", "1", "0", "warning", "set it")
+    refusal = {
+        "code": "X-REFUSED",
+        "severity": "error",
+        "subject": "gpu-001",
+        "message": "cannot be",
+        "remedy": "do that",
+        "source": None,
+    }
+    plans = {"a": {"checks": [to_document(good), to_document(drift)], "findings": [refusal]}}
+    judged = accept(host, plans)
+    assert failed(judged) == {"X-DRIFT", "X-REFUSED"}
+    assert [one.code for one in judged.findings] == ["X-REFUSED", "X-DRIFT"]

@@ -1,0 +1,45 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is collected of a host beside its GPUs."""
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils import host_evidence
+from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import (
+    SCOPES,
+    collect_host,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from support.simulated import absent
+
+
+@pytest.fixture
+def root(tmp_path):
+    for path, text in {
+        "etc/os-release": "ID=debian\nVERSION_ID=12\n",
+        "etc/apt/x.sources": "URIs: https://user:secret@mirror.example/x\n",
+        "proc/cmdline": "ro quiet\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("scope", ["gpu", *SCOPES])
+def test_every_scope_gives_a_valid_document(scope, root):
+    bundle = collect_host([scope], absent, root)
+    evidence = from_document(Evidence, bundle, "host")
+    assert evidence.files["/etc/os-release"].startswith("ID=debian")
+
+
+def test_scopes_add_up(root):
+    both = collect_host(["gpu", "acceptance"], absent, root)
+    assert {"rocm_smi_topology", "kernel_log", "virtualization"} <= set(both["commands"])
+
+
+def test_a_password_in_an_address_is_left_out(root, monkeypatch):
+    monkeypatch.setitem(SCOPES, "rocm", host_evidence.Scope(files=("/etc/apt/*.sources",)))
+    bundle = collect_host(["rocm"], absent, root)
+    assert bundle["files"]["/etc/apt/x.sources"] == "URIs: https://***@mirror.example/x\n"
