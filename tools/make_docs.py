@@ -19,6 +19,7 @@ from typing import Any
 import click
 import memory_page
 import rules_page
+import tuning_page
 import yaml
 
 from apiary.cli import cli
@@ -90,6 +91,7 @@ def pages() -> dict[Path, str]:
     made = {REFERENCE / "findings.md": findings(), REFERENCE / "commands.md": commands()}
     made[REFERENCE / "memory.md"] = memory_page.page()
     made[REFERENCE / "rules.md"] = rules_page.page()
+    made[REFERENCE / "tuning.md"] = tuning_page.page()
     for path in sorted((ROOT / "roles").iterdir()):
         if path.is_dir():
             made[path / "README.md"] = role(path)

@@ -24,6 +24,43 @@ from ansible_collections.apiary.instinct.plugins.module_utils.evidence import (
 # A repository or mirror address may carry a password.
 CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 
+# State or architecture, name, version: one package a line, in either manager's words.
+DPKG_LINE = "${db:Status-Abbrev}\\t${Package}\\t${Version}\\n"
+RPM_LINE = "ii\\t%{NAME}\\t%|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE}\\n"
+# What AMD's repositories install, kernels and their headers, and what they need, as globs.
+ROCM_PACKAGES = (
+    "amd-smi-lib",
+    "amdgpu*",
+    "amdrocm*",
+    "comgr*",
+    "composablekernel*",
+    "dkms",
+    "epel-release",
+    "half",
+    "hip*",
+    "hsa*",
+    "kernel*",
+    "libatomic1",
+    "libdrm*amdgpu*",
+    "libquadmath0",
+    "linux-generic*",
+    "linux-headers-*",
+    "linux-image-*",
+    "linux-modules-extra-*",
+    "migraphx*",
+    "miopen*",
+    "mivisionx*",
+    "openmp-extras*",
+    "oracle-epel-release*",
+    "python3-dnf-plugin-versionlock",
+    "python3-setuptools",
+    "python3-wheel",
+    "rccl*",
+    "rdc*",
+    "roc*",
+    "rpp*",
+)
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -53,12 +90,322 @@ COMMON = Scope(
         "/proc/sys/kernel/random/boot_id",
     ),
 )
-ROCM = Scope()
-TUNING = Scope()
-WEIGHTS = Scope()
-CONTAINER = Scope()
-KUBERNETES = Scope()
-ACCEPTANCE = Scope()
+ROCM = Scope(
+    commands=(
+        ("dpkg_packages", (("dpkg-query", "-W", f"-f={DPKG_LINE}", *ROCM_PACKAGES),)),
+        # Names what is half-installed, whatever package it is.
+        ("dpkg_audit", (("dpkg", "--audit"),)),
+        ("apt_holds", (("apt-mark", "showhold"),)),
+        ("rpm_packages", (("rpm", "-qa", "--qf", RPM_LINE, *ROCM_PACKAGES),)),
+        ("dnf_repositories", (("dnf", "-q", "repolist", "--enabled"),)),
+        ("zypper_repositories", (("zypper", "--non-interactive", "--no-refresh", "repos", "-E"),)),
+        ("zypper_locks", (("zypper", "--non-interactive", "locks"),)),
+        ("dkms_status", (("dkms", "status"),)),
+        ("secure_boot", (("mokutil", "--sb-state"),)),
+        # The keys DKMS signs with: Ubuntu's, and its own.
+        ("mok_shim", (("mokutil", "--test-key", "/var/lib/shim-signed/mok/MOK.der"),)),
+        ("mok_dkms", (("mokutil", "--test-key", "/var/lib/dkms/mok.pub"),)),
+        ("driver_version", (("modinfo", "-F", "version", "amdgpu"),)),
+        ("driver_source", (("modinfo", "-F", "srcversion", "amdgpu"),)),
+        ("driver_file", (("modinfo", "-n", "amdgpu"),)),
+        ("driver_signer", (("modinfo", "-F", "signer", "amdgpu"),)),
+        ("kernels", (("find", "/boot", "-maxdepth", "1", "-type", "f", "-name", "vmlinuz-*"),)),
+        (
+            "initial_ramdisks",
+            (("find", "/boot", "-maxdepth", "1", "-name", "init*", "-printf", "%p %T@\n"),),
+        ),
+        # Outside of kernel/ stands what DKMS built.
+        (
+            "built_drivers",
+            (
+                (
+                    "find",
+                    "/lib/modules/",
+                    "-maxdepth",
+                    "4",
+                    "-name",
+                    "amdgpu.ko*",
+                    "-printf",
+                    "%p %T@\n",
+                ),
+            ),
+        ),
+        # Followed links: one that leads nowhere is not there.
+        (
+            "kernel_headers",
+            (
+                (
+                    "find",
+                    "-L",
+                    "/lib/modules/",
+                    "-mindepth",
+                    "2",
+                    "-maxdepth",
+                    "2",
+                    "-name",
+                    "build",
+                    "-type",
+                    "d",
+                ),
+            ),
+        ),
+        ("boot_space", (("df", "-Pk", "/boot"),)),
+        ("gpu_groups", (("getent", "group", "render", "video"),)),
+        ("users", (("cut", "-d:", "-f1", "/etc/passwd"),)),
+        (
+            "device_nodes",
+            (("find", "/dev/kfd", "/dev/dri", "-maxdepth", "1", "-printf", "%p %m %u %g\n"),),
+        ),
+        (
+            "signing_keys",
+            (("find", "/etc/apt/keyrings", "/etc/pki/rpm-gpg", "-type", "f", "-name", "*amd*"),),
+        ),
+    ),
+    files=(
+        "/etc/apt/preferences.d/*",
+        "/etc/apt/sources.list",
+        "/etc/apt/sources.list.d/*",
+        "/etc/dnf/plugins/versionlock.list",
+        "/etc/modprobe.d/*",
+        "/etc/udev/rules.d/*amdgpu*",
+        # Only AMD's: other repositories may have a password in their file.
+        "/etc/yum.repos.d/*amd*.repo",
+        "/etc/yum.repos.d/*rocm*.repo",
+        "/etc/zypp/repos.d/*amd*.repo",
+        "/etc/zypp/repos.d/*rocm*.repo",
+        "/opt/rocm/.info/version",
+        "/sys/bus/pci/devices/*/modalias",
+        "/sys/module/amdgpu/initstate",
+        "/sys/module/amdgpu/srcversion",
+        "/sys/module/amdgpu/version",
+    ),
+    links=("/opt/rocm", "/opt/rocm/core"),
+)
+TUNING = Scope(
+    commands=(
+        ("lscpu_summary", (("lscpu",),)),
+        # Bridges alone: that is where ACS redirects, and all devices are megabytes.
+        ("lspci_bridges", (("lspci", "-vvv", "-D", "-d", "::0604"),)),
+        # Whole, grub.cfg may hold hashes of passwords.
+        (
+            "boot_entries",
+            tuple(
+                ("grep", "-hE", "^[[:space:]]*linux(16|efi)?[[:space:]]", path)
+                for path in ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
+            ),
+        ),
+        ("grubby", (("grubby", "--info=ALL"),)),
+        ("grub2-mkconfig", (("grub2-mkconfig", "--version"),)),
+        ("shared_memory", (("df", "--block-size=1", "--output=size", "/dev/shm"),)),
+        (
+            "service_limits",
+            (
+                (
+                    "systemctl",
+                    "show",
+                    "--property=Id,LoadState,LimitMEMLOCK,LimitNOFILE,LimitCORE",
+                    "containerd.service",
+                    "docker.service",
+                    "gpuagent.service",
+                    "amd-metrics-exporter.service",
+                ),
+            ),
+        ),
+    ),
+    files=(
+        "/etc/default/grub",
+        "/etc/default/grub.d/*.cfg",
+        "/etc/kernel/cmdline",
+        "/etc/kernelstub/configuration",
+        "/boot/loader/loader.conf",
+        "/efi/loader/loader.conf",
+        "/boot/efi/loader/loader.conf",
+        "/usr/sbin/update-grub",
+        "/var/lib/apiary/kernel-arguments.json",
+        "/var/lib/kubelet/config.yaml",
+        "/etc/systemd/system/kubelet.service",
+        "/etc/sysctl.conf",
+        "/etc/sysctl.d/*.conf",
+        "/run/sysctl.d/*.conf",
+        "/usr/local/lib/sysctl.d/*.conf",
+        "/usr/lib/sysctl.d/*.conf",
+        "/proc/sys/kernel/numa_balancing",
+        "/proc/sys/vm/max_map_count",
+        "/proc/sys/vm/swappiness",
+        "/proc/sys/vm/zone_reclaim_mode",
+        "/proc/sys/fs/inotify/*",
+        "/proc/sys/net/ipv4/conf/all/rp_filter",
+        "/proc/sys/net/ipv4/conf/all/arp_ignore",
+        "/proc/sys/net/ipv4/conf/all/arp_announce",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/kernel/iommu_groups/*/type",
+        "/sys/devices/system/cpu/online",
+        "/sys/devices/system/cpu/present",
+        "/sys/devices/system/cpu/smt/active",
+        "/sys/devices/system/cpu/smt/control",
+        "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor",
+        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_available_governors",
+        "/sys/devices/system/cpu/cpu[0-9]*/cpuidle/state[0-9]*/name",
+        "/sys/devices/system/cpu/cpu[0-9]*/cpuidle/state[0-9]*/disable",
+        "/sys/module/amdgpu/initstate",
+        "/etc/systemd/system/apiary-host-tuning.service",
+        "/etc/systemd/system/apiary-amdgpu.service",
+        "/etc/systemd/system/*.service.d/apiary.conf",
+    ),
+    links=("/etc/systemd/system/multi-user.target.wants/apiary-*.service",),
+)
+WEIGHTS = Scope(
+    commands=(
+        # By cat: a host of many containers has more mounts than a file may have here.
+        ("mounts", (("cat", "/proc/mounts"),)),
+        ("mountinfo", (("cat", "/proc/self/mountinfo"),)),
+        # Without their options, which may hold a password.
+        ("fstab", (("findmnt", "--fstab", "--json", "--output", "TARGET,SOURCE,FSTYPE"),)),
+        (
+            "mount_units",
+            (
+                (
+                    "systemctl",
+                    "list-unit-files",
+                    "--plain",
+                    "--no-legend",
+                    "--type=mount,automount",
+                ),
+            ),
+        ),
+        # Hashes, for a mount unit may hold a password, too.
+        (
+            "mount_unit_hashes",
+            (
+                (
+                    "find",
+                    "/etc/systemd/system",
+                    "-maxdepth",
+                    "1",
+                    "-type",
+                    "f",
+                    "-name",
+                    "*mount",
+                    "-exec",
+                    "sha256sum",
+                    "{}",
+                    "+",
+                ),
+            ),
+        ),
+        ("mount_nfs", (("mount.nfs", "-V"),)),
+        ("nfs_helpers", (("ls", "-1d", "/etc/krb5.keytab", "/sbin/cachefilesd"),)),
+        # Local ones only: a server that is gone would block it.
+        ("space", (("df", "--local", "--block-size=1", "--output=target,fstype,size,avail"),)),
+        ("weights_check", (("/usr/libexec/apiary/weights-check", "--json"),)),
+    ),
+    files=(
+        "/etc/apiary/weights.json",
+        "/etc/default/cachefilesd",
+        "/etc/modprobe.d/apiary-nfs.conf",
+        "/etc/systemd/system/weights-warm.service",
+        "/etc/udev/rules.d/99-zz-apiary-weights.rules",
+        "/proc/fs/nfsfs/volumes",
+        "/sys/class/bdi/*/read_ahead_kb",
+        "/sys/module/nfs/parameters/max_session_slots",
+        "/usr/libexec/apiary/weights*",
+    ),
+)
+CONTAINER = Scope(
+    commands=(
+        ("podman_version", (("podman", "--version"),)),
+        ("docker_version", (("docker", "--version"),)),
+        ("amd_ctk", (("amd-ctk", "--version"),)),
+        # What the package manager would install, from what it already knows.
+        ("engines_apt", (("apt-cache", "policy", "podman", "docker.io"),)),
+        ("engines_dnf", (("dnf", "--quiet", "--cacheonly", "list", "podman"),)),
+        ("engines_zypper", (("zypper", "--no-refresh", "info", "podman", "docker"),)),
+        (
+            "device_owners",
+            (
+                (
+                    *("find", "/dev/kfd", "/dev/dri", "-maxdepth", "1", "-type", "c"),
+                    *("-printf", "%p %m %U %G\\n"),
+                ),
+            ),
+        ),
+        ("cdi_service", (("systemctl", "is-enabled", "apiary-cdi.service"),)),
+        ("docker_service", (("systemctl", "is-active", "docker.service"),)),
+        ("docker_containers", (("docker", "ps", "--quiet"),)),
+        ("selinux_mode", (("getenforce",),)),
+        ("selinux_boolean", (("getsebool", "container_use_devices"),)),
+    ),
+    files=(
+        "/etc/cdi/*",
+        "/run/cdi/*",
+        "/etc/docker/daemon.json",
+        "/etc/containers/*/90-apiary.conf",
+        "/etc/systemd/system/*.service.d/90-apiary-limits.conf",
+        "/etc/systemd/system/apiary-cdi.service",
+        "/usr/libexec/apiary/cdi",
+        "/etc/apt/sources.list.d/amd-container-toolkit.sources",
+        "/etc/yum.repos.d/amd-container-toolkit.repo",
+    ),
+)
+KUBERNETES = Scope(
+    commands=(
+        ("kubelet_version", (("kubelet", "--version"),)),
+        (
+            "kubelet_service",
+            (("systemctl", "show", "kubelet.service", "--property=LoadState,ActiveState"),),
+        ),
+        ("kubelet_process", (("pgrep", "--list-full", "--exact", "kubelet"),)),
+        # Kubernetes distributions that run the kubelet inside a program of their own.
+        (
+            "kubernetes_distribution",
+            (
+                (
+                    "systemctl",
+                    "list-units",
+                    "--plain",
+                    "--no-legend",
+                    "--state=active",
+                    "k3s*.service",
+                    "rke2*.service",
+                    "k0s*.service",
+                    "snap.microk8s*.service",
+                ),
+            ),
+        ),
+        # The table only: pods' annotations can hold what a manifest's environment has.
+        ("pods", (("crictl", "pods", "--state", "Ready"),)),
+        (
+            "exporter_package",
+            (("dpkg-query", "--show", "--showformat=${Version}", "amdgpu-exporter"),),
+        ),
+    ),
+    files=(
+        "/var/lib/kubelet/config.yaml",
+        "/etc/kubernetes/kubelet.conf.d/*.conf",
+        "/etc/default/kubelet",
+        "/etc/sysconfig/kubelet",
+        "/var/lib/kubelet/*_manager_state",
+        "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+        # Sockets: what can't be read is there.
+        "/var/lib/kubelet/plugins_registry/*",
+        "/var/lib/amd-metrics-exporter/*",
+        "/proc/sys/fs/inotify/*",
+        "/etc/sysctl.d/90-apiary-kubernetes.conf",
+    ),
+)
+ACCEPTANCE = Scope(
+    commands=(
+        ("kernel_log", (("dmesg", "--level=emerg,alert,crit,err,warn,info"), ("dmesg",))),
+        ("listening", (("ss", "-ltnH"),)),
+    ),
+    files=(
+        "/etc/apiary/*/plan.json",
+        "/etc/systemd/system/apiary-*",
+        "/usr/libexec/apiary/*",
+        "/sys/class/drm/card*/device/ras/*_err_count",
+        "/sys/class/drm/card*/device/hwmon/hwmon*/power1_cap",
+    ),
+)
 REBOOT = Scope(files=("/var/lib/apiary/reboot.json",))
 
 SCOPES = {
@@ -84,6 +431,9 @@ def collect_host(
     commands = evidence.collect_commands(
         run, tuple(each for one in wanted for each in one.commands)
     )
+
+    for said in commands.values():
+        said["stdout"] = CREDENTIALS.sub("***", said["stdout"])
 
     def read_all(found: Files) -> None:
         for scope in wanted:

@@ -20,7 +20,7 @@ CONCERNS: Mapping[str, tuple[str, ...]] = {
     "host_tuning": ("gpu", "tuning"),
     "weight_cache": ("weights",),
     "container_runtime": ("gpu", "container"),
-    "device_plugin": ("kubernetes",),
+    "device_plugin": ("gpu", "kubernetes"),
     "reboot": ("reboot",),
 }
 

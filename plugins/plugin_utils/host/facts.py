@@ -17,6 +17,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
+# Other units of ours (tuning at boot, naming GPUs) serve nothing.
+_REPLICA = re.compile(r"apiary-.+-\d+\.service$")
+_UP = ("active", "activating", "reloading")
+
 
 @dataclass(frozen=True)
 class OsRelease:
@@ -95,11 +99,11 @@ def command(evidence: Evidence, name: str) -> CommandOutput | None:
 
 
 def serving_replicas(evidence: Evidence) -> tuple[str, ...]:
-    """Return the replica units that are up or coming up."""
+    """Return the replica units that are up or coming up: apiary-DEPLOYMENT-NUMBER.service."""
     said = evidence.commands.get("replicas")
     units = []
     for line in (said.stdout if said else "").splitlines():
         words = line.split()
-        if len(words) > 2 and words[2] in ("active", "activating", "reloading"):
+        if len(words) > 2 and _REPLICA.match(words[0]) and words[2] in _UP:
             units.append(words[0])
     return tuple(units)

@@ -79,6 +79,11 @@ def test_a_host_that_serves_is_not_rebooted(state, needed):
     assert [one.code for one in plan.findings] == codes
 
 
+def test_a_unit_that_is_no_replica_forbids_nothing():
+    units = "apiary-cdi.service loaded active exited x\n"
+    assert decide(Settings(REASONS), host(units=units)).needed
+
+
 def test_a_reboot_for_later_is_a_warning():
     plan = decide(Settings(REASONS, allowed=False), host())
     assert not plan.needed

@@ -1,0 +1,341 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The kernel command line of the next boot, through the boot loader that the host has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host import facts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import (
+    cmdline,
+    grub_dropin,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.machine import (
+    DROP_IN,
+    RECORD,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+
+DEFAULTS = "/etc/default/grub"
+INHERITED = "/etc/kernel/cmdline"
+_ASSIGNMENT = re.compile(
+    r"^[ \t]*(?:export[ \t]+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)\+?=(.*)$", re.MULTILINE
+)
+_PLAIN = re.compile(r"\"((?:[^\"\\$`]|\\.)*)\"|'([^']*)'|([^\s\"'$`\\;]*)")
+
+Command = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Our words, and those of others that contradict them, each with the one of ours it does."""
+
+    ours: cmdline.Words = ()
+    against: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def excludes(self) -> cmdline.Words:
+        """The words of others that contradict ours."""
+        return tuple(self.against)
+
+
+@dataclass(frozen=True)
+class BootPlan:
+    """How the next boot gets its words.
+
+    ``loader`` is the one that is managed, or None with ``reason``; ``commands`` are what has to run
+    after ``files`` are written, none where nothing differs; ``next_boot`` are the command lines
+    that the boot loader has now, None where it can't be seen.
+    """
+
+    loader: str | None = None
+    reason: str = ""
+    files: tuple[HostFile, ...] = ()
+    commands: tuple[Command, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    next_boot: tuple[cmdline.Words, ...] | None = None
+
+    def brings(self, word: str) -> bool:
+        """Say whether the next boot can have a word: else it would be in vain."""
+        if self.commands or not self.next_boot:
+            return True
+        return any(cmdline.has(line, word) for line in self.next_boot)
+
+
+def plan(evidence: Evidence, wanted: Wanted, container: bool, managed: bool) -> BootPlan:
+    """Return how the next boot gets our words; without any, how it loses those it got from us."""
+    if not managed:
+        return BootPlan(reason="host_tuning_boot_loader is none")
+    document = knowledge("host/tuning_bootloaders.yml")
+    for name, paths in document["others"].items():
+        present = [path for path in paths if path in evidence.files]
+        if present and "/usr/sbin/update-grub" not in evidence.files:
+            return BootPlan(
+                reason=f"{name} is not supported",
+                findings=(_unsupported(evidence.host, f"{name} ({present[0]})", wanted),),
+            )
+    family = facts.os_release(evidence).id
+    for loader in document["boot_loaders"]:
+        if family in loader["families"] and _has(evidence, loader):
+            # The three differ in where the words are kept, not in what they become.
+            how = {"grub_dropin": _dropin, "grubby": _grubby, "grub_file": _grub_file}
+            return how[loader["id"]](evidence, loader, wanted)
+    if container:
+        return BootPlan(reason="a container has no boot loader")
+    return BootPlan(
+        reason="no boot loader is known here",
+        findings=(_unsupported(evidence.host, f"none that is known for {family}", wanted),),
+    )
+
+
+def _has(evidence: Evidence, loader: Mapping[str, Any]) -> bool:
+    """Say whether the host has a boot loader's tool: as a script, or because it answered."""
+    label = loader["tool"].rpartition("/")[2]
+    return loader["tool"] in evidence.files or facts.command(evidence, label) is not None
+
+
+def _unsupported(host: str, found: str, wanted: Wanted) -> Finding:
+    return Finding(
+        "TUNE-BOOT-LOADER",
+        "warning",
+        host,
+        f"found {found} as boot loader, expected GRUB with update-grub, grubby or grub2-mkconfig",
+        f"put these words on the kernel command line by hand: {' '.join(wanted.ours) or 'none'}; "
+        "set host_tuning_boot_loader to none once that is done",
+    )
+
+
+def entries(evidence: Evidence) -> tuple[cmdline.Words, ...] | None:
+    """Return the command lines that grub.cfg boots Linux with."""
+    said = facts.command(evidence, "boot_entries")
+    if said is None:
+        return None
+    lines = [line for line in said.stdout.splitlines() if " root=" in line]
+    return tuple(cmdline.split(line)[2:] for line in lines)
+
+
+def lacking(line: Sequence[str], wanted: Wanted) -> bool:
+    """Say whether a command line is without one of our words, or with one that contradicts it."""
+    return not all(cmdline.has(line, one) for one in wanted.ours) or bool(
+        cmdline.contradictions(line, wanted.ours, wanted.excludes)
+    )
+
+
+def _lists() -> tuple[str, ...]:
+    return tuple(knowledge("host/tuning.yml")["list_arguments"]["names"])
+
+
+def _dropin(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) -> BootPlan:
+    before = evidence.files.get(DROP_IN)
+    content = grub_dropin.render(wanted.ours, wanted.excludes, _lists()) if wanted.ours else None
+    booted = entries(evidence)
+    later = sorted(
+        path
+        for path, text in evidence.files.items()
+        if path.startswith("/etc/default/grub.d/")
+        and path > DROP_IN
+        and any("GRUB_CMDLINE" not in value for _name, value in _ASSIGNMENT.findall(text))
+    )
+    stale = bool(wanted.ours and booted and any(lacking(line, wanted) for line in booted))
+    findings = [*_conflicts(evidence, wanted)]
+    findings += [_later(evidence.host, path) for path in later if wanted.ours]
+    return BootPlan(
+        loader=loader["id"],
+        files=(HostFile(DROP_IN, content),),
+        # A file that comes later would have it run again and again, to no effect.
+        commands=(tuple(loader["update"]),) if before != content or (stale and not later) else (),
+        findings=tuple(findings),
+        next_boot=booted,
+    )
+
+
+def _later(host: str, path: str) -> Finding:
+    return Finding(
+        "TUNE-GRUB-LATER",
+        "warning",
+        f"{host}: {path}",
+        "found a file that sets the kernel command line anew after Apiary's, expected none",
+        "rename it so that it comes before zz-apiary.cfg",
+    )
+
+
+def _conflicts(evidence: Evidence, wanted: Wanted) -> Iterator[Finding]:
+    """Find what others set otherwise; ours wins, and that is told."""
+    for path in sorted(evidence.files):
+        if path != DEFAULTS and not path.startswith("/etc/default/grub.d/"):
+            continue
+        if path == DROP_IN:
+            continue
+        for name, value in _ASSIGNMENT.findall(evidence.files[path]):
+            line = cmdline.split(_text(value) or "")
+            against = cmdline.contradictions(line, wanted.ours, wanted.excludes)
+            if against:
+                yield _conflict(f"{evidence.host}: {path}: {name}", against, wanted)
+
+
+def _conflict(subject: str, against: Sequence[str], wanted: Wanted) -> Finding:
+    names = {cmdline.parts(one)[0] for one in against}
+    ours = [one for one in wanted.ours if cmdline.parts(one)[0] in names]
+    ours += [wanted.against[one] for one in against if one in wanted.against]
+    return Finding(
+        "TUNE-ARGUMENT-CONFLICT",
+        "warning",
+        subject,
+        f"found {' '.join(against)}, expected {' '.join(dict.fromkeys(ours))}, which wins at next "
+        "boot",
+        "take the word out there, or switch the setting off in host_tuning_settings to keep it",
+    )
+
+
+def _text(value: str) -> str | None:
+    """Return what a shell assigns, or None where that takes a shell to say."""
+    plain = _PLAIN.match(value.strip())
+    tail = value.strip()[plain.end() :].strip() if plain else value
+    if plain is None or (tail and not tail.startswith("#")):
+        return None
+    double, single, bare = plain.groups()
+    return re.sub(r"\\(.)", r"\1", double) if double is not None else single or bare or ""
+
+
+def records(evidence: Evidence) -> dict[str, cmdline.Record]:
+    """Return what we put into the host's command lines before, by place."""
+    try:
+        told = json.loads(evidence.files.get(RECORD, "{}"))
+        return {
+            place: cmdline.Record(tuple(each["added"]), tuple(each["taken"]))
+            for place, each in told.items()
+        }
+    except (ValueError, AttributeError, KeyError, TypeError):
+        # Damaged: then the words count as somebody's, and stay at the undo.
+        return {}
+
+
+class _Rewriter:
+    """Command lines that are kept as text: each is given back what it was, then gets ours."""
+
+    def __init__(self, evidence: Evidence, wanted: Wanted) -> None:
+        self.wanted, self.host, self.before = wanted, evidence.host, records(evidence)
+        # A kernel that was installed since has inherited ours.
+        added = dict.fromkeys(word for one in self.before.values() for word in one.added)
+        self.inherited = cmdline.Record(tuple(added))
+        self.findings: list[Finding] = []
+        self.after: dict[str, cmdline.Record] = {}
+
+    def line(self, words: cmdline.Words, place: str) -> cmdline.Words:
+        """Return a command line as it is to be; one that is right already stays as it is."""
+        base = cmdline.undone(words, self.before.get(place, self.inherited))
+        told = cmdline.recorded(base, self.wanted.ours, self.wanted.excludes)
+        if told != cmdline.Record():
+            self.after[place] = told
+        if told.taken:
+            self.findings.append(_conflict(f"{self.host}: {place}", told.taken, self.wanted))
+        after = cmdline.merged(base, self.wanted.ours, self.wanted.excludes)
+        return words if Counter(after) == Counter(words) else after
+
+    def file(self) -> HostFile:
+        """Return the record of what is ours, for the undo."""
+        if not self.after:
+            return HostFile(RECORD, None)
+        told = {
+            place: {"added": list(one.added), "taken": list(one.taken)}
+            for place, one in self.after.items()
+        }
+        return HostFile(RECORD, json.dumps(told, indent=2, sort_keys=True) + "\n")
+
+
+def _defaults(evidence: Evidence, variable: str, rewriter: _Rewriter) -> HostFile:
+    """Return /etc/default/grub with our words in one of its variables."""
+    text = evidence.files.get(DEFAULTS, "")
+    found = [match for match in _ASSIGNMENT.finditer(text) if match.group(1) == variable]
+    if not found:
+        line = rewriter.line((), f"{DEFAULTS}: {variable}")
+        gap = "" if not text or text.endswith("\n") else "\n"
+        added = f'{gap}{variable}="{_quoted(line)}"\n' if line else ""
+        return HostFile(DEFAULTS, text + added if text or added else None)
+    match = found[-1]
+    value = _text(match.group(2))
+    if value is None:
+        raise error(
+            "TUNE-GRUB-SYNTAX",
+            f"{evidence.host}: {DEFAULTS}",
+            f"found {match.group(0).strip()!r}, expected {variable} with a plain value in quotes",
+            f"write {variable} in one line, without expansions, and run again",
+        )
+    words = cmdline.split(value)
+    after = rewriter.line(words, f"{DEFAULTS}: {variable}")
+    if after == words:
+        return HostFile(DEFAULTS, text)
+    return HostFile(DEFAULTS, f'{text[: match.start(2)]}"{_quoted(after)}"{text[match.end(2) :]}')
+
+
+def _quoted(words: Sequence[str]) -> str:
+    """Return words as they stand between a shell's double quotes."""
+    return re.sub(r'(["\\$`])', r"\\\1", " ".join(words))
+
+
+def _grub_file(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) -> BootPlan:
+    rewriter = _Rewriter(evidence, wanted)
+    defaults = _defaults(evidence, loader["variable"], rewriter)
+    booted = entries(evidence)
+    stale = bool(wanted.ours and booted and any(lacking(line, wanted) for line in booted))
+    changes = defaults.content != evidence.files.get(DEFAULTS)
+    return BootPlan(
+        loader=loader["id"],
+        files=(defaults, rewriter.file()),
+        commands=(tuple(loader["update"]),) if changes or stale else (),
+        findings=tuple(rewriter.findings),
+        next_boot=booted,
+    )
+
+
+def _grubby(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) -> BootPlan:
+    said = facts.command(evidence, "grubby")
+    rewriter = _Rewriter(evidence, wanted)
+    commands: list[Command] = []
+    booted = []
+    for kernel, words in _kernels(said.stdout if said else ""):
+        booted.append(words)
+        after = rewriter.line(words, f"boot entry of {kernel}")
+        gone, new = Counter(words) - Counter(after), Counter(after) - Counter(words)
+        if gone or new:
+            options = [f"--remove-args={' '.join(gone)}"] * bool(gone)
+            options += [f"--args={' '.join(new)}"] * bool(new)
+            commands.append(("grubby", f"--update-kernel={kernel}", *options))
+    files = [_defaults(evidence, loader["variable"], rewriter)]
+    if INHERITED in evidence.files:
+        words = cmdline.split(evidence.files[INHERITED])
+        after = rewriter.line(words, INHERITED)
+        same = evidence.files[INHERITED]
+        files.append(HostFile(INHERITED, same if after == words else " ".join(after) + "\n"))
+    return BootPlan(
+        loader=loader["id"],
+        files=(*files, rewriter.file()),
+        commands=tuple(commands),
+        findings=tuple(rewriter.findings),
+        next_boot=tuple(booted),
+    )
+
+
+def _kernels(text: str) -> Iterator[tuple[str, cmdline.Words]]:
+    """Yield kernel and words of each boot entry, as `grubby --info=ALL` prints them."""
+    kernel = None
+    for line in text.splitlines():
+        key, _equals, value = line.partition("=")
+        if key == "kernel":
+            kernel = value.strip('"')
+        elif key == "args" and kernel:
+            inner = value.strip()
+            inner = inner[1:-1] if len(inner) > 1 and inner[0] == inner[-1] == '"' else inner
+            yield kernel, cmdline.split(inner)
+            kernel = None

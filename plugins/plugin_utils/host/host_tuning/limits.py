@@ -1,0 +1,90 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Limits of services, as drop-ins: /etc/security/limits.conf holds for none of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.catalogue import (
+    Chosen,
+    settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
+    Check,
+    HostFile,
+    Skipped,
+)
+
+# systemd knows one number for what has no limit, and prints it as a word.
+_ENDLESS = "infinity"
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The drop-ins of a host, and what was left out."""
+
+    files: tuple[HostFile, ...]
+    checks: tuple[Check, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def drop_in(unit: str) -> str:
+    """Return the path of our drop-in for a unit."""
+    return f"/etc/systemd/system/{unit}.d/apiary.conf"
+
+
+def shown(evidence: Evidence) -> dict[str, dict[str, str]]:
+    """Return the properties of each unit that systemd has loaded."""
+    said = evidence.commands.get("service_limits")
+    units = {}
+    for block in (said.stdout if said else "").split("\n\n"):
+        values = dict(line.partition("=")[::2] for line in block.strip().splitlines())
+        if values.get("LoadState") == "loaded":
+            units[values.get("Id", "")] = values
+    return units
+
+
+def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Applied:
+    """Return the drop-ins for the chosen limits; those no longer chosen are to be gone."""
+    units = shown(evidence)
+    wanted: dict[str, str] = {}
+    checks: list[Check] = []
+    skipped: list[Skipped] = []
+    for one in chosen:
+        limits: dict[str, str] = one.setting.facts["limits"]
+        present = [unit for unit in one.setting.facts["units"] if unit in units]
+        if not present:
+            names = ", ".join(one.setting.facts["units"])
+            skipped.append(Skipped(one.setting.id, f"none of {names} is installed"))
+        for unit in present:
+            lines = "".join(f"{name}={value}\n" for name, value in limits.items())
+            reason = one.setting.reason
+            wanted[unit] = f"# Written by Apiary (host_tuning).\n# {reason}\n[Service]\n{lines}"
+            checks += [
+                _check(evidence.host, one, unit, name, units[unit].get(name, "unknown"), value)
+                for name, value in limits.items()
+            ]
+    files = tuple(
+        HostFile(drop_in(unit), wanted.get(unit))
+        for setting in settings()
+        for unit in setting.facts.get("units", ())
+    )
+    return Applied(files, tuple(checks), tuple(skipped))
+
+
+def _check(host: str, one: Chosen, unit: str, name: str, found: str, value: str) -> Check:
+    return Check(
+        "TUNE-LIMIT",
+        f"{host}: {unit}: {name}",
+        "pass" if found == value else "fail",
+        found,
+        value,
+        "warning",
+        "run the role host_tuning; a service that runs has it after its next start"
+        + (" (pods and containers, too)" if value == _ENDLESS else ""),
+        one.setting.source,
+    )

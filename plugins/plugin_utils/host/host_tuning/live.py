@@ -1,0 +1,241 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Values in /sys: set now, and by a unit of ours at every boot."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.catalogue import (
+    Chosen,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
+    Check,
+    HostFile,
+    LiveSetting,
+    Skipped,
+)
+
+UNIT = "apiary-host-tuning.service"
+LOADER = "apiary-amdgpu.service"
+DIRECTORY = "/etc/systemd/system"
+IDLE = "/sys/devices/system/cpu/cpu[0-9]*/cpuidle/state[0-9]*"
+_CHOSEN = re.compile(r"\[([^\]]*)\]")
+
+# No RemainAfterExit: what has run is not a service that is up.
+_TUNE = """\
+# Written by Apiary (host_tuning).
+[Unit]
+Description=Host settings for inference (Apiary)
+Documentation=https://docs.kernel.org/admin-guide/pm/cpuidle.html
+After=sysinit.target
+Before=multi-user.target
+
+[Service]
+Type=oneshot
+{lines}
+# It writes below /sys as root, and needs nothing else.
+CapabilityBoundingSet=
+NoNewPrivileges=yes
+PrivateNetwork=yes
+PrivateTmp=yes
+ProtectControlGroups=yes
+ProtectHome=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectSystem=strict
+RestrictAddressFamilies=none
+RestrictNamespaces=yes
+RestrictRealtime=yes
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=multi-user.target
+"""
+_LOAD = """\
+# Written by Apiary (host_tuning).
+[Unit]
+Description=Load amdgpu once the GPUs' firmware is ready (Apiary)
+After=sysinit.target
+Before=multi-user.target docker.service containerd.service kubelet.service gpuagent.service
+
+[Service]
+Type=oneshot
+ExecStart=/sbin/modprobe amdgpu
+NoNewPrivileges=yes
+PrivateNetwork=yes
+PrivateTmp=yes
+ProtectHome=yes
+ProtectSystem=strict
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What the settings in /sys come to; ``units`` are those that a boot runs."""
+
+    files: tuple[HostFile, ...]
+    live: tuple[LiveSetting, ...]
+    units: tuple[str, ...]
+    checks: tuple[Check, ...]
+    skipped: tuple[Skipped, ...] = field(default=())
+
+
+def plan(evidence: Evidence, chosen: tuple[Chosen, ...], container: bool = False) -> Applied:
+    """Return units, live values and checks for the chosen settings of /sys."""
+    live: list[LiveSetting] = []
+    lines: list[str] = []
+    checks: list[Check] = []
+    skipped: list[Skipped] = []
+    for one in chosen:
+        name, value = one.setting.id, one.value or ""
+        if "cpu_state" in one.setting.facts:
+            paths, why = _idle(evidence, str(one.setting.facts["cpu_state"])), "no CPU state "
+            why += f"named {one.setting.facts['cpu_state']}"
+            value, line = "1", _idle_line(str(one.setting.facts["cpu_state"]))
+        elif "sysfs" in one.setting.facts:
+            pattern = str(one.setting.facts["sysfs"])
+            paths, why = _files(evidence, pattern), f"the kernel shows no {pattern}"
+            line = _write(pattern, value)
+            choices = _choices(evidence, one)
+            if paths and choices and value not in choices:
+                paths, why = [], f"{value} is none of {', '.join(sorted(choices))}"
+            if container and one.setting.facts.get("container") is False:
+                paths, why = [], "it belongs to the container's machine"
+        else:
+            continue
+        line = f"# {one.setting.reason}\n{line}"
+        if not paths:
+            skipped.append(Skipped(name, why))
+            # Booted with other arguments, the kernel may lack today what it has tomorrow.
+            lines += [line] * (line in evidence.files.get(f"{DIRECTORY}/{UNIT}", ""))
+            continue
+        live += [LiveSetting(path, value) for path in paths]
+        lines.append(line)
+        checks.append(_live(evidence, one, paths, value))
+    unit = _TUNE.format(lines="\n".join(lines)) if lines else None
+    loads = any(one.setting.id == "amdgpu_later" for one in chosen)
+    files = (
+        HostFile(f"{DIRECTORY}/{UNIT}", unit),
+        HostFile(f"{DIRECTORY}/{LOADER}", _LOAD if loads else None),
+    )
+    units = tuple(file.path.rpartition("/")[2] for file in files if file.content)
+    checks += [_unit(evidence, file) for file in files if file.content]
+    if loads:
+        checks.append(_loaded(evidence))
+    return Applied(files, tuple(live), units, tuple(checks), tuple(skipped))
+
+
+def _files(evidence: Evidence, pattern: str) -> list[str]:
+    return sorted(fnmatch.filter(evidence.files, pattern), key=_natural)
+
+
+def _natural(path: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
+
+
+def _choices(evidence: Evidence, one: Chosen) -> frozenset[str]:
+    """Return the values that the kernel offers for a setting; none where it does not tell."""
+    pattern = one.setting.facts.get("choices")
+    told = [evidence.files[path] for path in _files(evidence, pattern)] if pattern else []
+    return frozenset(told[0].split()) if told else frozenset()
+
+
+def _idle(evidence: Evidence, name: str) -> list[str]:
+    """Return the `disable` files of the CPU state of a name; its number differs by CPU."""
+    named = _files(evidence, f"{IDLE}/name")
+    states = [path.rpartition("/")[0] for path in named if evidence.files[path].strip() == name]
+    return [f"{state}/disable" for state in states if f"{state}/disable" in evidence.files]
+
+
+def _idle_line(name: str) -> str:
+    """Return the unit's command that switches a CPU state off, by its name."""
+    named = f'[ "$(cat "$each/name")" = {shlex.quote(name)} ]'
+    return _for_each(IDLE, f'if {named}; then echo 1 > "$each/disable"; fi')
+
+
+def _write(pattern: str, value: str) -> str:
+    """Return the unit's command that writes a value to every file of a pattern."""
+    return _for_each(pattern, f'echo {shlex.quote(value)} > "$each"')
+
+
+def _for_each(pattern: str, script: str) -> str:
+    """Return a command that runs a script for each path of a pattern; none is no failure."""
+    whole = f'for each in {pattern}; do if [ -e "$each" ]; then {script}; fi; done'
+    return f"ExecStart=/bin/sh -c {_exec(whole)}"
+
+
+def _exec(script: str) -> str:
+    """Return a script as one word of an ExecStart= line: systemd expands `$` and `%` there."""
+    return "'" + script.replace("%", "%%").replace("$", "$$").replace("'", r"\'") + "'"
+
+
+def current(text: str) -> str:
+    """Return a value as it reads, the chosen one where the file shows choices."""
+    chosen = _CHOSEN.search(text)
+    return chosen.group(1) if chosen else " ".join(text.split())
+
+
+def _live(evidence: Evidence, one: Chosen, paths: list[str], value: str) -> Check:
+    wrong = [path for path in paths if current(evidence.files[path]) != value]
+    found = f"{current(evidence.files[wrong[0]])} in {wrong[0]}" if wrong else value
+    if len(wrong) > 1:
+        found += f" and {len(wrong) - 1} more"
+    return Check(
+        "TUNE-SYSFS",
+        f"{evidence.host}: {one.setting.id}",
+        "fail" if wrong else "pass",
+        found,
+        f"{value} in {one.setting.facts.get('sysfs') or IDLE + '/disable'}",
+        "warning",
+        f"run the role host_tuning, or `systemctl start {UNIT}`",
+        one.setting.source,
+    )
+
+
+def _unit(evidence: Evidence, file: HostFile) -> Check:
+    """Check that a unit of ours is there as it is to be, and that a boot runs it."""
+    name = file.path.rpartition("/")[2]
+    there = evidence.files.get(file.path) == file.content
+    enabled = f"{DIRECTORY}/multi-user.target.wants/{name}" in evidence.links
+    found = (
+        "as written" if there else "another text" if file.path in evidence.files else "absent",
+        "enabled" if enabled else "not enabled",
+    )
+    return Check(
+        "TUNE-UNIT",
+        f"{evidence.host}: {name}",
+        "pass" if there and enabled else "fail",
+        ", ".join(found),
+        "as written, enabled",
+        "warning",
+        "run the role host_tuning",
+    )
+
+
+def _loaded(evidence: Evidence) -> Check:
+    state = evidence.files.get("/sys/module/amdgpu/initstate", "").strip()
+    return Check(
+        "TUNE-AMDGPU",
+        f"{evidence.host}: amdgpu",
+        "pass" if state == "live" else "fail",
+        state or "not loaded",
+        "live",
+        "error",
+        f"see `systemctl status {LOADER}`",
+    )
+
+
+def names(evidence: Evidence) -> Iterator[str]:
+    """Yield the units of ours that the host has."""
+    return (name for name in (UNIT, LOADER) if f"{DIRECTORY}/{name}" in evidence.files)

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""sysctl: our file, the live values, and other files that override ours."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.catalogue import (
+    Chosen,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
+    Check,
+    HostFile,
+    LiveSetting,
+    Skipped,
+)
+
+# The last name of all, so that it wins over 99-local.conf and the like.
+PATH = "/etc/sysctl.d/zz-apiary.conf"
+# systemd-sysctl does not read it, but `sysctl --system` does, after every directory.
+LAST = "/etc/sysctl.conf"
+# A file in an earlier directory hides those of the same name in later ones.
+DIRECTORIES = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d")
+_LINE = re.compile(r"^[ \t]*-?[ \t]*([^\s=#;][^=\n]*?)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What the sysctl settings of a host come to."""
+
+    file: HostFile
+    live: tuple[LiveSetting, ...]
+    checks: tuple[Check, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def path_of(key: str) -> str:
+    """Return a key's file in /proc/sys."""
+    return "/proc/sys/" + key.replace(".", "/")
+
+
+def assignments(text: str) -> Iterator[tuple[str, str]]:
+    """Yield key and value of each line of a sysctl.d file; `/` in keys is `.`."""
+    for key, value in _LINE.findall(text):
+        yield (key if "/" not in key else key.replace("/", ".")), " ".join(value.split())
+
+
+def in_order(files: Mapping[str, str]) -> list[str]:
+    """Return the sysctl.d files in the order in which they are applied, hidden ones left out."""
+    chosen: dict[str, str] = {}
+    for directory in DIRECTORIES:
+        for path in files:
+            folder, _slash, name = path.rpartition("/")
+            if folder == directory and name.endswith(".conf"):
+                chosen.setdefault(name, path)
+    return [chosen[name] for name in sorted(chosen)] + [LAST] * (LAST in files)
+
+
+def setters(files: Mapping[str, str], key: str) -> list[tuple[str, str]]:
+    """Return path and value of each file that sets a key, the one that wins last."""
+    return [
+        (path, value)
+        for path in in_order(files)
+        for name, value in assignments(files[path])
+        if fnmatch.fnmatchcase(key, name)
+    ]
+
+
+def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Applied:
+    """Return file, live values and checks for the chosen sysctl settings."""
+    lines: list[str] = []
+    live: list[LiveSetting] = []
+    checks: list[Check] = []
+    skipped: list[Skipped] = []
+    for one in chosen:
+        setting, value = one.setting, one.value or ""
+        key = str(setting.facts["sysctl"])
+        now = evidence.files.get(path_of(key))
+        if now is None:
+            skipped.append(Skipped(setting.id, f"the kernel has no {key}"))
+            checks.append(_live(evidence.host, one, key, None))
+            continue
+        at_least = bool(setting.facts.get("at_least"))
+        others = [told for told in setters(evidence.files, key) if told[0] != PATH]
+        if at_least and others and _reaches(others[-1][1], value):
+            # Writing ours would lower it.
+            skipped.append(Skipped(setting.id, f"{others[-1][0]} sets {key} = {others[-1][1]}"))
+        else:
+            lines.append(f"# {setting.reason}\n{key} = {value}\n")
+            checks += _persistent(evidence, one, key)
+        if not (at_least and _reaches(now, value)):
+            live.append(LiveSetting(path_of(key), value))
+        checks.append(_live(evidence.host, one, key, now))
+    content = "# Written by Apiary (host_tuning).\n" + "".join(lines) if lines else None
+    return Applied(HostFile(PATH, content), tuple(live), tuple(checks), tuple(skipped))
+
+
+def _reaches(found: str, wanted: str) -> bool:
+    return found.strip().isdigit() and int(found) >= int(wanted)
+
+
+def _live(host: str, one: Chosen, key: str, now: str | None) -> Check:
+    value, setting = one.value or "", one.setting
+    found = "no such setting in this kernel" if now is None else " ".join(now.split())
+    right = now is not None and (
+        found == value or (bool(setting.facts.get("at_least")) and _reaches(found, value))
+    )
+    return Check(
+        "TUNE-SYSCTL",
+        f"{host}: {key}",
+        "skip" if now is None else "pass" if right else "fail",
+        found,
+        f"{value} or more" if setting.facts.get("at_least") else value,
+        "error" if setting.grade == "required" else "warning",
+        "run the role host_tuning; see what else sets it: "
+        f"`grep -r {key.rpartition('.')[2]} /etc/sysctl.d /etc/sysctl.conf`",
+        setting.source,
+    )
+
+
+def _persistent(evidence: Evidence, one: Chosen, key: str) -> Iterator[Check]:
+    """Check that our file has a value, and that no other has the last word."""
+    value, setting = one.value or "", one.setting
+    told = setters(evidence.files, key)
+    ours = [found for path, found in told if path == PATH]
+    yield Check(
+        "TUNE-SYSCTL-FILE",
+        f"{evidence.host}: {PATH}: {key}",
+        "pass" if ours == [value] else "fail",
+        ours[-1] if ours else "nothing",
+        value,
+        "error" if setting.grade == "required" else "warning",
+        "run the role host_tuning",
+        setting.source,
+    )
+    # Before ours is written it is where it will be.
+    order = [path for path, _found in told]
+    after = told[order.index(PATH) + 1 :] if PATH in order else [t for t in told if _later(t[0])]
+    against = [(path, found) for path, found in after if path != PATH and found != value]
+    yield Check(
+        "TUNE-SYSCTL-OVERRIDDEN",
+        f"{evidence.host}: {key}",
+        "fail" if against else "pass",
+        "; ".join(f"{path} sets {found}" for path, found in against) or f"{PATH} has the last word",
+        f"nothing sets another value than {value} after {PATH}",
+        "warning",
+        f"remove {key} from {', '.join(dict.fromkeys(path for path, _v in against)) or 'it'}",
+        setting.source,
+    )
+
+
+def _later(path: str) -> bool:
+    return path == LAST or path.rpartition("/")[2] > PATH.rpartition("/")[2]

@@ -1,0 +1,274 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The kernel command line through each boot loader: set, kept, told, given back."""
+
+import json
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+
+from support.host_tuning import applied, codes, failing, file_of, grub_cfg, host, said, tuned
+
+DROP_IN = "/etc/default/grub.d/zz-apiary.cfg"
+DEFAULTS = "/etc/default/grub"
+RECORD = "/var/lib/apiary/kernel-arguments.json"
+OURS = "iommu=pt pci=realloc=off,bfsort numa_balancing=disable processor.max_cstate=0 pcie_aspm=off"
+REQUIRED = "iommu=pt pci=realloc=off,bfsort numa_balancing=disable"
+
+
+def grubby(*args):
+    """`grubby --info=ALL` of some kernels by their words."""
+    return said(
+        "".join(
+            f'index={n}\nkernel="/boot/vmlinuz-{n}"\nargs="{words}"\nroot="/dev/sda1"\n'
+            for n, words in enumerate(args)
+        )
+    )
+
+
+def test_debian_gets_a_drop_in_and_update_grub():
+    plan = tuned()
+    assert "apiary_ours='iommu=pt pci=realloc=off pci=bfsort" in file_of(plan, DROP_IN)
+    assert plan.boot_commands == (("update-grub",),)
+
+
+def test_what_the_boot_loader_has_already_is_not_written_again():
+    before = host()
+    after = applied(before, tuned(before), boot_entries=grub_cfg(f"quiet {OURS}"))
+    assert tuned(after).boot_commands == ()
+
+
+def test_an_update_grub_that_was_interrupted_runs_again():
+    before = host()
+    after = applied(before, tuned(before))
+    assert tuned(after).boot_commands == (("update-grub",),)
+    assert ("TUNE-NEXT-BOOT", "boot loader") in failing(tuned(after))
+
+
+def test_a_boot_entry_that_lacks_one_word_is_named():
+    before = host()
+    entries = grub_cfg(OURS, OURS.replace("pcie_aspm=off", "iommu=off"))
+    (check,) = [
+        one
+        for one in tuned(applied(before, tuned(before), boot_entries=entries)).checks
+        if one.code == "TUNE-NEXT-BOOT"
+    ]
+    assert check.found == "1 of 2 boot entries differ: pcie_aspm=off iommu=off"
+
+
+def test_a_later_file_that_sets_the_line_anew_is_told_and_ends_no_loop():
+    later = {"/etc/default/grub.d/zzz-local.cfg": "GRUB_CMDLINE_LINUX='quiet'\n"}
+    before = host(files=later)
+    after = tuned(applied(before, tuned(before)))
+    assert "TUNE-GRUB-LATER" in codes(after.findings, "warning")
+    assert after.boot_commands == ()
+    assert after.reboot == ()
+
+
+def test_a_later_file_that_adds_to_the_line_is_none_of_ours():
+    later = {"/etc/default/grub.d/zzz.cfg": 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX debug"\n'}
+    assert "TUNE-GRUB-LATER" not in codes(tuned(host(files=later)).findings)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('GRUB_CMDLINE_LINUX="iommu=off"', "iommu=off"),
+        ("GRUB_CMDLINE_LINUX_DEFAULT='amd_iommu=off,pgtbl_v2'", "amd_iommu=off"),
+        ('GRUB_CMDLINE_LINUX="pci=noats,realloc"', "pci=realloc"),
+        ('export GRUB_CMDLINE_LINUX="numa_balancing=enable" # mine', "numa_balancing=enable"),
+    ],
+)
+def test_what_others_set_otherwise_is_told(line, found):
+    findings = tuned(host(files={DEFAULTS: line + "\n"})).findings
+    (conflict,) = [one for one in findings if one.code == "TUNE-ARGUMENT-CONFLICT"]
+    assert f"found {found}, expected" in conflict.message
+    assert DEFAULTS in conflict.subject
+
+
+def test_what_others_set_the_same_or_beside_it_is_no_conflict():
+    files = {DEFAULTS: 'GRUB_CMDLINE_LINUX="iommu=pt,noagp pci=noats quiet"\n'}
+    assert codes(tuned(host(files=files)).findings) == set()
+
+
+def test_a_setting_switched_off_leaves_the_other_value_alone():
+    files = {DEFAULTS: 'GRUB_CMDLINE_LINUX="iommu=off"\n'}
+    plan = tuned(host(files=files), settings={"iommu": False})
+    assert "iommu=pt" not in plan.arguments
+    assert codes(plan.findings) == set()
+
+
+def test_the_undo_removes_the_drop_in_and_nothing_else():
+    before = host()
+    plan = tuned(applied(before, tuned(before)), state="absent")
+    assert file_of(plan, DROP_IN) is None
+    assert plan.boot_commands == (("update-grub",),)
+    assert DEFAULTS not in [file.path for file in plan.files]
+
+
+def test_the_undo_of_a_host_that_was_never_tuned_does_nothing():
+    plan = tuned(state="absent")
+    assert plan.boot_commands == ()
+    assert {file.content for file in plan.files} == {None}
+
+
+# Boot loaders whose command lines are text of others: what is ours is recorded.
+SUSE = host(
+    "suse",
+    files={DEFAULTS: 'GRUB_CMDLINE_LINUX_DEFAULT="splash=silent pci=noats iommu=off"\nGRUB_X=1\n'},
+    **{"grub2-mkconfig": said("grub2-mkconfig (GRUB2) 2.06\n")},
+)
+
+
+def test_suse_gets_its_variable_edited_and_the_rest_kept():
+    plan = tuned(SUSE, profile="required")
+    assert file_of(plan, DEFAULTS) == (
+        'GRUB_CMDLINE_LINUX_DEFAULT="splash=silent numa_balancing=disable iommu=pt '
+        'pci=noats,realloc=off,bfsort"\nGRUB_X=1\n'
+    )
+    assert plan.boot_commands == (("grub2-mkconfig", "-o", "/boot/grub2/grub.cfg"),)
+    assert json.loads(file_of(plan, RECORD)) == {
+        "/etc/default/grub: GRUB_CMDLINE_LINUX_DEFAULT": {
+            "added": ["iommu=pt", "pci=realloc=off", "pci=bfsort", "numa_balancing=disable"],
+            "taken": ["iommu=off"],
+        }
+    }
+
+
+def test_suse_second_run_changes_nothing():
+    plan = tuned(SUSE)
+    after = applied(SUSE, plan, boot_entries=grub_cfg(OURS))
+    again = tuned(after)
+    assert again.boot_commands == ()
+    assert file_of(again, DEFAULTS) == after.files[DEFAULTS]
+    assert file_of(again, RECORD) == after.files[RECORD]
+
+
+def test_suse_undo_gives_back_what_was_taken():
+    after = applied(SUSE, tuned(SUSE))
+    plan = tuned(after, state="absent")
+    assert file_of(plan, DEFAULTS) == (
+        'GRUB_CMDLINE_LINUX_DEFAULT="splash=silent pci=noats iommu=off"\nGRUB_X=1\n'
+    )
+    assert file_of(plan, RECORD) is None
+    assert plan.boot_commands
+
+
+def test_suse_undo_keeps_what_was_there_before_us():
+    files = {DEFAULTS: 'GRUB_CMDLINE_LINUX_DEFAULT="iommu=pt quiet"\n'}
+    before = host("suse", files=files, **{"grub2-mkconfig": said("2.06")})
+    after = applied(before, tuned(before))
+    assert "iommu=pt" in file_of(tuned(after, state="absent"), DEFAULTS)
+
+
+def test_a_variable_that_is_missing_is_added():
+    before = host("suse", files={DEFAULTS: "GRUB_X=1"}, **{"grub2-mkconfig": said("2.06")})
+    text = file_of(tuned(before, profile="required"), DEFAULTS)
+    assert text.startswith('GRUB_X=1\nGRUB_CMDLINE_LINUX_DEFAULT="')
+
+
+@pytest.mark.parametrize("value", ['"$(cat /x)"', '"a" "b"', '"$OTHER quiet"', '"open'])
+def test_a_value_that_takes_a_shell_to_read_is_refused(value):
+    files = {DEFAULTS: f"GRUB_CMDLINE_LINUX_DEFAULT={value}\n"}
+    with pytest.raises(ApiaryError, match="TUNE-GRUB-SYNTAX"):
+        tuned(host("suse", files=files, **{"grub2-mkconfig": said("2.06")}))
+
+
+def test_quotes_of_the_kernel_survive_the_shell_of_grub():
+    text = r'GRUB_CMDLINE_LINUX_DEFAULT="dyndbg=\"file  a.c +p\" quiet"' + "\n"
+    before = host("suse", files={DEFAULTS: text}, **{"grub2-mkconfig": said("2.06")})
+    assert r"dyndbg=\"file  a.c +p\"" in file_of(tuned(before), DEFAULTS)
+
+
+def test_oracle_gets_each_boot_entry_changed_by_what_it_lacks():
+    before = host("oracle", grubby=grubby("ro quiet pci=noats", f"ro {REQUIRED}"))
+    plan = tuned(before, profile="required")
+    assert plan.boot_commands == (
+        (
+            "grubby",
+            "--update-kernel=/boot/vmlinuz-0",
+            "--remove-args=pci=noats",
+            "--args=numa_balancing=disable iommu=pt pci=noats,realloc=off,bfsort",
+        ),
+    )
+
+
+def test_oracle_new_kernels_inherit_ours():
+    files = {"/etc/kernel/cmdline": "root=/dev/sda1 ro quiet\n"}
+    plan = tuned(host("oracle", files=files, grubby=grubby("ro quiet")), profile="required")
+    assert file_of(plan, "/etc/kernel/cmdline") == (
+        "root=/dev/sda1 ro quiet numa_balancing=disable iommu=pt pci=realloc=off,bfsort\n"
+    )
+    assert "iommu=pt" in file_of(plan, DEFAULTS)
+
+
+def test_oracle_undo_takes_ours_from_a_kernel_that_was_installed_since():
+    before = host("oracle", grubby=grubby("ro quiet iommu=pt"))
+    plan = tuned(before, profile="required")
+    after = applied(before, plan, grubby=grubby(f"ro quiet {REQUIRED}", f"ro quiet {REQUIRED}"))
+    first, second = tuned(after, state="absent").boot_commands
+    assert "iommu=pt" not in first[2]
+    assert first[2].startswith("--remove-args=pci=realloc=off,bfsort")
+    assert "iommu=pt" in second[2]
+
+
+def test_a_damaged_record_stops_nothing():
+    files = {RECORD: '{"x": []}'}
+    assert tuned(host("oracle", files=files, grubby=grubby("ro"))).boot_commands
+
+
+@pytest.mark.parametrize(
+    ("files", "gone", "named"),
+    [
+        ({"/etc/kernelstub/configuration": "{}"}, ["/usr/sbin/update-grub"], "kernelstub"),
+        ({"/efi/loader/loader.conf": ""}, ["/usr/sbin/update-grub"], "systemd-boot"),
+        ({}, ["/usr/sbin/update-grub"], "debian"),
+    ],
+)
+def test_another_boot_loader_is_left_alone_and_told(files, gone, named):
+    plan = tuned(host(files=files, gone=gone))
+    (finding,) = [one for one in plan.findings if one.code == "TUNE-BOOT-LOADER"]
+    assert named in finding.message
+    assert "iommu=pt" in finding.remedy
+    assert plan.boot_commands == ()
+    assert plan.reboot == ()
+    assert ("TUNE-ARGUMENT", "iommu=pt") in failing(plan)
+
+
+def test_a_container_without_boot_loader_skips_its_command_line():
+    plan = tuned(host(virtualization="docker", gone=["/usr/sbin/update-grub"]))
+    assert codes(plan.findings) == set()
+    assert "TUNE-ARGUMENT" not in {code for code, _subject in failing(plan)}
+    assert any("a container has no boot loader" in one.reason for one in plan.skipped)
+
+
+def test_a_command_line_of_somebody_else_is_only_looked_at():
+    plan = tuned(boot_loader="none")
+    assert DROP_IN not in [file.path for file in plan.files]
+    assert plan.reboot == ()
+    assert ("TUNE-ARGUMENT", "iommu=pt") in failing(plan)
+
+
+def test_a_required_word_that_only_a_boot_brings_is_a_reason_for_one():
+    assert tuned().reboot == (
+        "the running kernel was not told iommu=pt",
+        "the running kernel was not told pci=realloc=off",
+        "the running kernel was not told pci=bfsort",
+    )
+
+
+def test_a_word_that_is_only_recommended_is_none():
+    assert tuned(host(cmdline=f"ro {REQUIRED}")).reboot == ()
+
+
+def test_a_kernel_that_was_told_the_contrary_has_to_be_rebooted():
+    plan = tuned(host(cmdline=f"ro {REQUIRED} amd_iommu=off"))
+    assert plan.reboot == ("the running kernel was told amd_iommu=off instead of iommu=pt",)
+
+
+def test_a_command_line_that_could_not_be_read_reboots_nobody():
+    plan = tuned(host(gone=["/proc/cmdline"]))
+    assert plan.reboot == ()
+    assert {one.state for one in plan.checks if one.code == "TUNE-ARGUMENT"} == {"unknown"}
