@@ -1,0 +1,104 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Verify models on a host against their manifests."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: weights_info
+short_description: Verify models on a host against their manifests
+version_added: 0.1.0
+description:
+  - Looks at every file of a model directory and says which are missing, of another size, or of
+    another hash than the manifest has. What is wrong is returned, and is no failure.
+  - Sizes cost next to nothing. Hashes read everything, several files at once; 700 GB take minutes.
+    C(/usr/libexec/apiary/weights-check) does the same by hand, and tells how far it is.
+author:
+  - The Apiary authors (@apiary)
+attributes:
+  check_mode:
+    description: Can run in check mode and predict the changed status without modifying the target.
+    support: full
+    details: The module only reads.
+  diff_mode:
+    description: Will return details on what has changed, when in diff mode.
+    support: none
+    details: The module changes nothing.
+options:
+  directories:
+    description: Model directories; without any, those of this host by C(/etc/apiary/weights.json).
+    type: list
+    elements: path
+    default: []
+  level:
+    description:
+      - How closely to look. V(touched) hashes those files whose time is not the manifest's.
+    type: str
+    choices: [sizes, touched, hashes]
+    default: sizes
+  parallel:
+    description: How many files are hashed at once.
+    type: int
+    default: 4
+  manifest_required:
+    description: Whether a directory without a manifest is an error rather than a warning.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Verify the hashes of what is about to serve
+  apiary.instinct.weights_info:
+    directories: [/srv/models/Qwen/Qwen3-235B-A22B-Instruct-2507-FP8/current]
+    level: hashes
+  register: weights
+"""
+
+RETURN = r"""
+models:
+  description:
+    - One entry a model, with C(directory), C(repository), C(revision), C(files), C(total_bytes),
+      C(level), C(deviations) and C(finding).
+    - A deviation has C(path), C(kind) (missing, size, hash, unreadable), C(found) and C(expected).
+  returned: success
+  type: list
+  elements: dict
+findings:
+  description: What is wrong, one finding a model at most.
+  returned: success
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.apiary.instinct.plugins.module_utils import weights_check
+from ansible_collections.apiary.instinct.plugins.module_utils.weights_manifest import LEVELS
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "directories": {"type": "list", "elements": "path", "default": []},
+            "level": {"type": "str", "choices": list(LEVELS), "default": "sizes"},
+            "parallel": {"type": "int", "default": 4},
+            "manifest_required": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    asked = module.params
+    directories = asked["directories"]
+    if not directories:
+        directories = weights_check.configured_models(weights_check.configuration())
+    models = [
+        weights_check.check(path, asked["level"], asked["parallel"], asked["manifest_required"])
+        for path in directories
+    ]
+    findings = [one["finding"] for one in models if one["finding"]]
+    module.exit_json(changed=False, models=models, findings=findings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,371 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Publish a pinned revision of a model's weights in a store, and keep it right."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: weights_publish
+short_description: Publish a pinned revision of a model's weights in a store
+version_added: 0.1.0
+description:
+  - Fetches a revision from the Hugging Face hub, a mirror of it or a local directory, compares
+    every file with the hash that its source lists, writes a manifest, and shows the revision in one
+    step.
+  - What is interrupted goes on where it was. A published file is never written to; a damaged one is
+    replaced by another.
+  - While it runs, C(.apiary/ORGANIZATION--NAME.progress.json) below the store tells how far it is;
+    the action of the same name shows that.
+author:
+  - The Apiary authors (@apiary)
+attributes:
+  check_mode:
+    description: Can predict the changed status without modifying the target.
+    support: full
+    details: The hub is asked what there is to fetch.
+  diff_mode:
+    description: Will return details on what has changed.
+    support: full
+options:
+  action:
+    description:
+      - V(publish) has the revision there and right, by sizes and times; V(repair) looks at every
+        hash. Both fetch what is missing or damaged, and nothing else.
+      - V(verify) fails if the revision is not as its manifest has it, and changes nothing.
+      - V(prune) removes old revisions and what interrupted runs left.
+    type: str
+    choices: [publish, repair, verify, prune]
+    default: publish
+  store:
+    description: The directory that holds all repositories.
+    type: path
+    required: true
+  repository:
+    description: The repository, ORGANIZATION/NAME.
+    type: str
+    required: true
+  revision:
+    description:
+      - The commit, 40 hexadecimal digits. A branch or tag needs O(allow_unpinned).
+      - Not given, V(verify) and V(repair) take the current one, and a O(source) tells its own.
+    type: str
+    default: ""
+  endpoint:
+    description: The hub, or a mirror that has its API.
+    type: str
+    default: https://huggingface.co
+  token_file:
+    description: A file on the host that holds a token; it is sent to O(endpoint) only.
+    type: path
+  source:
+    description: A directory on the host that has the files already; nothing is fetched then.
+    type: path
+  allow_patterns:
+    description: Files to fetch, as patterns of fnmatch on whole paths; all if none is given.
+    type: list
+    elements: str
+    default: []
+  ignore_patterns:
+    description: Files not to fetch.
+    type: list
+    elements: str
+    default: []
+  skip:
+    description: Files not to fetch if the repository has others that make them superfluous.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      beside:
+        description: A pattern of the files that make others superfluous.
+        type: str
+        required: true
+      patterns:
+        description: The others.
+        type: list
+        elements: str
+        required: true
+  allow_unpinned:
+    description: Whether O(revision) may be a branch or tag.
+    type: bool
+    default: false
+  make_current:
+    description: Whether C(current) is to point to the revision.
+    type: bool
+    default: true
+  hashes:
+    description: Whether V(verify) reads the files and compares hashes; otherwise sizes.
+    type: bool
+    default: false
+  keep:
+    description: How many of the newest revisions V(prune) keeps.
+    type: int
+    default: 2
+  pinned:
+    description: Revisions that V(prune) never removes, because somebody uses them.
+    type: list
+    elements: str
+    default: []
+  parallel:
+    description: How many files are fetched, or hashed, at once.
+    type: int
+    default: 4
+  retries:
+    description: How often in a row what may pass is tried again.
+    type: int
+    default: 5
+  retry_delay:
+    description: Seconds before the first of them; each further wait is twice as long.
+    type: float
+    default: 2
+  timeout:
+    description: Seconds that a connection may stay silent.
+    type: float
+    default: 60
+  reserve_bytes:
+    description: What is to stay free on the file system.
+    type: int
+    default: 0
+"""
+
+EXAMPLES = r"""
+- name: Publish the weights
+  apiary.instinct.weights_publish:
+    store: /export/models
+    repository: Qwen/Qwen3-235B-A22B-Instruct-2507-FP8
+    revision: 0123456789abcdef0123456789abcdef01234567
+
+- name: Compare every hash
+  apiary.instinct.weights_publish:
+    store: /export/models
+    repository: Qwen/Qwen3-235B-A22B-Instruct-2507-FP8
+    action: verify
+    hashes: true
+"""
+
+RETURN = r"""
+revision:
+  description: The commit; not for V(prune).
+  type: str
+  returned: success
+  sample: 0123456789abcdef0123456789abcdef01234567
+path:
+  description: Where the revision is published.
+  type: str
+  returned: success
+  sample: /export/models/Qwen/Qwen3-8B/0123456789abcdef0123456789abcdef01234567
+fetched:
+  description: The files that were, or in check mode would be, fetched.
+  type: list
+  elements: str
+  returned: success
+fetched_bytes:
+  description: Their bytes; what an interrupted run left of them is not subtracted.
+  type: int
+  returned: success
+total_bytes:
+  description: The bytes of the whole revision.
+  type: int
+  returned: success
+removed:
+  description: What was, or would be, removed by V(prune).
+  type: list
+  elements: str
+  returned: success
+unknown:
+  description: Files in the revision's directory that the manifest does not have.
+  type: list
+  elements: str
+  returned: success
+findings:
+  description: What is wrong.
+  type: list
+  elements: dict
+  returned: failure
+"""
+
+import contextlib
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.apiary.instinct.plugins.module_utils import (
+    weights_manifest,
+    weights_store,
+)
+from ansible_collections.apiary.instinct.plugins.module_utils.weights_fetch import store_problem
+from ansible_collections.apiary.instinct.plugins.module_utils.weights_manifest import (
+    COMMIT,
+    WeightsError,
+)
+from ansible_collections.apiary.instinct.plugins.module_utils.weights_publish import (
+    Job,
+    Selection,
+    carry_out,
+    make_plan,
+    settled,
+)
+
+ARGUMENTS: dict[str, Any] = {
+    "action": {
+        "type": "str",
+        "choices": ["publish", "repair", "verify", "prune"],
+        "default": "publish",
+    },
+    "store": {"type": "path", "required": True},
+    "repository": {"type": "str", "required": True},
+    "revision": {"type": "str", "default": ""},
+    "endpoint": {"type": "str", "default": "https://huggingface.co"},
+    "token_file": {"type": "path", "no_log": False},
+    "source": {"type": "path"},
+    "allow_patterns": {"type": "list", "elements": "str", "default": []},
+    "ignore_patterns": {"type": "list", "elements": "str", "default": []},
+    "skip": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "beside": {"type": "str", "required": True},
+            "patterns": {"type": "list", "elements": "str", "required": True},
+        },
+    },
+    "allow_unpinned": {"type": "bool", "default": False},
+    "make_current": {"type": "bool", "default": True},
+    "hashes": {"type": "bool", "default": False},
+    "keep": {"type": "int", "default": 2},
+    "pinned": {"type": "list", "elements": "str", "default": []},
+    "parallel": {"type": "int", "default": 4},
+    "retries": {"type": "int", "default": 5},
+    "retry_delay": {"type": "float", "default": 2},
+    "timeout": {"type": "float", "default": 60},
+    "reserve_bytes": {"type": "int", "default": 0},
+}
+
+
+def read_job(parameters: dict[str, Any], revision: str) -> Job:
+    """Return what is asked for."""
+    return Job(
+        root=parameters["store"],
+        repository=parameters["repository"],
+        revision=revision,
+        endpoint=parameters["endpoint"],
+        token_file=parameters["token_file"],
+        source=parameters["source"],
+        selection=Selection(
+            tuple(parameters["allow_patterns"]),
+            tuple(parameters["ignore_patterns"]),
+            tuple((one["beside"], tuple(one["patterns"])) for one in parameters["skip"]),
+        ),
+        allow_unpinned=parameters["allow_unpinned"],
+        make_current=parameters["make_current"],
+        parallel=parameters["parallel"],
+        retries=parameters["retries"],
+        retry_delay=parameters["retry_delay"],
+        timeout=parameters["timeout"],
+        reserve_bytes=parameters["reserve_bytes"],
+    )
+
+
+def publish(job: Job, level: str, check: bool) -> dict[str, Any]:
+    """Have the revision there and right; ``level`` says how closely it is looked at."""
+    origin = job.origin()
+    with contextlib.nullcontext() if check else weights_store.locked(job.shelf()):
+        progress = None if check else job.shelf().own(".progress.json")
+        plan = make_plan(job, origin, level, progress)
+        if plan.changed and not check:
+            carry_out(job, origin, plan)
+    return {
+        "changed": plan.changed,
+        "revision": plan.commit,
+        "path": plan.shelf.revision(plan.commit),
+        "fetched": sorted(one.path for one in plan.fetch),
+        "fetched_bytes": plan.fetch_bytes,
+        "total_bytes": plan.fetch_bytes + sum(one.size for one in plan.keep),
+        "diff": plan.diff(),
+    }
+
+
+def verify(job: Job, level: str) -> dict[str, Any]:
+    """Compare a published revision with its manifest."""
+    directory = job.shelf().revision(job.revision)
+    manifest = weights_manifest.read(directory)
+    deviations = weights_manifest.verify(directory, manifest, level, job.parallel)
+    if deviations:
+        raise weights_manifest.damaged(directory, manifest, deviations)
+    return {
+        "changed": False,
+        "revision": job.revision,
+        "path": directory,
+        "total_bytes": manifest.total_bytes,
+        "unknown": weights_store.unknown(directory, manifest),
+    }
+
+
+def prune(job: Job, keep: int, pinned: list[str], check: bool) -> dict[str, Any]:
+    """Remove old revisions and leftovers."""
+    shelf = job.shelf()
+    for pin in pinned:
+        if not COMMIT.fullmatch(pin):
+            raise WeightsError(
+                "WEIGHTS-PUBLISH-PINNED",
+                pin,
+                "found no commit among the pinned revisions, expected 40 hexadecimal digits",
+                "correct weights_pinned: what is not named right is not protected",
+            )
+    with contextlib.nullcontext() if check else weights_store.locked(shelf):
+        old = weights_store.doomed(
+            weights_store.ages(shelf), shelf.current(), frozenset(pinned), max(1, keep)
+        )
+        removed = old + shelf.leftovers()
+        before = shelf.revisions() + shelf.leftovers()
+        if removed and not check:
+            weights_store.remove(shelf, removed)
+    return {
+        "changed": bool(removed),
+        "removed": removed,
+        "diff": {
+            "before_header": shelf.path,
+            "after_header": shelf.path,
+            "before": "".join(name + "\n" for name in before),
+            "after": "".join(name + "\n" for name in before if name not in removed),
+        },
+    }
+
+
+def run(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
+    """Do what is asked for, and return the result."""
+    action = parameters["action"]
+    job = read_job(parameters, parameters["revision"])
+    if action == "prune":
+        return prune(job, parameters["keep"], parameters["pinned"], check)
+    if action == "verify" or (action == "repair" and not job.revision):
+        job = read_job(parameters, settled(job))
+    if action == "verify":
+        return verify(job, "hashes" if parameters["hashes"] else "sizes")
+    return publish(job, "hashes" if action == "repair" else "touched", check)
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    # Hosts read the store as whoever runs the engine, whatever mask root has here.
+    os.umask(0o022)
+    outcome: dict[str, Any] = {}
+    refusal = None
+    try:
+        outcome = run(module.params, module.check_mode)
+    except WeightsError as failure:
+        refusal = failure
+    except OSError as failure:
+        refusal = store_problem(failure.filename or module.params["store"], failure)
+    if refusal:
+        module.fail_json(msg=str(refusal), findings=[refusal.finding()])
+    if outcome.get("unknown"):
+        module.warn(f"{outcome['path']}: nobody published {', '.join(outcome['unknown'])}")
+    module.exit_json(**outcome)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,320 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Weights on a host: where they are mounted, how, and whether they are what was published."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, has_errors
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host import facts as host_facts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
+    HostFile,
+    LiveSetting,
+    Skipped,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import (
+    checks,
+    files,
+    mounts,
+    options,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
+    LOCAL,
+    Mount,
+    MountStep,
+    Settings,
+    WeightCachePlan,
+    problems,
+)
+
+__all__ = ["Settings", "WeightCachePlan", "decide"]
+
+
+def decide(settings: Settings, evidence: Evidence) -> WeightCachePlan:
+    """Return what a host's weights need; raise WEIGHTS-EVIDENCE where it can't be known."""
+    refused = problems(settings)
+    if refused:
+        return WeightCachePlan(findings=refused)
+    kernel = host_facts.kernel_release(evidence)
+    asked = [(mount, options.asked(mount, kernel)) for mount in settings.mounts]
+    refused = tuple(finding for _mount, one in asked for finding in one.findings)
+    if has_errors(refused):
+        return WeightCachePlan(findings=refused)
+    here = settings.state == "present"
+    family = os_family(evidence)
+    shown = mounts.read_mounts(evidence)
+    gone = stale_mounts(settings, evidence)
+    wanted = files.files(settings, family, asked)
+    wanted += tuple(HostFile(f"{mounts.UNITS}/{mounts.unit_name(path)}", None) for path in gone)
+    steps = tuple(step(mount, one, shown, evidence, here) for mount, one in asked) + tuple(
+        MountStep(path, mounts.unit_name(path), "unmount") for path in gone
+    )
+    steps = tuple(one for one in steps if one.path in gone or not _is_local(settings, one.path))
+    live = _live(settings, evidence) if here else ()
+    return WeightCachePlan(
+        files=wanted,
+        checks=checks.checks(settings, asked, evidence, shown, steps, wanted, live),
+        findings=(
+            *_family_findings(settings, evidence, family),
+            *_step_findings(settings, evidence, shown, steps),
+            *_nconnect_findings(asked),
+        ),
+        skipped=tuple(one for _mount, each in asked for one in each.skipped)
+        + _skipped_slots(settings, live),
+        family=family,
+        packages=_packages(family, asked, evidence) if here else (),
+        live=live,
+        services=("cachefilesd.service",)
+        if here and any("fsc" in one.options for _mount, one in asked)
+        else (),
+        retired=_retired(wanted, evidence),
+        mounts=steps,
+    )
+
+
+def _retired(wanted: Sequence[HostFile], evidence: Evidence) -> tuple[str, ...]:
+    """Return services of an earlier run whose units go."""
+    unit = f"{mounts.UNITS}/{files.WARM_UNIT}"
+    goes = any(one.path == unit and one.content is None for one in wanted)
+    return (files.WARM_UNIT,) if goes and unit in evidence.files else ()
+
+
+def _is_local(settings: Settings, path: str) -> bool:
+    return any(one.path == path and one.type == LOCAL for one in settings.mounts)
+
+
+def os_family(evidence: Evidence) -> str:
+    """Return the family of the host's packages, or nothing for one that is not known."""
+    release = host_facts.os_release(evidence)
+    families = knowledge("host/weight_cache.yml")["families"]
+    return next((name for name, one in families.items() if release.id in one["ids"]), "")
+
+
+def stale_mounts(settings: Settings, evidence: Evidence) -> tuple[str, ...]:
+    """Return the mount points of an earlier run that are not asked for any more."""
+    try:
+        earlier = json.loads(evidence.files.get(files.CONFIGURATION, "{}")).get("mounts", [])
+        paths = [one["path"] for one in earlier if one["type"] != LOCAL]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ()
+    now = {one.path for one in settings.mounts if one.type != LOCAL}
+    return tuple(path for path in paths if path not in now)
+
+
+def step(
+    mount: Mount, asked: options.Asked, shown: mounts.HostMounts, evidence: Evidence, here: bool
+) -> MountStep:
+    """Return what has to happen at one mount point."""
+    unit = mounts.unit_name(mount.path)
+    there = shown.at(mount.path)
+    if not here:
+        return MountStep(mount.path, unit, "unmount")
+    automount = mounts.unit_name(mount.path, "automount")
+    held = tuple(
+        name
+        for name in (automount,)
+        if name in shown.unit_states
+        or any(one.type == "autofs" and one.source == "systemd-1" for one in there)
+    )
+    reasons = wrong(mount, asked, shown)
+    return MountStep(
+        mount.path,
+        unit,
+        "mount" if not there else "remount" if reasons else "keep",
+        reasons,
+        mount.wanted_readahead,
+        readahead(there[-1], evidence) if there else None,
+        held,
+        mount.path in shown.fstab,
+    )
+
+
+def wrong(mount: Mount, asked: options.Asked, shown: mounts.HostMounts) -> tuple[str, ...]:
+    """Return why what is mounted can't stay; empty where it can, or where nothing is mounted."""
+    there = shown.at(mount.path)
+    if not there:
+        return ()
+    top = there[-1]
+    reasons = []
+    if len(there) > 1:
+        kinds = ", ".join(one.type for one in there)
+        reasons.append(f"{len(there)} mounts lie on each other there ({kinds})")
+    if mount.type == "bind":
+        text = files.mount_unit(mount, asked)
+        found = shown.unit_hashes.get(mounts.unit_name(mount.path))
+        # Where a bind mount comes from does not show; its unit says it.
+        if found != hashlib.sha256(text.encode()).hexdigest():
+            reasons.append("it was mounted by another unit")
+    elif not _same_kind(mount, top.type):
+        reasons.append(f"it is of type {top.type}, not {mount.type}")
+    elif _source(top.source) != _source(mount.source):
+        reasons.append(f"it comes from {top.source}, not {mount.source}")
+    shared = _shares_transport(mount, shown)
+    for one in options.differences(asked.options, top.options):
+        # What the server grants, and what the first mount of a server decides, stays as it is.
+        if not one.lowered and not (one.option == "nconnect" and shared):
+            reasons.append(f"{one.option} is {one.found}, not {one.expected}")
+    return tuple(reasons)
+
+
+def _same_kind(mount: Mount, found: str) -> bool:
+    return found in ("nfs", "nfs4") if mount.is_nfs else found == mount.type
+
+
+def _source(text: str) -> str:
+    return text.rstrip("/") if not text.endswith(":/") else text
+
+
+def _shares_transport(mount: Mount, shown: mounts.HostMounts) -> bool:
+    """Say whether another mount of the same server has fixed the number of connections."""
+    return any(
+        one.path != mount.path
+        and one.type in ("nfs", "nfs4")
+        and one.source.rsplit(":/", 1)[0] == mount.server
+        for one in shown.mounts
+    )
+
+
+def readahead(mount: mounts.ShownMount, evidence: Evidence) -> int | None:
+    """Return a mount's readahead in KiB, or None where the kernel does not tell."""
+    text = evidence.files.get(f"/sys/class/bdi/{mount.device}/read_ahead_kb", "").strip()
+    return int(text) if text.isdigit() else None
+
+
+def _live(settings: Settings, evidence: Evidence) -> tuple[LiveSetting, ...]:
+    path = knowledge("host/weight_cache.yml")["session_slots"]["path"]
+    nfs = any(one.is_nfs for one in settings.mounts)
+    if not nfs or not settings.session_slots or path not in evidence.files:
+        return ()
+    return (LiveSetting(path, str(settings.session_slots)),)
+
+
+def _skipped_slots(settings: Settings, live: tuple[LiveSetting, ...]) -> tuple[Skipped, ...]:
+    if not settings.session_slots or live or not any(one.is_nfs for one in settings.mounts):
+        return ()
+    return (Skipped("session_slots", "the module nfs is not loaded; it is told when it is"),)
+
+
+def _packages(
+    family: str, asked: Sequence[tuple[Mount, options.Asked]], evidence: Evidence
+) -> tuple[str, ...]:
+    """Return the packages that are missing, judged by the programs that they bring."""
+    nfs = [one for mount, one in asked if mount.is_nfs]
+    if not nfs or not family:
+        return ()
+    names = knowledge("host/weight_cache.yml")["families"][family]["packages"]
+    told = evidence.commands.get("nfs_helpers")
+    helpers = told.stdout.split() if told else []
+    wanted = []
+    if host_facts.command(evidence, "mount_nfs") is None:
+        wanted += names["nfs"]
+        # The others have no program that the evidence asks for: they come with the client.
+        if any(str(one.options.get("sec", "")).startswith("krb5") for one in nfs):
+            wanted += names["kerberos"]
+        if any(str(one.options.get("proto", "")).startswith("rdma") for one in nfs):
+            wanted += names["rdma"]
+    if any("fsc" in one.options for one in nfs) and "/sbin/cachefilesd" not in helpers:
+        wanted += names["fsc"]
+    return tuple(wanted)
+
+
+def _family_findings(settings: Settings, evidence: Evidence, family: str) -> tuple[Finding, ...]:
+    if family or not any(one.is_nfs for one in settings.mounts):
+        return ()
+    known = host_facts.command(evidence, "mount_nfs") is not None
+    return (
+        Finding(
+            "WEIGHTS-FAMILY",
+            "info" if known else "error",
+            evidence.host,
+            f"found {host_facts.os_release(evidence).name}, whose NFS client's package is unknown",
+            "install the NFS client (mount.nfs) and run again",
+        ),
+    )
+
+
+def _step_findings(
+    settings: Settings,
+    evidence: Evidence,
+    shown: mounts.HostMounts,
+    steps: Sequence[MountStep],
+) -> tuple[Finding, ...]:
+    """Return refusals to disturb replicas or what others mounted, and what will be replaced."""
+    found: list[Finding] = []
+    serving = host_facts.serving_replicas(evidence)
+    for one in steps:
+        there = shown.at(one.path)
+        if any(each.type == "autofs" and each.source != "systemd-1" for each in there):
+            found.append(
+                Finding(
+                    "WEIGHTS-AUTOFS",
+                    "error",
+                    one.path,
+                    "found a map of the autofs service there, expected no automount",
+                    "take the path out of /etc/auto.* and reload autofs",
+                    knowledge("host/weight_cache.yml")["prefetched"]["source"],
+                )
+            )
+        if one.fstab or one.automounts:
+            held = [*(["/etc/fstab"] if one.fstab else []), *one.automounts]
+            found.append(
+                Finding(
+                    "WEIGHTS-STALE",
+                    "warning" if settings.replace_existing else "error",
+                    one.path,
+                    f"found it in {' and '.join(held)}, expected it in {one.unit} alone",
+                    "it is replaced, and what was there is kept below /var/lib/apiary/originals"
+                    if settings.replace_existing
+                    else "take it out, or let the role: weight_cache_replace_existing: true",
+                )
+            )
+        if (
+            one.action in ("remount", "unmount")
+            and there
+            and serving
+            and not settings.remount_while_serving
+        ):
+            why = "; ".join(one.reasons) or "it is not asked for any more"
+            found.append(
+                Finding(
+                    "WEIGHTS-SERVING",
+                    "error",
+                    one.path,
+                    f"must be {one.action}ed ({why}) while {', '.join(serving)} may read it",
+                    "drain the host first; to have replicas stopped and started with the mount: "
+                    "weight_cache_remount_while_serving: true",
+                )
+            )
+    return tuple(found)
+
+
+def _nconnect_findings(
+    asked: Sequence[tuple[Mount, options.Asked]],
+) -> tuple[Finding, ...]:
+    """Return a warning for mounts of one server that ask for different numbers of connections."""
+    counts: dict[str, dict[str, list[str]]] = {}
+    for mount, one in asked:
+        if mount.is_nfs:
+            number = str(one.options.get("nconnect", 1))
+            counts.setdefault(mount.server, {}).setdefault(number, []).append(mount.path)
+    return tuple(
+        Finding(
+            "WEIGHTS-NCONNECT",
+            "warning",
+            server,
+            "found nconnect "
+            + ", ".join(f"{number} for {' '.join(paths)}" for number, paths in by.items())
+            + "; the first mount of a server decides for all",
+            "ask for the same nconnect on every mount of the server",
+            knowledge("host/weight_cache.yml")["kerberos"]["source"],
+        )
+        for server, by in counts.items()
+        if len(by) > 1
+    )

@@ -1,0 +1,346 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What has to hold on a host whose weights are right; every drift is one of these that fails."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host import facts as host_facts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
+    Check,
+    CheckState,
+    HostFile,
+    LiveSetting,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.mounts import (
+    UNITS,
+    HostMounts,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.options import (
+    Asked,
+    differences,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
+    LOCAL,
+    Mount,
+    MountStep,
+    Settings,
+)
+
+AGAIN = "run the role weight_cache again"
+Mounts = Sequence[tuple[Mount, Asked]]
+
+
+def checks(
+    settings: Settings,
+    asked: Mounts,
+    evidence: Evidence,
+    shown: HostMounts,
+    steps: Sequence[MountStep],
+    files: Sequence[HostFile],
+    live: Sequence[LiveSetting],
+) -> tuple[Check, ...]:
+    """Return every check, in the order in which a person would look."""
+    found = [_file(one, evidence, shown) for one in files]
+    by_path = {one.path: one for one in steps}
+    if settings.state == "absent":
+        return tuple(found) + tuple(
+            _holds("WEIGHTS-MOUNT", one.path, not shown.at(one.path), "a mount", "nothing mounted")
+            for one in steps
+        )
+    found += _client(asked, evidence)
+    for mount, one in asked:
+        if mount.type == LOCAL:
+            found.append(_local_source(mount, shown))
+        else:
+            found += _mount(mount, one, by_path[mount.path], evidence, shown)
+    found += [_live(one, evidence) for one in live]
+    found += [_local(path, shown) for path in settings.local_directories]
+    found += [_space(path, evidence, shown) for path in {one.to: 1 for one in settings.staged}]
+    found += _models(settings, evidence)
+    return tuple(found)
+
+
+def _holds(
+    code: str,
+    subject: str,
+    state: bool | CheckState,
+    found: str,
+    expected: str,
+    remedy: str = AGAIN,
+    **more: Any,
+) -> Check:
+    """Return a check; ``state`` may be the plain answer."""
+    if isinstance(state, bool):
+        state = "pass" if state else "fail"
+    return Check(
+        code,
+        subject,
+        state,
+        expected if state == "pass" else found,
+        expected,
+        remedy=remedy,
+        **more,
+    )
+
+
+def _file(one: HostFile, evidence: Evidence, shown: HostMounts) -> Check:
+    """Check one file; of mount units only hashes are known, for others' may hold passwords."""
+    name = one.path.rsplit("/", 1)[-1]
+    if one.path.startswith(UNITS) and name.endswith("mount"):
+        there = shown.unit_hashes.get(name)
+        wanted = one.content and hashlib.sha256(one.content.encode()).hexdigest()
+    else:
+        there, wanted = evidence.files.get(one.path), one.content
+    if one.path in evidence.unreadable:
+        return _holds("WEIGHTS-FILE", one.path, "unknown", "a file that cannot be read", "its text")
+    found = "no such file" if there is None else "another text" if wanted else "a file"
+    expected = "no such file" if wanted is None else "the role's text"
+    return _holds("WEIGHTS-FILE", one.path, there == wanted, found, expected)
+
+
+def _client(asked: Mounts, evidence: Evidence) -> list[Check]:
+    """Check that what mounts NFS is there, and what Kerberos needs."""
+    nfs = [(mount, one) for mount, one in asked if mount.is_nfs]
+    if not nfs:
+        return []
+    said = host_facts.command(evidence, "mount_nfs")
+    found = [
+        _holds("WEIGHTS-CLIENT", "mount.nfs", said is not None, "none", "the NFS client installed")
+    ]
+    facts = knowledge("host/weight_cache.yml")["kerberos"]
+    helpers = evidence.commands.get("nfs_helpers")
+    if any(str(one.options.get("sec", "")).startswith("krb5") for _mount, one in nfs):
+        found.append(
+            _holds(
+                "WEIGHTS-KEYTAB",
+                facts["keytab"],
+                bool(helpers) and facts["keytab"] in (helpers.stdout.split() if helpers else []),
+                "no keytab",
+                "the host's keytab, for sec=krb5",
+                "join the host to the realm and put its keytab there",
+                source=facts["source"],
+            )
+        )
+    return found
+
+
+def _mount(
+    mount: Mount, asked: Asked, step: MountStep, evidence: Evidence, shown: HostMounts
+) -> list[Check]:
+    """Check one mount: there, alone, of the right kind, as asked, and there again after a boot."""
+    facts = knowledge("host/weight_cache.yml")
+    there = shown.at(mount.path)
+    expected = f"{mount.source} mounted as {mount.type}"
+    top = there[-1] if there else None
+    kind = [one for one in step.reasons if one.startswith("it ") or "lie on each other" in one]
+    found = [
+        _holds(
+            "WEIGHTS-MOUNT",
+            mount.path,
+            bool(there) and not kind,
+            "; ".join(kind) or "nothing mounted",
+            expected,
+            f"{AGAIN}; see `systemctl status {step.unit}` and whether the server answers",
+            source=facts["plain_mount"]["source"],
+        ),
+        _holds(
+            "WEIGHTS-BOOT",
+            step.unit,
+            shown.unit_states.get(step.unit) == "enabled",
+            shown.unit_states.get(step.unit, "no such unit"),
+            "enabled",
+        ),
+        _holds(
+            "WEIGHTS-STALE",
+            mount.path,
+            not step.fstab and not step.automounts,
+            " and ".join([*(["an entry in /etc/fstab"] if step.fstab else []), *step.automounts]),
+            f"{step.unit} alone",
+            f"{AGAIN}, with weight_cache_replace_existing",
+        ),
+    ]
+    if top is None:
+        return found
+    wrong = [one for one in differences(asked.options, top.options) if not one.lowered]
+    lowered = [one for one in differences(asked.options, top.options) if one.lowered]
+    found.append(
+        _holds(
+            "WEIGHTS-OPTIONS",
+            mount.path,
+            not wrong,
+            ", ".join(f"{one.option}: {one.found}" for one in wrong),
+            ", ".join(f"{one.option}: {one.expected}" for one in wrong) or asked.text,
+            f"{AGAIN}; where only nconnect differs, unmount everything of that server first: "
+            "its first mount decides",
+            source=facts["shown"]["source"],
+        )
+    )
+    if mount.is_nfs:
+        found += _nfs(mount, step, shown, [f"{one.option}: {one.found}" for one in lowered])
+    if mount.wanted_readahead:
+        found.append(_readahead(mount, step))
+    if "fsc" in asked.options:
+        found.append(_local_cache(mount, evidence))
+    return found
+
+
+def _nfs(mount: Mount, step: MountStep, shown: HostMounts, lowered: list[str]) -> list[Check]:
+    """Check what the server granted, and that vLLM sees a file system that it reads ahead on."""
+    facts = knowledge("host/weight_cache.yml")
+    seen = shown.as_vllm_sees(mount.path) or "nothing"
+    return [
+        _holds(
+            "WEIGHTS-GRANTED",
+            mount.path,
+            not lowered,
+            ", ".join(lowered),
+            "the size of requests that was asked for",
+            "raise it on the server, or ask for what it grants",
+            severity="warning",
+        ),
+        _holds(
+            "WEIGHTS-TYPE",
+            mount.path,
+            seen in facts["prefetched"]["types"],
+            f"{seen}, as vLLM reads /proc/mounts",
+            " or ".join(facts["prefetched"]["types"]),
+            f"{AGAIN}: a plain mount takes the automount's place",
+            source=facts["prefetched"]["source"],
+        ),
+    ]
+
+
+def _readahead(mount: Mount, step: MountStep) -> Check:
+    wanted = mount.wanted_readahead
+    return _holds(
+        "WEIGHTS-READAHEAD",
+        mount.path,
+        "unknown" if step.readahead_found is None else step.readahead_found == wanted,
+        "none told" if step.readahead_found is None else f"{step.readahead_found} KiB",
+        f"{wanted} KiB",
+        f"{AGAIN}, and see whether udev runs: its rule sets it at every mount",
+        source=knowledge("host/weight_cache.yml")["readahead"]["source"],
+    )
+
+
+def _local_cache(mount: Mount, evidence: Evidence) -> Check:
+    """Check that reads are kept on the local disk: cachefilesd has to run before the mount."""
+    text = evidence.files.get("/proc/fs/nfsfs/volumes")
+    return _holds(
+        "WEIGHTS-FSC",
+        mount.path,
+        "unknown" if text is None else " yes" in text,
+        "no list of volumes" if text is None else "no volume with FSC yes",
+        "FSC yes in /proc/fs/nfsfs/volumes",
+        f"see `systemctl status cachefilesd`, unmount {mount.path} and {AGAIN}",
+        source="https://docs.kernel.org/filesystems/caching/fscache.html",
+    )
+
+
+def _local_source(mount: Mount, shown: HostMounts) -> Check:
+    holding = shown.holding(mount.path)
+    kind = holding.type if holding else "nothing"
+    return _holds(
+        "WEIGHTS-LOCAL",
+        mount.path,
+        kind not in knowledge("host/weight_cache.yml")["not_local"]["types"],
+        f"a directory on {kind}",
+        "a directory on a disk of the host",
+        "give the mount its type and source, or move the directory",
+    )
+
+
+def _live(one: LiveSetting, evidence: Evidence) -> Check:
+    found = evidence.files.get(one.path, "").strip()
+    return _holds("WEIGHTS-SLOTS", one.path, found == one.value, found or "nothing", one.value)
+
+
+def _local(path: str, shown: HostMounts) -> Check:
+    """Check that a directory of caches lies on a local disk that can be written."""
+    facts = knowledge("host/weight_cache.yml")["not_local"]
+    holding = shown.holding(path)
+    kind = holding.type if holding else "nothing"
+    read_only = holding is not None and "ro" in holding.options
+    return _holds(
+        "WEIGHTS-CACHE",
+        path,
+        kind not in facts["types"] and not read_only,
+        f"{kind}, read-only" if read_only else kind,
+        "a local file system that can be written",
+        "mount a local disk there: engines lock and write their caches in it",
+        source=facts["source"],
+    )
+
+
+def _space(path: str, evidence: Evidence, shown: HostMounts) -> Check:
+    """Check that a store on the host's disk is local and not full."""
+    holding = shown.holding(path)
+    kind = holding.type if holding else "nothing"
+    if kind in knowledge("host/weight_cache.yml")["not_local"]["types"]:
+        return _holds("WEIGHTS-STAGE", path, False, kind, "a local disk", "stage to a local disk")
+    said = evidence.commands.get("space")
+    free = None
+    for line in (said.stdout if said else "").splitlines()[1:]:
+        words = line.rsplit(None, 3)
+        if len(words) == 4 and holding and words[0] == holding.path and words[3].isdigit():
+            free = int(words[3])
+    return _holds(
+        "WEIGHTS-SPACE",
+        path,
+        "unknown" if free is None else free > 0,
+        "no figure" if free is None else "a full disk",
+        "free space",
+        "free some, or lower `keep`",
+        severity="warning",
+    )
+
+
+def _models(settings: Settings, evidence: Evidence) -> list[Check]:
+    """Check what the host's own verification of sizes says of every model."""
+    if not settings.models and not settings.staged:
+        return []
+    said = evidence.commands.get("weights_check")
+    expected = "every file there, in its size"
+    try:
+        told = json.loads(said.stdout if said else "")["models"]
+        by_path = {str(one["directory"]): one for one in told}
+    except (ValueError, KeyError, TypeError):
+        why = (said.error or f"exit {said.exit}") if said else "it was not asked"
+        return [
+            _holds(
+                "WEIGHTS-MODEL",
+                "weights-check",
+                "fail" if said and said.error == "not found" else "unknown",
+                f"no answer of weights-check ({why})",
+                expected,
+                f"{AGAIN}; if it does not answer, see whether the server does",
+            )
+        ]
+    wanted = [*settings.models, *(path for path in by_path if path not in settings.models)]
+    return [_model(path, by_path.get(path), expected) for path in wanted]
+
+
+def _model(path: str, told: dict[str, Any] | None, expected: str) -> Check:
+    if told is None:
+        return _holds("WEIGHTS-MODEL", path, "unknown", "a model not looked at", expected)
+    finding = told.get("finding")
+    if finding is None:
+        return _holds("WEIGHTS-MODEL", path, True, "", expected)
+    return _holds(
+        "WEIGHTS-MODEL",
+        path,
+        "fail",
+        f"{finding['code']}: {finding['message']}",
+        expected,
+        finding["remedy"],
+        severity=finding["severity"],
+    )

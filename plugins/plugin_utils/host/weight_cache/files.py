@@ -1,0 +1,163 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files that a host's weights need: mount units, programs, what the kernel is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.mounts import (
+    UNITS,
+    unit_name,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.options import Asked
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
+    LOCAL,
+    Mount,
+    Settings,
+)
+
+MANAGED = "# Managed by Apiary; changes made here are overwritten.\n"
+PROGRAMS = "/usr/libexec/apiary"
+CONFIGURATION = "/etc/apiary/weights.json"
+UDEV_RULE = "/etc/udev/rules.d/99-zz-apiary-weights.rules"
+MODPROBE = "/etc/modprobe.d/apiary-nfs.conf"
+WARM_UNIT = "weights-warm.service"
+SCHEMA = "apiary.weight-cache/v1"
+_SOURCES = Path(__file__).parents[3] / "module_utils"
+# On hosts the programs lie side by side and are no part of a collection.
+_IMPORT = "from ansible_collections.apiary.instinct.plugins.module_utils import weights_manifest"
+
+
+def program(name: str) -> str:
+    """Return one of module_utils as a host runs it."""
+    text = (_SOURCES / f"{name}.py").read_text(encoding="utf-8")
+    return "#!/usr/bin/env -S python3 -B\n" + text.replace(_IMPORT, "import weights_manifest")
+
+
+def files(
+    settings: Settings, family: str, asked: Sequence[tuple[Mount, Asked]]
+) -> tuple[HostFile, ...]:
+    """Return every file, in the order in which they are written; those without text go."""
+    here = settings.state == "present"
+    mounted = [(mount, options) for mount, options in asked if mount.type != LOCAL]
+    tuned = here and any(mount.wanted_readahead for mount, _options in mounted)
+    slots = settings.session_slots if here and any(mount.is_nfs for mount, _ in mounted) else 0
+    warm = here and settings.warm_up_enabled
+    cache = local_cache_file(family, asked)
+    units = [
+        HostFile(f"{UNITS}/{unit_name(mount.path)}", mount_unit(mount, options) if here else None)
+        for mount, options in mounted
+    ]
+    return (
+        HostFile(f"{PROGRAMS}/weights_manifest.py", _library() if here else None),
+        HostFile(f"{PROGRAMS}/weights-check", program("weights_check") if here else None, "0755"),
+        HostFile(f"{PROGRAMS}/weights-warm", program("weights_warm") if warm else None, "0755"),
+        HostFile(f"{PROGRAMS}/weights-readahead", program("readahead") if tuned else None, "0755"),
+        HostFile(CONFIGURATION, configuration(settings) if here else None),
+        HostFile(UDEV_RULE, udev_rule() if tuned else None),
+        HostFile(MODPROBE, f"{MANAGED}options nfs max_session_slots={slots}\n" if slots else None),
+        *((cache,) if here and cache else ()),
+        *units,
+        HostFile(f"{UNITS}/{WARM_UNIT}", warm_unit(settings) if warm else None),
+    )
+
+
+def _library() -> str:
+    return (_SOURCES / "weights_manifest.py").read_text(encoding="utf-8")
+
+
+def configuration(settings: Settings) -> str:
+    """Return what the programs read: mount points with their readahead, models, stores."""
+    document = {
+        "schema": SCHEMA,
+        "mounts": [
+            {"path": one.path, "type": one.type, "readahead_kib": one.wanted_readahead}
+            for one in settings.mounts
+        ],
+        "models": list(settings.models),
+        "stores": list(dict.fromkeys(one.to for one in settings.staged)),
+        "manifest_required": settings.manifest_required,
+        "warm_up_memory_percent": settings.warm_up_memory_percent,
+    }
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def udev_rule() -> str:
+    """Return the rule that sets the readahead of our mounts whenever they appear."""
+    return (
+        f"{MANAGED}"
+        "# The kernel forgets a mount's readahead with the mount. RUN comes after every rule's\n"
+        "# assignments, so nfs-utils' own rule for all NFS mounts does not undo it.\n"
+        'ACTION=="add", SUBSYSTEM=="bdi", KERNEL=="0:*", '
+        f'RUN+="{PROGRAMS}/weights-readahead --device %k"\n'
+    )
+
+
+def mount_unit(mount: Mount, asked: Asked) -> str:
+    """Return the unit of one mount; see docs/decisions/0005-plain-mount-unit.md."""
+    remote = mount.is_nfs or "_netdev" in asked.options
+    kind = {"bind": "none", "nfs4": "nfs"}.get(mount.type, mount.type)
+    lines = [
+        MANAGED + "[Unit]",
+        f"Description=Weights from {_word(mount.source)}",
+        "Documentation=https://man7.org/linux/man-pages/man5/nfs.5.html" if mount.is_nfs else "",
+        "Wants=network-online.target" if remote else "",
+        "After=network-online.target" if remote else "",
+        "Wants=cachefilesd.service" if "fsc" in asked.options else "",
+        "After=cachefilesd.service" if "fsc" in asked.options else "",
+        "\n[Mount]",
+        f"What={_word(mount.source)}",
+        f"Where={_word(mount.path)}",
+        f"Type={kind}",
+        f"Options={asked.text}" if asked.options else "",
+        "# mount.nfs goes on trying for the minutes of retry=." if "retry" in asked.options else "",
+        "TimeoutSec=infinity" if "retry" in asked.options else "TimeoutSec=90",
+        "# Without it, stopping would wait for a server that is gone." if mount.is_nfs else "",
+        "ForceUnmount=yes" if mount.is_nfs else "",
+        "\n[Install]",
+        f"WantedBy={'remote' if remote else 'local'}-fs.target",
+    ]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def warm_unit(settings: Settings) -> str:
+    """Return the unit that reads the weights into memory once a boot."""
+    paths = " ".join(f'"{_word(path)}"' for path in settings.models)
+    return (
+        f"{MANAGED}"
+        "[Unit]\n"
+        "Description=Read the weights into the page cache\n"
+        f"{f'RequiresMountsFor={paths}' if paths else 'After=local-fs.target'}\n"
+        "\n[Service]\n"
+        "# Not oneshot: neither boot nor a playbook waits for it.\n"
+        "Type=exec\n"
+        "RemainAfterExit=yes\n"
+        "# The pages are charged to this service, and not to a replica with a memory limit.\n"
+        f"ExecStart={PROGRAMS}/weights-warm\n"
+        "RuntimeMaxSec=7200\n"
+        "Nice=10\n"
+        "IOSchedulingPriority=7\n"
+        "ProtectSystem=strict\n"
+        "\n[Install]\n"
+        "WantedBy=multi-user.target\n"
+    )
+
+
+def _word(text: str) -> str:
+    """Return text as a unit reads it back: only % means something there."""
+    return text.replace("%", "%%")
+
+
+def local_cache_file(family: str, asked: Sequence[tuple[Mount, Asked]]) -> HostFile | None:
+    """Return the file without which cachefilesd does not start, where a mount asks for it."""
+    entry = knowledge("host/weight_cache.yml")["families"].get(family, {}).get("fsc_file")
+    if not entry or not any("fsc" in options.options for _mount, options in asked):
+        return None
+    return HostFile(entry["path"], entry["content"])

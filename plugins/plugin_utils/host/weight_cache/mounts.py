@@ -1,0 +1,164 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A host's mounts as its kernel and systemd tell them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+
+UNITS = "/etc/systemd/system"
+
+
+@dataclass(frozen=True)
+class ShownMount:
+    """One entry of /proc/mounts; ``device`` is major:minor, where mountinfo told it."""
+
+    source: str
+    path: str
+    type: str
+    options: dict[str, str | bool]
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class HostMounts:
+    """What is mounted, in the kernel's order; what would be, by fstab; mount units by hash."""
+
+    mounts: tuple[ShownMount, ...]
+    fstab: tuple[str, ...]
+    unit_states: Mapping[str, str]
+    unit_hashes: Mapping[str, str]
+
+    def at(self, path: str) -> tuple[ShownMount, ...]:
+        """Return the mounts at a path; the last lies on top."""
+        return tuple(one for one in self.mounts if one.path == path)
+
+    def holding(self, path: str) -> ShownMount | None:
+        """Return the mount that a path lies on: of the longest mount points the topmost."""
+        best: ShownMount | None = None
+        for one in self.mounts:
+            if below(path, one.path) and (best is None or len(one.path) >= len(best.path)):
+                best = one
+        return best
+
+    def as_vllm_sees(self, path: str) -> str | None:
+        """Return the file system type that vLLM takes a path for: the first of equal length.
+
+        Source: vLLM 0.32.0, model_loader/weight_utils.py, _get_fs_type.
+        """
+        best: ShownMount | None = None
+        for one in self.mounts:
+            if below(path, one.path) and (best is None or len(one.path) > len(best.path)):
+                best = one
+        return best.type if best else None
+
+
+def below(path: str, mount_point: str) -> bool:
+    """Say whether a path is a mount point or lies below it."""
+    return path == mount_point or path.startswith(mount_point.rstrip("/") + "/")
+
+
+def unescape(text: str) -> str:
+    """Return a field of /proc/mounts with its octal escapes resolved."""
+    raw = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), text)
+    try:
+        return raw.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return raw
+
+
+def unit_name(path: str, kind: str = "mount") -> str:
+    """Return the unit of a mount point, as `systemd-escape --path --suffix` gives it."""
+    escaped = ""
+    for number, letter in enumerate(path.strip("/")):
+        if letter == "/":
+            escaped += "-"
+        elif re.fullmatch(r"[A-Za-z0-9:_.]", letter) and not (letter == "." and number == 0):
+            escaped += letter
+        else:
+            escaped += "".join(f"\\x{byte:02x}" for byte in letter.encode())
+    return f"{escaped or '-'}.{kind}"
+
+
+def read_mounts(evidence: Evidence) -> HostMounts:
+    """Return a host's mounts; raise WEIGHTS-EVIDENCE where the evidence does not tell them."""
+    told = evidence.commands.get("mounts")
+    if told is None or told.exit != 0:
+        raise error(
+            "WEIGHTS-EVIDENCE",
+            evidence.host,
+            "has no list of mounts in its evidence",
+            "collect it again with the scope weights",
+        )
+    devices = _devices(_stdout(evidence, "mountinfo"))
+    mounts = []
+    for line in told.stdout.splitlines():
+        words = line.split(" ")
+        if len(words) < 4:
+            continue
+        source, path, kind = (unescape(word) for word in words[:3])
+        # The entries of a path come in the same order in both files.
+        at = devices.get(path, [])
+        options = dict(_option(word) for word in words[3].split(","))
+        mounts.append(ShownMount(source, path, kind, options, at.pop(0) if at else None))
+    return HostMounts(
+        tuple(mounts),
+        _fstab(_stdout(evidence, "fstab")),
+        _unit_states(_stdout(evidence, "mount_units")),
+        _unit_hashes(_stdout(evidence, "mount_unit_hashes")),
+    )
+
+
+def _stdout(evidence: Evidence, name: str) -> str:
+    said = evidence.commands.get(name)
+    return said.stdout if said else ""
+
+
+def _option(word: str) -> tuple[str, str | bool]:
+    name, equals, value = word.partition("=")
+    return name, value if equals else True
+
+
+def _devices(mountinfo: str) -> dict[str, list[str]]:
+    """Return the devices of each mount point, in order."""
+    found: dict[str, list[str]] = {}
+    for line in mountinfo.splitlines():
+        words = line.split(" ")
+        if len(words) > 4:
+            found.setdefault(unescape(words[4]), []).append(words[2])
+    return found
+
+
+def _fstab(text: str) -> tuple[str, ...]:
+    """Return the mount points of /etc/fstab, as `findmnt --fstab --json` tells them."""
+    try:
+        entries = json.loads(text or "{}").get("filesystems", [])
+    except ValueError:
+        return ()
+    return tuple(str(one.get("target")).rstrip("/") or "/" for one in entries)
+
+
+def _unit_states(text: str) -> dict[str, str]:
+    """Return {unit: enabled, disabled, generated …} of `systemctl list-unit-files`."""
+    rows = (line.split() for line in text.splitlines())
+    return {words[0]: words[1] for words in rows if len(words) > 1}
+
+
+def _unit_hashes(text: str) -> dict[str, str]:
+    """Return {unit file's name: SHA-256}; sha256sum escapes a line whose name has a backslash."""
+    found = {}
+    for line in text.splitlines():
+        escaped = line.startswith("\\")
+        digest, _space, path = line.removeprefix("\\").partition("  ")
+        if escaped:
+            path = path.replace("\\\\", "\\")
+        found[path.rsplit("/", 1)[-1]] = digest
+    return found

@@ -1,0 +1,208 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Mount options: from profile and settings to the words of a unit, and against those in force."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Skipped
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
+    Mount,
+)
+
+Value = str | int | bool
+Options = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A mount's options in order, what was left out of the profile, and what is refused."""
+
+    options: dict[str, Value]
+    skipped: tuple[Skipped, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The options as mount(8) takes them."""
+        return ",".join(
+            name if value is True else f"{name}={value}" for name, value in self.options.items()
+        )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An option that is not in force; ``lowered`` is one that the server may lower."""
+
+    option: str
+    found: str
+    expected: str
+    lowered: bool = False
+
+
+def _facts() -> Any:
+    return knowledge("host/weight_cache.yml")
+
+
+def asked(mount: Mount, kernel: str | None) -> Asked:
+    """Return what a mount is asked to have on a host with this kernel."""
+    facts = _facts()
+    profile = mount.profile or ("read_mostly" if mount.is_nfs else "plain")
+    options: dict[str, Value] = {}
+    skipped: list[Skipped] = []
+    for entry in facts["profiles"][profile]:
+        name = entry["option"]
+        least = entry.get("min_kernel")
+        if least and kernel and name not in mount.options and _older(kernel, least):
+            reason = f"{mount.path}: kernel {kernel} is older than {least}"
+            skipped.append(Skipped(name, reason))
+            continue
+        options[name] = entry["value"]
+    for name, value in mount.options.items():
+        for group in facts["opposites"]:
+            if name in group and value not in (None, False):
+                for other in group:
+                    options.pop(other, None)
+        if value is None or value is False:
+            options.pop(name, None)
+        else:
+            options[name] = value
+    if mount.type == "bind":
+        options = {"bind": True, **options}
+    findings = _refused(mount, options)
+    if mount.is_nfs:
+        _fit_version(options)
+        _fit_transport(mount, options)
+        dropped, conflict = _fit_kerberos(mount, options)
+        skipped += dropped
+        findings += conflict
+    return Asked(options, tuple(skipped), tuple(findings))
+
+
+def _older(kernel: str, least: str) -> bool:
+    """Say whether a kernel release is older than a version."""
+    found = [int(part) for part in re.findall(r"\d+", kernel)[:2]]
+    return found < [int(part) for part in least.split(".")]
+
+
+def _refused(mount: Mount, options: Options) -> list[Finding]:
+    """Return the refusals of options that harm whoever reads."""
+    facts = _facts()
+    found = [
+        Finding(
+            "WEIGHTS-SOFT",
+            "error",
+            mount.path,
+            f"found the option {name}, expected hard: {facts['refused']['reason']}",
+            f"take {name} out of options",
+            facts["refused"]["source"],
+        )
+        for name in facts["refused"]["options"]
+        if name in options and mount.is_nfs
+    ]
+    words = ",".join(f"{name}={value}" for name, value in options.items())
+    if not re.fullmatch(r"[^\s%\\\"']*", words):
+        found.append(
+            Finding(
+                "WEIGHTS-OPTION-TEXT",
+                "error",
+                mount.path,
+                f"found blanks, quotes, % or a backslash in {words!r}, expected plain words",
+                "write each option by its own name",
+            )
+        )
+    known = [name for name in facts["versions"] if name != "source"]
+    version = str(options.get("vers", options.get("nfsvers", known[0])))
+    if mount.is_nfs and version not in known:
+        found.append(
+            Finding(
+                "WEIGHTS-VERSION",
+                "error",
+                mount.path,
+                f"found NFS version {version}, expected one of {', '.join(known)}",
+                "choose the newest that the server has; `4` lets both agree",
+                facts["versions"]["source"],
+            )
+        )
+    return found
+
+
+def _fit_version(options: dict[str, Value]) -> None:
+    """Call the version by one name, and add what it needs."""
+    if "nfsvers" in options:
+        options["vers"] = options.pop("nfsvers")
+    entry = _facts()["versions"].get(str(options.get("vers", "")), {})
+    for name, value in entry.get("adds", {}).items():
+        options.setdefault(name, value)
+
+
+def _fit_transport(mount: Mount, options: dict[str, Value]) -> None:
+    """Give RDMA its port, and a literal IPv6 address the transport of its family."""
+    proto = options.get("proto")
+    if options.pop("rdma", False):
+        proto = options["proto"] = "rdma"
+    if proto in ("rdma", "rdma6"):
+        options.setdefault("port", _facts()["rdma"]["port"])
+    if mount.source.startswith("[") and proto in ("tcp", "rdma"):
+        options["proto"] = f"{proto}6"
+
+
+def _fit_kerberos(mount: Mount, options: dict[str, Value]) -> tuple[list[Skipped], list[Finding]]:
+    """Keep Kerberos and nconnect apart: the profile's gives way, an asked one is refused."""
+    facts = _facts()["kerberos"]
+    name = facts["without"]
+    if not str(options.get("sec", "")).startswith("krb5") or name not in options:
+        return [], []
+    if name not in mount.options:
+        del options[name]
+        return [Skipped(name, f"{mount.path}: {facts['reason']}")], []
+    conflict = Finding(
+        "WEIGHTS-KERBEROS",
+        "error",
+        mount.path,
+        f"found {name}={options[name]} with sec={options['sec']}: {facts['reason']}",
+        f"take {name} out of options",
+        facts["source"],
+    )
+    return [], [conflict]
+
+
+def differences(wanted: Options, shown: Options) -> tuple[Difference, ...]:
+    """Return which of the wanted options are not in force, as /proc/mounts shows them."""
+    known = _facts()["shown"]["options"]
+    result: list[Difference] = []
+    for option, value in wanted.items():
+        entry = known.get(option)
+        if entry is None or entry["shown"] == "never":
+            continue
+        for name in entry.get("as", [option]):
+            found = shown.get(name, entry.get("hidden"))
+            if not _in_force(entry["shown"], value, found):
+                told = "absent" if found is None else "set" if found is True else str(found)
+                expected = "set" if value is True else str(value)
+                lowered = entry["shown"] == "at_most" and found is not None
+                result.append(Difference(name, told, expected, lowered))
+    return tuple(result)
+
+
+def _in_force(kind: str, wanted: Value, found: Value | None) -> bool:
+    """Say whether a found value is what was asked for."""
+    if found is None:
+        return False
+    if kind == "flag":
+        return found is True
+    if kind == "version":
+        least = _facts()["versions"].get(str(wanted), {}).get("at_least")
+        return str(found) >= least if least else str(found) == str(wanted)
+    if str(found) == str(wanted):
+        return True
+    # tcp6 is tcp over the other family: a name may have addresses of both.
+    return str(wanted) in ("tcp", "rdma") and str(found) == f"{wanted}6"

@@ -1,0 +1,354 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a host's weights need, decided from what the host says."""
+
+import json
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import (
+    Settings,
+    decide,
+)
+
+from support.host_weights import NFS, ROOT, SHOWN, Host, mounted
+
+
+def settings(*mounts, **more):
+    return from_document(Settings, {"mounts": list(mounts), **more}, "test")
+
+
+def plan(host, *mounts, **more):
+    return decide(settings(*(mounts or (NFS,)), **more), host.evidence)
+
+
+def right(*mounts, shown=SHOWN, **more):
+    """A host on which the role has run."""
+    host = Host(mounted(shown)).with_client()
+    host.with_files(plan(host, *mounts, **more).files)
+    return host.with_readahead(15360)
+
+
+def codes(findings):
+    return [one.code for one in findings]
+
+
+def failing(found):
+    return [one.code for one in found.checks if one.state == "fail"]
+
+
+def test_a_fresh_host_gets_client_unit_and_mount():
+    found = plan(Host())
+    assert found.packages == ("nfs-common",)
+    (step,) = found.mounts
+    assert (step.unit, step.action, step.readahead_kib) == ("srv-models.mount", "mount", 15360)
+    assert found.findings == ()
+    assert {"WEIGHTS-MOUNT", "WEIGHTS-CLIENT", "WEIGHTS-FILE"} <= set(failing(found))
+
+
+def test_a_right_host_needs_nothing():
+    found = plan(right())
+    assert found.packages == ()
+    assert [step.action for step in found.mounts] == ["keep"]
+    assert failing(found) == []
+    assert found.findings == ()
+    assert found.reboot == ()
+
+
+@pytest.mark.parametrize(
+    ("release", "package"),
+    [("rocky", "nfs-utils"), ("sles", "nfs-client"), ("ubuntu", "nfs-common")],
+)
+def test_the_client_is_called_as_the_family_calls_it(release, package):
+    assert plan(Host(release=release)).packages == (package,)
+
+
+def test_an_unknown_family_is_refused_without_a_client_and_told_of_with_one():
+    assert [one.severity for one in plan(Host(release="gentoo")).findings] == ["error"]
+    assert [one.severity for one in plan(Host(release="gentoo").with_client()).findings] == ["info"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "reason"),
+    [
+        (SHOWN.replace("ro,", "rw,"), "ro is absent, not set"),
+        (SHOWN.replace("hard", "soft"), "hard is absent, not set"),
+        (SHOWN.replace("vers=4.2", "vers=4.1"), "vers is 4.1, not 4.2"),
+        (SHOWN.replace("nconnect=8,", ""), "nconnect is 1, not 8"),
+        (SHOWN.replace("acdirmax=600", "acdirmax=60"), "acdirmax is 60, not 600"),
+        (SHOWN + ",lookupcache=none", "lookupcache is none, not all"),
+    ],
+)
+def test_other_options_in_force_are_a_reason_to_remount(shown, reason):
+    host = right(shown=shown)
+    (step,) = plan(host).mounts
+    assert (step.action, step.reasons) == ("remount", (reason,))
+    assert failing(plan(host)) == ["WEIGHTS-OPTIONS"]
+
+
+def test_what_the_server_lowered_is_told_and_no_reason():
+    host = right(shown=SHOWN.replace("rsize=1048576", "rsize=262144"))
+    found = plan(host)
+    assert [step.action for step in found.mounts] == ["keep"]
+    (check,) = [one for one in found.checks if one.state == "fail"]
+    assert (check.code, check.severity, check.found) == (
+        "WEIGHTS-GRANTED",
+        "warning",
+        "rsize: 262144",
+    )
+
+
+def test_connections_that_another_mount_of_the_server_fixed_are_no_reason():
+    host = right(shown=SHOWN.replace("nconnect=8,", ""))
+    host.mounts.append(mounted("rw", "/home", "nfs-1:/home"))
+    found = plan(host)
+    assert [step.action for step in found.mounts] == ["keep"]
+    assert failing(found) == ["WEIGHTS-OPTIONS"]
+
+
+@pytest.mark.parametrize(
+    ("mount", "code"),
+    [
+        (mounted(source="nfs-2:/export/models"), "WEIGHTS-MOUNT"),
+        (mounted("rw", kind="ext4", source="/dev/sdb1"), "WEIGHTS-MOUNT"),
+    ],
+)
+def test_something_else_at_the_path_is_replaced(mount, code):
+    host = Host(mount).with_client()
+    assert [step.action for step in plan(host).mounts] == ["remount"]
+    assert code in failing(plan(host))
+
+
+def test_an_automount_is_what_vllm_sees_and_has_to_go():
+    host = right()
+    host.mounts.insert(1, mounted("rw", source="systemd-1", kind="autofs"))
+    host.units["srv-models.automount"] = "generated"
+    found = plan(host)
+    (step,) = found.mounts
+    assert (step.action, step.automounts) == ("remount", ("srv-models.automount",))
+    type_check = next(one for one in found.checks if one.code == "WEIGHTS-TYPE")
+    assert (type_check.state, type_check.found) == ("fail", "autofs, as vLLM reads /proc/mounts")
+    assert codes(found.findings) == ["WEIGHTS-STALE"]
+
+
+def test_a_map_of_autofs_is_refused():
+    host = Host(mounted("rw", source="/etc/auto.models", kind="autofs"))
+    assert "WEIGHTS-AUTOFS" in codes(plan(host).findings)
+
+
+@pytest.mark.parametrize(("may", "severity"), [(True, "warning"), (False, "error")])
+def test_an_fstab_entry_is_replaced_only_if_it_may(may, severity):
+    found = plan(right().with_fstab("/srv/models"), replace_existing=may)
+    assert [(one.code, one.severity) for one in found.findings] == [("WEIGHTS-STALE", severity)]
+    assert found.mounts[0].fstab
+    # What is mounted as asked stays mounted, whoever mounted it.
+    assert found.mounts[0].action == "keep"
+
+
+def test_nothing_is_taken_away_while_replicas_serve():
+    host = right(shown=SHOWN.replace("vers=4.2", "vers=4.1")).serving()
+    assert codes(plan(host).findings) == ["WEIGHTS-SERVING"]
+    assert plan(host, remount_while_serving=True).findings == ()
+    assert codes(plan(host, state="absent").findings) == ["WEIGHTS-SERVING"]
+    assert plan(right().serving()).findings == ()
+
+
+def test_a_mount_that_is_no_longer_asked_for_goes():
+    host = right()
+    other = {"path": "/srv/other", "source": "nfs-1:/export/other"}
+    steps = {step.path: step.action for step in plan(host, other).mounts}
+    assert steps == {"/srv/models": "unmount", "/srv/other": "mount"}
+    gone = [one.path for one in plan(host, other).files if one.content is None]
+    assert "/etc/systemd/system/srv-models.mount" in gone
+
+
+def test_absent_removes_all_and_then_has_nothing_to_do():
+    host = right(warm_up_enabled=True)
+    found = plan(host, state="absent")
+    assert [step.action for step in found.mounts] == ["unmount"]
+    assert all(one.content is None for one in found.files)
+    assert found.retired == ("weights-warm.service",)
+    assert found.packages == ()
+    host.mounts = [ROOT]
+    assert failing(plan(host.with_files(found.files), state="absent")) == []
+
+
+@pytest.mark.parametrize(
+    ("mount", "code"),
+    [
+        ({**NFS, "path": "srv/models"}, "WEIGHTS-PATH"),
+        ({**NFS, "path": "/srv/../models"}, "WEIGHTS-PATH"),
+        ({**NFS, "path": "/"}, "WEIGHTS-PATH"),
+        ({**NFS, "source": "nfs-1"}, "WEIGHTS-SOURCE"),
+        ({**NFS, "source": "2001:db8::1:/export"}, "WEIGHTS-SOURCE"),
+        ({**NFS, "source": "", "type": "ext4"}, "WEIGHTS-SOURCE"),
+        ({**NFS, "profile": "fast"}, "WEIGHTS-PROFILE"),
+        ({**NFS, "options": {"soft": True}}, "WEIGHTS-SOFT"),
+        ({**NFS, "options": {"bg": True}}, "WEIGHTS-SOFT"),
+        ({**NFS, "options": {"vers": "4.0"}}, "WEIGHTS-VERSION"),
+        ({**NFS, "options": {"context": '"a b"'}}, "WEIGHTS-OPTION-TEXT"),
+        ({**NFS, "options": {"sec": "krb5", "nconnect": 4}}, "WEIGHTS-KERBEROS"),
+    ],
+)
+def test_a_mount_that_cannot_be_right_is_refused_before_anything(mount, code):
+    found = plan(Host(), mount)
+    assert codes(found.findings) == [code]
+    assert found.findings[0].remedy
+    assert (found.files, found.mounts, found.packages) == ((), (), ())
+
+
+def test_two_mounts_at_one_path_are_refused():
+    assert codes(plan(Host(), NFS, NFS).findings) == ["WEIGHTS-TWICE"]
+
+
+def test_different_numbers_of_connections_to_one_server_are_warned_of():
+    other = {"path": "/srv/b", "source": "nfs-1:/b", "options": {"nconnect": 16}}
+    assert codes(plan(Host(), NFS, other).findings) == ["WEIGHTS-NCONNECT"]
+
+
+def test_evidence_without_mounts_is_refused():
+    host = Host()
+    host.commands["mounts"] = None
+    evidence = host.evidence
+    del evidence.commands["mounts"]
+    with pytest.raises(ApiaryError, match="WEIGHTS-EVIDENCE"):
+        decide(settings(NFS), evidence)
+
+
+def drifted(change):
+    host = right(models=["/srv/models/a/b/current"], warm_up_enabled=True)
+    host.with_check({"directory": "/srv/models/a/b/current", "finding": None})
+    change(host)
+    found = plan(host, models=["/srv/models/a/b/current"], warm_up_enabled=True)
+    return [one for one in found.checks if one.state == "fail"]
+
+
+def damage(host):
+    host.with_check(
+        {
+            "directory": "/srv/models/a/b/current",
+            "finding": {
+                "code": "WEIGHTS-MANIFEST-DAMAGED",
+                "severity": "error",
+                "message": "1 of 9 files",
+                "remedy": "repair",
+            },
+        }
+    )
+
+
+def rewrite(path):
+    return lambda host: host.files.update({path: "other\n"})
+
+
+def put_on(kind, path="/var/cache", options="rw"):
+    return lambda host: host.mounts.append(("x", path, kind, options))
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda host: None, None),
+        (lambda host: host.mounts.pop(), "WEIGHTS-MOUNT"),
+        (lambda host: host.with_readahead(128), "WEIGHTS-READAHEAD"),
+        (lambda host: host.units.update({"srv-models.mount": "disabled"}), "WEIGHTS-BOOT"),
+        (lambda host: host.hashes.update({"srv-models.mount": "0" * 64}), "WEIGHTS-FILE"),
+        (rewrite("/etc/udev/rules.d/99-zz-apiary-weights.rules"), "WEIGHTS-FILE"),
+        (rewrite("/etc/apiary/weights.json"), "WEIGHTS-FILE"),
+        (rewrite("/usr/libexec/apiary/weights-check"), "WEIGHTS-FILE"),
+        (lambda host: host.commands.pop("mount_nfs"), "WEIGHTS-CLIENT"),
+        (lambda host: host.with_fstab("/srv/models"), "WEIGHTS-STALE"),
+        (put_on("tmpfs"), "WEIGHTS-CACHE"),
+        (put_on("nfs4"), "WEIGHTS-CACHE"),
+        (put_on("ext4", options="ro"), "WEIGHTS-CACHE"),
+        (damage, "WEIGHTS-MODEL"),
+    ],
+)
+def test_every_drift_is_a_failing_check_with_a_remedy(change, code):
+    found = drifted(change)
+    assert [one.code for one in found] == ([code] if code else [])
+    assert all(one.remedy and one.finding() for one in found)
+
+
+def test_a_model_without_a_manifest_is_a_warning():
+    host = right(models=["/m"])
+    finding = {
+        "code": "WEIGHTS-MANIFEST-MISSING",
+        "severity": "warning",
+        "message": "none",
+        "remedy": "publish it",
+    }
+    host.with_check({"directory": "/m", "finding": finding})
+    (check,) = [one for one in plan(host, models=["/m"]).checks if one.state == "fail"]
+    assert (check.severity, check.remedy) == ("warning", "publish it")
+
+
+def test_no_answer_of_the_check_is_not_taken_for_a_right_model():
+    found = plan(right(models=["/srv/models/x"]), models=["/srv/models/x"])
+    (check,) = [one for one in found.checks if one.code == "WEIGHTS-MODEL"]
+    assert check.state == "unknown"
+
+
+def test_session_slots_are_set_live_where_the_module_is_loaded():
+    path = "/sys/module/nfs/parameters/max_session_slots"
+    host = right()
+    assert plan(host).live == ()
+    assert [one.name for one in plan(host).skipped] == ["session_slots"]
+    host.files[path] = "64\n"
+    assert [(one.path, one.value) for one in plan(host).live] == [(path, "180")]
+    assert failing(plan(host)) == ["WEIGHTS-SLOTS"]
+
+
+def test_kerberos_needs_its_package_and_a_keytab():
+    mount = {**NFS, "options": {"sec": "krb5p"}}
+    found = plan(Host(), mount)
+    assert found.packages == ("nfs-common", "krb5-user")
+    assert [one.name for one in found.skipped] == ["nconnect", "session_slots"]
+    assert "WEIGHTS-KEYTAB" in failing(found)
+
+
+def test_a_cache_on_the_local_disk_brings_its_service():
+    mount = {**NFS, "options": {"fsc": True}}
+    found = plan(Host(), mount)
+    assert found.packages == ("nfs-common", "cachefilesd")
+    assert found.services == ("cachefilesd.service",)
+    assert "/etc/default/cachefilesd" in [one.path for one in found.files]
+
+
+def test_a_directory_on_a_disk_needs_no_mount():
+    found = plan(Host(), {"path": "/srv/models", "type": "local"})
+    assert (found.mounts, found.packages) == ((), ())
+    assert not any(one.path.endswith(".mount") for one in found.files)
+
+
+def test_a_directory_that_is_said_to_be_local_and_is_not_fails():
+    found = plan(right(), {"path": "/srv/models/x", "type": "local"})
+    assert "WEIGHTS-LOCAL" in failing(found)
+
+
+def test_staging_to_the_mount_itself_is_refused():
+    staged = {"repository": "a/b", "source": "/srv/models/a/b/current", "to": "/srv/models/x"}
+    assert codes(plan(Host(), staged=[staged]).findings) == ["WEIGHTS-STAGE"]
+
+
+def test_programs_learn_mounts_models_and_stores():
+    staged = {"repository": "a/b", "source": "/srv/models/a/b/current", "to": "/nvme"}
+    found = plan(Host(), models=["/srv/models/c/d/current"], staged=[staged])
+    text = next(one.content for one in found.files if one.path == "/etc/apiary/weights.json")
+    told = json.loads(text)
+    assert told["mounts"] == [{"path": "/srv/models", "readahead_kib": 15360, "type": "nfs"}]
+    assert (told["models"], told["stores"]) == (["/srv/models/c/d/current"], ["/nvme"])
+
+
+def test_no_session_slots_leave_the_kernels_own():
+    found = plan(Host(), session_slots=0)
+    assert (found.live, found.skipped) == ((), ())
+    assert [one.content for one in found.files if one.path.startswith("/etc/modprobe.d")] == [None]
+
+
+def test_nothing_mounted_is_nothing_to_take_away():
+    """Undoing twice beside replicas that serve from elsewhere is no refusal."""
+    assert plan(Host().serving(), state="absent").findings == ()

@@ -1,0 +1,58 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The playbook finds in the inventory which revisions are in use."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from support.weights import REPOSITORY, ROOT
+
+
+def test_a_revision_that_a_deployment_names_is_not_pruned(run, store, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "config.json").write_text("{}")
+    old, used, current = ("1" * 40, "2" * 40, "3" * 40)
+    for commit in (old, used, current):
+        run(commit, source=str(source))
+    writer = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    deployment = {"model": {"path": f"/srv/models/{REPOSITORY}/{{{{ commit }}}}"}}
+    hosts = {
+        "writer": writer,
+        "gpu-001": {"apiary_deployment": deployment, "commit": used},
+        "gpu-002": {"apiary_deployment": deployment, "commit": "current"},
+    }
+    inventory = tmp_path / "hosts.json"
+    inventory.write_text(json.dumps({"all": {"hosts": hosts}}))
+    asked = {
+        "target": "writer",
+        "ansible_become": False,
+        "weights_action": "prune",
+        "weights_keep": 1,
+        "weights_store": str(store),
+        "weights_repository": REPOSITORY,
+    }
+    done = subprocess.run(
+        [
+            Path(sys.executable).with_name("ansible-playbook"),
+            f"--inventory={inventory}",
+            f"--extra-vars={json.dumps(asked)}",
+            ROOT / "playbooks/weights.yml",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+    )
+    assert done.returncode == 0, done.stdout
+    assert sorted(path.name for path in (store / REPOSITORY).iterdir()) == [
+        used,
+        current,
+        "current",
+    ]
