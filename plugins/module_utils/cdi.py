@@ -1,0 +1,290 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Name a host's GPUs for container engines: the CDI specification of `amd.com/gpu`.
+
+Installed on hosts as /usr/libexec/apiary/cdi, with a shebang, and run at every boot, because minor
+numbers change; the controller imports it to say what that run will write. Standard library,
+Python 3.9, one file.
+Source of the format: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+KIND = "amd.com/gpu"
+OUTPUT = "/etc/cdi/amd.json"
+COMPUTE = "/dev/kfd"
+# Names that begin with a digit came with 0.5.0, additionalGids with 0.7.0 (SPEC.md).
+PLAIN, WITH_GROUPS = "0.5.0", "0.7.0"
+VERSIONS = ("0.3.0", "0.4.0", PLAIN, "0.6.0", WITH_GROUPS, "0.8.0", "1.0.0", "1.1.0")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?")
+_VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_PERMISSIONS = re.compile(r"[rwm]+")
+# What a specification and its parts may hold: engines refuse a file with anything else in it.
+_SPEC = {"cdiVersion", "kind", "annotations", "devices", "containerEdits"}
+_DEVICE = {"name", "annotations", "containerEdits"}
+_EDITS = {"env", "deviceNodes", "netDevices", "mounts", "hooks", "intelRdt", "additionalGids"}
+_NODE = {"path", "hostPath", "type", "major", "minor", "fileMode", "permissions", "uid", "gid"}
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU or partition: its key (BDF, `#partition` where shared) and its DRM nodes' names."""
+
+    key: str
+    render: str
+    card: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The key as CDI allows it: `0000:05:00.0`, of a partition `0000:05:00.0-p1`."""
+        return self.key.replace("#", "-p")
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The device nodes that are this GPU's alone."""
+        return tuple(f"/dev/dri/{name}" for name in (self.render, self.card) if name)
+
+
+def ordered(devices: Iterable[Device]) -> list[Device]:
+    """Return the devices as amd-ctk and SMI number them: by bus address, then partition."""
+
+    def place(device: Device) -> tuple[str, int]:
+        address, _hash, partition = device.key.partition("#")
+        return address, int(partition or 0)
+
+    return sorted(devices, key=place)
+
+
+def document(devices: Iterable[Device], version: str, gids: Iterable[int] = ()) -> dict[str, Any]:
+    """Return the specification: every GPU by index and by address, and `all` of them.
+
+    ``gids`` are the host's numeric groups of the nodes; specifications before 0.7.0 have none.
+    """
+    listed = ordered(devices)
+    named = [(str(index), device.nodes) for index, device in enumerate(listed)]
+    named += [(device.name, device.nodes) for device in listed]
+    named.append(("all", tuple(node for device in listed for node in device.nodes)))
+    edits: dict[str, Any] = {"deviceNodes": [{"path": COMPUTE}]}
+    if order(version) >= order(WITH_GROUPS) and gids:
+        edits["additionalGids"] = sorted(set(gids))
+    return {
+        "cdiVersion": version,
+        "kind": KIND,
+        "containerEdits": edits,
+        "devices": [
+            {"name": name, "containerEdits": {"deviceNodes": [{"path": node} for node in nodes]}}
+            for name, nodes in named
+        ],
+    }
+
+
+def dumps(specification: Mapping[str, Any]) -> str:
+    """Return the specification as the text of its file."""
+    return json.dumps(specification, indent=1, sort_keys=True) + "\n"
+
+
+def order(version: str) -> tuple[int, ...]:
+    """Return a version so that it compares as versions do."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def nodes_by_name(specification: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Return the device nodes a container gets, by device name, those of all devices included."""
+
+    def paths(edits: Mapping[str, Any]) -> frozenset[str]:
+        return frozenset(node["path"] for node in edits.get("deviceNodes", ()))
+
+    shared = paths(specification.get("containerEdits", {}))
+    return {
+        device["name"]: paths(device["containerEdits"]) | shared
+        for device in specification["devices"]
+    }
+
+
+def problems(specification: Any) -> list[str]:
+    """Return why engines would not take a specification; nothing where they would."""
+    if not isinstance(specification, dict):
+        return ["not an object"]
+    found = _unknown(specification, _SPEC, "")
+    version = specification.get("cdiVersion")
+    if version not in VERSIONS:
+        found.append(f"cdiVersion is {version!r}, expected one of {', '.join(VERSIONS)}")
+    vendor, _slash, kind = str(specification.get("kind", "")).partition("/")
+    if not _VENDOR.fullmatch(vendor) or not _CLASS.fullmatch(kind):
+        found.append(f"kind is {specification.get('kind')!r}, expected vendor/class")
+    devices = specification.get("devices")
+    if not isinstance(devices, list) or not devices:
+        return [*found, "has no devices"]
+    found += _edits(specification.get("containerEdits", {}), "containerEdits", optional=True)
+    names: set[str] = set()
+    for position, device in enumerate(devices):
+        place = f"devices[{position}]"
+        if not isinstance(device, dict):
+            found.append(f"{place} is not an object")
+            continue
+        found += _unknown(device, _DEVICE, place + ".")
+        name = device.get("name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            found.append(f"{place} has the name {name!r}")
+        elif name in names:
+            found.append(f"{place} has the name {name} of another device")
+        else:
+            names.add(name)
+        found += _edits(device.get("containerEdits"), f"{place}.containerEdits", optional=False)
+    if not found:
+        needed = minimum_version(specification)
+        if order(str(version)) < order(needed):
+            found.append(f"cdiVersion is {version}, its contents need {needed}")
+    return found
+
+
+def minimum_version(specification: Mapping[str, Any]) -> str:
+    """Return the lowest version that has all that a sound specification uses of ours."""
+    edits = [specification.get("containerEdits", {})]
+    edits += [device["containerEdits"] for device in specification["devices"]]
+    if any("additionalGids" in one for one in edits):
+        return WITH_GROUPS
+    if specification.get("annotations") or any(
+        device.get("annotations") for device in specification["devices"]
+    ):
+        return "0.6.0"
+    digits = any(device["name"][0].isdigit() for device in specification["devices"])
+    other_path = any("hostPath" in node for one in edits for node in one.get("deviceNodes", ()))
+    return PLAIN if digits or other_path else VERSIONS[0]
+
+
+def _unknown(part: Mapping[str, Any], known: set[str], place: str) -> list[str]:
+    return [f"{place}{key} is not known" for key in part if key not in known]
+
+
+def _edits(edits: Any, place: str, optional: bool) -> list[str]:
+    if not isinstance(edits, dict):
+        return [f"{place} is not an object"]
+    if not edits and not optional:
+        return [f"{place} is empty"]
+    found = _unknown(edits, _EDITS, place + ".")
+    nodes = edits.get("deviceNodes", [])
+    if not isinstance(nodes, list):
+        return [*found, f"{place}.deviceNodes is not a list"]
+    for position, node in enumerate(nodes):
+        at = f"{place}.deviceNodes[{position}]"
+        if not isinstance(node, dict) or not str(node.get("path", "")).startswith("/"):
+            found.append(f"{at} has no absolute path")
+            continue
+        found += _unknown(node, _NODE, at + ".")
+        if not _PERMISSIONS.fullmatch(str(node.get("permissions", "rwm"))):
+            found.append(f"{at} has the permissions {node['permissions']!r}")
+    gids = edits.get("additionalGids", [])
+    if not isinstance(gids, list) or not all(_is_gid(gid) for gid in gids):
+        found.append(f"{place}.additionalGids is not a list of group numbers")
+    return found
+
+
+def _is_gid(gid: Any) -> bool:
+    return isinstance(gid, int) and not isinstance(gid, bool) and 0 <= gid < 2**32
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
+
+
+def devices_of_host(root: str = "/") -> list[Device]:
+    """Return every GPU and partition that the KFD serves, with the DRM nodes it has now.
+
+    Source: KFD topology ``domain``, ``location_id`` = bus<<8|dev<<3|fn, ``drm_render_minor``.
+    """
+    base = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
+    numbers = os.listdir(base) if os.path.isdir(base) else []
+    slots: dict[str, list[tuple[int, str]]] = {}
+    for number in sorted(number for number in numbers if number.isdigit()):
+        properties = dict(
+            line.split(None, 1)
+            for line in _read(os.path.join(base, number, "properties")).splitlines()
+            if " " in line
+        )
+        minor = int(properties.get("drm_render_minor", 0))
+        # CPUs are KFD nodes as well; a GPU whose driver is going has no render node any more.
+        if int(properties.get("simd_count", 0)) == 0 or minor <= 0:
+            continue
+        location, domain = int(properties.get("location_id", 0)), int(properties.get("domain", 0))
+        slot = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
+        slots.setdefault(slot, []).append((location & 7, f"renderD{minor}"))
+    found = []
+    for slot, shares in slots.items():
+        for function, render in shares:
+            # Partitions of one GPU carry their id in the function bits; its own function is 0.
+            key = f"{slot}.0#{function}" if len(shares) > 1 else f"{slot}.{function}"
+            found.append(Device(key, render, _card(root, render)))
+    return ordered(found)
+
+
+def _card(root: str, render: str) -> str | None:
+    """Return the name of the card node that belongs to a render node."""
+    link = os.path.join(root, "sys/class/drm", render)
+    names = os.listdir(os.path.dirname(os.path.realpath(link))) if os.path.exists(link) else []
+    cards = sorted(name for name in names if re.fullmatch(r"card\d+", name))
+    return cards[0] if cards else None
+
+
+def groups_of(devices: Sequence[Device], root: str = "/") -> list[int]:
+    """Return the numeric groups of the nodes that compute needs; root's own gives nobody rights."""
+    paths = [COMPUTE, *(device.nodes[0] for device in devices)]
+    gids = set()
+    for path in paths:
+        if os.path.exists(root.rstrip("/") + path):
+            gids.add(os.stat(root.rstrip("/") + path).st_gid)
+    return sorted(gids - {0})
+
+
+def write(path: str, content: str) -> None:
+    """Replace the file in one step, if it differs: an engine may read it at any time."""
+    if _read(path) == content.strip():
+        return
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".apiary-")
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(content)
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, path)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the specification of this host; without a GPU there is to be none."""
+    parser = argparse.ArgumentParser(prog="cdi", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cdi-version", choices=(PLAIN, WITH_GROUPS), default=PLAIN)
+    parser.add_argument("--output", default=OUTPUT, help="the file to write")
+    parser.add_argument("--root", default="/", help="where /sys and /dev are found")
+    arguments = parser.parse_args(argv)
+    devices = devices_of_host(arguments.root)
+    if not devices:
+        if os.path.exists(arguments.output):
+            os.unlink(arguments.output)
+        sys.stderr.write(
+            "error: CONTAINER-NO-GPU: this host: the kernel driver serves no GPU\n"
+            "  remedy: see whether amdgpu is loaded: ls /dev/kfd /dev/dri; dmesg | grep amdgpu\n"
+        )
+        return 1
+    gids = groups_of(devices, arguments.root)
+    write(arguments.output, dumps(document(devices, arguments.cdi_version, gids)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,323 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The container engine of a host and its GPUs' names: engine, CDI, limits, groups, SELinux."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime import (
+    config,
+    toolkit,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime import (
+    specification as names,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.engine import (
+    FACTS,
+    Engine,
+    System,
+    engine_of,
+    system,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.types import (
+    DAEMON_JSON,
+    LIMITED_SERVICES,
+    PROGRAM,
+    SERVICE,
+    SPECIFICATION,
+    UNIT,
+    ContainerRuntimePlan,
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
+    Check,
+    CheckState,
+    HostFile,
+    Skipped,
+)
+
+__all__ = ["ContainerRuntimePlan", "Settings", "decide"]
+
+_AGAIN = "run the role container_runtime again"
+_NODES_SOURCE = (
+    "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/install/prerequisites.html"
+)
+
+
+def decide(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
+    """Return what makes this host's containers find their GPUs, and what holds of it now."""
+    if settings.state == "absent":
+        return _absent(settings, evidence)
+    host = system(evidence, settings.engine)
+    engine = engine_of(evidence, settings.engine, host.package)
+    findings = [*_engine_findings(settings, evidence, host, engine)]
+    findings += config.findings(settings, evidence)
+    checks = [_check_engine(settings, engine)]
+    files = list(config.files(settings))
+    skipped: tuple[Skipped, ...] = ()
+    generator = None
+    regenerate = False
+    wanted = None
+    if settings.cdi_enabled:
+        wanted, skipped = names.specification(settings, evidence, host, engine)
+        generator = wanted.generator
+        written = names.check_specification(wanted, engine, evidence)
+        checks += [written, names.check_rivals(evidence), _check_service(evidence)]
+        regenerate = generator == "amd-ctk" and written.state == "fail"
+        files += _specification_files(wanted)
+        if not wanted.devices:
+            findings.append(_no_gpu(evidence))
+    else:
+        files += [HostFile(path, None) for path in (SPECIFICATION, UNIT, PROGRAM)]
+        skipped = (Skipped("CDI", "container_runtime_cdi_enabled is false"),)
+    ctk = toolkit.plan(settings, evidence, host, generator == "amd-ctk")
+    daemon = None
+    if settings.engine == "docker":
+        daemon = config.daemon_settings(settings, engine, evidence)
+        checks += [config.check_daemon(daemon, evidence), _check_docker(evidence)]
+    written_files = [one for one in (*ctk.repository, *files) if one.path != SPECIFICATION]
+    checks += [_check_file(one, evidence) for one in written_files]
+    devices = tuple(names.devices_of(evidence))
+    checks += _check_nodes(evidence, devices)
+    selinux, boolean = _check_selinux(evidence)
+    checks.append(boolean)
+    findings += _restart_findings(files, daemon, evidence)
+    missing = settings.install_enabled and engine.installed is None and bool(host.packages)
+    packages = (*(host.packages if missing else ()), *ctk.packages)
+    return ContainerRuntimePlan(
+        files=tuple(files),
+        checks=tuple(checks),
+        findings=tuple(findings),
+        skipped=skipped,
+        engine=settings.engine,
+        version=engine.version,
+        manager=host.manager,
+        refresh=host.refresh if missing and engine.candidate is None else (),
+        keys=ctk.keys,
+        repository=ctk.repository,
+        offers=ctk.offers,
+        packages=(packages,) if packages else (),
+        generator=generator,
+        daemon=daemon,
+        validate=config.validate(engine) if settings.engine == "docker" else (),
+        restart_files=tuple(config.limits_file(one) for one in LIMITED_SERVICES),
+        service=settings.cdi_enabled,
+        service_found=UNIT in evidence.files,
+        regenerate=regenerate,
+        selinux=selinux,
+        gids=names.gids_of(evidence, devices),
+    )
+
+
+def _absent(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
+    """Return the undo. The engine stays: images and containers of others may live in it."""
+    host = system(evidence, settings.engine)
+    ctk = toolkit.plan(settings, evidence, host, False)
+    files = [*config.files(settings)]
+    files += [HostFile(path, None) for path in (SPECIFICATION, UNIT, PROGRAM)]
+    return ContainerRuntimePlan(
+        files=tuple(files),
+        checks=tuple(_check_file(one, evidence) for one in files),
+        findings=tuple(_restart_findings(files, {}, evidence)),
+        skipped=(Skipped(settings.engine, "an engine that is installed stays, with its images"),),
+        engine=settings.engine,
+        manager=host.manager,
+        repository=ctk.repository,
+        remove=ctk.remove,
+        service_found=UNIT in evidence.files,
+        daemon={} if settings.engine == "docker" else None,
+        restart_files=tuple(config.limits_file(one) for one in LIMITED_SERVICES),
+    )
+
+
+def _specification_files(wanted: names.Specification) -> list[HostFile]:
+    """Return the files of CDI; what amd-ctk writes is not ours to write."""
+    if wanted.generator == "amd-ctk":
+        return [HostFile(PROGRAM, None), names.unit(wanted)]
+    return [names.program(), names.unit(wanted), HostFile(SPECIFICATION, wanted.text)]
+
+
+def _engine_findings(
+    settings: Settings, evidence: Evidence, host: System, engine: Engine
+) -> Iterator[Finding]:
+    if engine.installed is None and (host.package is None or not settings.install_enabled):
+        why = (
+            f"{host.name} has no package of {engine.name}"
+            if host.package is None
+            else "it is not installed, and container_runtime_install_enabled is false"
+        )
+        yield Finding(
+            "CONTAINER-ENGINE-ABSENT",
+            "error",
+            evidence.host,
+            f"found no {engine.name}: {why}",
+            "install it before, or choose the other one with container_runtime_engine",
+        )
+    if settings.cdi_enabled and engine.too_old:
+        where = "installed" if engine.installed else f"what {host.name} has"
+        yield Finding(
+            "CONTAINER-ENGINE-OLD",
+            "error",
+            evidence.host,
+            f"found {engine.name} {engine.version} ({where}), expected at least "
+            f"{engine.facts['minimum']}, which knows GPUs by name (CDI)",
+            "choose the other engine with container_runtime_engine, install a newer one, or set "
+            "container_runtime_cdi_enabled: false and pass the device nodes",
+            engine.facts["minimum_source"],
+        )
+
+
+def _no_gpu(evidence: Evidence) -> Finding:
+    return Finding(
+        "CONTAINER-NO-GPU",
+        "warning",
+        evidence.host,
+        "found no GPU that the kernel driver serves, so containers get none",
+        "run the role rocm first, and see whether amdgpu is loaded: ls /dev/kfd /dev/dri",
+    )
+
+
+def _restart_findings(files: list[HostFile], daemon: Any, evidence: Evidence) -> Iterator[Finding]:
+    """Refuse what would restart Docker beneath containers that run, unless it lets them live."""
+    said = evidence.commands.get("docker_containers")
+    running = len(said.stdout.split()) if said and said.exit == 0 else 0
+    if daemon is None or not running or config.daemon_json(evidence).get("live-restore") is True:
+        return
+    limited = {config.limits_file(one) for one in LIMITED_SERVICES}
+    stale = [one.path for one in files if one.path in limited and not _is(one, evidence)]
+    if daemon and config.check_daemon(daemon, evidence).state == "fail":
+        stale.append(DAEMON_JSON)
+    if stale:
+        yield Finding(
+            "CONTAINER-RUNNING",
+            "error",
+            evidence.host,
+            f"{', '.join(stale)} would change, which restarts Docker, and {running} containers run",
+            "stop them first, or set live-restore in daemon.json and `systemctl reload docker`",
+            "https://docs.docker.com/engine/daemon/live-restore/",
+        )
+
+
+def _is(wanted: HostFile, evidence: Evidence) -> bool:
+    return evidence.files.get(wanted.path) == wanted.content
+
+
+def _check_engine(settings: Settings, engine: Engine) -> Check:
+    floor = engine.facts["minimum"] if settings.cdi_enabled else None
+    state: CheckState = "pass" if engine.installed and not engine.too_old else "fail"
+    if engine.installed and not settings.cdi_enabled:
+        state = "pass"
+    return Check(
+        "CONTAINER-ENGINE-OLD" if engine.installed else "CONTAINER-ENGINE-ABSENT",
+        engine.name,
+        state,
+        engine.installed or "not installed",
+        f"{floor} or later" if floor else "installed",
+        remedy=_AGAIN,
+        source=engine.facts["minimum_source"],
+    )
+
+
+def _check_service(evidence: Evidence) -> Check:
+    said = evidence.commands.get("cdi_service")
+    found = (said.stdout.strip() if said else "") or "not there"
+    return Check(
+        "CONTAINER-CDI-BOOT",
+        SERVICE,
+        "pass" if found == "enabled" else "fail",
+        found,
+        "enabled",
+        remedy=f"systemctl enable {SERVICE}: the numbers of device nodes change between boots",
+        source=names.SPEC_SOURCE,
+    )
+
+
+def _check_docker(evidence: Evidence) -> Check:
+    said = evidence.commands.get("docker_service")
+    found = (said.stdout.strip() if said else "") or "not there"
+    return Check(
+        "CONTAINER-DOCKER-DOWN",
+        "docker.service",
+        "pass" if found == "active" else "fail",
+        found,
+        "active",
+        remedy="journalctl --unit=docker, then systemctl start docker",
+    )
+
+
+def _check_file(wanted: HostFile, evidence: Evidence) -> Check:
+    right = _is(wanted, evidence)
+    expected = "no file" if wanted.content is None else "as the role writes it"
+    found = "no file" if wanted.path not in evidence.files else "other contents"
+    return Check(
+        "CONTAINER-CONFIG",
+        wanted.path,
+        "pass" if right else "fail",
+        expected if right else found,
+        expected,
+        remedy=_AGAIN,
+    )
+
+
+def _check_nodes(evidence: Evidence, devices: tuple[Any, ...]) -> Iterator[Check]:
+    """Yield whether somebody beside root may use the GPUs: one group, by number, has them all."""
+    nodes = names.node_groups(evidence)
+    paths = ["/dev/kfd", *(device.nodes[0] for device in devices)] if devices else []
+    absent = [path for path in paths if path not in nodes]
+    groups = sorted({nodes[path][1] for path in paths if path in nodes})
+    # Mode 0666 gives everybody access: AMD's udev rule for hosts that nobody shares.
+    closed = [path for path in paths if path in nodes and nodes[path][0] not in ("660", "666")]
+    if not paths:
+        state: CheckState = "skip"
+        found = "no GPU"
+    elif absent or closed or len(groups) != 1:
+        state = "fail"
+        found = (
+            f"no {', '.join(absent)}"
+            if absent
+            else f"groups {', '.join(map(str, groups))}"
+            + (f"; {', '.join(closed)} closed to them" if closed else "")
+        )
+    else:
+        state, found = "pass", f"group {groups[0]}"
+    yield Check(
+        "CONTAINER-GROUP",
+        "/dev/kfd, /dev/dri/renderD*",
+        state,
+        found,
+        "one group that may read and write them",
+        "warning",
+        "getent group render; udevadm control --reload && udevadm trigger; containers are given "
+        "the group by its number, which differs between distributions",
+        _NODES_SOURCE,
+    )
+
+
+def _check_selinux(evidence: Evidence) -> tuple[str | None, Check]:
+    """Return the boolean that has to be turned on, if any, and whether it is on."""
+    facts = knowledge(FACTS)["selinux"]
+    boolean: str = facts["boolean"]
+    mode, value = (
+        said.stdout.strip() if (said := evidence.commands.get(name)) and said.exit == 0 else ""
+        for name in ("selinux_mode", "selinux_boolean")
+    )
+    enforcing = mode == "Enforcing"
+    right = value.endswith("on")
+    state: CheckState = "skip" if not enforcing else "pass" if right else "fail"
+    check = Check(
+        "CONTAINER-SELINUX",
+        boolean,
+        state,
+        value or (mode or "no SELinux"),
+        f"{boolean} --> on",
+        remedy=f"setsebool -P {boolean} on",
+        source=facts["source"],
+    )
+    return (boolean if state == "fail" else None), check

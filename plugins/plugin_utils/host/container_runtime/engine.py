@@ -1,0 +1,140 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which container engine a host has or would get, and what that version can do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.types import (
+    EngineName,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import os_release
+
+FACTS = "host/container_runtime.yml"
+_VERSION = re.compile(r"(?:\d+:)?(\d+(?:\.\d+)+)")
+_APT_CANDIDATE = re.compile(r"^ +Candidate: (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class System:
+    """What a release means for packages: first the engine's own; (): the distribution has none."""
+
+    id: str
+    release: str
+    name: str
+    codename: str | None
+    family: str
+    manager: Literal["apt", "dnf", "zypper"]
+    packages: tuple[str, ...]
+    refresh: tuple[str, ...]
+
+    @property
+    def package(self) -> str | None:
+        """The package whose version is the engine's."""
+        return self.packages[0] if self.packages else None
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine: the installed version, and that which the package manager would install."""
+
+    name: EngineName
+    installed: str | None
+    candidate: str | None
+
+    @property
+    def version(self) -> str | None:
+        """The version that the host has or will have; None is not known yet."""
+        return self.installed or self.candidate
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What is known of this engine."""
+        engines: Mapping[str, Mapping[str, Any]] = knowledge(FACTS)["engines"]
+        return engines[self.name]
+
+    @property
+    def too_old(self) -> bool:
+        """Whether the version is known and below what CDI needs."""
+        return self.version is not None and order(self.version) < order(self.facts["minimum"])
+
+    @property
+    def specification(self) -> str:
+        """The newest CDI specification that this version is known to read."""
+        known: Mapping[str, str] = self.facts["specifications"]
+        lowest = next(iter(known))
+        have = order(self.version or lowest)
+        fitting = [number for first, number in known.items() if order(first) <= have]
+        return fitting[-1] if fitting else known[lowest]
+
+
+def order(version: str) -> tuple[int, ...]:
+    """Return a version so that it compares as versions do; what follows the numbers is left out."""
+    match = _VERSION.match(version)
+    return tuple(int(part) for part in (match.group(1) if match else version).split("."))
+
+
+def system(evidence: Evidence, engine: EngineName) -> System:
+    """Return the host's family of systems; raise CONTAINER-OS for one that is not known."""
+    release = os_release(evidence)
+    families = {key: each for key, each in knowledge(FACTS)["families"].items() if key != "source"}
+    for family, facts in families.items():
+        if release.id in facts["releases"]:
+            return System(
+                release.id,
+                release.version,
+                release.name,
+                release.codename,
+                family,
+                cast(Literal["apt", "dnf", "zypper"], facts["manager"]),
+                tuple(facts["packages"][engine])
+                + tuple(
+                    facts.get("since", {})
+                    .get(release.id, {})
+                    .get(release.major, {})
+                    .get(engine, ())
+                ),
+                tuple(facts["refresh"]),
+            )
+    known = sorted(name for facts in families.values() for name in facts["releases"])
+    raise error(
+        "CONTAINER-OS",
+        evidence.host,
+        f"runs {release.name}, expected one of {', '.join(known)}",
+        "take this host out of container_runtime, or add its family to "
+        "knowledge/host/container_runtime.yml",
+    )
+
+
+def engine_of(evidence: Evidence, name: EngineName, package: str | None) -> Engine:
+    """Return the engine as it is on the host, or as the package manager would install it."""
+    said = evidence.commands.get(f"{name}_version")
+    installed = _VERSION.search(said.stdout) if said and said.exit == 0 else None
+    return Engine(name, installed.group(1) if installed else None, _candidate(evidence, package))
+
+
+def _candidate(evidence: Evidence, package: str | None) -> str | None:
+    if package is None:
+        return None
+    found = None
+    apt, dnf, zypper = (
+        said.stdout if (said := evidence.commands.get(f"engines_{manager}")) else ""
+        for manager in ("apt", "dnf", "zypper")
+    )
+    if part := re.search(rf"^{re.escape(package)}:\n((?: .*\n?)*)", apt, re.MULTILINE):
+        found = _APT_CANDIDATE.search(part.group(1))
+    elif line := re.search(rf"^{re.escape(package)}\.\S+ +(\S+)", dnf, re.MULTILINE):
+        found = line
+    elif part := re.search(rf"^Name +: {re.escape(package)}\n((?:.+\n?)*)", zypper, re.MULTILINE):
+        found = re.search(r"^Version +: (\S+)", part.group(1), re.MULTILINE)
+    version = _VERSION.match(found.group(1)) if found else None
+    return version.group(1) if version else None

@@ -1,0 +1,267 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The GPUs' CDI specification: what it has to say on this host, who writes it, what is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.module_utils import cdi
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    knowledge,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.engine import (
+    FACTS,
+    Engine,
+    System,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.types import (
+    PROGRAM,
+    SPECIFICATION,
+    UNIT,
+    Generator,
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
+    Check,
+    HostFile,
+    Skipped,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
+
+SPEC_SOURCE = "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md"
+_REWRITE = f"run the role again, or `systemctl restart apiary-cdi` and see `ls -l {SPECIFICATION}`"
+_SHOWN = 4
+_DRM_NODE = re.compile(r"/sys/class/drm/((card|renderD)\d+)")
+
+
+@dataclass(frozen=True)
+class Specification:
+    """What is to be in /etc/cdi/amd.json, and who writes it there at every boot."""
+
+    generator: Generator
+    version: str
+    devices: tuple[cdi.Device, ...]
+    gids: tuple[int, ...]
+
+    @property
+    def text(self) -> str | None:
+        """The file, None where there is no GPU to name: engines refuse one without devices."""
+        if not self.devices:
+            return None
+        return cdi.dumps(cdi.document(self.devices, self.version, self.gids))
+
+    @property
+    def wanted(self) -> dict[str, frozenset[str]]:
+        """The nodes by device name; amd-ctk knows no names by address."""
+        if not self.devices:
+            return {}
+        named = cdi.nodes_by_name(cdi.document(self.devices, self.version))
+        if self.generator == "apiary":
+            return named
+        return {name: nodes for name, nodes in named.items() if name == "all" or name.isdigit()}
+
+    @property
+    def argvs(self) -> tuple[tuple[str, ...], ...]:
+        """The commands that write it, and prove it where they can."""
+        if self.generator == "apiary":
+            return ((PROGRAM, "--cdi-version", self.version, "--output", SPECIFICATION),)
+        return (
+            ("amd-ctk", "cdi", "generate", "--output", SPECIFICATION),
+            ("amd-ctk", "cdi", "validate", "--path", SPECIFICATION),
+        )
+
+
+def specification(
+    settings: Settings, evidence: Evidence, system: System, engine: Engine
+) -> tuple[Specification, tuple[Skipped, ...]]:
+    """Return the host's specification; raise CONTAINER-TOOLKIT where amd-ctk cannot write it."""
+    toolkit: Mapping[str, Any] = knowledge(FACTS)["toolkit"]
+    releases: Mapping[str, list[str]] = toolkit.get(system.family, {}).get("releases", {})
+    number = system.release if system.family == "debian" else system.release.split(".")[0]
+    reason = None
+    if number not in releases.get(system.id, ()):
+        reason = f"AMD publishes no amd-ctk for {system.name}"
+    elif cdi.order(engine.specification) < cdi.order(toolkit["needs"]):
+        reason = (
+            f"amd-ctk writes CDI {toolkit['needs']}, and {engine.name} {engine.version} is only "
+            f"known to read {engine.specification}"
+        )
+    if settings.cdi_generator == "amd-ctk" and reason:
+        raise error(
+            "CONTAINER-TOOLKIT",
+            evidence.host,
+            reason,
+            "set container_runtime_cdi_generator to auto or apiary",
+            toolkit["source"],
+        )
+    own = settings.cdi_generator == "apiary" or reason is not None
+    skipped = (Skipped("amd-ctk", reason),) if settings.cdi_generator == "auto" and reason else ()
+    devices = tuple(devices_of(evidence))
+    newest = cdi.order(engine.specification) >= cdi.order(cdi.WITH_GROUPS)
+    return Specification(
+        generator="apiary" if own else "amd-ctk",
+        version=cdi.WITH_GROUPS if newest else cdi.PLAIN,
+        devices=devices,
+        gids=gids_of(evidence, devices),
+    ), skipped
+
+
+def devices_of(evidence: Evidence) -> list[cdi.Device]:
+    """Return every GPU and partition that compute can use, with the nodes it has now."""
+    topology = from_evidence(to_document(evidence))
+    cards = _cards(evidence)
+    return cdi.ordered(
+        cdi.Device(key, gpu.render_node, cards.get(gpu.render_node))
+        for key, gpu in topology.by_key.items()
+        if gpu.bdf and gpu.render_node and gpu.kfd_node is not None
+    )
+
+
+def _cards(evidence: Evidence) -> dict[str, str]:
+    """Return the card node that belongs to each render node: DRM keeps them in one directory.
+
+    A partition's nodes are those of a platform device, whose address tells nothing of its GPU.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for path, target in sorted(evidence.links.items()):
+        if match := _DRM_NODE.fullmatch(path):
+            found.setdefault(PurePosixPath(target).parent.as_posix(), {})[match[2]] = match[1]
+    return {both["renderD"]: both["card"] for both in found.values() if len(both) == 2}
+
+
+def node_groups(evidence: Evidence) -> dict[str, tuple[str, int]]:
+    """Return mode and numeric group of the GPUs' device nodes, by path."""
+    said = evidence.commands.get("device_owners")
+    rows = (line.split() for line in (said.stdout if said else "").splitlines())
+    return {row[0]: (row[1], int(row[3])) for row in rows if len(row) == 4 and row[3].isdigit()}
+
+
+def gids_of(evidence: Evidence, devices: tuple[cdi.Device, ...]) -> tuple[int, ...]:
+    """Return the groups of the nodes that compute needs; root's own gives nobody rights."""
+    groups = node_groups(evidence)
+    paths = [cdi.COMPUTE, *(device.nodes[0] for device in devices)]
+    return tuple(sorted({groups[path][1] for path in paths if path in groups} - {0}))
+
+
+def program() -> HostFile:
+    """Return the program that writes the specification; a collection's sources have no shebang."""
+    source = Path(cdi.__file__).read_text(encoding="utf-8")
+    return HostFile(PROGRAM, "#!/usr/bin/env python3\n" + source, "0755")
+
+
+def unit(wanted: Specification) -> HostFile:
+    """Return the service that writes it at every boot, once the driver has made the nodes."""
+    commands = [
+        f"{key}={' '.join(argv)}"
+        for key, argv in zip(("ExecStart", "ExecStartPost"), wanted.argvs, strict=False)
+    ]
+    lines = (
+        "# Written by the role container_runtime.",
+        "[Unit]",
+        "Description=Name the GPUs for containers (CDI)",
+        # Minor numbers are known once udev has loaded the driver.
+        "Wants=systemd-udev-settle.service",
+        "After=systemd-udev-settle.service systemd-modules-load.service",
+        "Before=containerd.service docker.service podman.service podman-restart.service",
+        # A driver that takes minutes, or is loaded by hand, is waited for.
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        "Type=oneshot",
+        "RemainAfterExit=yes",
+        *commands,
+        "Restart=on-failure",
+        "RestartSec=30",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+        "",
+    )
+    return HostFile(UNIT, "\n".join(lines))
+
+
+def check_specification(wanted: Specification, engine: Engine, evidence: Evidence) -> Check:
+    """Say whether the file names the GPUs that the host has, in a form its engine reads."""
+
+    def told(code: str, found: str, expected: str) -> Check:
+        state: Any = "pass" if found == expected else "fail"
+        return Check(
+            code, SPECIFICATION, state, found, expected, remedy=_REWRITE, source=SPEC_SOURCE
+        )
+
+    text = evidence.files.get(SPECIFICATION)
+    if not wanted.devices:
+        found = "no file" if text is None else "a file"
+        return told("CONTAINER-CDI-DRIFT", found, "no file")
+    names = f"the {len(wanted.devices)} GPUs of this host"
+    if text is None:
+        return told("CONTAINER-CDI-DRIFT", "no file", names)
+    try:
+        document = json.loads(text)
+        wrong = cdi.problems(document)
+    except ValueError as problem:
+        wrong = [f"not JSON: {problem}"]
+    if wrong:
+        return told("CONTAINER-CDI-INVALID", "; ".join(wrong[:_SHOWN]), "a sound specification")
+    if document["kind"] != cdi.KIND:
+        return told("CONTAINER-CDI-DRIFT", f"devices of {document['kind']}", names)
+    version = document["cdiVersion"]
+    if engine.version and cdi.order(version) > cdi.order(engine.specification):
+        return told(
+            "CONTAINER-CDI-VERSION",
+            f"CDI {version}",
+            f"at most CDI {engine.specification}, which {engine.name} {engine.version} reads",
+        )
+    differences = list(_differences(cdi.nodes_by_name(document), wanted.wanted))
+    if not differences and wanted.generator == "apiary" and text != wanted.text:
+        differences = ["other groups or another version than this host's"]
+    if not differences:
+        return told("CONTAINER-CDI-DRIFT", names, names)
+    more = f" and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+    return told("CONTAINER-CDI-DRIFT", "; ".join(differences[:_SHOWN]) + more, names)
+
+
+def _differences(
+    found: Mapping[str, frozenset[str]], wanted: Mapping[str, frozenset[str]]
+) -> Iterator[str]:
+    """Yield what is wrong, device by device."""
+    for name in sorted(wanted.keys() - found.keys()):
+        yield f"no device {name}"
+    for name in sorted(found.keys() - wanted.keys()):
+        yield f"device {name}, which the host does not have"
+    for name in sorted(wanted.keys() & found.keys()):
+        if found[name] != wanted[name]:
+            other = sorted(found[name] ^ wanted[name])
+            yield f"device {name} differs in {', '.join(other[:_SHOWN])}"
+
+
+def check_rivals(evidence: Evidence) -> Check:
+    """Say whether another file names devices of the same kind: engines then refuse both."""
+    rivals = [
+        path
+        for path, text in sorted(evidence.files.items())
+        if path.startswith(("/etc/cdi/", "/run/cdi/"))
+        and path != SPECIFICATION
+        and cdi.KIND in text
+    ]
+    return Check(
+        "CONTAINER-CDI-RIVAL",
+        SPECIFICATION,
+        "fail" if rivals else "pass",
+        ", ".join(rivals) or "no other file",
+        f"no other file that names {cdi.KIND}",
+        "warning",
+        f"remove {', '.join(rivals)}" if rivals else "",
+        SPEC_SOURCE,
+    )

@@ -1,0 +1,394 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a host's containers need, and what is refused before anything is touched."""
+
+import json
+import tomllib
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils import cdi, json_settings
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import decide as by_name
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime import (
+    Settings,
+    decide,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.types import (
+    CONTAINERS_CONF,
+    DAEMON_JSON,
+    PROGRAM,
+    REGISTRIES_CONF,
+    SPECIFICATION,
+    UNIT,
+    Mirror,
+)
+
+from support.host_container import applied, failing, host, policy, refused, said
+
+
+def text(plan, path):
+    (found,) = (one for one in plan.files if one.path == path)
+    return found.content
+
+
+@pytest.mark.parametrize(
+    ("settings", "machine"),
+    [
+        ({}, {}),
+        ({"engine": "docker"}, {"docker": "28.1.1"}),
+        ({"engine": "docker", "cdi_enabled": False}, {"docker": "20.10.24"}),
+        ({"mirrors": (Mirror("docker.io", "mirror.example.com/hub"),)}, {"podman": "5.4.2"}),
+    ],
+)
+def test_every_check_passes_on_the_host_that_the_plan_makes(gpus, settings, machine):
+    evidence = host(gpus, **machine)
+    plan = decide(Settings(**settings), evidence)
+    right = applied(evidence, plan)
+    assert failing(right, **settings) == {}
+    assert {one.path: one.content for one in decide(Settings(**settings), right).files} == {
+        one.path: one.content for one in plan.files
+    }
+
+
+def test_settings_are_read_by_name_and_checked(gpus):
+    with pytest.raises(ApiaryError, match=r"field engine: expected one of podman, docker"):
+        by_name("container_runtime", {"engine": "lxc"}, host(gpus))
+
+
+def test_the_boot_service(gpus, golden):
+    golden("host/apiary-cdi.service", text(decide(Settings(), host(gpus)), UNIT))
+
+
+def test_the_program_that_is_installed_is_a_program(gpus):
+    program = next(one for one in decide(Settings(), host(gpus)).files if one.path == PROGRAM)
+    assert program.content.startswith("#!/usr/bin/env python3\n# Copyright")
+    assert program.mode == "0755"
+    compile(program.content, PROGRAM, "exec")
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "specification"),
+    [
+        ("podman", "4.3.1", "0.5.0"),
+        ("podman", "4.9.3", "0.5.0"),
+        ("podman", "5.3", "0.7.0"),
+        ("docker", "26.1.5", "0.5.0"),
+        ("docker", "27.0.1", "0.7.0"),
+    ],
+)
+def test_the_specification_is_one_that_the_engine_reads(gpus, engine, version, specification):
+    evidence = host(gpus, **{"podman": None, engine: version})
+    document = json.loads(text(decide(Settings(engine=engine), evidence), SPECIFICATION))
+    assert document["cdiVersion"] == specification
+    assert ("additionalGids" in document["containerEdits"]) == (specification == "0.7.0")
+    assert cdi.problems(document) == []
+
+
+def test_a_version_that_is_not_known_yet_is_asked_for(gpus):
+    plan = decide(Settings(), host(gpus, podman=None, commands={"engines_apt": said("")}))
+    assert plan.refresh == ("apt-get", "--quiet", "update")
+    assert plan.packages == (("podman", "netavark", "aardvark-dns", "catatonit"),)
+    known = host(gpus, podman=None, commands={"engines_apt": policy(podman="4.3.1+ds1-8")})
+    assert decide(Settings(), known).refresh == ()
+
+
+@pytest.mark.parametrize(
+    ("release", "engine", "packages"),
+    [
+        ("debian-12", "docker", ("docker.io",)),
+        ("debian-13", "docker", ("docker.io", "docker-cli")),
+        ("rhel-9", "podman", ("podman",)),
+        ("sles-15", "docker", ("docker",)),
+    ],
+)
+def test_packages_by_family(gpus, release, engine, packages):
+    plan = decide(
+        Settings(engine=engine, cdi_generator="apiary"), host(gpus, release=release, podman=None)
+    )
+    assert plan.packages == (packages,)
+
+
+@pytest.mark.parametrize(
+    ("release", "command", "output", "version"),
+    [
+        (
+            "debian-12",
+            "engines_apt",
+            "podman:\n  Installed: (none)\n  Candidate: 4.3.1+ds1\n",
+            "4.3.1",
+        ),
+        ("ubuntu-24.04", "engines_apt", "podman:\n  Candidate: (none)\n", None),
+        (
+            "rhel-9",
+            "engines_dnf",
+            "Available Packages\npodman.x86_64  6:5.2.2-1.el9  app\n",
+            "5.2.2",
+        ),
+        (
+            "sles-15",
+            "engines_zypper",
+            "Information for package podman:\n--\nRepository : X\nName       : podman\n"
+            "Version    : 4.9.5-150500.3\n",
+            "4.9.5",
+        ),
+    ],
+)
+def test_versions_that_would_be_installed(gpus, release, command, output, version):
+    evidence = host(gpus, release=release, podman=None, commands={command: said(output)})
+    assert decide(Settings(cdi_generator="apiary"), evidence).version == version
+
+
+@pytest.mark.parametrize(
+    ("machine", "settings", "code", "told"),
+    [
+        ({"podman": "3.4.4"}, {}, "CONTAINER-ENGINE-OLD", "podman 3.4.4 (installed)"),
+        ({"podman": "4.2.0"}, {}, "CONTAINER-ENGINE-OLD", "at least 4.3"),
+        ({"docker": "20.10.24"}, {"engine": "docker"}, "CONTAINER-ENGINE-OLD", "at least 25.0"),
+        (
+            {"podman": None},
+            {"install_enabled": False},
+            "CONTAINER-ENGINE-ABSENT",
+            "install_enabled",
+        ),
+        ({"release": "rhel-9"}, {"engine": "docker"}, "CONTAINER-ENGINE-ABSENT", "no package"),
+        ({}, {"shm_size": "big"}, "CONTAINER-SHM", "'big'"),
+        (
+            {"docker": "28.0", "files": {DAEMON_JSON: "{,}"}},
+            {"engine": "docker"},
+            "CONTAINER-DAEMON-JSON",
+            "cannot be read",
+        ),
+        (
+            {"docker": "28.0", "files": {DAEMON_JSON: "[]"}},
+            {"engine": "docker"},
+            "CONTAINER-DAEMON-JSON",
+            "no object",
+        ),
+        (
+            {"docker": "28.0"},
+            {"engine": "docker", "mirrors": (Mirror("quay.io", "mirror.example.com"),)},
+            "CONTAINER-MIRROR",
+            "docker.io only",
+        ),
+        (
+            {"docker": "28.0"},
+            {"engine": "docker", "mirrors": (Mirror("docker.io", "mirror.example.com/hub"),)},
+            "CONTAINER-MIRROR",
+            "no path",
+        ),
+        (
+            {"docker": "28.0", "commands": {"docker_containers": said("1a2b\n3c4d\n")}},
+            {"engine": "docker"},
+            "CONTAINER-RUNNING",
+            "2 containers run",
+        ),
+    ],
+)
+def test_what_is_refused_before_anything_is_touched(gpus, machine, settings, code, told):
+    found = refused(host(gpus, **machine), **settings)
+    assert list(found) == [code]
+    assert told in found[code].message
+    assert found[code].remedy
+
+
+def test_a_password_in_a_mirror_is_refused_and_not_repeated(gpus):
+    mirrors = (Mirror("docker.io", "user:secret@mirror.example.com"),)
+    found = refused(host(gpus), mirrors=mirrors)["CONTAINER-MIRROR"]
+    assert "secret" not in str(found)
+
+
+def test_a_candidate_that_is_too_old_is_refused_before_it_is_installed(gpus):
+    evidence = host(
+        gpus, podman=None, commands={"engines_apt": policy(docker_io="20.10.24+dfsg1-1")}
+    )
+    found = refused(evidence, engine="docker")["CONTAINER-ENGINE-OLD"]
+    assert "docker 20.10.24 (what Debian 12 has)" in found.message
+
+
+def test_an_unknown_system_is_refused(gpus):
+    with pytest.raises(ApiaryError, match=r"CONTAINER-OS: .* runs Arch Linux"):
+        decide(Settings(), host(gpus, release="arch"))
+
+
+def test_little_shared_memory_is_a_warning(gpus):
+    plan = decide(Settings(shm_size="64m"), host(gpus))
+    assert [(one.code, one.severity) for one in plan.findings] == [("CONTAINER-SHM", "warning")]
+
+
+def test_containers_that_live_through_a_restart_are_no_reason_to_refuse(gpus):
+    evidence = host(
+        gpus,
+        docker="28.0",
+        files={DAEMON_JSON: '{"live-restore": true}'},
+        commands={"docker_containers": said("1a2b\n")},
+    )
+    assert refused(evidence, engine="docker") == {}
+
+
+def test_nothing_to_change_is_no_reason_to_refuse(gpus):
+    evidence = host(gpus, docker="28.0", commands={"docker_containers": said("1a2b\n")})
+    right = applied(evidence, decide(Settings(engine="docker"), evidence))
+    assert refused(right, engine="docker") == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "asked"), [("25.0.5", True), ("28.1.1", True), ("28.2.0", False)]
+)
+def test_docker_is_asked_for_cdi_where_it_is_no_default(gpus, version, asked):
+    plan = decide(Settings(engine="docker"), host(gpus, docker=version))
+    assert (plan.daemon.get("features") == {"cdi": True}) is asked
+
+
+def test_a_log_driver_without_limits_is_given_none(gpus):
+    evidence = host(gpus, docker="28.0", files={DAEMON_JSON: '{"log-driver": "journald"}'})
+    assert "log-opts" not in decide(Settings(engine="docker"), evidence).daemon
+    own = Settings(engine="docker", docker_settings={"log-driver": "local"})
+    assert decide(own, evidence).daemon["log-opts"] == {"max-file": "5", "max-size": "100m"}
+
+
+def test_what_the_operator_sets_in_docker_wins(gpus):
+    settings = Settings(engine="docker", docker_settings={"log-opts": {"max-size": "1g"}})
+    daemon = decide(settings, host(gpus, docker="28.0")).daemon
+    assert daemon["log-opts"] == {"max-file": "5", "max-size": "1g"}
+
+
+def test_docker_judges_its_file_where_it_can(gpus):
+    def command(version):
+        return decide(
+            Settings(engine="docker", cdi_enabled=False), host(gpus, docker=version)
+        ).validate
+
+    assert command("20.10.24") == ()
+    assert command("27.5.1") == ("dockerd", "--validate", "--config-file", "%s")
+
+
+def test_podman_is_told_limits_and_mirrors(gpus):
+    mirrors = (
+        Mirror("docker.io", "mirror.example.com/hub"),
+        Mirror("quay.io", "mirror.example.com"),
+    )
+    plan = decide(Settings(mirrors=mirrors), host(gpus))
+    assert tomllib.loads(text(plan, CONTAINERS_CONF)) == {
+        "containers": {
+            "default_ulimits": ["memlock=-1:-1", "nofile=1048576:1048576"],
+            "shm_size": "16g",
+            "log_size_max": 104857600,
+        }
+    }
+    assert tomllib.loads(text(plan, REGISTRIES_CONF))["registry"] == [
+        {"location": "docker.io", "mirror": [{"location": "mirror.example.com/hub"}]},
+        {"location": "quay.io", "mirror": [{"location": "mirror.example.com"}]},
+    ]
+
+
+def test_files_of_the_other_engine_go(gpus):
+    plan = decide(Settings(engine="docker"), host(gpus, docker="28.0"))
+    assert text(plan, CONTAINERS_CONF) is None
+    assert text(plan, REGISTRIES_CONF) is None
+
+
+@pytest.mark.parametrize(
+    ("release", "podman", "generator"),
+    [
+        ("debian-12", "4.3.1", "apiary"),
+        ("ubuntu-24.04", "4.9.3", "amd-ctk"),
+        ("ubuntu-24.04", "4.3.1", "apiary"),
+        ("rhel-9", "5.4.0", "amd-ctk"),
+        ("sles-15", "4.9.5", "apiary"),
+    ],
+)
+def test_amd_ctk_names_the_gpus_where_amd_packages_it_and_the_engine_reads_it(
+    gpus, release, podman, generator
+):
+    plan = decide(Settings(), host(gpus, release=release, podman=podman))
+    assert plan.generator == generator
+    assert bool(plan.repository) == bool(plan.keys) == bool(plan.offers) == (generator == "amd-ctk")
+    assert [one.name for one in plan.skipped] == ([] if generator == "amd-ctk" else ["amd-ctk"])
+
+
+@pytest.mark.parametrize("release", ["ubuntu-24.04", "rhel-9"])
+def test_the_repository_of_amd_ctk(gpus, golden, release):
+    plan = decide(Settings(), host(gpus, release=release, podman="5.4.0"))
+    (source,) = plan.repository
+    golden(f"host/amd-container-toolkit-{release}", f"{source.path}\n{source.content}")
+    (key,) = plan.keys
+    assert key.path in source.content
+    assert key.fingerprint == "CA8BB4727A47B4D09B4EE8969386B48A1A693C5C"
+    assert plan.packages == (("amd-container-toolkit",),)
+    assert text(plan, PROGRAM) is None
+    assert "ExecStart=amd-ctk cdi generate --output /etc/cdi/amd.json" in text(plan, UNIT)
+    # What amd-ctk writes is not ours to write: it runs now.
+    assert SPECIFICATION not in [one.path for one in plan.files]
+    assert plan.regenerate
+
+
+def test_amd_ctk_on_a_mirror(gpus):
+    settings = Settings(
+        toolkit_url="https://mirror.example.com/ctk/",
+        toolkit_key_url="/srv/key.asc",
+        toolkit_key_fingerprint="0" * 40,
+    )
+    plan = decide(settings, host(gpus, release="ubuntu-24.04", podman="4.9.3"))
+    assert "URIs: https://mirror.example.com/ctk/apt/\n" in plan.repository[0].content
+    assert (plan.keys[0].url, plan.keys[0].fingerprint) == ("/srv/key.asc", "0" * 40)
+
+
+def test_amd_ctk_asked_for_where_it_cannot_be_is_refused(gpus):
+    with pytest.raises(ApiaryError, match="CONTAINER-TOOLKIT"):
+        decide(Settings(cdi_generator="amd-ctk"), host(gpus))
+
+
+def test_what_amd_ctk_wrote_is_judged_by_its_devices(gpus):
+    devices = [
+        {
+            "name": name,
+            "containerEdits": {
+                "deviceNodes": [{"path": path, "major": 226} for path in sorted(nodes)]
+            },
+        }
+        for name, nodes in cdi.nodes_by_name(
+            json.loads(text(decide(Settings(), host(gpus)), SPECIFICATION))
+        ).items()
+        if ":" not in name
+    ]
+    written = {"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": devices}
+    ubuntu = {"release": "ubuntu-24.04", "podman": "4.9.3"}
+    right = host(gpus, **ubuntu, files={SPECIFICATION: json.dumps(written)})
+    assert not decide(Settings(), right).regenerate
+    stale = {**written, "devices": devices[1:]}
+    wrong = host(gpus, **ubuntu, files={SPECIFICATION: json.dumps(stale)})
+    assert decide(Settings(), wrong).regenerate
+    check = failing(wrong)["CONTAINER-CDI-DRIFT", SPECIFICATION]
+    assert check.found == "no device 0"
+
+
+def test_the_undo_takes_all_of_it(gpus):
+    evidence = host(gpus, release="ubuntu-24.04", podman="4.9.3")
+    there = applied(evidence, decide(Settings(), evidence))
+    there.commands["amd_ctk"] = said("amd-ctk 1.3.0\n")
+    plan = decide(Settings(state="absent"), there)
+    assert {one.content for one in (*plan.files, *plan.repository)} == {None}
+    assert plan.remove == ("amd-container-toolkit",)
+    gone = applied(there, plan)
+    assert failing(gone, state="absent") == {}
+    assert decide(Settings(state="absent"), gone).remove == ()
+
+
+def test_without_gpus_there_is_no_specification_and_a_warning(no_gpus):
+    plan = decide(Settings(), host(no_gpus))
+    assert text(plan, SPECIFICATION) is None
+    assert [one.code for one in plan.findings] == ["CONTAINER-NO-GPU"]
+    assert failing(applied(host(no_gpus), plan)) == {}
+
+
+def test_settings_in_daemon_json_are_leaves_of_the_plan(gpus):
+    daemon = decide(Settings(engine="docker"), host(gpus, docker="28.0")).daemon
+    paths = {path for path, _value in json_settings.leaves(daemon)}
+    assert ("default-ulimits", "memlock", "Soft") in paths
+
+
+def test_docker_is_not_asked_for_cdi_that_nobody_wants(gpus):
+    settings = Settings(engine="docker", cdi_enabled=False)
+    assert "features" not in decide(settings, host(gpus, docker="26.1.5")).daemon
