@@ -80,12 +80,14 @@ class AutoLayout:
 class EngineSpec:
     """Which engine runs: its version decides the recipe, ``executable`` starts it on the host.
 
+    ``image`` has the engine where it runs in a container instead: a reference, best by digest.
     ``args`` and ``env`` are the operator's overrides by flag and variable name; ``None`` drops
     an element. ``treat_as`` names the known version whose rules an unknown one gets.
     """
 
     version: str
     executable: str = "/opt/vllm/bin/vllm"
+    image: str | None = None
     name: str = "vllm"
     treat_as: str | None = None
     args: dict[str, Any] = field(default_factory=dict)
@@ -145,6 +147,11 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _PATH = re.compile(r"/[^\x00-\x20\x7f]*")
 _ADDRESS = re.compile(r"[A-Za-z0-9:.-]+")
+# registry[:port]/path[:tag][@digest]; names are lower-case, tags need not be
+_IMAGE = re.compile(
+    r"([A-Za-z0-9.-]+(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?",
+    re.ASCII,
+)
 _ENGINES = ("vllm",)
 
 
@@ -192,6 +199,8 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
             yield _bad(path, text, expected)
     if not deployment.model.name.strip() or deployment.model.name.startswith("-"):
         yield _bad("model.name", deployment.model.name, "the name that clients ask for")
+    if engine.image is not None and not _IMAGE.fullmatch(engine.image):
+        yield _bad("engine.image", engine.image, "an image: registry/name:tag@sha256:digest")
     if engine.name not in _ENGINES:
         yield _bad("engine.name", engine.name, " or ".join(_ENGINES))
     profiles = knowledge("vllm/profiles.yml")["profiles"]

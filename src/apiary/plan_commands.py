@@ -9,12 +9,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    from_document,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import build_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
     diff_plans,
     summary,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes import (
+    render_kubernetes,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_types import (
+    KubernetesOptions,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
@@ -82,11 +92,43 @@ def diff(before: str, after: str, as_json: bool) -> int:
 @click.command()
 @click.argument("plan_file", metavar="PLAN")
 @click.option("--out", required=True, help="Directory to write the files below.")
-@click.option("--target", type=click.Choice(["systemd"]), default="systemd", show_default=True)
+@click.option(
+    "--target",
+    type=click.Choice(["systemd", "kubernetes"]),
+    default="systemd",
+    show_default=True,
+)
+@click.option("--namespace", default="apiary", show_default=True, help="Kubernetes: where it runs.")
+@click.option(
+    "--render-gid", type=click.IntRange(0), help="Kubernetes: number of the node's group render."
+)
+@click.option(
+    "--user",
+    type=click.IntRange(1),
+    help="Kubernetes: uid of the engine; the image's own if left out.",
+)
+@click.option("--cpus", type=int, help="Kubernetes: CPUs of a replica; the plan's share, nearly.")
+@click.option("--memory", help="Kubernetes: memory of a replica (400Gi); weights and workers'.")
+@click.option("--resource", default="amd.com/gpu", show_default=True, help="Kubernetes: a GPU.")
+@click.option("--weights-claim", help="Kubernetes: the volume claim that has the weights.")
+@click.option("--secret", help="Kubernetes: a Secret whose entries become environment variables.")
 @json_option
-def render(plan_file: str, out: str, target: str, as_json: bool) -> int:
-    """Write a plan's files below a directory, as they would lie on the host."""
-    files = render_systemd(load_plan(plan_file))
+def render(
+    plan_file: str, out: str, target: str, as_json: bool, **options: int | str | None
+) -> int:
+    """Write a plan's files below a directory: a host's, or the objects of a cluster.
+
+    \b
+    apiary render plan.json --out rendered
+    apiary render plan.json --out rendered --target kubernetes --render-gid 109
+    """
+    planned = load_plan(plan_file)
+    findings: tuple[Finding, ...] = ()
+    if target == "kubernetes":
+        cluster = render_kubernetes(planned, from_document(KubernetesOptions, options, "options"))
+        files, findings = cluster.files, cluster.findings
+    else:
+        files = render_systemd(planned)
     written = []
     for item in files:
         path = Path(out) / item.path.lstrip("/")
@@ -96,4 +138,5 @@ def render(plan_file: str, out: str, target: str, as_json: bool) -> int:
         print_document({"schema": "apiary.render/v1", "target": target, "files": written})
     else:
         click.echo("\n".join(written))
-    return 0
+    report(findings, as_json)
+    return exit_code(findings)

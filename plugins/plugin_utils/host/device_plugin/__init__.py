@@ -1,0 +1,283 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A Kubernetes node with AMD GPUs: its kubelet's managers, and the cluster's device plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    has_errors,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.checks import (
+    checks,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.kubelet import (
+    manager_settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.manifests import (
+    manifests,
+    to_yaml,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.node import (
+    Node,
+    extra_arguments,
+    holds,
+    merged,
+    pinned,
+    read_node,
+    state_policy,
+    topology,
+    with_extra_argument,
+    without_extra_argument,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.quantities import (
+    version,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.review import (
+    naming,
+    review,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.settings import (
+    DevicePluginPlan,
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
+    HostFile,
+    LiveSetting,
+    Skipped,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+__all__ = ["DevicePluginPlan", "Settings", "decide"]
+
+SYSCTL = "/etc/sysctl.d/90-apiary-kubernetes.conf"
+_HEADER = "# Managed by Apiary; changes made here are overwritten.\n"
+
+
+def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
+    """Return what one node gets and lacks; a host without a kubelet gets nothing."""
+    node = read_node(evidence)
+    if node is None:
+        return DevicePluginPlan(
+            node=False, skipped=(Skipped("device_plugin", "the host has no kubelet"),)
+        )
+    host = topology(evidence)
+    findings = list(review(settings, node, host)) if settings.state == "present" else []
+    skipped: list[Skipped] = []
+    wanted: dict[str, Any] = {}
+    if not settings.kubelet_enabled:
+        skipped.append(Skipped("kubelet", "device_plugin_kubelet_enabled is false"))
+    elif node.distribution:
+        skipped.append(Skipped("kubelet", f"{node.distribution} configures its own kubelet"))
+    elif settings.state == "present":
+        wanted, found = _wanted(settings, node, host, evidence)
+        findings += found
+    elif not has_drop_ins(node):
+        kept = "its settings were merged into its configuration; /var/lib/apiary/originals has it"
+        skipped.append(Skipped("kubelet", kept))
+    undone = settings.state == "absent" and not skipped
+    managed = bool(wanted) or undone
+    files = list(_kubelet_files(settings, node, wanted, evidence)) if managed else []
+    restart = managed and _needs_restart(settings, node, wanted, files, evidence)
+    if restart:
+        findings += _undrained(settings, node, evidence)
+        states = knowledge("host/kubernetes.yml")["kubelet"]["state_files"]
+        files += [
+            HostFile(states[name], None)
+            for name in ("cpu", "memory")
+            if states[name] in evidence.files
+        ]
+    sysctl, live = _inotify(settings, evidence)
+    objects = manifests(settings, naming(settings, host))
+    return DevicePluginPlan(
+        files=(*files, sysctl),
+        checks=tuple(checks(settings, node, host, wanted, evidence)),
+        findings=tuple(findings),
+        skipped=tuple(skipped),
+        restart=restart and not has_errors(findings),
+        live=live,
+        manifests=objects,
+        manifests_text=to_yaml(objects),
+    )
+
+
+def _wanted(
+    settings: Settings, node: Node, host: Topology, evidence: Evidence
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the kubelet's settings and what stands against them."""
+    facts = knowledge("host/kubernetes.yml")["kubelet"]
+    findings = []
+    flags = [
+        word for word in node.arguments or () if word.partition("=")[0] in facts["flags"]["names"]
+    ]
+    if flags:
+        findings.append(
+            Finding(
+                "KUBE-FLAGS",
+                "error",
+                evidence.host,
+                f"its kubelet is started with {', '.join(flags)}, which beats the configuration",
+                f"remove them ({node.arguments_path}, /var/lib/kubelet/kubeadm-flags.env, the"
+                " unit), or set device_plugin_kubelet_enabled=false",
+                facts["flags"]["source"],
+            )
+        )
+    directory = facts["drop_in"]["directory"]
+    others = [
+        word
+        for word in node.arguments or ()
+        if word.startswith("--config-dir=") and word != f"--config-dir={directory}"
+    ]
+    if others:
+        findings.append(
+            Finding(
+                "KUBE-CONFIG-DIR",
+                "error",
+                evidence.host,
+                f"its kubelet is started with {others[0]}, expected --config-dir={directory}",
+                "move its drop-ins there, or set device_plugin_kubelet_enabled=false and write"
+                " your own",
+                facts["drop_in"]["source"],
+            )
+        )
+    if not has_drop_ins(node) and node.config is None:
+        findings.append(
+            Finding(
+                "KUBE-NO-CONFIG",
+                "error",
+                evidence.host,
+                f"has no readable {facts['config']}, and its kubelet knows no drop-ins",
+                f"have Kubernetes {facts['drop_in']['since']} or newer, or set"
+                " device_plugin_kubelet_enabled=false",
+                facts["drop_in"]["source"],
+            )
+        )
+    try:
+        return manager_settings(settings, host, node.version), findings
+    except ApiaryError as refusal:
+        return {}, [*findings, *refusal.findings]
+
+
+def has_drop_ins(node: Node) -> bool:
+    """Say whether the kubelet can read a directory of drop-ins."""
+    since = knowledge("host/kubernetes.yml")["kubelet"]["drop_in"]["since"]
+    return node.version >= version(since)
+
+
+def _kubelet_files(
+    settings: Settings, node: Node, wanted: dict[str, Any], evidence: Evidence
+) -> Iterator[HostFile]:
+    """Yield the drop-in and the argument that has it read; before 1.30 the merged configuration."""
+    facts = knowledge("host/kubernetes.yml")["kubelet"]
+    directory = facts["drop_in"]["directory"]
+    argument = f"--config-dir={directory}"
+    present = settings.state == "present"
+    if not has_drop_ins(node):
+        if wanted and node.config is not None:
+            text = yaml.safe_dump(merged(node.config, wanted), sort_keys=True)
+            held = all(holds(node.config.get(key), value) for key, value in wanted.items())
+            # Comments and order of a file that is right already are left alone.
+            yield HostFile(facts["config"], evidence.files[facts["config"]] if held else text)
+        return
+    drop_in = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+    text = _HEADER + yaml.safe_dump(drop_in | wanted, sort_keys=True)
+    ours = f"{directory}/{facts['drop_in']['file']}"
+    yield HostFile(ours, text if present else None)
+    before = node.arguments_text
+    listed = argument in extra_arguments(before)
+    if present and (listed or argument not in (node.arguments or ())):
+        after = before if listed else with_extra_argument(before, argument)
+        yield HostFile(node.arguments_path, after)
+    others = [path for path in evidence.files if path.startswith(directory + "/") and path != ours]
+    # Drop-ins of somebody else still have to be read.
+    if not present and listed and not others:
+        yield HostFile(node.arguments_path, without_extra_argument(before, argument))
+
+
+def _needs_restart(
+    settings: Settings,
+    node: Node,
+    wanted: dict[str, Any],
+    files: list[HostFile],
+    evidence: Evidence,
+) -> bool:
+    """Say whether the kubelet must read its settings again: they change, or it has older ones."""
+    if any(evidence.files.get(one.path) != one.content for one in files):
+        return True
+    if settings.state == "absent" or not node.active:
+        return False
+    argument = f"--config-dir={knowledge('host/kubernetes.yml')['kubelet']['drop_in']['directory']}"
+    unread = has_drop_ins(node) and node.arguments is not None and argument not in node.arguments
+    return unread or bool(stale_states(wanted, evidence))
+
+
+def stale_states(wanted: dict[str, Any], evidence: Evidence) -> dict[str, str]:
+    """Return the managers whose state file shows another policy than is wanted, and which."""
+    states = knowledge("host/kubernetes.yml")["kubelet"]["state_files"]
+    policies = {"cpu": "cpuManagerPolicy", "memory": "memoryManagerPolicy"}
+    stale = {}
+    for name, key in policies.items():
+        found = state_policy(evidence, states[name])
+        if key in wanted and found is not None and found.lower() != wanted[key].lower():
+            stale[name] = found
+    return stale
+
+
+def _undrained(settings: Settings, node: Node, evidence: Evidence) -> Iterator[Finding]:
+    """Refuse to restart the kubelet beside pods that it would pin otherwise."""
+    if not node.active:
+        return
+    source = knowledge("host/kubernetes.yml")["kubelet"]["state_files"]["source"]
+    drain = "drain the node (kubectl drain --ignore-daemonsets)"
+    held = pinned(evidence)
+    if held:
+        yield Finding(
+            "KUBE-NOT-DRAINED",
+            "error",
+            evidence.host,
+            f"its kubelet must restart with other settings, and {len(held)} pods hold CPUs of"
+            " their own, which it would forget",
+            f"{drain} and run again",
+            source,
+        )
+        return
+    running = [
+        f"{pod.namespace}/{pod.name}"
+        for pod in node.pods or ()
+        if pod.namespace not in settings.system_namespaces
+    ]
+    if settings.kubelet_restart_allowed or (node.pods is not None and not running):
+        return
+    shown = ", ".join(sorted(running)[:5]) + (" …" if len(running) > 5 else "")
+    what = f"{shown} run" if running else "nothing tells which pods run (crictl did not answer)"
+    yield Finding(
+        "KUBE-NOT-DRAINED",
+        "error",
+        evidence.host,
+        f"its kubelet must restart with other settings, and {what}",
+        f"{drain} and run again, or set device_plugin_kubelet_restart_allowed=true",
+        source,
+    )
+
+
+def _inotify(settings: Settings, evidence: Evidence) -> tuple[HostFile, tuple[LiveSetting, ...]]:
+    """Return the file and the live values that raise inotify's limits; higher ones stay."""
+    if settings.state == "absent":
+        return HostFile(SYSCTL, None), ()
+    lines, live = [], []
+    for path, least in knowledge("host/kubernetes.yml")["inotify"]["least"].items():
+        found = evidence.files.get(path, "").strip()
+        if found.isdigit() and int(found) > least:
+            continue
+        lines.append(f"{path.removeprefix('/proc/sys/').replace('/', '.')} = {least}")
+        live.append(LiveSetting(path, str(least)))
+    return HostFile(SYSCTL, _HEADER + "".join(f"{line}\n" for line in lines)), tuple(live)

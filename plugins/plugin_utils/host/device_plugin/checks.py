@@ -1,0 +1,132 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What holds on a right node: the kubelet's settings, that it lives by them, what it offers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.node import (
+    Node,
+    holds,
+    state_policy,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.review import (
+    expected_resources,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.settings import (
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, CheckState
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+_ROLE = "run the role device_plugin on the drained node"
+
+
+def checks(
+    settings: Settings, node: Node, host: Topology, wanted: dict[str, Any], evidence: Evidence
+) -> Iterator[Check]:
+    """Yield every check of a node, whatever its state."""
+    if settings.state == "absent":
+        return
+    facts = knowledge("host/kubernetes.yml")
+    if not node.distribution:
+        yield _check(
+            "KUBE-KUBELET-DOWN",
+            "kubelet.service",
+            node.active,
+            "active" if node.active else "not active",
+            "active",
+            "see why: systemctl status kubelet, journalctl -u kubelet",
+        )
+    for key, value in sorted(wanted.items()):
+        found = (node.config or {}).get(key)
+        yield _check(
+            "KUBE-KUBELET-SETTING",
+            key,
+            None if node.config is None else holds(found, value),
+            _shown(found),
+            _shown(value),
+            _ROLE,
+            facts["kubelet"]["managers"]["source"],
+        )
+    yield from _policies(wanted, evidence)
+    for path, least in facts["inotify"]["least"].items():
+        text = evidence.files.get(path, "").strip()
+        yield _check(
+            "KUBE-INOTIFY",
+            path,
+            int(text) >= least if text.isdigit() else None,
+            text or "unreadable",
+            f"at least {least}",
+            "run the role device_plugin",
+            facts["inotify"]["source"],
+        )
+    if not settings.dra_version:
+        yield _resources(settings, node, host)
+
+
+def _policies(wanted: dict[str, Any], evidence: Evidence) -> Iterator[Check]:
+    """Yield whether the running kubelet lives by the policies: its state files say so."""
+    states = knowledge("host/kubernetes.yml")["kubelet"]["state_files"]
+    for name, key in (("cpu", "cpuManagerPolicy"), ("memory", "memoryManagerPolicy")):
+        if key not in wanted:
+            continue
+        found = state_policy(evidence, states[name])
+        yield _check(
+            "KUBE-KUBELET-POLICY",
+            states[name],
+            None if found is None else found.lower() == wanted[key].lower(),
+            found or "nothing",
+            wanted[key],
+            _ROLE,
+            states["source"],
+        )
+
+
+def _resources(settings: Settings, node: Node, host: Topology) -> Check:
+    """Return whether the kubelet has every GPU from the plugin, under the right name."""
+    expected = expected_resources(settings, host)
+    found = None
+    if node.registered is not None:
+        counts = {name: len(ids) for name, ids in node.registered.items()}
+        found = {name: n for name, n in sorted(counts.items()) if name.startswith("amd.com/")}
+    complete = None
+    if expected is not None:
+        complete = found == expected
+    return _check(
+        "KUBE-RESOURCES",
+        "amd.com",
+        complete,
+        "no device plugin" if not found else _shown(found),
+        "unknown, as the partition modes are" if expected is None else _shown(expected),
+        "see the plugin's pod on this node (kubectl -n kube-system logs -l"
+        " app.kubernetes.io/name=amdgpu-device-plugin); if the driver was loaded after it, or"
+        " partitions changed, delete that pod",
+        knowledge("host/kubernetes.yml")["plugin"]["source"],
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _check(
+    code: str,
+    subject: str,
+    passed: bool | None,
+    found: str,
+    expected: str,
+    remedy: str,
+    source: str | None = None,
+) -> Check:
+    state: CheckState = "unknown" if passed is None else "pass" if passed else "fail"
+    return Check(code, subject, state, found, expected, "error", remedy, source)

@@ -1,0 +1,157 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The kubelet's CPU, memory and topology managers: settings that fit the host and its pods."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import (
+    format_cpulist,
+    parse_cpulist,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.quantities import (
+    format_memory,
+    parse_memory,
+    shares,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.settings import (
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+
+def manager_settings(
+    settings: Settings, host: Topology, kubernetes: tuple[int, ...]
+) -> dict[str, Any]:
+    """Return the keys of KubeletConfiguration that pin pods to a socket's CPUs, memory and GPUs.
+
+    Raises KUBE-CPUS-UNKNOWN, KUBE-NUMA-NODES, KUBE-QUANTITY or KUBE-RESERVED where the host can't
+    have them.
+    """
+    facts = knowledge("host/kubernetes.yml")["kubelet"]
+    policy = topology_policy(settings, host)
+    config: dict[str, Any] = {
+        "cpuManagerPolicy": "static",
+        # Two pods on the two threads of a core would share its caches and its time.
+        "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
+        "reservedSystemCPUs": reserved_cpus(host),
+        "topologyManagerPolicy": policy,
+        "topologyManagerScope": "pod",
+    }
+    options = _topology_options(policy, host, kubernetes)
+    if options:
+        config["topologyManagerPolicyOptions"] = options
+    sizes = {
+        name: _bytes(host.host, f"device_plugin_{name}", getattr(settings, name))
+        for name in ("system_memory", "kubelet_memory", "eviction_memory")
+    }
+    config["systemReserved"] = {"memory": format_memory(sizes["system_memory"])}
+    config["kubeReserved"] = {"memory": format_memory(sizes["kubelet_memory"])}
+    config["evictionHard"] = {
+        "memory.available": format_memory(sizes["eviction_memory"]),
+        **facts["eviction"]["defaults"],
+    }
+    if settings.memory_manager_enabled:
+        config["memoryManagerPolicy"] = "Static"
+        config["reservedMemory"] = reserved_memory(host, sum(sizes.values()))
+    return config
+
+
+def topology_policy(settings: Settings, host: Topology) -> str:
+    """Return the policy: a pod that needs more than a NUMA node's GPUs rules out the strict one.
+
+    Where nothing tells how large the pods are, none may be refused.
+    """
+    if settings.topology_manager_policy != "auto":
+        return settings.topology_manager_policy
+    on_node = Counter(gpu.numa_node for gpu in host.gpus if gpu.numa_node is not None)
+    most = max(on_node.values(), default=0)
+    fits = bool(settings.pod_gpus) and max(settings.pod_gpus) <= most
+    return "single-numa-node" if fits else "best-effort"
+
+
+def reserved_cpus(host: Topology) -> str:
+    """Return the CPUs that the system keeps, the same ones that a plan leaves free."""
+    rule = knowledge("placement.yml")["system_cores"]
+    kept: list[int] = []
+    first: list[int] = []
+    for node in host.numa_nodes:
+        count = min(rule["most"]["value"], len(node.cores) // rule["one_of"]["value"])
+        kept += [cpu for core in node.cores[:count] for cpu in parse_cpulist(core)]
+        first = first or [cpu for core in node.cores[:1] for cpu in parse_cpulist(core)]
+    if not first:
+        raise error(
+            "KUBE-CPUS-UNKNOWN",
+            host.host,
+            "its evidence does not tell the CPUs of its NUMA nodes, so none can be reserved",
+            "collect the evidence again with scope gpu, or set device_plugin_kubelet_enabled=false",
+        )
+    # The static policy does not start without a CPU for the system.
+    return format_cpulist(kept or first)
+
+
+def reserved_memory(host: Topology, total: int) -> list[dict[str, Any]]:
+    """Return each NUMA node's part of ``total`` bytes; the kubelet wants their sum to be exact.
+
+    ``total`` is systemReserved + kubeReserved + the hard eviction threshold.
+    """
+    nodes = [node for node in host.numa_nodes if node.memory_bytes != 0]
+    if not nodes:
+        raise error(
+            "KUBE-RESERVED",
+            host.host,
+            "its evidence names no NUMA node with memory",
+            "collect the evidence again with scope gpu, or set device_plugin_memory_manager_enabled"
+            "=false",
+        )
+    parts = list(zip(nodes, shares(total, len(nodes)), strict=True))
+    for node, part in parts:
+        if part <= 0 or (node.memory_bytes is not None and part >= node.memory_bytes):
+            raise error(
+                "KUBE-RESERVED",
+                host.host,
+                f"NUMA node {node.id} has {node.memory_bytes} bytes and would reserve {part}",
+                "lower device_plugin_system_memory and device_plugin_kubelet_memory, or set"
+                " device_plugin_memory_manager_enabled=false",
+                knowledge("host/kubernetes.yml")["kubelet"]["reserved"]["source"],
+            )
+    return [{"numaNode": node.id, "limits": {"memory": format_memory(p)}} for node, p in parts]
+
+
+def _topology_options(
+    policy: str, host: Topology, kubernetes: tuple[int, ...]
+) -> dict[str, str] | None:
+    managers = knowledge("host/kubernetes.yml")["kubelet"]["managers"]
+    count = len(host.numa_nodes)
+    if policy == "none" or count <= managers["most_numa_nodes"]:
+        return None
+    since = tuple(int(part) for part in managers["numa_option_since"].split("."))
+    if kubernetes[:2] < since:
+        raise error(
+            "KUBE-NUMA-NODES",
+            host.host,
+            f"has {count} NUMA nodes; the topology manager of this kubelet starts with at most"
+            f" {managers['most_numa_nodes']}",
+            f"have Kubernetes {managers['numa_option_since']} or newer, give the CPUs fewer NUMA"
+            " nodes (BIOS: NPS1), or set device_plugin_topology_manager_policy=none",
+            managers["source"],
+        )
+    return {managers["numa_option"]: str(count)}
+
+
+def _bytes(host: str, name: str, text: str) -> int:
+    size = parse_memory(text)
+    if size is None:
+        raise error(
+            "KUBE-QUANTITY",
+            host,
+            f"{name} is {text!r}, expected a whole amount of memory such as 4Gi",
+            f"set {name} to one; a percentage would differ between hosts",
+        )
+    return size

@@ -1,0 +1,202 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What speaks against the plugin on a node: versions, another owner, a layout it can't name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.manifests import (
+    image,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.node import Node
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.quantities import (
+    version,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.settings import (
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+
+def review(settings: Settings, node: Node, host: Topology) -> Iterator[Finding]:
+    """Yield every reason against applying these settings to this node."""
+    yield from _supported(node, host.host)
+    yield from _owners(settings, node, host.host)
+    yield from _floors(settings, node, host.host)
+    yield from _naming(settings, host)
+    yield from _pinned(settings)
+    if settings.health_enabled and not settings.dra_version and not node.exporter_socket:
+        yield Finding(
+            "KUBE-NO-EXPORTER",
+            "warning",
+            host.host,
+            "the plugin's health check finds no socket of the metrics exporter, so it sees only"
+            " whether the driver answers",
+            "run the metrics exporter on the host, or set device_plugin_health_enabled=false",
+            knowledge("host/kubernetes.yml")["plugin"]["source"],
+        )
+
+
+def _supported(node: Node, host: str) -> Iterator[Finding]:
+    facts = knowledge("host/kubernetes.yml")["supported"]
+    oldest, newest = version(facts["oldest"]), version(facts["newest"])
+    if node.version and not oldest <= node.version[:2] <= newest:
+        yield Finding(
+            "KUBE-VERSION",
+            "warning",
+            host,
+            f"runs Kubernetes {_text(node.version)}, expected {facts['oldest']} to"
+            f" {facts['newest']}",
+            "update the cluster to a version that AMD supports",
+            facts["source"],
+        )
+
+
+def _owners(settings: Settings, node: Node, host: str) -> Iterator[Finding]:
+    """Refuse a second owner: the GPU operator, or a DRA driver beside the plugin."""
+    facts = knowledge("host/kubernetes.yml")
+    operator = facts["operator"]
+    owned = [
+        pod.name
+        for pod in node.pods or ()
+        if pod.namespace == operator["namespace"] or pod.name.startswith(operator["pod"])
+    ]
+    if owned and settings.state == "present":
+        yield Finding(
+            "KUBE-OPERATOR",
+            "error",
+            host,
+            f"runs pods of AMD's GPU operator ({', '.join(sorted(owned))}), which brings its own"
+            " device plugin and labeller",
+            "leave this role out and configure the operator's DeviceConfig (spec.driver.enable:"
+            " false, as Apiary installs the driver), or remove the operator first",
+            operator["source"],
+        )
+    plugin = any(name.startswith("amd.com/") and found for name, found in _resources(node))
+    both = node.dra if not settings.dra_version else plugin
+    if both and settings.state == "present":
+        asked, there = ("a DRA driver", "the device plugin's resources")
+        if not settings.dra_version:
+            asked, there = "the device plugin", "a DRA driver (gpu.amd.com)"
+        yield Finding(
+            "KUBE-DRA-EXCLUSIVE",
+            "error",
+            host,
+            f"is to have {asked} and has {there}: both would give the same GPU away",
+            "remove one of them first; device_plugin_dra_version says that the cluster uses DRA",
+            facts["dra"]["source"],
+        )
+    if (
+        settings.dra_version
+        and node.version
+        and node.version[:2] < version(facts["dra"]["kubernetes"])
+    ):
+        yield Finding(
+            "KUBE-DRA-KUBERNETES",
+            "error",
+            host,
+            f"runs Kubernetes {_text(node.version)}, which has no DRA that AMD's driver knows;"
+            f" expected at least {facts['dra']['kubernetes']}",
+            "use the device plugin (device_plugin_dra_version empty), or update the cluster",
+            facts["dra"]["source"],
+        )
+
+
+def _resources(node: Node) -> list[tuple[str, tuple[str, ...]]]:
+    return sorted((node.registered or {}).items())
+
+
+def _floors(settings: Settings, node: Node, host: str) -> Iterator[Finding]:
+    """Refuse a component that is known to be wrong beside this host's driver."""
+    versions = {
+        "plugin": "" if settings.dra_version else settings.version,
+        "dra": settings.dra_version,
+        "exporter": settings.exporter_version or _text(node.exporter),
+    }
+    for name, floor in knowledge("host/kubernetes.yml")["floors"].items():
+        found = version(versions[name])
+        # Without AMD's own driver nothing tells its version; the newest known needs the most.
+        newer = not node.driver or node.driver >= version(floor["driver"])
+        if found and newer and found < version(floor["version"]):
+            yield Finding(
+                floor["code"],
+                "warning" if name == "exporter" else "error",
+                host,
+                f"{name} {versions[name]} beside driver {_text(node.driver) or 'unknown'}:"
+                f" {floor['why']}; expected at least {floor['version']}",
+                f"use {name} {floor['version']} or newer",
+                floor["source"],
+            )
+
+
+def partition_modes(host: Topology) -> set[tuple[str, str]]:
+    """Return the compute and memory partition modes that the host's GPUs have, lower-case."""
+    return {
+        (gpu.compute_partition.lower(), (gpu.memory_partition or "").lower())
+        for gpu in host.gpus
+        if gpu.compute_partition
+    }
+
+
+def naming(settings: Settings, host: Topology) -> str:
+    """Return the plugin's resource naming strategy: one name where all GPUs are cut alike."""
+    if settings.naming != "auto":
+        return settings.naming
+    return "mixed" if len(partition_modes(host)) > 1 else "single"
+
+
+def expected_resources(settings: Settings, host: Topology) -> dict[str, int] | None:
+    """Return how many devices of each name the node is to offer; None where that is unknown."""
+    if naming(settings, host) == "single":
+        return {"amd.com/gpu": len(host.gpus)}
+    counts: dict[str, int] = {}
+    for gpu in host.gpus:
+        if not (gpu.compute_partition and gpu.memory_partition):
+            return None
+        name = f"amd.com/{gpu.compute_partition}_{gpu.memory_partition}".lower()
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _naming(settings: Settings, host: Topology) -> Iterator[Finding]:
+    modes = partition_modes(host)
+    if settings.naming == "single" and len(modes) > 1:
+        yield Finding(
+            "KUBE-HETEROGENEOUS",
+            "error",
+            host.host,
+            "its GPUs are cut in several ways ("
+            + ", ".join("/".join(filter(None, mode)) for mode in sorted(modes))
+            + "), and with device_plugin_naming=single the plugin refuses such a node",
+            "set device_plugin_naming=mixed on every node, or cut all GPUs alike",
+            knowledge("host/kubernetes.yml")["plugin"]["source"],
+        )
+
+
+def _pinned(settings: Settings) -> Iterator[Finding]:
+    """Warn of images that may change under their tag."""
+    prefix = knowledge("host/kubernetes.yml")["plugin"]["labeller_tag_prefix"]
+    images = []
+    if not settings.dra_version:
+        images.append(("device_plugin_digest", settings.version, settings.digest))
+    if settings.labeller_enabled:
+        tag = prefix + settings.version
+        images.append(("device_plugin_labeller_digest", tag, settings.labeller_digest))
+    for variable, tag, digest in images:
+        if not digest:
+            yield Finding(
+                "KUBE-UNPINNED",
+                "warning",
+                image(settings, tag, ""),
+                "is named by its tag, which its registry can move; expected a digest",
+                f"set {variable} to the sha256:… that your registry shows for it",
+            )
+
+
+def _text(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
