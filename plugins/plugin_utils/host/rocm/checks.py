@@ -1,0 +1,324 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What has to hold on a host with the right driver and userland; each drift fails one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import CREDENTIALS
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Severity
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.driver import (
+    Driver,
+    loaded_problem,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import (
+    HostState,
+    boot_minimum,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.packages import (
+    is_right,
+    other_stream,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
+    Target,
+    is_legacy,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
+    Key,
+    Package,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
+    Check,
+    CheckState,
+    HostFile,
+)
+
+AGAIN = "run the role rocm again"
+REBOOT = "reboot the host; the role rocm and playbooks/site.yml do it once the replicas are drained"
+ACCESS = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/install/prerequisites.html"
+DKMS_SOURCE = "https://github.com/ROCm/legacy-rocm-build/issues/3701"
+# What only a reboot brings in order, where one is due.
+AFTER_REBOOT = ("ROCM-DRIVER-LOADED", "ROCM-DEVICES")
+GROUPS = ("render", "video")
+
+
+def _check(
+    code: str,
+    subject: str,
+    right: bool | None,
+    found: str,
+    expected: str,
+    remedy: str,
+    severity: Severity = "error",
+    source: str | None = None,
+) -> Check:
+    state: CheckState = "unknown" if right is None else "pass" if right else "fail"
+    return Check(code, subject, state, found, expected, severity, remedy, source)
+
+
+def present(
+    target: Target,
+    state: HostState,
+    driver: Driver,
+    packages: tuple[Package, ...],
+) -> Iterator[Check]:
+    """Yield what has to hold of packages and, where a driver is wanted, of it."""
+    yield from _packages(packages, state)
+    yield from _streams(target, state)
+    if target.driver:
+        yield from _kernels(driver)
+        yield from _loaded(target, driver, state)
+        yield from _devices(state)
+        yield from secure_boot(state)
+        if state.boot_mib is not None:
+            yield _check(
+                "ROCM-BOOT-SPACE",
+                "/boot",
+                state.boot_mib >= boot_minimum(),
+                f"{state.boot_mib} MiB free",
+                f"{boot_minimum()} MiB or more",
+                "remove kernels that are no longer booted",
+                "warning",
+            )
+        for kernel in driver.stale_ramdisks:
+            yield _check(
+                "ROCM-INITRAMFS",
+                kernel,
+                False,
+                "an initial ramdisk older than the driver",
+                "one written after it",
+                AGAIN,
+                "warning",
+            )
+
+
+def files(
+    wanted: tuple[HostFile, ...], keys: tuple[Key, ...], state: HostState, evidence: Evidence
+) -> Iterator[Check]:
+    """Yield one check a file: there with the wanted text, or gone; and one a key."""
+    for file in wanted:
+        found = evidence.files.get(file.path)
+        right = found is None if file.content is None else _same(file.content, found)
+        yield _check(
+            "ROCM-REPOSITORY-FILE",
+            file.path,
+            right,
+            "no such file" if found is None else "the right text" if right else "another text",
+            "no such file" if file.content is None else "the text that the role writes",
+            AGAIN,
+        )
+    for key in keys:
+        yield _check(
+            "ROCM-KEYRING",
+            key.path,
+            None if state.keys is None else key.path in state.keys,
+            "no such file" if state.keys is None or key.path not in state.keys else "a file",
+            f"the key {key.fingerprint}",
+            AGAIN,
+        )
+
+
+def _same(wanted: str, found: str | None) -> bool:
+    """Compare with what the evidence has, which keeps no passwords of addresses."""
+    return found is not None and CREDENTIALS.sub("***", wanted) == found
+
+
+def _packages(packages: tuple[Package, ...], state: HostState) -> Iterator[Check]:
+    for one in packages:
+        version = state.version(one.name)
+        broken = one.name in state.broken
+        shadowed = version is not None and not broken and not is_right(one, state)
+        foreign = shadowed and not is_legacy(one.name, version or "")
+        own = one.name.startswith(("amdgpu", "amdrocm"))
+        code = "ROCM-SHADOWED" if foreign and not own else "ROCM-PACKAGES"
+        yield _check(
+            code,
+            one.name,
+            is_right(one, state),
+            "half-configured" if broken else version or "not installed",
+            one.version or "any version",
+            AGAIN,
+        )
+    if state.broken:
+        yield _check(
+            "ROCM-HALF-CONFIGURED",
+            ", ".join(state.broken),
+            False,
+            "not configured",
+            "installed",
+            f"{AGAIN}, or `dpkg --configure -a` and read what it prints",
+            source=DKMS_SOURCE,
+        )
+
+
+def _streams(target: Target, state: HostState) -> Iterator[Check]:
+    other = other_stream(target, state)
+    if other:
+        yield _check(
+            "ROCM-STREAM",
+            target.stream,
+            False,
+            f"{len(other)} packages of the other stream, {other[0]} among them",
+            "none",
+            "set rocm_remove_legacy to true and run the role rocm again",
+            "warning",
+        )
+
+
+def _kernels(driver: Driver) -> Iterator[Check]:
+    newest = driver.kernels[0].release if driver.kernels else ""
+    for kernel in driver.kernels:
+        # An older kernel is booted by hand only.
+        severity: Severity = "error" if kernel.running or kernel.release == newest else "warning"
+        words = f"kernel {kernel.release}" + (" (running)" if kernel.running else "")
+        if not kernel.dkms:
+            yield _check(
+                "ROCM-HEADERS",
+                words,
+                kernel.headers,
+                "headers" if kernel.headers else "no /lib/modules/*/build",
+                "the kernel's headers",
+                f"{AGAIN}, or remove the kernel",
+                severity,
+                DKMS_SOURCE,
+            )
+        yield _check(
+            "ROCM-DKMS",
+            words,
+            kernel.dkms,
+            "installed" if kernel.dkms else f"no installed driver {driver.module or ''}".strip(),
+            f"`dkms status` says installed for driver {driver.module or ''}".strip(),
+            f"{AGAIN}; if it fails, read /var/lib/dkms/amdgpu/*/build/make.log",
+            severity,
+            DKMS_SOURCE,
+        )
+
+
+def _loaded(target: Target, driver: Driver, state: HostState) -> Iterator[Check]:
+    problem = loaded_problem(driver, state)
+    blacklisted = state.loaded is None and state.blacklisted
+    if blacklisted:
+        yield _check(
+            "ROCM-BLACKLISTED",
+            "amdgpu",
+            False,
+            f"{state.blacklisted}, and no amdgpu loaded",
+            "a driver that is loaded after boot",
+            "run `modprobe amdgpu` from a unit before the replicas, or take the blacklist away",
+            "warning",
+            "https://instinct.docs.amd.com/projects/system-acceptance/en/latest/common/kernel-parameters.html",
+        )
+    yield _check(
+        "ROCM-DRIVER-LOADED",
+        "amdgpu",
+        problem is None,
+        problem or f"driver {state.loaded.version if state.loaded else ''} loaded",
+        f"driver {driver.module or target.driver}, built by DKMS",
+        "run `modprobe amdgpu`" if blacklisted else REBOOT,
+    )
+    path = state.module.get("file", "")
+    if path:
+        built = "/kernel/drivers/" not in path
+        yield _check(
+            "ROCM-DKMS",
+            "modprobe",
+            built,
+            path,
+            "a driver below updates/ or extra/",
+            f"run `depmod -a`, then {AGAIN}",
+        )
+
+
+def _devices(state: HostState) -> Iterator[Check]:
+    render = [node for node in state.nodes if node.path.startswith("/dev/dri/renderD")]
+    kfd = [node for node in state.nodes if node.path == "/dev/kfd"]
+    count = len([gpu for gpu in state.gpus if gpu.model])
+    yield _check(
+        "ROCM-DEVICES",
+        "/dev",
+        bool(kfd) and len(render) >= count,
+        f"{'' if kfd else 'no '}/dev/kfd, {len(render)} render nodes",
+        f"/dev/kfd, {count} render nodes or more",
+        f"{REBOOT}; then look at `dmesg` for amdgpu",
+    )
+    for node in (*kfd, *render):
+        opened = node.mode[-1:] in ("6", "7")
+        shut = node.group not in GROUPS or node.mode[-2:-1] not in ("6", "7")
+        if shut and not opened:
+            yield _check(
+                "ROCM-DEVICES",
+                node.path,
+                False,
+                f"group {node.group}, mode {node.mode}",
+                "group render, mode 660",
+                "set rocm_udev_rule to true, or correct the rules in /etc/udev/rules.d",
+                source=ACCESS,
+            )
+
+
+def secure_boot(state: HostState) -> Iterator[Check]:
+    if state.secure_boot:
+        yield _check(
+            "ROCM-SECURE-BOOT",
+            "Secure Boot",
+            bool(state.enrolled),
+            "on, DKMS's key " + ("enrolled" if state.enrolled else "not enrolled"),
+            "the key that DKMS signs with enrolled",
+            "`mokutil --import` the key (/var/lib/shim-signed/mok/MOK.der, /var/lib/dkms/mok.pub; "
+            "`dkms generate_mok` makes one) and confirm at the console at the next boot, or switch "
+            "Secure Boot off",
+            source="https://instinct.docs.amd.com/projects/gpu-operator/en/latest/drivers/secure-boot.html",
+        )
+
+
+def holds(wanted: Iterable[str], state: HostState) -> Iterator[Check]:
+    """Yield whether packages are held."""
+    for name in wanted:
+        held = name in state.held
+        yield _check(
+            "ROCM-HOLDS",
+            name,
+            held,
+            "held" if held else "not held",
+            "held",
+            AGAIN,
+            "warning",
+        )
+
+
+def groups(wanted: Iterable[tuple[str, str]], state: HostState) -> Iterator[Check]:
+    """Yield whether users are in the groups of the device nodes."""
+    for user, group in wanted:
+        known = state.members.get(group)
+        member = known is not None and user in known
+        yield _check(
+            "ROCM-GROUPS",
+            user,
+            member,
+            f"not in {group}" if not member else f"in {group}",
+            f"in {group}",
+            AGAIN,
+            source=ACCESS,
+        )
+
+
+def absent(
+    own: tuple[str, ...], remove: tuple[str, ...], state: HostState, evidence: Evidence
+) -> Iterator[Check]:
+    """Yield what has to be gone."""
+    for name in remove:
+        yield _check("ROCM-PACKAGES", name, False, "installed", "not installed", AGAIN)
+    for path in own:
+        there = path in evidence.files or path in (state.keys or ())
+        yield _check(
+            "ROCM-REPOSITORY-FILE",
+            path,
+            not there,
+            "a file" if there else "no such file",
+            "no such file",
+            AGAIN,
+        )

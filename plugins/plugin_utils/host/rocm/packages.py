@@ -1,0 +1,198 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which packages a host is to have, which it lacks, and which have to go first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import HostState
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
+    Facts,
+    Target,
+    driver_names,
+    is_legacy,
+    streams,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
+    Argv,
+    Package,
+    PackageManager,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import matches
+
+
+def wanted_packages(target: Target, state: HostState) -> tuple[Package, ...]:
+    """Return driver and userland; with what else of this stream is installed, in the same version.
+
+    Half of a release beside half of another is what no one has tested.
+    """
+    manager = target.system.package_manager
+    names: dict[str, str] = {}
+    if target.driver:
+        token = target.driver.token
+        for name in streams()["driver"]["packages"]:
+            # The firmware's version begins with the driver's, the module's with the kernel's.
+            exact = name == "amdgpu-dkms" and target.module
+            epoch = "1:" if manager == "apt" else ""
+            names[name] = f"{epoch}{target.module}.{token}-*" if exact else f"*.{token}-*"
+    glob = target.userland_glob()
+    names |= dict.fromkeys(target.packages(), glob)
+    for name, versions in sorted(state.packages.items()):
+        if any(target.is_userland(name, one) and not matches(one, glob) for one in versions):
+            names.setdefault(name, glob)
+    return tuple(
+        Package(name, version, spec(manager, name, version)) for name, version in names.items()
+    )
+
+
+def spec(manager: PackageManager, name: str, version: str) -> str:
+    """Return a package with its version as the package manager is asked for it."""
+    if manager == "apt":
+        return f"{name}={version}"
+    if manager == "dnf":
+        # A version begins with a digit; unsaid, dnf may take a star for a part of the name.
+        return f"{name}-{'[0-9]' if version.startswith('*') else ''}{version}"
+    # zypper knows no globs. Repositories of one version have no other; the rolling one is told it.
+    rolling = re.fullmatch(r"(\d+\.\d+\.\d+)-\*", version)
+    return f"{name}={rolling[1]}" if rolling else name
+
+
+def prerequisites(target: Target, state: HostState) -> tuple[str, ...]:
+    """Return what driver and userland need of the distribution, headers of every kernel first."""
+    names: list[str] = []
+    facts = target.system.facts
+    if target.driver:
+        for kernel in state.kernels:
+            names += headers_of(target, kernel, state)
+        if state.running:
+            names += [
+                name.format(kernel=state.running)
+                for name in facts.get("running", ())
+                if _needs(name.format(kernel=state.running), state.running, state)
+            ]
+        names += facts.get("packages", ())
+    names += target.stream_facts["prerequisites"][target.system.family]
+    if target.driver and target.system.package_manager == "dnf":
+        names.append("python3-dnf-plugin-versionlock")
+    return tuple(dict.fromkeys(names))
+
+
+def headers_of(target: Target, kernel: str, state: HostState) -> list[str]:
+    """Return the packages that a kernel's build directory and its other modules come from."""
+    facts = target.system.facts
+    forms = facts["headers"]
+    if "headers_pattern" in facts and facts["headers_pattern"] not in kernel:
+        forms = facts["headers_other"]
+    forms = [*forms, *facts.get("modules", ())]
+    return [name for form in forms if _needs(name := form.format(kernel=kernel), kernel, state)]
+
+
+def _needs(name: str, kernel: str, state: HostState) -> bool:
+    """Say whether a package is to be asked for: a kernel built by hand brings its headers along."""
+    return kernel not in state.with_headers or name in state.packages
+
+
+def enabling(target: Target, state: HostState) -> tuple[Argv, ...]:
+    """Return the commands that enable repositories beside AMD's, of those that are not yet."""
+    words = {"major": target.system.major, "version": target.system.version}
+    return tuple(
+        tuple(word.format(**words) for word in one["command"])
+        for one in _extra_repositories(target, state)
+        if "command" in one
+    )
+
+
+def unreachable(target: Target, state: HostState) -> tuple[str, ...]:
+    """Return repositories that no package of the distribution brings: who wants them vouches."""
+    return tuple(one["name"] for one in _extra_repositories(target, state) if "name" in one)
+
+
+def _extra_repositories(target: Target, state: HostState) -> Iterator[Facts]:
+    """Yield the entries of repositories that are wanted and not enabled."""
+    if not (target.driver and target.settings.extra_repositories):
+        return
+    for one in target.system.facts["enable"]:
+        listed = one["listed"].replace("{major}", target.system.major)
+        there = one.get("until") in state.packages
+        if not there and not re.search(listed, state.repositories):
+            yield one
+
+
+def missing(
+    packages: tuple[Package, ...], needed: tuple[str, ...], state: HostState
+) -> tuple[str, ...]:
+    """Return the specs of what is not there, or in another version; prerequisites first."""
+    return (
+        *(name for name in needed if not _is_installed(name, state)),
+        *(one.spec for one in packages if not is_right(one, state)),
+    )
+
+
+def _is_installed(name: str, state: HostState) -> bool:
+    if name in state.packages:
+        return name not in state.broken
+    # An rpm's name may be asked for with its version: kernel-devel-5.14.0-570.el9.x86_64.
+    return any(
+        name in (f"{known}-{version}", f"{known}-{version}.x86_64")
+        for known, versions in state.packages.items()
+        if name.startswith(known + "-")
+        for version in versions
+    )
+
+
+def is_right(package: Package, state: HostState) -> bool:
+    """Say whether a package is installed in a version that will do, and none that won't."""
+    versions = state.packages.get(package.name, ())
+    right = bool(versions) and all(matches(one, package.version) for one in versions)
+    return right and package.name not in state.broken
+
+
+def other_stream(target: Target, state: HostState) -> tuple[str, ...]:
+    """Return installed packages of the stream that is not wanted."""
+    if target.stream == "legacy":
+        return tuple(sorted(name for name in state.packages if name.startswith("amdrocm")))
+    return tuple(
+        sorted(
+            name
+            for name, versions in state.packages.items()
+            if any(is_legacy(name, one) for one in versions)
+        )
+    )
+
+
+def all_packages(state: HostState) -> tuple[str, ...]:
+    """Return every installed package of AMD's, for what undoes the role."""
+    return tuple(
+        sorted(
+            name
+            for name, versions in state.packages.items()
+            if name in driver_names()
+            or name.startswith("amdrocm")
+            or any(is_legacy(name, one) for one in versions)
+        )
+    )
+
+
+def removed(target: Target, state: HostState) -> tuple[str, ...]:
+    """Return what has to go before the rest is installed.
+
+    AMD's installer goes: it owns repository files and a key of the same purpose, and takes them
+    along whenever it goes.
+    """
+    if target.settings.state == "absent":
+        return all_packages(state)
+    helpers = tuple(name for name in ("amdgpu-install", "amdrocm-repo") if name in state.packages)
+    other = other_stream(target, state) if target.settings.remove_legacy else ()
+    return (*helpers, *(name for name in other if name not in helpers))
+
+
+def holds(target: Target, state: HostState) -> tuple[str, ...]:
+    """Return what must not be upgraded by the way: the driver, and kernels where asked for."""
+    names = list(streams()["driver"]["packages"]) if target.driver else []
+    if target.settings.hold_kernel:
+        names += [name for name in target.system.facts["kernel_packages"] if name in state.packages]
+    return tuple(names)

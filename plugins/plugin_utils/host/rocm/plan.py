@@ -1,0 +1,260 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The decision itself: what to remove, install, hold and rebuild, and whether to reboot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
+    is_guest,
+    os_release,
+    serving_replicas,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import (
+    checks,
+    packages,
+    repositories,
+    support,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.driver import (
+    builds,
+    driver_of,
+    reboot_reasons,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import (
+    HostState,
+    boot_minimum,
+    read,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
+    Target,
+    complete,
+    driver_names,
+    streams,
+    system_of,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
+    Argv,
+    RocmPlan,
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import parse
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile, Skipped
+
+REPAIR: Argv = ("dpkg", "--configure", "-a")
+
+
+def decide(settings: Settings, evidence: Evidence) -> RocmPlan:
+    """Return what this host needs; the plan has findings only where nothing can be planned.
+
+    Raises ApiaryError with HOST-NO-RELEASE for evidence without an operating system.
+    """
+    release = os_release(evidence)
+    system = system_of(release)
+    refused = support.version_findings(settings, evidence.host)
+    rocm = parse(settings.rocm_version)
+    if system is None:
+        return RocmPlan(findings=(support.unknown_system(release, evidence.host), *refused))
+    if rocm is None or refused:
+        return RocmPlan(
+            family=system.family, package_manager=system.package_manager, findings=refused
+        )
+    state = read(evidence)
+    target = complete(settings, system, state, rocm)
+    if settings.state == "absent":
+        return _absent(target, state, evidence)
+    return _present(target, state, evidence)
+
+
+def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
+    settings, manager = target.settings, target.system.package_manager
+    wanted = packages.wanted_packages(target, state)
+    needed = packages.prerequisites(target, state)
+    lacking = packages.missing(wanted, needed, state)
+    driver = driver_of(target, wanted, state)
+    remove = packages.removed(target, state)
+    coming = frozenset(
+        kernel
+        for kernel in state.kernels
+        if set(packages.headers_of(target, kernel, state)) & set(lacking)
+    )
+    rebuild = builds(driver, coming) if target.driver else ()
+    drivers = streams()["driver"]["packages"]
+    changes = tuple(one.spec for one in wanted if one.name in drivers and one.spec in lacking)
+    files = (
+        *repositories.wanted_files(target, wanted),
+        *(HostFile(path, None) for path in repositories.stale_files(target, evidence)),
+    )
+    keys = tuple({one.key.path: one.key for one in repositories.repositories(target)}.values())
+    held = packages.holds(target, state)
+    moved = [*remove, *(one.name for one in wanted if one.spec in lacking)]
+    unhold = tuple(name for name in state.held if name in moved or name in lacking)
+    groups = tuple((user, group) for user in settings.users for group in checks.GROUPS)
+    reboot = reboot_reasons(target, driver, state, changes)
+    # What is built for a kernel is loaded at the next boot; AMD's helpers nothing runs on.
+    disruptive = (
+        *(f"{name} is removed" for name in remove if name != "amdgpu-install"),
+        *(f"{spec} is installed" for spec in changes),
+    )
+    return RocmPlan(
+        family=target.system.family,
+        package_manager=manager,
+        stream=target.stream,
+        rocm_version=str(target.rocm),
+        driver_version=str(target.driver) if target.driver else None,
+        repair=(REPAIR,) if state.broken else (),
+        remove=remove,
+        unhold=unhold,
+        keys=keys,
+        enable=packages.enabling(target, state),
+        prerequisites=needed,
+        packages=wanted,
+        missing=lacking,
+        holds=held,
+        hold=tuple(name for name in held if name not in state.held or name in unhold),
+        groups=groups,
+        join=tuple(
+            (user, group)
+            for user, group in groups
+            if user not in state.members.get(group, frozenset())
+        ),
+        kernels=driver.kernels if target.driver else (),
+        dkms=rebuild,
+        initramfs=tuple(target.system.family_facts["initramfs"])
+        if target.driver and (changes or coming or rebuild or driver.stale_ramdisks)
+        else None,
+        disruptive=disruptive,
+        after_reboot=checks.AFTER_REBOOT if reboot else (),
+        files=files,
+        reboot=reboot,
+        skipped=tuple(_skipped(target, state)),
+        checks=(
+            *checks.files(files, keys, state, evidence),
+            *checks.present(target, state, driver, wanted),
+            *checks.holds(held, state),
+            *checks.groups(groups, state),
+        ),
+        findings=(
+            *support.findings(target, state, is_guest(evidence), evidence.host),
+            *repositories.key_findings(target),
+            *_host_findings(target, state, evidence, bool(changes)),
+            *_serving(evidence, disruptive),
+        ),
+    )
+
+
+def _host_findings(
+    target: Target, state: HostState, evidence: Evidence, changes: bool
+) -> Iterator[Finding]:
+    """Yield what stops the role on this host before it has changed anything."""
+    settings, host = target.settings, evidence.host
+    other = packages.other_stream(target, state)
+    if other and not settings.remove_legacy:
+        yield Finding(
+            "ROCM-STREAM",
+            "error",
+            host,
+            f"found {len(other)} packages of AMD's other stream of ROCm ({other[0]}, …), expected "
+            "none: there is no upgrade between the two",
+            "set rocm_remove_legacy to true to have them removed first",
+            "https://rocm.docs.amd.com/en/latest/about/transition-guide-TheRock.html",
+        )
+    if target.driver and state.secure_boot and not state.enrolled:
+        for check in checks.secure_boot(state):
+            yield Finding(
+                check.code,
+                "error",
+                host,
+                f"found Secure Boot {check.found}, expected {check.expected}: the kernel would not "
+                "load the driver",
+                check.remedy,
+                check.source,
+            )
+    if changes and state.boot_mib is not None and state.boot_mib < boot_minimum():
+        yield Finding(
+            "ROCM-BOOT-SPACE",
+            "error",
+            host,
+            f"found {state.boot_mib} MiB free on /boot, expected {boot_minimum()} or more: an "
+            "initial ramdisk that is cut off does not boot",
+            "remove kernels that are no longer booted",
+        )
+    for name in packages.unreachable(target, state):
+        yield Finding(
+            "ROCM-EXTRA-REPOSITORY",
+            "error",
+            host,
+            f"found no repository {name}, expected one: DKMS comes from it",
+            f"enable {name}, or install dkms from a repository of your own first",
+            "https://rocm.docs.amd.com/en/latest/install/rocm.html",
+        )
+    for user in settings.users:
+        if state.users is not None and user not in state.users:
+            yield Finding(
+                "ROCM-USER",
+                "error",
+                host,
+                f"found no user {user}, expected one for every name in rocm_users",
+                "create the user first, or correct rocm_users",
+            )
+
+
+def _serving(evidence: Evidence, disruptive: tuple[str, ...]) -> Iterator[Finding]:
+    units = serving_replicas(evidence)
+    if units and disruptive:
+        yield Finding(
+            "ROCM-SERVING",
+            "error",
+            evidence.host,
+            f"found {', '.join(units)} active, expected none while the driver changes "
+            f"({disruptive[0]})",
+            "drain the host and stop its replicas first (playbooks/drain.yml)",
+        )
+
+
+def _skipped(target: Target, state: HostState) -> Iterator[Skipped]:
+    settings = target.settings
+    if not settings.driver:
+        yield Skipped("driver", "rocm_driver is false: only the userland is looked after")
+    if target.series is None:
+        yield Skipped("matrix", f"nothing is known of ROCm {target.rocm.series}")
+    if settings.profile == "serving":
+        yield Skipped("libraries", "profile serving: containers bring their own userland")
+    if not state.secure_boot and settings.driver:
+        yield Skipped("signing", "Secure Boot is off, or the host tells nothing of it")
+
+
+def _absent(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
+    """Return what takes everything away again; groups and the kernels' headers stay."""
+    remove = packages.removed(target, state)
+    own = repositories.own_paths(target)
+    drivers = tuple(name for name in remove if name in driver_names())
+    held = tuple(name for name in state.held if name in remove)
+    disruptive = tuple(f"{name} is removed" for name in drivers)
+    reboot = reboot_reasons(target, driver_of(target, (), state), state, drivers)
+    return RocmPlan(
+        family=target.system.family,
+        package_manager=target.system.package_manager,
+        stream=target.stream,
+        rocm_version=str(target.rocm),
+        repair=(REPAIR,) if state.broken and remove else (),
+        remove=remove,
+        unhold=held,
+        initramfs=tuple(target.system.family_facts["initramfs"]) if drivers else None,
+        disruptive=disruptive,
+        files=tuple(HostFile(path, None) for path in own),
+        reboot=reboot,
+        skipped=(
+            Skipped("groups", "users stay in the groups of the GPUs' device nodes"),
+            Skipped(
+                "prerequisites", "packages of the distribution stay, kernel headers among them"
+            ),
+        ),
+        checks=tuple(checks.absent(own, remove, state, evidence)),
+        findings=tuple(_serving(evidence, disruptive)),
+    )

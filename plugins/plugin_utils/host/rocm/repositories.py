@@ -1,0 +1,259 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""AMD's repositories as files of the package manager: addresses, keys, pins, what contradicts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
+    Facts,
+    Target,
+    streams,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import Key, Package
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+
+PREFERENCES = "/etc/apt/preferences.d/apiary-rocm"
+UDEV_RULE = "/etc/udev/rules.d/70-apiary-amdgpu.rules"
+_MANAGED = "# Written by Apiary (role rocm); changes are undone at the next run.\n"
+# A guest's nodes and a bare host's alike: kfd, and one render node a GPU.
+_UDEV_TEXT = (
+    _MANAGED + 'KERNEL=="kfd", GROUP="render", MODE="0660"\n'
+    'SUBSYSTEM=="drm", KERNEL=="renderD*", GROUP="render", MODE="0660"\n'
+)
+
+
+@dataclass(frozen=True)
+class Repository:
+    """One repository: its id, its address, and what an apt source names beside it."""
+
+    id: str
+    title: str
+    url: str
+    suite: str
+    component: str
+    key: Key
+
+
+def repositories(target: Target) -> tuple[Repository, ...]:
+    """Return the repositories that are wanted, the driver's first."""
+    wanted = []
+    settings, system, known = target.settings, target.system, streams()
+    suite = system.edition.get("suite", "")
+    if target.driver:
+        facts = known["driver"]
+        url = _address(target, facts, settings.driver_repository_url, target.driver.directory)
+        key = _key(target, "amdgpu", facts["key"], facts["key"]["url"])
+        wanted.append(
+            Repository("amdgpu", f"AMD GPU driver {target.driver}", url, suite, "main", key)
+        )
+    facts = target.stream_facts
+    url = _address(target, facts, settings.repository_url, target.rocm.directory)
+    key_url = facts.get("keys", {}).get(target.rocm.series, facts["key"]["url"])
+    key = _key(target, "amdrocm", facts["key"], key_url)
+    shared = {(one.key.url, one.key.fingerprint): one.key for one in wanted}
+    key = shared.get((key.url, key.fingerprint), key)
+    suite = facts.get("suite", suite)
+    wanted.append(
+        Repository("rocm", f"AMD ROCm {target.rocm}", url, suite, facts["components"], key)
+    )
+    graphics = facts.get("graphics")
+    if graphics and _needs_graphics(target, graphics):
+        url = _address(target, graphics, settings.graphics_repository_url, target.rocm.directory)
+        wanted.append(
+            Repository("amdgraphics", f"AMD graphics {target.rocm}", url, suite, "main", key)
+        )
+    return tuple(wanted)
+
+
+def _needs_graphics(target: Target, graphics: Facts) -> bool:
+    first = tuple(int(part) for part in graphics["first"].split("."))
+    return (
+        target.system.family in graphics["paths"]
+        and target.settings.profile in graphics["profiles"]
+        and (target.rocm.major, target.rocm.minor) >= first
+    )
+
+
+def _address(target: Target, facts: Facts, mirror: str | None, directory: str) -> str:
+    """Return the repository's address: AMD's, or a mirror's with AMD's own paths below it."""
+    base = mirror or facts.get("urls", {}).get(target.rocm.series) or facts["url"]
+    path: str = facts["paths"][target.system.family]
+    return path.format(
+        url=base.rstrip("/"),
+        directory=directory,
+        release=target.system.release,
+        major=target.system.major,
+        system=target.system.edition["directory"],
+    )
+
+
+def _key(target: Target, name: str, facts: Facts, url: str) -> Key:
+    settings = target.settings
+    asked = (
+        (settings.driver_key_url, settings.driver_key_fingerprint)
+        if name == "amdgpu"
+        else (settings.key_url, settings.key_fingerprint)
+    )
+    folder = target.system.family_facts["keys"]
+    binary = target.system.package_manager == "apt"
+    return Key(
+        url=asked[0] or url,
+        path=f"{folder}/{name}.gpg" if binary else f"{folder}/RPM-GPG-KEY-{name}",
+        fingerprint=(asked[1] or facts["fingerprint"]).replace(" ", "").upper(),
+        format="binary" if binary else "armored",
+    )
+
+
+def key_findings(target: Target) -> tuple[Finding, ...]:
+    """Refuse fingerprints that can't be one."""
+    return tuple(
+        Finding(
+            "ROCM-KEY-REQUIRED",
+            "error",
+            one.id,
+            f"found fingerprint {one.key.fingerprint!r}, expected 40 hexadecimal digits",
+            "set rocm_key_fingerprint or rocm_driver_key_fingerprint to what "
+            f"`gpg --show-keys` prints for {one.key.url}",
+        )
+        for one in repositories(target)
+        if not re.fullmatch(r"[0-9A-F]{40}", one.key.fingerprint)
+    )
+
+
+def wanted_files(target: Target, packages: tuple[Package, ...]) -> tuple[HostFile, ...]:
+    """Return the repository files, the pins and the udev rule."""
+    files = []
+    folder = target.system.family_facts["repositories"]
+    for one in repositories(target):
+        if target.system.package_manager == "apt":
+            files.append(HostFile(f"{folder}/{one.id}.sources", _deb822(one)))
+        else:
+            files.append(HostFile(f"{folder}/{one.id}.repo", _repo(one)))
+    if target.system.package_manager == "apt":
+        files.append(HostFile(PREFERENCES, _preferences(target, packages)))
+    files.append(HostFile(UDEV_RULE, _UDEV_TEXT if target.settings.udev_rule else None))
+    return tuple(files)
+
+
+def own_paths(target: Target) -> tuple[str, ...]:
+    """Return every file that this role may have written, keys among them."""
+    folder, keys = target.system.family_facts["repositories"], target.system.family_facts["keys"]
+    if target.system.package_manager == "apt":
+        return (
+            f"{folder}/amdgpu.sources",
+            f"{folder}/rocm.sources",
+            PREFERENCES,
+            UDEV_RULE,
+            f"{keys}/amdgpu.gpg",
+            f"{keys}/amdrocm.gpg",
+        )
+    return (
+        f"{folder}/amdgpu.repo",
+        f"{folder}/rocm.repo",
+        f"{folder}/amdgraphics.repo",
+        UDEV_RULE,
+        f"{keys}/RPM-GPG-KEY-amdgpu",
+        f"{keys}/RPM-GPG-KEY-amdrocm",
+    )
+
+
+def stale_files(target: Target, evidence: Evidence) -> tuple[str, ...]:
+    """Return files that name the same repositories, or pin them: amdgpu-install's and older ones.
+
+    Of a file that names other repositories, too, nothing is taken away.
+    """
+    known = streams()["stale"]
+    address = re.compile(known["addresses"])
+    own = {file.path for file in wanted_files(target, ())}
+    stale = []
+    for path, text in sorted(evidence.files.items()):
+        if path in own or path.startswith("/opt/"):
+            continue
+        if path in known["names"] or _names_only(path, text, address):
+            stale.append(path)
+    return tuple(stale)
+
+
+def _names_only(path: str, text: str, address: re.Pattern[str]) -> bool:
+    """Say whether all repositories of a file are AMD's; commented lines count for nothing."""
+    if not path.endswith((".list", ".sources", ".repo")) or path == "/etc/apt/sources.list":
+        return False
+    named = [
+        word
+        for line in text.splitlines()
+        if re.match(r"\s*(?:deb|deb-src|URIs|baseurl)\b", line)
+        for word in line.split()
+        if "://" in word
+    ]
+    return bool(named) and all(address.search(word) for word in named)
+
+
+def _deb822(one: Repository) -> str:
+    return _MANAGED + "".join(
+        f"{field}: {value}\n"
+        for field, value in (
+            ("X-Repolib-Name", one.title),
+            ("Types", "deb"),
+            ("URIs", one.url),
+            ("Suites", one.suite),
+            ("Components", one.component),
+            ("Architectures", "amd64"),
+            ("Signed-By", one.key.path),
+        )
+    )
+
+
+def _repo(one: Repository) -> str:
+    return _MANAGED + (
+        f"[{one.id}]\n"
+        f"name={one.title}\n"
+        f"baseurl={one.url}\n"
+        "enabled=1\n"
+        "priority=50\n"
+        "gpgcheck=1\n"
+        f"gpgkey=file://{one.key.path}\n"
+    )
+
+
+def _preferences(target: Target, packages: tuple[Package, ...]) -> str:
+    """Prefer AMD's packages to the distribution's of the same name, and pin the versions.
+
+    1001 is what apt goes back to an older version for.
+    """
+    origins = [target.stream_facts["origin"]]
+    if target.driver:
+        origins.append(streams()["driver"]["origin"])
+    parts = [
+        f"Package: *\nPin: release o={origin}\nPin-Priority: 600\n"
+        for origin in dict.fromkeys(origins)
+    ]
+    # Of what else is installed the text must not depend: it would change with the first run.
+    names = (*streams()["driver"]["packages"], *target.packages())
+    pinned: dict[str, list[str]] = {}
+    for package in packages:
+        if package.version and package.name in names:
+            pinned.setdefault(package.version, []).append(package.name)
+    if target.stream == "therock":
+        pinned[target.userland_glob()] = [f"amdrocm*{target.rocm.series}*"]
+    parts += [
+        f"Package: {' '.join(names)}\nPin: version {_pin(version)}\nPin-Priority: 1001\n"
+        for version, names in pinned.items()
+    ]
+    return _MANAGED + "\n" + "\n".join(parts)
+
+
+def _pin(version: str) -> str:
+    """Return a glob in apt's words: a beginning with a star behind it, or a regular expression.
+
+    apt takes a glob that begins with a star, and matches nothing by it.
+    """
+    if not version.startswith("*"):
+        return version
+    return "/" + version.strip("*").replace(".", r"\.") + "/"

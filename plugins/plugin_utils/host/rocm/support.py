@@ -1,0 +1,275 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether system, kernel, driver, userland and GPUs go together: AMD's matrices as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import OsRelease
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import HostState
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
+    Target,
+    driver_facts,
+    support,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import Settings
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import parse
+
+_ANYWAY = "or set rocm_allow_unsupported to true and answer for it yourself"
+
+
+def _refused(allowed: bool) -> Severity:
+    return "warning" if allowed else "error"
+
+
+def _source(entry: str) -> str:
+    """Return the first address that an entry's source names."""
+    known = support()["sources"]
+    name = entry.split(",")[0].removeprefix("sources.")
+    address: str = known.get(name, entry)
+    return address
+
+
+def unknown_system(release: OsRelease, host: str) -> Finding:
+    """Refuse a system that AMD publishes nothing for."""
+    systems = knowledge("host/rocm/systems.yml")["systems"].values()
+    known = "; ".join(f"{one['name']} {', '.join(one['versions'])}" for one in systems)
+    return Finding(
+        "ROCM-OS-UNSUPPORTED",
+        "error",
+        host,
+        f"found {release.name or release.id} {release.version}, expected one that AMD publishes "
+        f"packages for: {known}",
+        "install one of these systems",
+        support()["sources"]["rocm_10_0"],
+    )
+
+
+def version_findings(settings: Settings, host: str) -> tuple[Finding, ...]:
+    """Refuse versions that are none, or of a series that is not known."""
+    findings = []
+    rocm = parse(settings.rocm_version)
+    known = support()["series"]
+    if rocm is None or (rocm.series not in known and not settings.allow_unsupported):
+        findings.append(
+            Finding(
+                "ROCM-VERSION",
+                "error",
+                host,
+                f"found ROCm {settings.rocm_version!r}, expected a release of {', '.join(known)}",
+                f"set rocm_version to one of these, such as 7.2.4, {_ANYWAY}",
+                support()["sources"]["rocm_10_0"],
+            )
+        )
+    if settings.driver_version is not None and parse(settings.driver_version) is None:
+        findings.append(
+            Finding(
+                "ROCM-VERSION",
+                "error",
+                host,
+                f"found driver {settings.driver_version!r}, expected a version such as 30.30.4",
+                "set rocm_driver_version to a release of the driver, or leave it out",
+            )
+        )
+    return tuple(findings)
+
+
+def findings(target: Target, state: HostState, guest: bool, host: str) -> tuple[Finding, ...]:
+    """Return everything about this combination that a person should know."""
+    found = [*_driver(target, host)]
+    if target.series is not None:
+        found += _system(target, target.series, host)
+        found += _gpus(target, target.series, state, host)
+    found += _minor(target, host)
+    found += _kernels(target, state, host)
+    found += _avoided(target, state, guest, host)
+    return tuple(found)
+
+
+def _driver(target: Target, host: str) -> Iterator[Finding]:
+    settings = target.settings
+    if not settings.driver:
+        return
+    if target.driver is None:
+        yield Finding(
+            "ROCM-DRIVER-UNKNOWN",
+            "error",
+            host,
+            f"found no driver that ROCm {target.rocm} is known to be published with, expected one",
+            "set rocm_driver_version to the driver that AMD's release notes name",
+            support()["sources"]["releases"],
+        )
+    elif target.series and target.driver.series not in target.series["drivers"]:
+        yield Finding(
+            "ROCM-DRIVER-PAIR",
+            _refused(settings.allow_unsupported),
+            host,
+            f"found driver {target.driver} for ROCm {target.rocm}, expected one of "
+            + ", ".join(f"{one}.x" for one in target.series["drivers"]),
+            f"leave rocm_driver_version out, set one of these, {_ANYWAY}",
+            _source(target.series["source"]),
+        )
+
+
+def _system(target: Target, series: Any, host: str) -> Iterator[Finding]:
+    system = target.system
+    versions = series["systems"].get(system.id, {})
+    if system.version in versions or system.major in versions:
+        return
+    known = ", ".join(
+        f"{name} {version}" for name, each in series["systems"].items() for version in each
+    )
+    yield Finding(
+        "ROCM-OS-UNSUPPORTED",
+        _refused(target.settings.allow_unsupported),
+        host,
+        f"found {system.name} {system.version}, expected a system that AMD supports with ROCm "
+        f"{target.rocm.series}: {known}",
+        f"set rocm_version to a release for this system, {_ANYWAY}",
+        _source(series["source"]),
+    )
+
+
+def _minor(target: Target, host: str) -> Iterator[Finding]:
+    """Refuse minor releases without a directory: it would be a 404, several steps later."""
+    facts, system = driver_facts(target.driver), target.system
+    if facts is None or not system.edition.get("minor"):
+        return
+    published = facts["sle" if system.family == "suse" else "el"]
+    if system.version in published:
+        return
+    yield Finding(
+        "ROCM-EL-MINOR",
+        _refused(target.settings.allow_unsupported),
+        host,
+        f"found {system.name} {system.version}, expected a minor release that driver "
+        f"{target.driver} is published for: {', '.join(published)}",
+        f"stay at one of these or go to it, set another rocm_driver_version, {_ANYWAY}",
+        support()["sources"]["minors"],
+    )
+
+
+def _gpus(target: Target, series: Any, state: HostState, host: str) -> Iterator[Finding]:
+    settings, system = target.settings, target.system
+    if not state.gpus:
+        yield Finding(
+            "ROCM-GPU-ABSENT",
+            _refused(settings.allow_unsupported),
+            host,
+            "found no AMD GPU on the PCI bus, expected one at least",
+            "take the host out of the group, reseat the boards, check the BIOS (above 4G decoding) "
+            f"or pass the GPUs through to the guest, {_ANYWAY}",
+        )
+    for device in dict.fromkeys(gpu.device for gpu in state.gpus if gpu.model is None):
+        yield Finding(
+            "ROCM-GPU-UNSUPPORTED",
+            "warning",
+            host,
+            f"found an AMD GPU 1002:{device}, expected an Instinct GPU by an id that is known",
+            "look the id up; an integrated or display GPU may be left alone",
+        )
+    models = {gpu.model: gpu.gfx for gpu in state.gpus if gpu.model}
+    for model, gfx in sorted(models.items(), key=str):
+        if gfx not in series["gfx"]:
+            yield Finding(
+                "ROCM-GPU-UNSUPPORTED",
+                _refused(settings.allow_unsupported),
+                host,
+                f"found {model} ({gfx}), expected a GPU that ROCm {target.rocm.series} supports: "
+                + ", ".join(series["gfx"]),
+                f"set rocm_version to a release that supports it, {_ANYWAY}",
+                _source(series["source"]),
+            )
+            continue
+        limited = series["gpus"].get(f"{system.id} {system.major}", series["gpus"].get(system.id))
+        if limited is not None and model not in limited:
+            yield Finding(
+                "ROCM-GPU-UNSUPPORTED",
+                "warning",
+                host,
+                f"found {model} with {system.name} {system.version}, expected there one of "
+                f"{', '.join(limited)}: AMD does not test the others with it",
+                "use a system from AMD's matrix where support matters",
+                _source(series["source"]),
+            )
+    if "{gfx}" in "".join(target.stream_facts["packages"][settings.profile]) and not target.gfx:
+        yield Finding(
+            "ROCM-GFX",
+            "error",
+            host,
+            f"found no GPU target, expected one for the packages of profile {settings.profile}",
+            "set rocm_gfx_targets, such as [gfx942]",
+        )
+
+
+def _kernels(target: Target, state: HostState, host: str) -> Iterator[Finding]:
+    if target.series is None or not target.driver or state.running is None:
+        return
+    versions = target.series["systems"].get(target.system.id, {})
+    known = versions.get(target.system.version, versions.get(target.system.major))
+    listed = not known or state.running.startswith(tuple(known))
+    # Of a kernel that is known to fail nobody needs to hear that it is not tested either.
+    if not listed and not _not_built(target, state.running):
+        yield Finding(
+            "ROCM-KERNEL-UNSUPPORTED",
+            "warning",
+            host,
+            f"found kernel {state.running}, expected one of "
+            + ", ".join(f"{one}x" for one in known),
+            "boot the distribution's own (GA) kernel, which is the one AMD tests",
+            _source(target.series["source"]),
+        )
+
+
+def _avoided(target: Target, state: HostState, guest: bool, host: str) -> Iterator[Finding]:
+    """Refuse drivers that are known to fail: with these GPUs, or to be built for a kernel."""
+    severity = _refused(target.settings.allow_unsupported)
+    models = {gpu.model for gpu in state.gpus}
+    for one in _known_failures(target):
+        if "models" in one and (guest or not one["guest"]) and models & set(one["models"]):
+            yield Finding(
+                "ROCM-DRIVER-AVOID",
+                severity,
+                host,
+                f"found driver {target.driver}, expected another: it fails in {one['message']}",
+                one["remedy"],
+                one["source"],
+            )
+    for kernel in state.kernels:
+        source = _not_built(target, kernel)
+        running = kernel == state.running
+        if source:
+            yield Finding(
+                "ROCM-KERNEL-UNSUPPORTED",
+                # The others stop nothing until they are booted, and then there is no driver.
+                severity if running else "warning",
+                host,
+                f"found kernel {kernel}{' running' if running else ''}, expected none that driver "
+                f"{target.driver} is known not to build for",
+                "boot the distribution's own (GA) kernel, set a later driver, "
+                + (_ANYWAY if running else "or remove this kernel"),
+                source,
+            )
+
+
+def _known_failures(target: Target) -> Iterator[Any]:
+    """Yield what is known to fail with this driver."""
+    driver = f"{target.driver}."
+    for one in support()["avoid"]:
+        if any(driver.startswith(f"{prefix.rstrip('.')}.") for prefix in one["driver"]):
+            yield one
+
+
+def _not_built(target: Target, kernel: str) -> str | None:
+    """Return who says that this driver can't be built for a kernel, or None."""
+    for one in _known_failures(target):
+        if kernel.startswith(tuple(one.get("kernels", ()))):
+            source: str = one["source"]
+            return source
+    return None
