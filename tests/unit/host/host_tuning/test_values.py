@@ -21,6 +21,7 @@ from support.host_tuning import (
     tuned,
 )
 
+DROP_IN = "/etc/default/grub.d/zz-apiary.cfg"
 OURS = "/etc/sysctl.d/zz-apiary.conf"
 UNIT = "/etc/systemd/system/apiary-host-tuning.service"
 BALANCING = "/proc/sys/kernel/numa_balancing"
@@ -109,6 +110,16 @@ DRIFTS = {
         {"/proc/cmdline": f"ro {WORDS} iommu=off\n"},
         {},
         {("TUNE-ARGUMENT", "iommu=pt")},
+    ),
+    "the boot loader's drop-in is gone": (
+        {DROP_IN: None},
+        {},
+        {("TUNE-BOOT-FILE", DROP_IN)},
+    ),
+    "the boot loader's drop-in was edited": (
+        {DROP_IN: "GRUB_CMDLINE_LINUX=quiet\n"},
+        {},
+        {("TUNE-BOOT-FILE", DROP_IN)},
     ),
     "the next kernel lacks a word": (
         {},
