@@ -19,9 +19,17 @@ from .state import Lab
 PROGRAMS = {
     "dockerd": "docker.io",
     "docker": "docker.io",
+    "apt-ftparchive": "apt-utils",
+    "createrepo_c": "createrepo-c",
     "debootstrap": "debootstrap",
+    "gpg": "gnupg",
+    "rpmbuild": "rpm",
+    "rpmsign": "rpm",
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
+    "mke2fs": "e2fsprogs",
+    "qemu-img": "qemu-utils",
+    "qemu-system-x86_64": "qemu-system-x86",
 }
 
 
@@ -35,7 +43,7 @@ def docker_answers() -> bool:
 def ensure_docker(lab: Lab) -> None:
     """Make a Docker engine answer and ssh be there, announcing every change to the machine."""
     wanted = {"ssh", "ssh-keygen"} | (set() if docker_answers() else {"docker", "dockerd"})
-    _ensure_programs(wanted)
+    ensure_programs(wanted)
     if not docker_answers():
         _start_docker(lab)
 
@@ -49,10 +57,11 @@ def ensure_debootstrap() -> None:
             "debootstrap makes a root filesystem, which takes root",
             "run `make demo` as root once; later runs reuse the image",
         )
-    _ensure_programs({"debootstrap"})
+    ensure_programs({"debootstrap"})
 
 
-def _ensure_programs(wanted: set[str]) -> None:
+def ensure_programs(wanted: set[str]) -> None:
+    """Make programs be there, from the distribution's packages, with a word about it."""
     missing = sorted(program for program in wanted if shutil.which(program) is None)
     if missing:
         _install(missing)

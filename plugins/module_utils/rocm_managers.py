@@ -1,0 +1,335 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the modules of the role `rocm` ask of apt, dnf and zypper: the same words for the three.
+
+A trial is a directory with the sources, lists and caches of repositories that the system does not
+know yet, so that a repository is proven before any of its files is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Callable, NoReturn
+
+from ansible.module_utils.basic import AnsibleModule
+
+# A command: argv in, (exit code, output and errors in one text) out.
+Run = Callable[[list[str]], "tuple[int, str]"]
+
+LOCK_SECONDS = 600
+TAIL = 25
+MAKE_LOGS = "/var/lib/dkms/amdgpu"
+# How apt, dpkg and dnf begin what went wrong; zypper lists it with dashes.
+ERROR_LINE = re.compile(r"(?i)E: |W: GPG|error[: ]|dpkg: error|- |GPG check failed")
+
+
+class Refusal(Exception):  # noqa: N818 - a finding, as ApiaryError is
+    """One finding that ends the work."""
+
+    def __init__(self, code: str, subject: str, message: str, remedy: str) -> None:
+        super().__init__(f"error: {code}: {subject}: {message}\n  remedy: {remedy}")
+        self.code, self.subject, self.message, self.remedy = code, subject, message, remedy
+
+    def finding(self) -> dict[str, str]:
+        """Return the finding as data."""
+        return {
+            "code": self.code,
+            "severity": "error",
+            "subject": self.subject,
+            "message": self.message,
+            "remedy": self.remedy,
+        }
+
+
+def fail(module: AnsibleModule, refusals: list[Refusal]) -> NoReturn:
+    """End the module with its findings."""
+    module.fail_json(
+        msg="\n".join(str(one) for one in refusals),
+        findings=[one.finding() for one in refusals],
+    )
+    raise AssertionError("fail_json returns")
+
+
+def runner(module: AnsibleModule) -> Run:
+    """Return what runs a command on the host, in English and without questions."""
+    environment = {
+        "LC_ALL": "C.UTF-8",
+        "LANGUAGE": "C",
+        "DEBIAN_FRONTEND": "noninteractive",
+        "NEEDRESTART_MODE": "l",
+    }
+
+    def run(argv: list[str]) -> tuple[int, str]:
+        code, out, err = module.run_command(argv, environ_update=environment)
+        return code, out + err
+
+    return run
+
+
+def last_words(output: str) -> str:
+    """Return what a tool gave as its errors, or its last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if ERROR_LINE.match(line)]
+    return " | ".join((errors or lines[-1:] or ["(no output)"])[-3:]).rstrip(".")
+
+
+class Manager:
+    """What differs between the three; the words are those of AMD's own instructions."""
+
+    name = ""
+    sources = ""
+    suffixes: tuple[str, ...] = ()
+    # Patterns of its errors, by what they mean; the first that fits counts.
+    meanings: tuple[tuple[str, str], ...] = ()
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def is_source(self, path: str) -> bool:
+        """Say whether a file names repositories."""
+        return path.startswith(self.sources) and path.endswith(self.suffixes)
+
+    # Where a trial has its source files.
+    trial_sources = "sources"
+
+    def prepare(self, trial: str) -> None:
+        """Make the directories of a trial; apt's own user reads them."""
+        for part in (self.trial_sources, "keys", "lists/partial", "cache/archives/partial"):
+            os.makedirs(os.path.join(trial, part), mode=0o755, exist_ok=True)
+
+    def trust(self, trial: str, key: str) -> None:
+        """Have a trial trust a key file, where its sources can't name it."""
+
+    def adopt(self, key: str) -> None:
+        """Have the system trust a key file that was written, where its sources don't name it."""
+
+    def prove(self, trial: str, source: str) -> tuple[int, str]:
+        """Fetch what the repositories of one source file offer."""
+        raise NotImplementedError
+
+    def versions(self, name: str, trial: str | None = None) -> list[str]:
+        """Return the versions of a package that can be had."""
+        raise NotImplementedError
+
+    def readable(self) -> tuple[int, str]:
+        """See that the manager takes all its sources together."""
+        raise NotImplementedError
+
+    def refresh(self) -> list[str]:
+        """Return the command that reads what the repositories offer."""
+        raise NotImplementedError
+
+    def exact(self, spec: str, name: str, version: str) -> str:
+        """Return how one version of a package is asked for; only dnf finds it by its glob."""
+        del spec
+        return f"{name}={version}"
+
+    def shown(self, argv: list[str]) -> list[str]:
+        """Return a command as a person would type it."""
+        return argv
+
+    def install(self, specs: list[str]) -> list[str]:
+        """Return the command that installs packages."""
+        raise NotImplementedError
+
+    def remove(self, names: list[str]) -> list[str]:
+        """Return the command that removes packages with their configuration."""
+        raise NotImplementedError
+
+    def hold(self, names: list[str]) -> list[str]:
+        """Return the command after which an upgrade leaves packages alone."""
+        raise NotImplementedError
+
+    def unhold(self, names: list[str]) -> list[str]:
+        """Return the command that ends a hold."""
+        raise NotImplementedError
+
+
+class Apt(Manager):
+    """apt and dpkg."""
+
+    name = "apt"
+    sources = "/etc/apt/sources.list.d/"
+    suffixes = (".list", ".sources")
+    meanings = (
+        (
+            r"GPG error|NO_PUBKEY|BADSIG|EXPKEYSIG|EXPSIG|REVKEYSIG|is not signed|not signed"
+            r"|Clearsigned file isn't valid|couldn't be verified|invalid signature"
+            r"|no valid OpenPGP|Sub-process /usr/bin/sqv|gpgv|Hash Sum mismatch",
+            "ROCM-REPOSITORY-SIGNATURE",
+        ),
+        (r"404 +Not Found|File not found|does not have a Release file|does not have the component",
+         "ROCM-REPOSITORY-MISSING"),
+    )  # fmt: skip
+
+    def _trial(self, trial: str | None) -> list[str]:
+        if trial is None:
+            return []
+        options = {
+            "Dir::Etc::sourcelist": "/dev/null",
+            "Dir::Etc::sourceparts": f"{trial}/sources",
+            "Dir::State::lists": f"{trial}/lists",
+            "Dir::Cache": f"{trial}/cache",
+        }
+        return [part for key, value in options.items() for part in ("-o", f"{key}={value}")]
+
+    def prove(self, trial: str, source: str) -> tuple[int, str]:
+        options = [
+            "Dir::Etc::sourceparts=/dev/null",
+            f"Dir::Etc::sourcelist={source}",
+            "APT::Get::List-Cleanup=false",
+            # Without it, a repository that can't be had is a mere warning.
+            "APT::Update::Error-Mode=any",
+            "Acquire::Retries=1",
+        ]
+        words = [part for option in options for part in ("-o", option)]
+        return self.run(["apt-get", "-q", *self._trial(trial), *words, "update"])
+
+    def versions(self, name: str, trial: str | None = None) -> list[str]:
+        _code, said = self.run(["apt-cache", *self._trial(trial), "madison", name])
+        rows = [[word.strip() for word in line.split("|")] for line in said.splitlines()]
+        return [row[1] for row in rows if len(row) > 2 and row[0] == name]
+
+    def readable(self) -> tuple[int, str]:
+        return self.run(["apt-get", "indextargets"])
+
+    def refresh(self) -> list[str]:
+        return ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", "update"]
+
+    def _change(self, verb: str, words: list[str]) -> list[str]:
+        options = [
+            f"DPkg::Lock::Timeout={LOCK_SECONDS}",
+            "Dpkg::Options::=--force-confdef",
+            "Dpkg::Options::=--force-confold",
+        ]
+        given = [part for option in options for part in ("-o", option)]
+        return ["apt-get", "-q", "-y", *given, verb, *words]
+
+    def shown(self, argv: list[str]) -> list[str]:
+        options = {place for place, word in enumerate(argv) if word == "-o"}
+        return [word for place, word in enumerate(argv) if not {place, place - 1} & options]
+
+    def install(self, specs: list[str]) -> list[str]:
+        return self._change("install", ["--no-install-recommends", "--allow-downgrades", *specs])
+
+    def remove(self, names: list[str]) -> list[str]:
+        return self._change("purge", names)
+
+    def hold(self, names: list[str]) -> list[str]:
+        return ["apt-mark", "hold", *names]
+
+    def unhold(self, names: list[str]) -> list[str]:
+        return ["apt-mark", "unhold", *names]
+
+
+class Dnf(Manager):
+    """dnf 4 and 5."""
+
+    name = "dnf"
+    sources = "/etc/yum.repos.d/"
+    suffixes = (".repo",)
+    meanings = (
+        (r"(?i)GPG|signature|repomd.xml.asc|checksum", "ROCM-REPOSITORY-SIGNATURE"),
+        (r"(?i)404|not found|Cannot download repomd.xml|No such file", "ROCM-REPOSITORY-MISSING"),
+    )
+
+    def _trial(self, trial: str | None) -> list[str]:
+        if trial is None:
+            return []
+        return [f"--setopt=reposdir={trial}/sources", f"--setopt=cachedir={trial}/cache"]
+
+    def prove(self, trial: str, source: str) -> tuple[int, str]:
+        # Only this file's repositories: the others have their turn.
+        with open(source, encoding="utf-8") as stream:
+            names = re.findall(r"^\[([^\]]+)\]", stream.read(), re.MULTILINE)
+        only = ["--disablerepo=*", *(f"--enablerepo={name}" for name in names)]
+        strict = ["--setopt=*.skip_if_unavailable=0", "--setopt=retries=1", "--refresh"]
+        return self.run(["dnf", "-y", "-q", *self._trial(trial), *only, *strict, "makecache"])
+
+    def versions(self, name: str, trial: str | None = None) -> list[str]:
+        shape = "%{epoch}:%{version}-%{release}\n"
+        query = ["repoquery", "--showduplicates", "--queryformat", shape, name]
+        _code, said = self.run(["dnf", "-q", *self._trial(trial), *query])
+        found = [line for line in said.split() if re.match(r"\d+:\S+-\S+$", line)]
+        return list(dict.fromkeys(line[2:] if line.startswith("0:") else line for line in found))
+
+    def readable(self) -> tuple[int, str]:
+        return self.run(["dnf", "-q", "repolist"])
+
+    def refresh(self) -> list[str]:
+        return ["dnf", "-y", "-q", "makecache"]
+
+    def exact(self, spec: str, name: str, version: str) -> str:
+        return spec
+
+    def install(self, specs: list[str]) -> list[str]:
+        return ["dnf", "-y", "--setopt=install_weak_deps=False", "install", *specs]
+
+    def remove(self, names: list[str]) -> list[str]:
+        return ["dnf", "-y", "--noautoremove", "remove", *names]
+
+    def hold(self, names: list[str]) -> list[str]:
+        return ["dnf", "-y", "versionlock", "add", *names]
+
+    def unhold(self, names: list[str]) -> list[str]:
+        return ["dnf", "-y", "versionlock", "delete", *names]
+
+
+class Zypper(Manager):
+    """zypper."""
+
+    name = "zypper"
+    sources = "/etc/zypp/repos.d/"
+    suffixes = (".repo",)
+    trial_sources = "root/etc/zypp/repos.d"
+    meanings = (
+        (r"(?i)signature|GPG|unsigned", "ROCM-REPOSITORY-SIGNATURE"),
+        (r"(?i)404|not found|Valid metadata not found|no such", "ROCM-REPOSITORY-MISSING"),
+    )
+
+    def _call(self, trial: str | None = None) -> list[str]:
+        # A root of its own has its own keys: to import one into the system's would be a change.
+        root = ["--root", f"{trial}/root"] if trial else []
+        return ["zypper", "--non-interactive", *root]
+
+    def trust(self, trial: str, key: str) -> None:
+        self.run(["rpm", "--root", f"{trial}/root", "--import", key])
+
+    def adopt(self, key: str) -> None:
+        # It would ask a person, or else trust whatever key the repository offers.
+        self.run(["rpm", "--import", key])
+
+    def prove(self, trial: str, source: str) -> tuple[int, str]:
+        with open(source, encoding="utf-8") as stream:
+            names = re.findall(r"^\[([^\]]+)\]", stream.read(), re.MULTILINE)
+        return self.run([*self._call(trial), "refresh", "--force", *names])
+
+    def versions(self, name: str, trial: str | None = None) -> list[str]:
+        query = ["search", "--details", "--match-exact", "--type", "package", name]
+        _code, said = self.run([*self._call(trial), "--no-refresh", *query])
+        rows = [[word.strip() for word in line.split("|")] for line in said.splitlines()]
+        return [row[3] for row in rows if len(row) > 4 and row[1] == name]
+
+    def readable(self) -> tuple[int, str]:
+        return self.run([*self._call(), "repos"])
+
+    def refresh(self) -> list[str]:
+        return [*self._call(), "refresh"]
+
+    def install(self, specs: list[str]) -> list[str]:
+        return [*self._call(), "install", "--no-recommends", "--oldpackage", *specs]
+
+    def remove(self, names: list[str]) -> list[str]:
+        return [*self._call(), "remove", *names]
+
+    def hold(self, names: list[str]) -> list[str]:
+        return [*self._call(), "addlock", *names]
+
+    def unhold(self, names: list[str]) -> list[str]:
+        return [*self._call(), "removelock", *names]
+
+
+MANAGERS: dict[str, type[Manager]] = {kind.name: kind for kind in (Apt, Dnf, Zypper)}
