@@ -81,6 +81,7 @@ def start_hosts(lab: Lab, count: int, faults: Sequence[str] = ()) -> None:
         *("--engine-dir", engine, "--models-dir", models),
         *options,
     )
+    bring_repositories(lab)
 
 
 def start_hosts_for_real(lab: Lab) -> None:
@@ -91,6 +92,15 @@ def start_hosts_for_real(lab: Lab) -> None:
     python(
         *("lab.py", "up", "--name", lab.name, "--hosts", "1"),
         *("--engine-dir", engine, "--models-dir", models),
+    )
+    bring_repositories(lab)
+
+
+def bring_repositories(lab: Lab) -> None:
+    """Put signed repositories of stub packages, with AMD's names, on the lab's hosts."""
+    playbook = ("ansible-playbook", "-i", "inventory/lab", "tests/lab/repository/install.yml")
+    program(
+        *playbook, "-e", f"lab_repository={lab.root}/repository", quiet=True, APIARY_LAB=lab.name
     )
 
 

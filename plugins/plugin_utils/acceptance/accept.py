@@ -6,14 +6,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance import hardware, replicas
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Acceptance
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
 
 
 def accept(
@@ -30,30 +32,23 @@ def accept(
     Raises ApiaryError (DOC-…) for a damaged document.
     """
     evidence = from_document(Evidence, bundle, str(bundle.get("host") or "evidence"))
-    checks = [*hardware.checks(bundle, evidence, gpus)]
+    try:
+        topology = from_evidence(bundle)
+    except ApiaryError as refusal:
+        complaints, checks = list(refusal.findings), list[Check]()
+    else:
+        complaints = [one for one in topology.findings if one.severity != "info"]
+        checks = [*hardware.checks(evidence, topology, gpus)]
     for concern, plan in plans.items():
         subject = f"{evidence.host}: {concern}"
-        checks += _checks(plan.get("checks", ()), subject)
-        checks += [_refused(one) for one in plan.get("findings", ()) if one["severity"] != "info"]
+        told = [from_document(Finding, one, subject) for one in plan.get("findings", ())]
+        complaints += [one for one in told if one.severity != "info"]
+        checks += [from_document(Check, one, subject) for one in plan.get("checks", ())]
     checks += replicas.checks(evidence)
     forbidding = ("error", "warning") if strict else ("error",)
-    accepted = not any(check.state == "fail" and check.severity in forbidding for check in checks)
-    return Acceptance(evidence.host, evidence.collected_at, accepted, tuple(checks))
-
-
-def _checks(documents: Sequence[Any], subject: str) -> list[Check]:
-    return [from_document(Check, one, subject) for one in documents]
-
-
-def _refused(finding: Mapping[str, Any]) -> Check:
-    """Return a finding of a concern's decision as a check that fails."""
-    return Check(
-        code=finding["code"],
-        subject=finding["subject"],
-        state="fail",
-        found=finding["message"],
-        expected="nothing of the kind",
-        severity=finding["severity"],
-        remedy=finding["remedy"],
-        source=finding["source"],
+    severities = [check.severity for check in checks if check.state == "fail"]
+    severities += [complaint.severity for complaint in complaints]
+    accepted = not any(severity in forbidding for severity in severities)
+    return Acceptance(
+        evidence.host, evidence.collected_at, accepted, tuple(checks), tuple(complaints)
     )

@@ -7,15 +7,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import command, is_guest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, CheckState
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
 _ERRORS = re.compile(r"^/sys/class/drm/(card\d+)/device/ras/(\w+)_err_count$")
@@ -23,40 +20,9 @@ _UNCORRECTABLE = re.compile(r"\bue:\s*(\d+)")
 _CAP = re.compile(r"^/sys/class/drm/(card\d+)/device/hwmon/[^/]+/power1_cap$")
 
 
-def checks(bundle: Mapping[str, Any], evidence: Evidence, gpus: int | None) -> Iterator[Check]:
-    """Yield the checks of the hardware."""
-    try:
-        topology = from_evidence(bundle)
-    except ApiaryError as refusal:
-        for one in refusal.findings:
-            yield Check(
-                one.code, one.subject, "fail", one.message, "a topology", "error", one.remedy
-            )
-        return
-    yield from _topology(topology)
-    if gpus is not None:
-        yield _count(topology, gpus)
-    yield from _memory_errors(evidence)
-    yield from _power_caps(evidence, topology)
-    yield from _kernel_log(evidence)
-    yield _shared_memory(evidence)
-
-
-def _topology(topology: Topology) -> Iterator[Check]:
-    """Yield what the topology's own findings say; where there are none, that it is sound."""
-    troubles = [one for one in topology.findings if one.severity != "info"]
-    for one in troubles:
-        yield Check(
-            one.code,
-            one.subject,
-            "fail",
-            one.message,
-            "nothing of the kind",
-            one.severity,
-            one.remedy,
-            one.source,
-        )
-    if not troubles:
+def checks(evidence: Evidence, topology: Topology, gpus: int | None) -> Iterator[Check]:
+    """Yield the checks of the hardware; what the topology itself complains of is not repeated."""
+    if all(one.severity == "info" for one in topology.findings):
         yield Check(
             "ACCEPT-TOPOLOGY",
             topology.host,
@@ -64,6 +30,11 @@ def _topology(topology: Topology) -> Iterator[Check]:
             f"{len(topology.gpus)} GPUs, {len(topology.links)} links",
             "a topology without errors or warnings",
         )
+    if gpus is not None:
+        yield _count(topology, gpus)
+    yield from _memory_errors(evidence)
+    yield from _power_caps(evidence, topology)
+    yield from _kernel_log(evidence)
 
 
 def _count(topology: Topology, gpus: int) -> Check:
@@ -131,12 +102,19 @@ def _power_caps(evidence: Evidence, topology: Topology) -> Iterator[Check]:
 def _kernel_log(evidence: Evidence) -> Iterator[Check]:
     """Yield one check for each kind of trouble; unknown where the log may not be read."""
     said = command(evidence, "kernel_log")
+    if said is None:
+        yield Check(
+            "ACCEPT-KERNEL-LOG",
+            f"{evidence.host}: kernel log",
+            "unknown",
+            "no log that may be read",
+            "no lines of GPUs in trouble",
+            remedy="let root run `dmesg` on the host",
+        )
+        return
     for kind in knowledge("host/acceptance.yml")["kernel_log"]:
         expected = f"no line like {kind['pattern']}"
         subject = f"{evidence.host}: kernel log, {kind['id']}"
-        if said is None:
-            yield Check("ACCEPT-KERNEL-LOG", subject, "unknown", "no log", expected)
-            continue
         lines = [line for line in said.stdout.splitlines() if re.search(kind["pattern"], line)]
         yield Check(
             "ACCEPT-KERNEL-LOG",
@@ -148,25 +126,6 @@ def _kernel_log(evidence: Evidence) -> Iterator[Check]:
             kind["remedy"],
             _source(kind["source"]),
         )
-
-
-def _shared_memory(evidence: Evidence) -> Check:
-    """Return the check of /dev/shm, through which an engine's processes talk."""
-    least = knowledge("host/acceptance.yml")["shared_memory"]["bytes"]
-    said = command(evidence, "shared_memory")
-    words = said.stdout.split() if said else []
-    size = int(words[-1]) if words and words[-1].isdigit() else None
-    state: CheckState = "unknown" if size is None else "pass" if size >= least else "fail"
-    return Check(
-        "ACCEPT-SHARED-MEMORY",
-        f"{evidence.host}: /dev/shm",
-        state,
-        "nothing" if size is None else f"{size / 2**30:.1f} GiB",
-        f"at least {least / 2**30:.0f} GiB",
-        "warning",
-        "mount -o remount,size=50% /dev/shm, and set the size in /etc/fstab",
-        _source("shared_memory"),
-    )
 
 
 def _bdf(evidence: Evidence, card: str) -> str:

@@ -24,7 +24,10 @@ _COUNTED: tuple[tuple[CheckState, str], ...] = (
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Every check of one host. ``accepted`` is False where a check of severity error fails."""
+    """Every check of one host, and what its topology and its concerns' decisions complain of.
+
+    ``accepted`` is False where a check of severity error fails, or a complaint is an error.
+    """
 
     SCHEMA: ClassVar[str] = "apiary.acceptance/v1"
 
@@ -32,12 +35,14 @@ class Acceptance:
     collected_at: str
     accepted: bool
     checks: tuple[Check, ...]
+    complaints: tuple[Finding, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Return what a person should know: failed checks first, then what could not be read."""
+        """Return what a person should know: errors first, last what could not be read."""
         order = {"error": 0, "warning": 1, "info": 2}
         found = [finding for check in self.checks if (finding := check.finding())]
+        found += self.complaints
         return tuple(sorted(found, key=lambda finding: order[finding.severity]))
 
     def summary(self) -> tuple[str, ...]:

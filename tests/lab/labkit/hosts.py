@@ -117,7 +117,7 @@ def _create(lab: Lab, spec: HostSpec) -> dict[str, Any]:
     container = f"apiary-{checkout}-{lab.name}-{spec.name}"
     host_key = ensure_key(lab.host_key(spec.name), spec.name)
     identity = ensure_key(lab.identity, f"apiary lab {lab.name}")
-    ports = _free_ports(1 + len(REPLICA_PORTS), taken=_claimed_ports())
+    ports = free_ports(1 + len(REPLICA_PORTS), taken=_claimed_ports())
     inside = [22, *REPLICA_PORTS]
     publish = [
         f"--publish={ADDRESS}:{outer}:{inner}" for outer, inner in zip(ports, inside, strict=True)
@@ -157,7 +157,7 @@ def _claimed_ports() -> set[int]:
     }
 
 
-def _free_ports(count: int, taken: set[int]) -> list[int]:
+def free_ports(count: int, taken: set[int]) -> list[int]:
     """Return ports of the loopback address that nobody listens on."""
     free: list[int] = []
     for port in range(FIRST_PORT, LAST_PORT):

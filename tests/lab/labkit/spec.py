@@ -68,7 +68,7 @@ def container_options() -> list[str]:
         "--stop-signal=SIGRTMIN+3",
         # A reboot inside the host ends the container; Docker then boots it again.
         "--restart=always",
-        "--shm-size=1g",
+        "--shm-size=8g",
         f"--security-opt=seccomp={SECCOMP}",
         "--security-opt=apparmor=unconfined",
         # Every character device: where runc leaves device rules to systemd, it drops those for
@@ -95,6 +95,9 @@ def _control_groups() -> Path:
 def simulator_files() -> Iterator[tuple[str, bytes, int]]:
     """Yield path below ``/``, content and mode of what makes a bare host a simulated GPU host."""
     yield "opt/simgpu/simgpu-boot", (HERE / "image" / "simgpu-boot").read_bytes(), 0o755
+    # Simulated hosts boot what GRUB's files say, and have no GRUB.
+    yield "etc/default/grub", b'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX=""\n', 0o644
+    yield "usr/sbin/update-grub", (HERE / "update-grub").read_bytes(), 0o755
     yield UNIT, (HERE / "image" / "simgpu.service").read_bytes(), 0o644
     for source in [HERE / "simulated_sysfs.py", *sorted((HERE / "simgpu").glob("*.py"))]:
         yield f"opt/simgpu/{source.relative_to(HERE)}", source.read_bytes(), 0o644

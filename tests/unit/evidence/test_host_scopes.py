@@ -34,6 +34,13 @@ def test_every_scope_gives_a_valid_document(scope, root):
     assert evidence.files["/etc/os-release"].startswith("ID=debian")
 
 
+def test_a_command_is_the_same_in_every_scope():
+    told = {}
+    for scope in (host_evidence.COMMON, *SCOPES.values()):
+        for name, argvs in scope.commands:
+            assert told.setdefault(name, argvs) == argvs
+
+
 def test_scopes_add_up(root):
     both = collect_host(["gpu", "acceptance"], absent, root)
     assert {"rocm_smi_topology", "kernel_log", "virtualization"} <= set(both["commands"])
@@ -41,5 +48,12 @@ def test_scopes_add_up(root):
 
 def test_a_password_in_an_address_is_left_out(root, monkeypatch):
     monkeypatch.setitem(SCOPES, "rocm", host_evidence.Scope(files=("/etc/apt/*.sources",)))
-    bundle = collect_host(["rocm"], absent, root)
+    tool = host_evidence.Scope(commands=(("tool", (("tool",),)),))
+    monkeypatch.setitem(SCOPES, "weights", tool)
+
+    def told(argv):
+        return 0, b"https://user:secret@mirror.example/x\n", b"", None
+
+    bundle = collect_host(["rocm", "weights"], told, root)
     assert bundle["files"]["/etc/apt/x.sources"] == "URIs: https://***@mirror.example/x\n"
+    assert bundle["commands"]["tool"]["stdout"] == "https://***@mirror.example/x\n"
