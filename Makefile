@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check e2e unit faults molecule sanity build docs requirements clean test-model test-engine
+.PHONY: help demo demo-down test lint check e2e unit faults molecule sanity build docs requirements clean test-model test-engine test-vm
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ test-model: .venv/ready ## Parameter counts against transformers' own models, on
 test-engine: .venv/ready ## Real vLLM releases judge the recipes (ENGINE="--small", "0.16.0 --gpu MI355X", …)
 	PYTHONPATH=tests python -m engine $(ENGINE)
 
+test-vm: .venv/ready ## A host and a weight server with a real kernel, under QEMU: tune, mount, reboot, drift, undo
+	python tests/vm/vm.py test
+
 docs: .venv/ready ## Regenerate the reference pages
 	python tools/make_docs.py
 
@@ -62,4 +65,5 @@ requirements: .venv/ready ## Pin again, with hashes
 	tools/setup.sh
 
 clean: ## Remove the environment and everything built
-	rm -rf .venv dist artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .lab/engine .lab/real-vllm .lab/tiny-models .lab/meta
+	test ! -d .lab/vm || python3 tests/vm/vm.py down --all
+	rm -rf .venv dist artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .lab/engine .lab/real-vllm .lab/tiny-models .lab/meta .lab/repository .lab/repository.tar

@@ -27,17 +27,17 @@ DRIFTS = {
     "the driver is another one": (
         "echo 6.10.5 > /sys/module/amdgpu/version",
         "modinfo -F version amdgpu > /sys/module/amdgpu/version",
-        {"ROCM-LOADED"},
+        {"ROCM-DRIVER-LOADED"},
     ),
     "the driver may be upgraded by anybody": (
         "apt-mark unhold amdgpu-dkms",
         "apt-mark hold amdgpu-dkms",
-        {"ROCM-HOLD"},
+        {"ROCM-HOLDS"},
     ),
     "a repository points elsewhere": (
         "sed -i.bak s/30.30.4/30.20.1/ /etc/apt/sources.list.d/amdgpu.sources",
         "mv /etc/apt/sources.list.d/amdgpu.sources.bak /etc/apt/sources.list.d/amdgpu.sources",
-        {"ROCM-REPOSITORY"},
+        {"ROCM-REPOSITORY-FILE"},
     ),
     "a replica is stopped": (
         f"systemctl stop {UNIT}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-LAB = Path(__file__).resolve().parents[2] / "lab"
-if str(LAB) not in sys.path:
-    sys.path.insert(0, str(LAB))
+TESTS = Path(__file__).resolve().parents[2]
+for place in (str(TESTS / "lab"), str(TESTS / "vm")):
+    if place not in sys.path:
+        sys.path.insert(0, place)
