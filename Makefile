@@ -18,13 +18,13 @@ demo-down: .venv/ready ## Remove all that the demo made
 test: unit faults molecule ## Unit, golden and property tests, then simulated hosts end to end
 
 unit: .venv/ready
-	pytest
+	pytest -n auto
 
 faults: .venv/ready ## Break a simulated host in every way and see that it is found
 	pytest --quiet tests/faults
 
 molecule: .venv/ready
-	molecule test --all
+	python tests/lab/scenarios.py
 
 lint: .venv/ready ## ruff, mypy, import-linter, yamllint, ansible-lint
 	ruff format --check .

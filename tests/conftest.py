@@ -17,6 +17,12 @@ def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files")
 
 
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch):
+    """Have tables as wide as without a terminal: pytest's workers are told the width of ours."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def golden(request):
     """Compare a text with a golden file; with --update-golden write it instead."""

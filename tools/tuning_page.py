@@ -50,7 +50,8 @@ def sets(setting: Setting) -> str:
         parts.insert(0, f"state {facts['cpu_state']} disabled")
     elif "limits" in facts:
         limits = " ".join(f"{name}={each}" for name, each in facts["limits"].items())
-        parts.insert(0, f"`{limits}` of {', '.join(facts['units'])}")
+        more = " or more" * bool(facts.get("at_least"))
+        parts.insert(0, f"`{limits}`{more} of {', '.join(facts['units'])}")
     return ", ".join(parts) or "-"
 
 

@@ -21,8 +21,15 @@ from ansible_collections.apiary.instinct.plugins.module_utils.evidence import (
     Runner,
 )
 
-# A repository or mirror address may carry a password.
-CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+# A repository or mirror address may carry a password, which may hold what an address may not.
+CREDENTIALS = re.compile(r"(?<=://)(?:[^\s/@:\"']+:[^\s\"']*|[^\s/\"']+)(?=@)")
+_PASSWORD = re.compile(r"(?im)^(\s*(?:proxy_)?password\s*[=:]).*$")
+
+
+def masked(text: str) -> str:
+    """Return text without the passwords of addresses and of repository files."""
+    return _PASSWORD.sub(r"\1 ***", CREDENTIALS.sub("***", text))
+
 
 # State or architecture, name, version: one package a line, in either manager's words.
 DPKG_LINE = "${db:Status-Abbrev}\\t${Package}\\t${Version}\\n"
@@ -88,6 +95,8 @@ COMMON = Scope(
         "/proc/meminfo",
         "/proc/sys/kernel/osrelease",
         "/proc/sys/kernel/random/boot_id",
+        # What each process holds of each GPU: pods and containers serve, too.
+        "/sys/class/kfd/kfd/proc/*/vram_*",
     ),
 )
 ROCM = Scope(
@@ -149,16 +158,28 @@ ROCM = Scope(
                 ),
             ),
         ),
+        (
+            "kernel_modules",
+            (("find", "/lib/modules/", "-mindepth", "1", "-maxdepth", "1", "-type", "d"),),
+        ),
         ("boot_space", (("df", "-Pk", "/boot"),)),
         ("gpu_groups", (("getent", "group", "render", "video"),)),
-        ("users", (("cut", "-d:", "-f1", "/etc/passwd"),)),
+        # Names alone, for NIS tells hashes; a directory may have more than anyone can use here.
+        ("users", (("sh", "-c", "getent passwd | cut -d: -f1 | head -n 20000"),)),
         (
             "device_nodes",
             (("find", "/dev/kfd", "/dev/dri", "-maxdepth", "1", "-printf", "%p %m %u %g\n"),),
         ),
         (
             "signing_keys",
-            (("find", "/etc/apt/keyrings", "/etc/pki/rpm-gpg", "-type", "f", "-name", "*amd*"),),
+            (
+                (
+                    *("find", "/etc/apt/keyrings", "/etc/pki/rpm-gpg", "-type", "f"),
+                    # Public keys, told whole: whose they are is for the plan to say.
+                    *("-name", "*amd*", "-size", "-64k", "-printf", "\\n%p base64:"),
+                    *("-exec", "base64", "-w0", "{}", ";"),
+                ),
+            ),
         ),
     ),
     files=(
@@ -167,6 +188,7 @@ ROCM = Scope(
         "/etc/apt/sources.list.d/*",
         "/etc/dnf/plugins/versionlock.list",
         "/etc/modprobe.d/*",
+        "/etc/nsswitch.conf",
         "/etc/udev/rules.d/*amdgpu*",
         # Only AMD's: other repositories may have a password in their file.
         "/etc/yum.repos.d/*amd*.repo",
@@ -196,7 +218,7 @@ TUNING = Scope(
         ),
         ("grubby", (("grubby", "--info=ALL"),)),
         ("grub2-mkconfig", (("grub2-mkconfig", "--version"),)),
-        ("shared_memory", (("df", "--block-size=1", "--output=size", "/dev/shm"),)),
+        ("shared_memory", (("df", "--block-size=1", "--output=size", "/dev/shm"),)),  # noqa: S108
         (
             "service_limits",
             (
@@ -433,7 +455,7 @@ def collect_host(
     )
 
     for said in commands.values():
-        said["stdout"] = CREDENTIALS.sub("***", said["stdout"])
+        said["stdout"] = masked(said["stdout"])
 
     def read_all(found: Files) -> None:
         for scope in wanted:
@@ -444,7 +466,7 @@ def collect_host(
                     found.link(path)
 
     found = evidence.in_time(root, read_all)
-    found.files = {path: CREDENTIALS.sub("***", text) for path, text in found.files.items()}
+    found.files = {path: masked(text) for path, text in found.files.items()}
     told = evidence.document(started, commands, found)
     if gathered:
         for part in ("commands", "files", "links", "unreadable"):

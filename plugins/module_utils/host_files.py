@@ -11,7 +11,7 @@ import tempfile
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import CREDENTIALS
+from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import masked
 from ansible_collections.apiary.instinct.plugins.module_utils.units import FileChange, read_file
 
 ORIGINALS = "/var/lib/apiary/originals"
@@ -72,7 +72,7 @@ def result(changes: list[FileChange]) -> dict[str, Any]:
         if change.changed:
             diff = change.diff()
             diffs.append(
-                {key: CREDENTIALS.sub("***", text) for key, text in diff.items()},
+                {key: masked(text) for key, text in diff.items()},
             )
     return {
         "changed": bool(diffs),

@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import masked
+
 Path = tuple[str, ...]
 # What a setting was before: a list of one value, or an empty one where it was not there.
 Earlier = dict[Path, list[Any]]
@@ -86,7 +88,7 @@ def shown(document: Mapping[str, Any], paths: list[Path]) -> str:
     lines = []
     for path in sorted(paths):
         for value in found(document, path):
-            lines.append(f"{'.'.join(path)}: {json.dumps(value, sort_keys=True)}\n")
+            lines.append(f"{'.'.join(path)}: {masked(json.dumps(value, sort_keys=True))}\n")
     return "".join(lines)
 
 

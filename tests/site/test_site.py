@@ -6,6 +6,8 @@
 
 import json
 
+import pytest
+
 from .conftest import HOST
 
 
@@ -28,6 +30,22 @@ def test_a_tag_does_its_part_alone(operator):
     assert "host_tuning : " in done.said
     assert "rocm : " not in done.said
     assert "replicas : " not in done.said
+
+
+@pytest.mark.parametrize("step", ["device_plugin", "rocm", "replicas"])
+def test_a_step_can_be_left_out(operator, step):
+    done = operator.play("site", "--skip-tags", step)
+    assert done.code == 0, done.said
+    assert done.recap()["changed"] == 0
+    assert f"apiary.instinct.{step} : " not in done.said
+    assert "host_tuning : " in done.said
+
+
+def test_a_failing_check_run_writes_no_quarantine(operator):
+    done = operator.play("site", "--check", "-e", "rocm_version=no.version")
+    assert done.recap()["failed"] == 1
+    assert "error: ROCM-VERSION" in done.said
+    assert not (operator.artifacts / HOST / "quarantine.json").exists()
 
 
 def test_a_host_that_fails_is_quarantined_and_the_others_go_on(operator, tmp_path):

@@ -4,6 +4,8 @@
 
 """Evidence of hosts that are to be tuned, built from what a test is about."""
 
+import dataclasses
+
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
     CommandOutput,
     Evidence,
@@ -77,6 +79,12 @@ def services(**units):
         lines += [f"{key}={value}" for key, value in (limits or {}).items()]
         blocks.append("\n".join(lines) + "\n")
     return said("\n".join(blocks))
+
+
+def unreadable(evidence, path, problem="EACCES"):
+    """The same host, one of whose files could not be read."""
+    files = {name: text for name, text in evidence.files.items() if name != path}
+    return dataclasses.replace(evidence, files=files, unreadable={path: problem})
 
 
 def host(

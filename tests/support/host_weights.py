@@ -7,11 +7,16 @@
 import hashlib
 import json
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
     CommandOutput,
     Evidence,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import (
+    Settings,
+    decide,
+)
 
 NFS = {"path": "/srv/models", "source": "nfs-1:/export/models"}
 # As a kernel shows the options of the profile read_mostly.
@@ -97,3 +102,18 @@ class Host:
             **self.commands,
         }
         return Evidence("gpu-001", "2026-11-21T00:00:00Z", "3", commands, self.files)
+
+
+def settings(*mounts, **more):
+    """The role's inputs with these mounts."""
+    return from_document(Settings, {"mounts": list(mounts), **more}, "test")
+
+
+def plan(host, *mounts, **more):
+    """What is decided for a host, with one mount of NFS unless others are given."""
+    return decide(settings(*(mounts or (NFS,)), **more), host.evidence)
+
+
+def codes(findings):
+    """The codes of findings, in their order."""
+    return [one.code for one in findings]

@@ -13,7 +13,6 @@ from typing import ClassVar
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, CheckState
 
-
 _COUNTED: tuple[tuple[CheckState, str], ...] = (
     ("pass", "pass"),
     ("fail", "fail"),

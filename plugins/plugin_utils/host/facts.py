@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
@@ -19,7 +20,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import er
 
 # Other units of ours (tuning at boot, naming GPUs) serve nothing.
 _REPLICA = re.compile(r"apiary-.+-\d+\.service$")
+_VRAM = re.compile(r"/sys/class/kfd/kfd/proc/(\d+)/vram_\d+$")
 _UP = ("active", "activating", "reloading")
+# What module_utils/host_evidence.py leaves of a password in an address.
+HIDDEN = "://***@"
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,7 @@ def os_release(evidence: Evidence) -> OsRelease:
     for line in evidence.files.get("/etc/os-release", "").splitlines():
         key, equals, value = line.partition("=")
         if equals:
-            words = shlex.split(value, comments=False) if value.count('"') % 2 == 0 else [value]
-            values[key.strip()] = " ".join(words)
+            values[key.strip()] = _unquoted(value)
     if "ID" not in values:
         raise error(
             "HOST-NO-RELEASE",
@@ -58,6 +61,14 @@ def os_release(evidence: Evidence) -> OsRelease:
         codename=values.get("VERSION_CODENAME") or None,
         name=values.get("PRETTY_NAME", values["ID"]),
     )
+
+
+def _unquoted(value: str) -> str:
+    """Return a value without its quotes; one that is quoted wrongly stays as it is."""
+    try:
+        return " ".join(shlex.split(value))
+    except ValueError:
+        return value.strip()
 
 
 def kernel_release(evidence: Evidence) -> str | None:
@@ -90,6 +101,19 @@ def is_guest(evidence: Evidence) -> bool:
     return virtualization(evidence) in machines
 
 
+def unknown(evidence: Evidence, path: str) -> str | None:
+    """Return why evidence does not have a file's very text, so that it can't be written anew."""
+    text = evidence.files.get(path)
+    if text is None:
+        if path in evidence.unreadable:
+            return f"a file that could not be read ({evidence.unreadable[path]})"
+        late = "ETIMEDOUT" in evidence.unreadable.values()
+        return "nothing of it, as reading files ran out of time" if late else None
+    if HIDDEN in text:
+        return f"an address with a password, which evidence hides ({HIDDEN})"
+    return "bytes that are no UTF-8" if "\ufffd" in text else None
+
+
 def command(evidence: Evidence, name: str) -> CommandOutput | None:
     """Return a command that ended with exit code 0, the first of its forms that did."""
     for label, said in sorted(evidence.commands.items()):
@@ -99,11 +123,30 @@ def command(evidence: Evidence, name: str) -> CommandOutput | None:
 
 
 def serving_replicas(evidence: Evidence) -> tuple[str, ...]:
-    """Return the replica units that are up or coming up: apiary-DEPLOYMENT-NUMBER.service."""
+    """Return what serves: replica units that are up or coming up, and processes that hold VRAM.
+
+    The units are apiary-DEPLOYMENT-NUMBER.service. Pods and containers show by their processes.
+    Where systemd gave no answer, that is in the list: nobody knows that nothing serves.
+    """
     said = evidence.commands.get("replicas")
+    if said and said.exit != 0:
+        return ("perhaps replicas (systemctl gave no answer)", *_gpu_processes(evidence))
     units = []
     for line in (said.stdout if said else "").splitlines():
         words = line.split()
         if len(words) > 2 and _REPLICA.match(words[0]) and words[2] in _UP:
             units.append(words[0])
-    return tuple(units)
+    return (*units, *_gpu_processes(evidence))
+
+
+def _gpu_processes(evidence: Evidence) -> Iterator[str]:
+    """Yield the processes that hold more VRAM than a tool that only looks."""
+    held: dict[str, int] = {}
+    for path, text in evidence.files.items():
+        found = _VRAM.match(path)
+        if found and text.strip().isdigit():
+            held[found[1]] = held.get(found[1], 0) + int(text)
+    least: int = knowledge("host/workloads.yml")["vram"]["bytes"]
+    for process, size in sorted(held.items()):
+        if size > least:
+            yield f"process {process} with {size / 2**30:.0f} GiB of VRAM"

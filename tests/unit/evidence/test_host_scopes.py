@@ -12,6 +12,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence impo
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+
 from support.simulated import absent
 
 
@@ -25,6 +26,22 @@ def root(tmp_path):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://u:p@ss@h/x", "http://***@h/x"),
+        ("http://u:p/w@h/x", "http://***@h/x"),
+        ("http://token@h/x", "http://***@h/x"),
+        ("http://h/x y@z", "http://h/x y@z"),
+        ('{"a":"http://u:p@h:1","x":"a@b"}', '{"a":"http://***@h:1","x":"a@b"}'),
+        ("[r]\npassword=secret\nname=r", "[r]\npassword= ***\nname=r"),
+        ("proxy_password = secret", "proxy_password = ***"),
+    ],
+)
+def test_passwords_are_masked(text, shown):
+    assert host_evidence.masked(text) == shown
 
 
 @pytest.mark.parametrize("scope", ["gpu", *SCOPES])

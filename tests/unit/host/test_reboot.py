@@ -38,7 +38,8 @@ def test_a_reason_leads_to_one_reboot_and_is_recorded():
     plan = decide(Settings(REASONS), host())
     assert plan.needed
     assert plan.findings == ()
-    assert json.loads(plan.files[0].content) == {"boot_id": "boot-2", "reasons": sorted(REASONS)}
+    told = {"attempts": 1, "boot_id": "boot-2", "reasons": sorted(REASONS)}
+    assert json.loads(plan.files[0].content) == told
 
 
 def test_the_record_goes_when_the_reasons_are_gone():
@@ -77,6 +78,36 @@ def test_a_host_that_serves_is_not_rebooted(state, needed):
     assert plan.needed is needed
     codes = [] if needed else ["REBOOT-SERVING"]
     assert [one.code for one in plan.findings] == codes
+
+
+def test_a_run_reboots_once():
+    plan = decide(Settings(REASONS, rebooted=True), host())
+    assert not plan.needed
+    assert [one.code for one in plan.findings] == ["REBOOT-NO-USE"]
+
+
+def test_reasons_in_other_words_end_the_loop_too():
+    record = {"boot_id": "boot-1", "reasons": ["another"], "attempts": 1}
+    again = decide(Settings(REASONS), host(record=record))
+    assert json.loads(again.files[0].content)["attempts"] == 2
+    plan = decide(Settings(("a third",)), host("boot-3", json.loads(again.files[0].content)))
+    assert [one.code for one in plan.findings] == ["REBOOT-NO-USE"]
+
+
+@pytest.mark.parametrize(("held", "needed"), [(64 * 2**30, False), (2**20, True)])
+def test_a_process_that_holds_vram_serves(held, needed):
+    evidence = host()
+    evidence.files["/sys/class/kfd/kfd/proc/4711/vram_51157"] = f"{held}\n"
+    plan = decide(Settings(REASONS), evidence)
+    assert plan.needed is needed
+    assert needed or "process 4711 with 64 GiB of VRAM" in plan.findings[0].message
+
+
+def test_no_answer_is_no_leave():
+    evidence = host()
+    evidence.commands["replicas"] = CommandOutput(("systemctl",), None, "", "", 60.0, "no answer")
+    plan = decide(Settings(REASONS), evidence)
+    assert [one.code for one in plan.findings] == ["REBOOT-SERVING"]
 
 
 def test_a_unit_that_is_no_replica_forbids_nothing():

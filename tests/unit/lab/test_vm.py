@@ -11,9 +11,12 @@ import os
 import subprocess
 import sys
 import tarfile
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from labkit.console import await_condition
 from labkit.state import Lab
 from vmkit import disk, machine
 
@@ -78,12 +81,19 @@ def test_partition_is_the_rest_of_the_disk_and_bootable():
     assert (start + sectors) * disk.SECTOR == disk.DISK_BYTES
 
 
+@contextmanager
 def sleeper(directory, name):
-    return subprocess.Popen(
-        [sys.executable, "-c", "import signal; signal.pause()", name],
-        cwd=directory,
-        start_new_session=True,
-    )
+    """A process that has a name among its arguments; it ends whatever the test finds."""
+    command = [sys.executable, "-c", "import signal; signal.pause()", name]
+    process = subprocess.Popen(command, cwd=directory, start_new_session=True)
+    shown = Path(f"/proc/{process.pid}/cmdline")
+    try:
+        # A process shows its arguments a moment after its program was started.
+        assert await_condition(lambda: name.encode() in shown.read_bytes(), 10)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_end_ends_the_machine_and_removes_its_disk(lab):
@@ -102,7 +112,6 @@ def test_end_leaves_a_process_that_only_has_the_number(lab, tmp_path, name):
         machine.pid_file(lab, machine.CLIENT).write_text(f"{process.pid}\n")
         machine.end(lab, machine.CLIENT)
         assert process.poll() is None
-        process.kill()
 
 
 def test_a_damaged_pid_file_ends_nobody(lab):

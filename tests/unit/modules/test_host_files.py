@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils import host_files as helper
 from ansible_collections.apiary.instinct.plugins.modules import host_files
+
 from support.modules import run_module
 
 

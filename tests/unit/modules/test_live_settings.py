@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.modules import live_settings
+
 from support.modules import run_module
 
 

@@ -80,6 +80,63 @@ def test_everything_happens_in_its_order_and_exact_versions_are_asked_for(run):
     ]
 
 
+OLD = "linux-headers-6.1.0-9-amd64"
+OFFER = {
+    "kernel": "6.1.0-9-amd64",
+    "packages": [OLD],
+    "dkms": [["dkms", "install", "amdgpu/6.16.13", "-k", "6.1.0-9-amd64"]],
+    "initramfs": ["update-initramfs", "-u", "-k", "all"],
+}
+
+
+def test_what_is_optional_comes_with_the_first_stage_where_it_can_be_had(run):
+    host = Host(offered=(OLD, HEADERS, EXACT))
+    told = run(host, manager="apt", packages=PLAN["packages"], install=PLAN["install"],
+               optional=[OFFER])  # fmt: skip
+    assert verbs(host) == [
+        "apt-get update",
+        f"apt-get install {HEADERS} {OLD}",
+        f"apt-get install {EXACT}",
+        "dkms install amdgpu/6.16.13 6.1.0-9-amd64",
+        "update-initramfs all",
+    ]
+    assert told["lacking"] == []
+    alone = Host(offered=(OLD,))
+    assert run(alone, check=True, manager="apt", optional=[OFFER])["steps"][0].endswith(OLD)
+    assert alone.told == []
+
+
+def test_what_is_optional_and_gone_changes_nothing(run):
+    host = Host()
+    told = run(host, manager="apt", optional=[OFFER])
+    assert (told["changed"], told["lacking"]) == (False, [OLD])
+    assert OLD in str(told["warnings"])
+    assert verbs(host) == ["apt-get update"]
+
+
+@pytest.mark.parametrize("code", [102, 103, 106, 107])
+def test_zypper_is_done_with_other_codes_than_0(code, tmp_path, monkeypatch):
+    said = ["Reboot is suggested."]
+    manager = MANAGERS["zypper"](lambda _argv: (code, said[0]))
+    work.Packages(manager, work.Wanted(unhold=["rocm-core"])).apply()
+    for other in ("apt", "dnf"):
+        with pytest.raises(work.Refusal, match="ROCM-PACKAGE-MANAGER"):
+            work.Packages(MANAGERS[other](manager.run), work.Wanted(unhold=["a"])).apply()
+    # Of another program it is a failure, as are its own below and above.
+    with pytest.raises(work.Refusal, match="ROCM-PACKAGE-MANAGER"):
+        work.Packages(manager, work.Wanted(dkms=[["dkms", "install"]])).apply()
+    failed = MANAGERS["zypper"](lambda _argv: (104, said[0]))
+    with pytest.raises(work.Refusal, match="ROCM-PACKAGE-MANAGER"):
+        work.Packages(failed, work.Wanted(remove=["a"])).apply()
+    log = tmp_path / "6.16.13" / "build" / "make.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("error: x\n")
+    monkeypatch.setattr(work, "MAKE_LOGS", str(tmp_path))
+    said[0] = "Bad return status for module build on kernel: 6.4.0"
+    with pytest.raises(work.Refusal, match="ROCM-DKMS-BUILD"):
+        work.Packages(manager, work.Wanted(remove=["a"])).apply()
+
+
 def test_empty_lists_do_nothing(run):
     host = Host()
     result = run(host, manager="apt", install=[[], []])

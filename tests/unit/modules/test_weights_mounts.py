@@ -4,7 +4,6 @@
 
 """Steps at mount points: what is done, in which order, and what is only told."""
 
-import json
 import os
 import stat
 
@@ -185,11 +184,16 @@ def test_a_server_that_refuses_is_quoted(world, capsys):
     assert "remedy: " in told["msg"]
 
 
-def test_files_below_a_mount_are_told(world, capsys):
+def test_files_below_a_mount_are_told(world, capsys, monkeypatch):
+    # Where a controller runs in the same process, Ansible shows warnings instead of returning them.
+    warned = []
+    monkeypatch.setattr(
+        weights_mounts.AnsibleModule, "warn", lambda _self, text: warned.append(text)
+    )
     os.makedirs(os.path.join(world.path, "old"))
     told = run(capsys, step(world))
     assert told["hidden"] == [world.path]
-    assert "WEIGHTS-HIDDEN" in json.dumps(told["warnings"])
+    assert "WEIGHTS-HIDDEN" in warned[0]
 
 
 def test_fstab_and_automount_go_and_are_kept(world, capsys, tmp_path):

@@ -173,6 +173,8 @@ def unit(wanted: Specification) -> HostFile:
         # Minor numbers are known once udev has loaded the driver.
         "Wants=systemd-udev-settle.service",
         "After=systemd-udev-settle.service systemd-modules-load.service",
+        # Of the role host_tuning, where the driver waits for the GPUs' firmware.
+        "After=apiary-amdgpu.service",
         "Before=containerd.service docker.service podman.service podman-restart.service",
         # A driver that takes minutes, or is loaded by hand, is waited for.
         "StartLimitIntervalSec=0",

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,6 +51,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin
     DevicePluginPlan,
     Settings,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import unknown
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
     HostFile,
     LiveSetting,
@@ -86,7 +88,15 @@ def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
         skipped.append(Skipped("kubelet", kept))
     undone = settings.state == "absent" and not skipped
     managed = bool(wanted) or undone
-    files = list(_kubelet_files(settings, node, wanted, evidence)) if managed else []
+    files: list[HostFile] = []
+    if managed:
+        for one in _kubelet_files(settings, node, wanted, evidence):
+            # Without its very text a file of others can't be written anew.
+            why = unknown(evidence, one.path) if one.path != drop_in_path() else None
+            if why:
+                findings.append(_unknown(evidence.host, one.path, why, wanted))
+            else:
+                files.append(one)
     restart = managed and _needs_restart(settings, node, wanted, files, evidence)
     if restart:
         findings += _undrained(settings, node, evidence)
@@ -107,6 +117,29 @@ def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
         live=live,
         manifests=objects,
         manifests_text=to_yaml(objects),
+    )
+
+
+def drop_in_path() -> str:
+    """Return the path of our drop-in."""
+    drop_in = knowledge("host/kubernetes.yml")["kubelet"]["drop_in"]
+    return f"{drop_in['directory']}/{drop_in['file']}"
+
+
+def _unknown(host: str, path: str, why: str, wanted: dict[str, Any]) -> Finding:
+    """Return the refusal to write a file of others anew, and what to do by hand."""
+    kubelet = knowledge("host/kubernetes.yml")["kubelet"]
+    argument = f"--config-dir={kubelet['drop_in']['directory']}"
+    by_hand = f"{'add' if wanted else 'remove'} {argument} in KUBELET_EXTRA_ARGS"
+    if path == kubelet["config"]:
+        by_hand = "set " + json.dumps(wanted, sort_keys=True)
+    return Finding(
+        "KUBE-FILE-UNKNOWN",
+        "error",
+        f"{host}: {path}",
+        f"found {why}, expected a text that can be written again whole",
+        f"edit {path} by hand: {by_hand}; or set device_plugin_kubelet_enabled=false",
+        kubelet["drop_in"]["source"],
     )
 
 
@@ -186,17 +219,19 @@ def _kubelet_files(
             text = yaml.safe_dump(merged(node.config, wanted), sort_keys=True)
             held = all(holds(node.config.get(key), value) for key, value in wanted.items())
             # Comments and order of a file that is right already are left alone.
-            yield HostFile(facts["config"], evidence.files[facts["config"]] if held else text)
+            if not held:
+                yield HostFile(facts["config"], text)
         return
     drop_in = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
     text = _HEADER + yaml.safe_dump(drop_in | wanted, sort_keys=True)
-    ours = f"{directory}/{facts['drop_in']['file']}"
+    ours = drop_in_path()
     yield HostFile(ours, text if present else None)
-    before = node.arguments_text
+    before, running = node.arguments_text, argument in (node.arguments or ())
     listed = argument in extra_arguments(before)
-    if present and (listed or argument not in (node.arguments or ())):
-        after = before if listed else with_extra_argument(before, argument)
-        yield HostFile(node.arguments_path, after)
+    if present and not listed and not running:
+        yield HostFile(node.arguments_path, with_extra_argument(before, argument))
+    # Unread, the file may be what told the running kubelet.
+    listed = listed or (running and node.arguments_path in evidence.unreadable)
     others = [path for path in evidence.files if path.startswith(directory + "/") and path != ours]
     # Drop-ins of somebody else still have to be read.
     if not present and listed and not others:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
@@ -22,9 +23,19 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
+# Source: github.com/distribution/reference, its grammar.
+_REGISTRY = re.compile(
+    r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?"
+    r"(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*"
+)
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_DIGEST = re.compile(r"(?:sha256:[0-9a-f]{64})?")
+_TOLERATION = ("key", "operator", "value", "effect", "tolerationSeconds")
+
 
 def review(settings: Settings, node: Node, host: Topology) -> Iterator[Finding]:
     """Yield every reason against applying these settings to this node."""
+    yield from _inputs(settings, host.host)
     yield from _supported(node, host.host)
     yield from _owners(settings, node, host.host)
     yield from _floors(settings, node, host.host)
@@ -39,6 +50,38 @@ def review(settings: Settings, node: Node, host: Topology) -> Iterator[Finding]:
             " whether the driver answers",
             "run the metrics exporter on the host, or set device_plugin_health_enabled=false",
             knowledge("host/kubernetes.yml")["plugin"]["source"],
+        )
+
+
+def _inputs(settings: Settings, host: str) -> Iterator[Finding]:
+    """Refuse what no object of a cluster, and no layout, can have."""
+    keys = [key for one in settings.tolerations for key in one if key not in _TOLERATION]
+    tag = "a tag such as 1.31.0.9"
+    hashed = "sha256: and 64 hexadecimal digits, or nothing"
+    checked = (
+        ("registry", settings.registry, _REGISTRY, "a registry such as docker.io/rocm"),
+        ("version", settings.version, _TAG, tag),
+        ("dra_version", settings.dra_version or "0", _TAG, tag),
+        ("exporter_version", settings.exporter_version or "0", _TAG, tag),
+        ("digest", settings.digest, _DIGEST, hashed),
+        ("labeller_digest", settings.labeller_digest, _DIGEST, hashed),
+    )
+    wrong = [
+        (name, repr(found), expected)
+        for name, found, pattern, expected in checked
+        if not pattern.fullmatch(found)
+    ]
+    if keys:
+        wrong.append(("tolerations", ", ".join(map(str, keys)), ", ".join(_TOLERATION)))
+    if any(count <= 0 for count in settings.pod_gpus):
+        wrong.append(("pod_gpus", str(list(settings.pod_gpus)), "numbers of GPUs above 0"))
+    for name, found, expected in wrong:
+        yield Finding(
+            "KUBE-INPUT",
+            "error",
+            f"{host}: device_plugin_{name}",
+            f"found {found}, expected {expected}",
+            f"correct device_plugin_{name}",
         )
 
 

@@ -34,6 +34,11 @@ _ASSIGNMENT = re.compile(
 )
 _PLAIN = re.compile(r"\"((?:[^\"\\$`]|\\.)*)\"|'([^']*)'|([^\s\"'$`\\;]*)")
 
+# GRUB makes such entries with other words than the rest, on purpose.
+_RECOVERY = frozenset(("single", "recovery"))
+# In every profile, on every host: where it is left over, so may be the others.
+_MARK = "numa_balancing=disable"
+
 Command = tuple[str, ...]
 
 
@@ -117,12 +122,23 @@ def _unsupported(host: str, found: str, wanted: Wanted) -> Finding:
 
 
 def entries(evidence: Evidence) -> tuple[cmdline.Words, ...] | None:
-    """Return the command lines that grub.cfg boots Linux with."""
+    """Return the command lines that grub.cfg boots this system with, recovery left out."""
     said = facts.command(evidence, "boot_entries")
     if said is None:
         return None
     lines = [line for line in said.stdout.splitlines() if " root=" in line]
-    return tuple(cmdline.split(line)[2:] for line in lines)
+    booted = [cmdline.split(line)[2:] for line in lines]
+    booted = [line for line in booted if not _RECOVERY & set(cmdline.kernel_words(line)[0])]
+    running = _roots(cmdline.split(evidence.files.get("/proc/cmdline", "")))
+    own = [line for line in booted if _roots(line) == running]
+    # A container shows its machine's command line: then all are taken for its own.
+    return tuple(own or booted)
+
+
+def _roots(line: cmdline.Words) -> list[str | None]:
+    """Return what a command line boots from, the last of which counts."""
+    told = [cmdline.parts(word) for word in cmdline.kernel_words(line)[0]]
+    return [value for name, value in told if name == "root"][-1:]
 
 
 def lacking(line: Sequence[str], wanted: Wanted) -> bool:
@@ -148,6 +164,7 @@ def _dropin(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) -> Bo
         and any("GRUB_CMDLINE" not in value for _name, value in _ASSIGNMENT.findall(text))
     )
     stale = bool(wanted.ours and booted and any(lacking(line, wanted) for line in booted))
+    stale = stale or (not wanted.ours and _left_over(evidence, booted or ()))
     findings = [*_conflicts(evidence, wanted)]
     findings += [_later(evidence.host, path) for path in later if wanted.ours]
     return BootPlan(
@@ -158,6 +175,18 @@ def _dropin(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) -> Bo
         findings=tuple(findings),
         next_boot=booted,
     )
+
+
+def _left_over(evidence: Evidence, booted: Sequence[cmdline.Words]) -> bool:
+    """Say whether boot entries have our words still, though no file of GRUB's asks for them."""
+    sources = [path for path in (*evidence.files, *evidence.unreadable) if path != DROP_IN]
+    sources = [path for path in sources if path.startswith(DEFAULTS)]
+    name = cmdline.parts(_MARK)[0]
+    asked = any(
+        facts.unknown(evidence, path) or name in evidence.files[path].replace("-", "_")
+        for path in sources
+    )
+    return not asked and any(cmdline.has(line, _MARK) for line in booted)
 
 
 def _later(host: str, path: str) -> Finding:
@@ -226,6 +255,7 @@ class _Rewriter:
 
     def __init__(self, evidence: Evidence, wanted: Wanted) -> None:
         self.wanted, self.host, self.before = wanted, evidence.host, records(evidence)
+        self.evidence = evidence
         # A kernel that was installed since has inherited ours.
         added = dict.fromkeys(word for one in self.before.values() for word in one.added)
         self.inherited = cmdline.Record(tuple(added))
@@ -243,6 +273,28 @@ class _Rewriter:
         after = cmdline.merged(base, self.wanted.ours, self.wanted.excludes)
         return words if Counter(after) == Counter(words) else after
 
+    def rewritten(self, path: str, content: str | None) -> tuple[HostFile, ...]:
+        """Return a file of others that is to change; one whose text is not known is told."""
+        why = facts.unknown(self.evidence, path)
+        # Unread, it may have our words; the record tells.
+        told = path not in self.evidence.files and any(one.startswith(path) for one in self.before)
+        if content == self.evidence.files.get(path) and not (why and told):
+            return ()
+        if why is None:
+            return (HostFile(path, content),)
+        line = " ".join(self.wanted.ours) or "none of Apiary's"
+        self.findings.append(
+            Finding(
+                "TUNE-FILE-UNKNOWN",
+                "error",
+                f"{self.host}: {path}",
+                f"found {why}, expected a text that can be written again whole",
+                f"edit {path} by hand so that its kernel command line has these words: {line}; "
+                "or set host_tuning_boot_loader to none",
+            )
+        )
+        return ()
+
     def file(self) -> HostFile:
         """Return the record of what is ours, for the undo."""
         if not self.after:
@@ -254,15 +306,15 @@ class _Rewriter:
         return HostFile(RECORD, json.dumps(told, indent=2, sort_keys=True) + "\n")
 
 
-def _defaults(evidence: Evidence, variable: str, rewriter: _Rewriter) -> HostFile:
-    """Return /etc/default/grub with our words in one of its variables."""
+def _defaults(evidence: Evidence, variable: str, rewriter: _Rewriter) -> tuple[HostFile, ...]:
+    """Return /etc/default/grub with our words in one of its variables, if it is to change."""
     text = evidence.files.get(DEFAULTS, "")
     found = [match for match in _ASSIGNMENT.finditer(text) if match.group(1) == variable]
     if not found:
         line = rewriter.line((), f"{DEFAULTS}: {variable}")
         gap = "" if not text or text.endswith("\n") else "\n"
         added = f'{gap}{variable}="{_quoted(line)}"\n' if line else ""
-        return HostFile(DEFAULTS, text + added if text or added else None)
+        return rewriter.rewritten(DEFAULTS, text + added if added else evidence.files.get(DEFAULTS))
     match = found[-1]
     value = _text(match.group(2))
     if value is None:
@@ -275,8 +327,9 @@ def _defaults(evidence: Evidence, variable: str, rewriter: _Rewriter) -> HostFil
     words = cmdline.split(value)
     after = rewriter.line(words, f"{DEFAULTS}: {variable}")
     if after == words:
-        return HostFile(DEFAULTS, text)
-    return HostFile(DEFAULTS, f'{text[: match.start(2)]}"{_quoted(after)}"{text[match.end(2) :]}')
+        return ()
+    changed = f'{text[: match.start(2)]}"{_quoted(after)}"{text[match.end(2) :]}'
+    return rewriter.rewritten(DEFAULTS, changed)
 
 
 def _quoted(words: Sequence[str]) -> str:
@@ -289,11 +342,10 @@ def _grub_file(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) ->
     defaults = _defaults(evidence, loader["variable"], rewriter)
     booted = entries(evidence)
     stale = bool(wanted.ours and booted and any(lacking(line, wanted) for line in booted))
-    changes = defaults.content != evidence.files.get(DEFAULTS)
     return BootPlan(
         loader=loader["id"],
-        files=(defaults, rewriter.file()),
-        commands=(tuple(loader["update"]),) if changes or stale else (),
+        files=(*defaults, rewriter.file()),
+        commands=(tuple(loader["update"]),) if defaults or stale else (),
         findings=tuple(rewriter.findings),
         next_boot=booted,
     )
@@ -312,12 +364,12 @@ def _grubby(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) -> Bo
             options = [f"--remove-args={' '.join(gone)}"] * bool(gone)
             options += [f"--args={' '.join(new)}"] * bool(new)
             commands.append(("grubby", f"--update-kernel={kernel}", *options))
-    files = [_defaults(evidence, loader["variable"], rewriter)]
-    if INHERITED in evidence.files:
-        words = cmdline.split(evidence.files[INHERITED])
+    files = [*_defaults(evidence, loader["variable"], rewriter)]
+    same = evidence.files.get(INHERITED)
+    if same is not None or INHERITED in evidence.unreadable:
+        words = cmdline.split(same or "")
         after = rewriter.line(words, INHERITED)
-        same = evidence.files[INHERITED]
-        files.append(HostFile(INHERITED, same if after == words else " ".join(after) + "\n"))
+        files += rewriter.rewritten(INHERITED, same if after == words else " ".join(after) + "\n")
     return BootPlan(
         loader=loader["id"],
         files=(*files, rewriter.file()),

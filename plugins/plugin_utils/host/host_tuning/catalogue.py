@@ -161,9 +161,10 @@ def _value(host: str, setting: Setting, answer: Any) -> tuple[str | None, Findin
             return said, None
         expected = f"one of {', '.join(facts['values'])}"
     else:
-        if re.fullmatch(facts["pattern"], said):
+        most = facts.get("most")
+        if re.fullmatch(facts["pattern"], said) and (most is None or int(said) <= most):
             return said, None
-        expected = f"a whole number such as {default}"
+        expected = f"a whole number such as {default}" + (f", at most {most}" if most else "")
     return None, Finding(
         "TUNE-VALUE",
         "error",

@@ -160,7 +160,7 @@ def undone(words: Sequence[str], record: Record) -> Words:
         if any(_same(piece, other) for other in decided):
             continue  # somebody has decided it anew
         name, value = parts(piece)
-        at = [index for index, word in enumerate(kept) if parts(word)[0] == name]
+        at = [n for n, word in enumerate(kept) if parts(word)[0] == name and parts(word)[1]]
         if is_list(name) and at:
             kept[at[-1]] += f",{value}"
         else:

@@ -61,9 +61,16 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Applied:
             names = ", ".join(one.setting.facts["units"])
             skipped.append(Skipped(one.setting.id, f"none of {names} is installed"))
         for unit in present:
-            lines = "".join(f"{name}={value}\n" for name, value in limits.items())
+            # A line of ours would lower what the service has from elsewhere.
+            lines = "".join(
+                f"{name}={value}\n"
+                for name, value in limits.items()
+                if not (one.setting.facts.get("at_least") and _above(units[unit].get(name), value))
+            )
             reason = one.setting.reason
-            wanted[unit] = f"# Written by Apiary (host_tuning).\n# {reason}\n[Service]\n{lines}"
+            if lines:
+                head = f"# Written by Apiary (host_tuning).\n# {reason}\n[Service]\n"
+                wanted[unit] = head + lines
             checks += [
                 _check(evidence.host, one, unit, name, units[unit].get(name, "unknown"), value)
                 for name, value in limits.items()
@@ -76,13 +83,22 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Applied:
     return Applied(files, tuple(checks), tuple(skipped))
 
 
+def _above(found: str | None, value: str) -> bool:
+    """Say whether a limit is higher than a value; one that is not known is not."""
+    if value == _ENDLESS:
+        return False
+    return found == _ENDLESS or bool(found and found.isdigit() and int(found) > int(value))
+
+
 def _check(host: str, one: Chosen, unit: str, name: str, found: str, value: str) -> Check:
+    least = bool(one.setting.facts.get("at_least"))
+    right = found == value or (least and _above(found, value))
     return Check(
         "TUNE-LIMIT",
         f"{host}: {unit}: {name}",
-        "pass" if found == value else "fail",
+        "pass" if right else "fail",
         found,
-        value,
+        f"{value} or more" if least and value != _ENDLESS else value,
         "warning",
         "run the role host_tuning; a service that runs has it after its next start"
         + (" (pods and containers, too)" if value == _ENDLESS else ""),

@@ -65,6 +65,7 @@ _LOAD = """\
 Description=Load amdgpu once the GPUs' firmware is ready (Apiary)
 After=sysinit.target
 Before=multi-user.target docker.service containerd.service kubelet.service gpuagent.service
+Before=apiary-cdi.service
 
 [Service]
 Type=oneshot

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
@@ -22,14 +23,20 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import 
 
 # Outlives the boot, so that a run after it knows why the host was rebooted.
 RECORD = "/var/lib/apiary/reboot.json"
+# A reason may be told in other words after each boot; this many in a row help no more.
+TRIES = 2
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``reasons`` are the other concerns' reasons; ``allowed`` is the operator's word."""
+    """``reasons`` are the other concerns' reasons; ``allowed`` is the operator's word.
+
+    ``rebooted`` says that this run has rebooted the host already.
+    """
 
     reasons: tuple[str, ...] = ()
     allowed: bool = True
+    rebooted: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,8 @@ def decide(settings: Settings, evidence: Evidence) -> RebootPlan:
             ),
         )
     boot = boot_id(evidence)
-    if _done_before(evidence, reasons, boot):
+    attempts = _attempts(evidence, boot)
+    if settings.rebooted or attempts >= TRIES or _done_before(evidence, reasons, boot):
         return RebootPlan(
             reboot=reasons,
             findings=(
@@ -89,18 +97,32 @@ def decide(settings: Settings, evidence: Evidence) -> RebootPlan:
                 ),
             ),
         )
-    record = json.dumps({"boot_id": boot, "reasons": sorted(reasons)}, indent=2) + "\n"
-    return RebootPlan(needed=True, reboot=reasons, files=(HostFile(RECORD, record),))
+    told = {"attempts": attempts + 1, "boot_id": boot, "reasons": sorted(reasons)}
+    record = HostFile(RECORD, json.dumps(told, indent=2) + "\n")
+    return RebootPlan(needed=True, reboot=reasons, files=(record,))
+
+
+def _record(evidence: Evidence, boot: str | None) -> dict[str, Any]:
+    """Return what an earlier boot was ended for; a damaged record forbids nothing."""
+    try:
+        record = json.loads(evidence.files.get(RECORD, "{}"))
+    except ValueError:
+        return {}
+    if not isinstance(record, dict) or record.get("boot_id") in (None, boot):
+        return {}
+    return record
 
 
 def _done_before(evidence: Evidence, reasons: tuple[str, ...], boot: str | None) -> bool:
     """Say whether an earlier boot was ended for one of the same reasons."""
-    try:
-        record = json.loads(evidence.files.get(RECORD, "{}"))
-        before = record.get("boot_id")
-        return before not in (None, boot) and bool(set(record["reasons"]) & set(reasons))
-    except (ValueError, TypeError, AttributeError, KeyError):
-        return False  # a damaged record forbids nothing; it is written anew
+    before = _record(evidence, boot).get("reasons")
+    return isinstance(before, list) and bool(set(map(str, before)) & set(reasons))
+
+
+def _attempts(evidence: Evidence, boot: str | None) -> int:
+    """Return how many reboots there were since the host last had no reason for one."""
+    count = _record(evidence, boot).get("attempts")
+    return count if isinstance(count, int) else 0
 
 
 def _finding(

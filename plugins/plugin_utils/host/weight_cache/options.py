@@ -20,6 +20,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.
 
 Value = str | int | bool
 Options = Mapping[str, Value]
+# In a unit and in a list of options the characters left out mean something.
+_NAME = re.compile(r"[^\s,=%\\\"']+")
+_VALUE = re.compile(r"[^\s,%\\\"']+")
 
 
 @dataclass(frozen=True)
@@ -108,17 +111,45 @@ def _refused(mount: Mount, options: Options) -> list[Finding]:
         for name in facts["refused"]["options"]
         if name in options and mount.is_nfs
     ]
-    words = ",".join(f"{name}={value}" for name, value in options.items())
-    if not re.fullmatch(r"[^\s%\\\"']*", words):
-        found.append(
-            Finding(
-                "WEIGHTS-OPTION-TEXT",
-                "error",
-                mount.path,
-                f"found blanks, quotes, % or a backslash in {words!r}, expected plain words",
-                "write each option by its own name",
+    secrets = facts["secrets"]
+    for name, value in options.items():
+        # No more than the first word is told: the rest may be a password.
+        word = re.split(r"[^\w.-]", name)[0]
+        instead = secrets["options"].get(word.lower())
+        if instead:
+            found.append(
+                Finding(
+                    "WEIGHTS-SECRET",
+                    "error",
+                    mount.path,
+                    f"found the option {word}, which every user could read in the mount's unit",
+                    f"take it out, and name a file of mode 0600: {instead}",
+                    secrets["source"],
+                )
             )
-        )
+        elif not _NAME.fullmatch(name) or not _VALUE.fullmatch(str(value)):
+            found.append(
+                Finding(
+                    "WEIGHTS-OPTION-TEXT",
+                    "error",
+                    mount.path,
+                    f"found a comma, blank, quote, % or backslash, or nothing, in {word or 'an'} "
+                    "option's name or value, expected plain words",
+                    "write each option by its own name",
+                )
+            )
+        elif name == "nconnect" and mount.is_nfs and not _is_within(value, facts["connections"]):
+            most = facts["connections"]["most"]
+            found.append(
+                Finding(
+                    "WEIGHTS-NUMBER",
+                    "error",
+                    mount.path,
+                    f"found nconnect={value}, expected 1 to {most}",
+                    f"take nconnect out of options, or ask for at most {most}",
+                    facts["connections"]["source"],
+                )
+            )
     known = [name for name in facts["versions"] if name != "source"]
     version = str(options.get("vers", options.get("nfsvers", known[0])))
     if mount.is_nfs and version not in known:
@@ -133,6 +164,11 @@ def _refused(mount: Mount, options: Options) -> list[Finding]:
             )
         )
     return found
+
+
+def _is_within(value: Value, connections: Mapping[str, Any]) -> bool:
+    text = str(value)
+    return text.isdecimal() and 1 <= int(text) <= connections["most"]
 
 
 def _fit_version(options: dict[str, Value]) -> None:

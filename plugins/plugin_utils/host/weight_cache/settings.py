@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ansible_collections.apiary.instinct.plugins.module_utils.weights_manifest import REPOSITORY
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
@@ -19,6 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import 
 
 # A directory that is there already, on a disk of the host's own or mounted by somebody else.
 LOCAL = "local"
+_TYPE = re.compile(r"[A-Za-z0-9._-]+")
 NFS_SOURCE = re.compile(r"(\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s:/\[\]]+):/\S*")
 Action = Literal["keep", "mount", "remount", "unmount"]
 
@@ -135,9 +138,35 @@ def problems(settings: Settings) -> tuple[Finding, ...]:
         refuse(
             "WEIGHTS-TWICE", path, "found two mounts there, expected one", "take one of them out"
         )
+    system = knowledge("host/weight_cache.yml")["system"]
     for one in settings.mounts:
         found += _source_problems(one)
+        hidden = [path for path in system if f"{path}/".startswith(f"{one.path}/")]
+        # Nothing is mounted over a directory that is there already.
+        if hidden and one.type != LOCAL and is_plain(one.path):
+            refuse(
+                "WEIGHTS-PLACE",
+                one.path,
+                f"found a directory of the system, expected one that does not hold {hidden[0]}",
+                "mount below /srv or /mnt",
+            )
+    for subject, number, least, most in _numbers(settings):
+        if number < least or (most is not None and number > most):
+            refuse(
+                "WEIGHTS-NUMBER",
+                subject,
+                f"found {number}, expected "
+                + (f"at least {least}" if most is None else f"{least} to {most}"),
+                "take it out of your settings for the role's own value",
+            )
     for staged in settings.staged:
+        if not REPOSITORY.fullmatch(staged.repository) or ".." in staged.repository:
+            refuse(
+                "WEIGHTS-REPOSITORY",
+                "weight_cache_staged",
+                f"found the repository {staged.repository!r}, expected ORG/NAME",
+                "write it as the model's page shows it",
+            )
         if any(
             staged.to == one.path or staged.to.startswith(one.path + "/")
             for one in settings.mounts
@@ -150,6 +179,16 @@ def problems(settings: Settings) -> tuple[Finding, ...]:
                 "stage to a local file system",
             )
     return tuple(found)
+
+
+def _numbers(settings: Settings) -> Iterator[tuple[str, int, int, int | None]]:
+    """Yield each number that is asked for: whose it is, itself, the least, the most if any."""
+    yield "weight_cache_session_slots", settings.session_slots, 0, None
+    yield "weight_cache_warm_up_memory_percent", settings.warm_up_memory_percent, 1, 100
+    for one in settings.mounts:
+        yield f"{one.path}: readahead_kib", one.readahead_kib or 0, 0, None
+    for staged in settings.staged:
+        yield f"{staged.repository}: keep", staged.keep, 1, None
 
 
 def is_plain(path: str) -> bool:
@@ -178,9 +217,29 @@ def _source_problems(one: Mount) -> list[Finding]:
                 "choose one of these, and change it by options",
             )
         )
-    if one.type == LOCAL:
+    if one.type == LOCAL and not one.source:
         return found
-    if one.is_nfs and not NFS_SOURCE.fullmatch(one.source):
+    if not _TYPE.fullmatch(one.type):
+        found.append(
+            Finding(
+                "WEIGHTS-SOURCE",
+                "error",
+                one.path,
+                f"found the type {one.type!r}, expected the name of a file system",
+                "choose one of /proc/filesystems, or nfs, bind or local",
+            )
+        )
+    elif one.type in (LOCAL, "bind") and not is_plain(one.source):
+        found.append(
+            Finding(
+                "WEIGHTS-SOURCE",
+                "error",
+                one.path,
+                f"found the source {one.source!r}, expected an absolute path without . and ..",
+                "write the directory's path in full",
+            )
+        )
+    elif one.is_nfs and not NFS_SOURCE.fullmatch(one.source):
         remedy = "write host:/path"
         if one.source.count(":") > 1 and not one.source.startswith("["):
             remedy = "put an IPv6 address in brackets: [2001:db8::1]:/export"

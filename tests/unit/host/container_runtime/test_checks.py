@@ -7,6 +7,7 @@
 import json
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import CREDENTIALS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime import (
     Settings,
     decide,
@@ -20,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     UNIT,
 )
 
-from support.host_container import applied, failing, host, said
+from support.host_container import applied, failing, host, refused, said
 
 NODES = "/dev/kfd, /dev/dri/renderD*"
 
@@ -174,6 +175,31 @@ def test_settings_of_others_in_daemon_json_are_theirs(gpus):
     evidence = right(gpus, docker="28.0")
     daemon = {**json.loads(evidence.files[DAEMON_JSON]), "dns": ["10.0.0.1"]}
     assert failing(drifted(evidence, {DAEMON_JSON: json.dumps(daemon)}), engine="docker") == {}
+
+
+def test_a_password_in_an_address_is_neither_compared_nor_shown(gpus):
+    """Evidence has *** in its place, in whatever part of the file it is."""
+    proxy = "http://user:hunter2@proxy.example.com:3128"
+    settings = {
+        "engine": "docker",
+        "docker_settings": {"proxies": {"http-proxy": proxy, "x": [proxy]}},
+    }
+    evidence = host(gpus, docker="28.0", commands={"docker_containers": said("1a2b\n")})
+    right = applied(evidence, decide(Settings(**settings), evidence))
+    text = right.files[DAEMON_JSON]
+    assert "hunter2" in text
+    right.files[DAEMON_JSON] = CREDENTIALS.sub("***", text)
+    assert failing(right, **settings) == {}
+    assert refused(right, **settings) == {}
+    del right.commands["docker_containers"]
+    plan = decide(Settings(**settings), drifted(right, {DAEMON_JSON: "{}"}))
+    (check,) = (one for one in plan.checks if one.subject == DAEMON_JSON)
+    assert "http://***@proxy.example.com:3128" in check.expected
+    assert "hunter2" not in repr(plan.checks) + repr(plan.findings)
+    # Whoever collected it may not have masked it.
+    other = text.replace("proxy.example", "else.example")
+    found = failing(drifted(right, {DAEMON_JSON: other}), **settings)
+    assert "http://***@else.example" in found["CONTAINER-CONFIG", DAEMON_JSON].found
 
 
 def test_docker_that_is_down(gpus):

@@ -154,6 +154,9 @@ def test_versions_that_would_be_installed(gpus, release, command, output, versio
         ),
         ({"release": "rhel-9"}, {"engine": "docker"}, "CONTAINER-ENGINE-ABSENT", "no package"),
         ({}, {"shm_size": "big"}, "CONTAINER-SHM", "'big'"),
+        ({}, {"open_files": 0}, "CONTAINER-NUMBER", "found 0, expected at least 1"),
+        ({}, {"log_size_mib": -1}, "CONTAINER-NUMBER", "found -1"),
+        ({}, {"log_files": 0}, "CONTAINER-NUMBER", "found 0"),
         (
             {"docker": "28.0", "files": {DAEMON_JSON: "{,}"}},
             {"engine": "docker"},

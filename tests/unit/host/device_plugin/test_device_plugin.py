@@ -286,6 +286,99 @@ def test_absent_twice_changes_nothing():
     assert all(content is None for content in contents(found).values())
 
 
+# ---- files of others whose text is not known
+
+HIDDEN = "PROXY=http://***@proxy\n"
+
+
+@pytest.mark.parametrize(
+    "of_node",
+    [
+        {"files": {lab.ARGUMENTS: HIDDEN}},
+        {"unreadable": (lab.ARGUMENTS, lab.EXPORTER)},
+    ],
+)
+def test_arguments_that_are_not_known_are_never_written(of_node):
+    found = plan(**of_node)
+    assert codes(found) == ["KUBE-FILE-UNKNOWN"]
+    (told,) = [one for one in found.findings if one.code == "KUBE-FILE-UNKNOWN"]
+    assert told.subject == f"gpu-001: {lab.ARGUMENTS}"
+    assert "add --config-dir=/etc/kubernetes/kubelet.conf.d in KUBELET_EXTRA_ARGS" in told.remedy
+    assert lab.ARGUMENTS not in contents(found)
+    assert not found.restart
+
+
+def test_arguments_that_have_it_already_stop_nothing():
+    node = applied()
+    node["files"][lab.ARGUMENTS] += HIDDEN
+    found = plan(**node)
+    assert codes(found) == []
+    assert lab.ARGUMENTS not in contents(found)
+
+
+def test_a_configuration_that_is_not_known_is_never_written():
+    before = "kind: KubeletConfiguration\nclusterDomain: http://***@x\n"
+    found = plan(version="1.29.15", files={lab.CONFIG: before})
+    assert codes(found) == ["KUBE-FILE-UNKNOWN"]
+    assert lab.CONFIG not in contents(found)
+    assert '"cpuManagerPolicy": "static"' in found.findings[-1].remedy
+
+
+def test_a_configuration_that_is_right_already_is_left_out():
+    node = applied(version="1.29.15")
+    node["files"][lab.CONFIG] = "# http://***@x\n" + node["files"][lab.CONFIG]
+    found = plan(**node)
+    assert codes(found) == []
+    assert lab.CONFIG not in contents(found)
+
+
+def test_absent_refuses_arguments_that_it_cannot_read():
+    node = applied()
+    del node["files"][lab.ARGUMENTS]
+    found = plan({"state": "absent"}, **{**node, "unreadable": (lab.ARGUMENTS,)})
+    assert codes(found) == ["KUBE-FILE-UNKNOWN"]
+    assert "remove --config-dir=" in found.findings[-1].remedy
+
+
+# ---- what it is asked for
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("registry", "docker.io /rocm"),
+        ("registry", ""),
+        ("registry", "https://docker.io/rocm"),
+        ("registry", "docker.io/rocm\n"),
+        ("version", "1.31.0.9; x"),
+        ("version", ""),
+        ("dra_version", "1.0.1 x"),
+        ("exporter_version", "1.5.1;"),
+        ("digest", "sha256:abc"),
+        ("labeller_digest", "a" * 64),
+        ("tolerations", [{"key": "amd.com/gpu", "operater": "Exists"}]),
+        ("pod_gpus", [4, 0]),
+        ("pod_gpus", [-1]),
+    ],
+)
+def test_an_input_that_cannot_be_is_one_refusal(name, value):
+    found = plan({name: value})
+    (told,) = [one for one in found.findings if one.severity == "error"]
+    assert (told.code, told.subject) == ("KUBE-INPUT", f"gpu-001: device_plugin_{name}")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"registry": "[fd00::1]:5000/rocm"},
+        {"registry": "registry.example:5000/a/b_c"},
+        {"tolerations": [{"key": "x", "effect": "NoExecute", "tolerationSeconds": 3}]},
+    ],
+)
+def test_an_input_that_is_unusual_is_none(asked):
+    assert codes(plan(asked)) == []
+
+
 # ---- versions and owners
 
 

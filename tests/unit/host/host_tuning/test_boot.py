@@ -9,10 +9,21 @@ import json
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from support.host_tuning import applied, codes, failing, file_of, grub_cfg, host, said, tuned
+from support.host_tuning import (
+    applied,
+    codes,
+    failing,
+    file_of,
+    grub_cfg,
+    host,
+    said,
+    tuned,
+    unreadable,
+)
 
 DROP_IN = "/etc/default/grub.d/zz-apiary.cfg"
 DEFAULTS = "/etc/default/grub"
+INHERITED = "/etc/kernel/cmdline"
 RECORD = "/var/lib/apiary/kernel-arguments.json"
 OURS = "iommu=pt pci=realloc=off,bfsort numa_balancing=disable processor.max_cstate=0 pcie_aspm=off"
 REQUIRED = "iommu=pt pci=realloc=off,bfsort numa_balancing=disable"
@@ -142,7 +153,7 @@ def test_suse_second_run_changes_nothing():
     after = applied(SUSE, plan, boot_entries=grub_cfg(OURS))
     again = tuned(after)
     assert again.boot_commands == ()
-    assert file_of(again, DEFAULTS) == after.files[DEFAULTS]
+    assert DEFAULTS not in [file.path for file in again.files]
     assert file_of(again, RECORD) == after.files[RECORD]
 
 
@@ -212,6 +223,88 @@ def test_oracle_undo_takes_ours_from_a_kernel_that_was_installed_since():
     assert "iommu=pt" not in first[2]
     assert first[2].startswith("--remove-args=pci=realloc=off,bfsort")
     assert "iommu=pt" in second[2]
+
+
+HIDDEN = "PROXY=http://***@proxy\n"
+GRUBBY = {"grubby": grubby("ro quiet")}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "path"),
+    [
+        (host("suse", files={DEFAULTS: HIDDEN}, **{"grub2-mkconfig": said("2")}), DEFAULTS),
+        (host("suse", files={DEFAULTS: "X=\ufffd\n"}, **{"grub2-mkconfig": said("2")}), DEFAULTS),
+        (unreadable(SUSE, DEFAULTS), DEFAULTS),
+        (host("oracle", files={DEFAULTS: HIDDEN}, **GRUBBY), DEFAULTS),
+        (host("oracle", files={INHERITED: "ro x=http://***@y\n"}, **GRUBBY), INHERITED),
+        (unreadable(host("oracle", **GRUBBY), INHERITED), INHERITED),
+        (unreadable(host("oracle", gone=[DEFAULTS], **GRUBBY), "/sys/x", "ETIMEDOUT"), DEFAULTS),
+    ],
+)
+def test_a_file_whose_text_is_not_known_is_never_written(evidence, path):
+    plan = tuned(evidence)
+    (finding,) = [one for one in plan.findings if one.code == "TUNE-FILE-UNKNOWN"]
+    assert (finding.severity, finding.subject) == ("error", f"gpu-001: {path}")
+    assert path in finding.remedy
+    assert "iommu=pt" in finding.remedy
+    assert path not in [file.path for file in plan.files]
+
+
+def test_an_unknown_text_that_is_right_already_stops_nothing():
+    after = applied(SUSE, tuned(SUSE))
+    after.files[DEFAULTS] += HIDDEN
+    plan = tuned(after)
+    assert codes(plan.findings, "error") == set()
+    assert DEFAULTS not in [file.path for file in plan.files]
+
+
+def test_the_undo_of_a_file_that_can_no_longer_be_read_is_refused():
+    before = host("suse", **{"grub2-mkconfig": said("2.06")})
+    after = unreadable(applied(before, tuned(before)), DEFAULTS)
+    assert codes(tuned(after, state="absent").findings) == {"TUNE-FILE-UNKNOWN"}
+    assert codes(tuned(unreadable(SUSE, DEFAULTS), state="absent").findings) == set()
+
+
+def test_the_undo_leaves_an_empty_file_where_it_is():
+    before = host("suse", files={DEFAULTS: ""}, **{"grub2-mkconfig": said("2.06")})
+    assert DEFAULTS not in [file.path for file in tuned(before, state="absent").files]
+
+
+@pytest.mark.parametrize("word", ["single", "recovery"])
+def test_a_recovery_entry_is_none_of_ours(word):
+    before = host()
+    entries = grub_cfg(OURS, f"{word} nomodeset")
+    plan = tuned(applied(before, tuned(before), boot_entries=entries))
+    assert plan.boot_commands == ()
+    assert ("TUNE-NEXT-BOOT", "boot loader") not in failing(plan)
+
+
+def test_an_entry_of_another_system_is_none_of_ours():
+    before = host()
+    ours, other = grub_cfg(OURS).stdout, grub_cfg("quiet").stdout.replace("sda1", "sdb1")
+    after = applied(before, tuned(before), boot_entries=said(ours + other))
+    assert tuned(after).boot_commands == ()
+    after.files["/proc/cmdline"] = "root=/dev/sdb1 ro\n"
+    assert tuned(after).boot_commands == (("update-grub",),)
+
+
+def test_where_no_entry_is_of_the_running_system_all_are_looked_at():
+    before = host(cmdline="root=/dev/vda1 ro")
+    assert tuned(applied(before, tuned(before))).boot_commands == (("update-grub",),)
+
+
+def test_the_undo_clears_a_menu_whose_drop_in_somebody_removed():
+    menu = grub_cfg(f"quiet {OURS}")
+    assert tuned(host(boot_entries=menu), state="absent").boot_commands == (("update-grub",),)
+
+
+@pytest.mark.parametrize("line", ["numa_balancing=disable", "numa-balancing=disable"])
+def test_the_undo_leaves_a_word_that_another_file_asks_for(line):
+    files = {DEFAULTS: f'GRUB_CMDLINE_LINUX="{line}"\n'}
+    evidence = host(files=files, boot_entries=grub_cfg(OURS))
+    assert tuned(evidence, state="absent").boot_commands == ()
+    hidden = unreadable(host(boot_entries=grub_cfg(OURS)), DEFAULTS)
+    assert tuned(hidden, state="absent").boot_commands == ()
 
 
 def test_a_damaged_record_stops_nothing():

@@ -288,6 +288,33 @@ def test_limits_are_for_services_that_are_installed():
     assert file_of(plan, "/etc/systemd/system/containerd.service.d/apiary.conf") is None
 
 
+@pytest.mark.parametrize("files", ["infinity", "2097152"])
+def test_a_limit_is_never_lowered(files):
+    path = "/etc/systemd/system/docker.service.d/apiary.conf"
+    limits = {"LimitMEMLOCK": "8388608", "LimitNOFILE": files, "LimitCORE": "infinity"}
+    plan = tuned(host(service_limits=services(docker=limits)))
+    assert file_of(plan, path).endswith("[Service]\nLimitMEMLOCK=infinity\n")
+    assert ("TUNE-LIMIT", "docker.service: LimitNOFILE") not in failing(plan)
+
+
+def test_a_limit_that_ours_set_stays_ours():
+    path = "/etc/systemd/system/docker.service.d/apiary.conf"
+    limits = {"LimitMEMLOCK": "infinity", "LimitNOFILE": "1048576"}
+    plan = tuned(host(service_limits=services(docker=limits)))
+    assert "LimitMEMLOCK=infinity\nLimitNOFILE=1048576\n" in file_of(plan, path)
+
+
+def test_a_core_dump_is_still_forbidden():
+    plan = tuned(host(service_limits=services(gpuagent={"LimitCORE": "infinity"})))
+    assert ("TUNE-LIMIT", "gpuagent.service: LimitCORE") in failing(plan)
+
+
+def test_gpus_are_there_before_they_are_named():
+    plan = tuned(settings={"amdgpu_later": True})
+    unit = file_of(plan, "/etc/systemd/system/apiary-amdgpu.service")
+    assert "\nBefore=apiary-cdi.service\n" in unit
+
+
 def test_the_undo_leaves_no_file_of_ours():
     plan = tuned(right_host(), state="absent")
     assert {one.content for one in plan.files} == {None}

@@ -7,22 +7,12 @@
 import json
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import (
-    Settings,
     decide,
 )
 
-from support.host_weights import NFS, ROOT, SHOWN, Host, mounted
-
-
-def settings(*mounts, **more):
-    return from_document(Settings, {"mounts": list(mounts), **more}, "test")
-
-
-def plan(host, *mounts, **more):
-    return decide(settings(*(mounts or (NFS,)), **more), host.evidence)
+from support.host_weights import NFS, ROOT, SHOWN, Host, codes, mounted, plan, settings
 
 
 def right(*mounts, shown=SHOWN, **more):
@@ -30,10 +20,6 @@ def right(*mounts, shown=SHOWN, **more):
     host = Host(mounted(shown)).with_client()
     host.with_files(plan(host, *mounts, **more).files)
     return host.with_readahead(15360)
-
-
-def codes(findings):
-    return [one.code for one in findings]
 
 
 def failing(found):
@@ -176,34 +162,6 @@ def test_absent_removes_all_and_then_has_nothing_to_do():
     assert failing(plan(host.with_files(found.files), state="absent")) == []
 
 
-@pytest.mark.parametrize(
-    ("mount", "code"),
-    [
-        ({**NFS, "path": "srv/models"}, "WEIGHTS-PATH"),
-        ({**NFS, "path": "/srv/../models"}, "WEIGHTS-PATH"),
-        ({**NFS, "path": "/"}, "WEIGHTS-PATH"),
-        ({**NFS, "source": "nfs-1"}, "WEIGHTS-SOURCE"),
-        ({**NFS, "source": "2001:db8::1:/export"}, "WEIGHTS-SOURCE"),
-        ({**NFS, "source": "", "type": "ext4"}, "WEIGHTS-SOURCE"),
-        ({**NFS, "profile": "fast"}, "WEIGHTS-PROFILE"),
-        ({**NFS, "options": {"soft": True}}, "WEIGHTS-SOFT"),
-        ({**NFS, "options": {"bg": True}}, "WEIGHTS-SOFT"),
-        ({**NFS, "options": {"vers": "4.0"}}, "WEIGHTS-VERSION"),
-        ({**NFS, "options": {"context": '"a b"'}}, "WEIGHTS-OPTION-TEXT"),
-        ({**NFS, "options": {"sec": "krb5", "nconnect": 4}}, "WEIGHTS-KERBEROS"),
-    ],
-)
-def test_a_mount_that_cannot_be_right_is_refused_before_anything(mount, code):
-    found = plan(Host(), mount)
-    assert codes(found.findings) == [code]
-    assert found.findings[0].remedy
-    assert (found.files, found.mounts, found.packages) == ((), (), ())
-
-
-def test_two_mounts_at_one_path_are_refused():
-    assert codes(plan(Host(), NFS, NFS).findings) == ["WEIGHTS-TWICE"]
-
-
 def test_different_numbers_of_connections_to_one_server_are_warned_of():
     other = {"path": "/srv/b", "source": "nfs-1:/b", "options": {"nconnect": 16}}
     assert codes(plan(Host(), NFS, other).findings) == ["WEIGHTS-NCONNECT"]
@@ -327,11 +285,6 @@ def test_a_directory_on_a_disk_needs_no_mount():
 def test_a_directory_that_is_said_to_be_local_and_is_not_fails():
     found = plan(right(), {"path": "/srv/models/x", "type": "local"})
     assert "WEIGHTS-LOCAL" in failing(found)
-
-
-def test_staging_to_the_mount_itself_is_refused():
-    staged = {"repository": "a/b", "source": "/srv/models/a/b/current", "to": "/srv/models/x"}
-    assert codes(plan(Host(), staged=[staged]).findings) == ["WEIGHTS-STAGE"]
 
 
 def test_programs_learn_mounts_models_and_stores():
