@@ -84,9 +84,15 @@ class Manager:
     suffixes: tuple[str, ...] = ()
     # Patterns of its errors, by what they mean; the first that fits counts.
     meanings: tuple[tuple[str, str], ...] = ()
+    # Exit codes beside 0 after which its work is done.
+    done: frozenset[int] = frozenset()
 
     def __init__(self, run: Run) -> None:
         self.run = run
+
+    def succeeded(self, argv: list[str], code: int) -> bool:
+        """Say whether a command did its work."""
+        return code == 0 or (argv[0] == self.name and code in self.done)
 
     def is_source(self, path: str) -> bool:
         """Say whether a file names repositories."""
@@ -285,6 +291,8 @@ class Zypper(Manager):
     sources = "/etc/zypp/repos.d/"
     suffixes = (".repo",)
     trial_sources = "root/etc/zypp/repos.d"
+    # Reboot needed, restart needed, a repository skipped, a script of a package failed (zypper(8)).
+    done = frozenset((102, 103, 106, 107))
     meanings = (
         (r"(?i)signature|GPG|unsigned", "ROCM-REPOSITORY-SIGNATURE"),
         (r"(?i)404|not found|Valid metadata not found|no such", "ROCM-REPOSITORY-MISSING"),

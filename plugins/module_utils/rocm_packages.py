@@ -35,7 +35,7 @@ class Wanted:
     """What the plan lists; empty lists do nothing.
 
     ``packages`` tells name and version glob of what ``install`` has; a name that is not among them
-    is asked for in any version.
+    is asked for in any version. Each of ``optional`` is done where all its packages can be had.
     """
 
     packages: list[dict[str, Any]] = field(default_factory=list)
@@ -47,6 +47,7 @@ class Wanted:
     dkms: list[list[str]] = field(default_factory=list)
     initramfs: list[str] = field(default_factory=list)
     hold: list[str] = field(default_factory=list)
+    optional: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Packages:
@@ -55,6 +56,32 @@ class Packages:
     def __init__(self, manager: Manager, wanted: Wanted) -> None:
         self.manager, self.wanted = manager, wanted
         self.stages = [stage for stage in wanted.install if stage]
+        self.dkms, self.initramfs = wanted.dkms, wanted.initramfs
+        self.refreshed = False
+
+    def settle(self, refresh: bool) -> list[str]:
+        """Take up what is optional and can be had; return the packages that can't.
+
+        Without ``refresh``, it is what the package manager knew already that counts.
+        """
+        if not self.wanted.optional:
+            return []
+        if refresh:
+            self._must(self.manager.refresh())
+            self.refreshed = True
+        lacking: list[str] = []
+        first: list[str] = []
+        for one in self.wanted.optional:
+            absent = [name for name in one["packages"] if not self.manager.versions(name)]
+            lacking += absent
+            if not absent:
+                first += one["packages"]
+                self.dkms = [*self.dkms, *one["dkms"]]
+                self.initramfs = self.initramfs or one["initramfs"]
+        # With the first stage: what the kernel module is built with must be there before it.
+        before, *later = self.wanted.install or [[]]
+        self.stages = [stage for stage in ([*before, *first], *later) if stage]
+        return lacking
 
     def commands(self) -> list[list[str]]:
         """Return what changes the host, in order."""
@@ -65,8 +92,8 @@ class Packages:
             *([manager.unhold(wanted.unhold)] if wanted.unhold else []),
             *([manager.remove(wanted.remove)] if wanted.remove else []),
             *(manager.install(stage) for stage in self.stages),
-            *wanted.dkms,
-            *([wanted.initramfs] if wanted.initramfs else []),
+            *self.dkms,
+            *([self.initramfs] if self.initramfs else []),
             *([manager.hold(wanted.hold)] if wanted.hold else []),
         ]
 
@@ -80,7 +107,7 @@ class Packages:
         self._repair()
         for argv in wanted.enable:
             self._must(argv)
-        if self.stages:
+        if self.stages and (wanted.enable or not self.refreshed):
             self._must(manager.refresh())
         # All of it is looked up before anything is removed.
         stages = [[self._offered(spec) for spec in stage] for stage in self.stages]
@@ -92,10 +119,10 @@ class Packages:
             self._install(stage)
         if wanted.repair:
             self._must_be_repaired()
-        for argv in wanted.dkms:
+        for argv in self.dkms:
             self._must(argv)
-        if wanted.initramfs:
-            self._must(wanted.initramfs)
+        if self.initramfs:
+            self._must(self.initramfs)
         if wanted.hold:
             self._must(manager.hold(wanted.hold))
 
@@ -123,16 +150,23 @@ class Packages:
         """Install one stage; it may bring what a failing repair still lacked."""
         argv = self.manager.install(stage)
         code, said = self.manager.run(argv)
-        if code != 0 and self.wanted.repair:
+        if self.wanted.repair and not self.manager.succeeded(argv, code):
             self._must_be_repaired()
             code, said = self.manager.run(argv)
-        if code != 0:
-            raise self._failed(argv, said)
+        self._judge(argv, code, said)
 
     def _must(self, argv: list[str]) -> None:
         code, said = self.manager.run(argv)
-        if code != 0:
-            raise self._failed(argv, said)
+        self._judge(argv, code, said)
+
+    def _judge(self, argv: list[str], code: int, said: str) -> None:
+        """Raise what went wrong; zypper calls a build that failed a script that did."""
+        if self.manager.succeeded(argv, code):
+            log = self._build_log(said) if code else None
+            if log:
+                raise log
+            return
+        raise self._failed(argv, said)
 
     def _offered(self, spec: str) -> str:
         """Return how to ask for a package that the repositories have; refuse where none has."""

@@ -94,6 +94,33 @@ options:
     type: list
     elements: str
     default: []
+  optional:
+    description:
+      - What is done for kernels whose packages repositories need not have any more.
+      - Packages come with the first stage of O(install); an entry of which one can't be had is
+        left out with a warning.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      kernel:
+        description: The kernel's release.
+        type: str
+        required: true
+      packages:
+        description: Packages to install.
+        type: list
+        elements: str
+        required: true
+      dkms:
+        description: Commands that build the kernel module for it.
+        type: list
+        elements: list
+        default: []
+      initramfs:
+        description: The command that makes the initial file system anew.
+        type: list
+        elements: str
 """
 
 EXAMPLES = r"""
@@ -119,6 +146,12 @@ steps:
   elements: str
   returned: success
   sample: ["dpkg --configure -a", "apt-mark hold amdgpu-dkms"]
+lacking:
+  description: Packages of O(optional) that no repository has.
+  type: list
+  elements: str
+  returned: success
+  sample: [linux-headers-6.8.0-31-generic]
 findings:
   description: What could not be done, and why.
   type: list
@@ -160,20 +193,35 @@ def main() -> None:
             "dkms": commands,
             "initramfs": names,
             "hold": names,
+            "optional": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "kernel": {"type": "str", "required": True},
+                    "packages": {"type": "list", "elements": "str", "required": True},
+                    "dkms": commands,
+                    "initramfs": {"type": "list", "elements": "str"},
+                },
+            },
         },
         supports_check_mode=True,
     )
     given = {key: value for key, value in module.params.items() if key != "manager"}
     work = Packages(MANAGERS[module.params["manager"]](runner(module)), Wanted(**given))
-    steps = work.steps()
-    if not module.check_mode:
-        try:
+    try:
+        lacking = work.settle(refresh=not module.check_mode)
+        steps = work.steps()
+        if not module.check_mode:
             work.apply()
-        except Refusal as refusal:
-            fail(module, [refusal])
+    except Refusal as refusal:
+        fail(module, [refusal])
+    for name in lacking:
+        module.warn(f"no repository has {name}: its kernel may boot without the driver")
     module.exit_json(
         changed=bool(steps),
         steps=steps,
+        lacking=lacking,
         diff={"before": "", "after": "".join(f"{step}\n" for step in steps)},
     )
 

@@ -72,6 +72,9 @@ class Machine:
     node_mode: str = "660"
     render_nodes: int | None = None
     build_state: str = "installed"
+    packaged: bool = True  # the kernels' images are packages of Ubuntu's
+    images: tuple[str, ...] = ()  # of kernels that have no modules
+    nsswitch: str = "passwd: files systemd\n"
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -94,6 +97,7 @@ class Machine:
             "/etc/os-release": f'ID={name}\nVERSION_ID="{version}"\nPRETTY_NAME="{self.system}"\n',
             "/proc/cmdline": self.cmdline,
             "/proc/sys/kernel/osrelease": f"{self.running}\n",
+            "/etc/nsswitch.conf": self.nsswitch,
             **self.files,
         }
         for number, device in enumerate(self.gpus):
@@ -108,6 +112,8 @@ class Machine:
         package_lines = "".join(
             f"{states[name]}\t{name}\t{version}\n" for name, version in self.packages.items()
         )
+        if self.packaged and name == "ubuntu":
+            package_lines += "".join(f"ii \tlinux-image-{one}\t1\n" for one in self.bootable)
         suffix = "updates/dkms" if dpkg else "extra"
         ramdisk = {"ubuntu": "initrd.img-{}", "debian": "initrd.img-{}", "sles": "initrd-{}"}.get(
             name, "initramfs-{}.img"
@@ -145,7 +151,8 @@ class Machine:
                 f"amdgpu/{one}: added\n"
                 for one in ([] if self.builds else dkms_versions(self.packages))
             ),
-            "kernels": "".join(f"/boot/vmlinuz-{one}\n" for one in self.bootable),
+            "kernels": "".join(f"/boot/vmlinuz-{one}\n" for one in (*self.bootable, *self.images)),
+            "kernel_modules": "".join(f"/lib/modules/{one}\n" for one in self.bootable),
             "kernel_headers": "".join(f"/lib/modules/{one}/build\n" for one in headers),
             "initial_ramdisks": "".join(
                 f"/boot/{ramdisk.format(one)} {self.ramdisk_at}\n" for one in self.bootable
@@ -195,6 +202,8 @@ class Machine:
         packages = {name: one for name, one in self.packages.items() if name not in plan.remove}
         for name in plan.prerequisites:
             packages.setdefault(name, "1.0-1")
+        for one in plan.optional:
+            packages |= dict.fromkeys(one.packages, "1.0-1")
         for one in plan.packages:
             if one.spec in plan.missing:
                 packages[one.name] = published(one.name, one.version, plan, self)
@@ -213,7 +222,10 @@ class Machine:
             kernel
             for kernel in self.bootable
             if kernel not in headers
-            and ("kernel-default-devel" in packages or any(kernel in name for name in packages))
+            and (
+                "kernel-default-devel" in packages
+                or any(kernel in name for name in packages if "modules-extra" not in name)
+            )
         )
         versions = dkms_versions(packages)
         builds = {kernel: versions[0] for kernel in headers} if versions else {}
@@ -230,7 +242,9 @@ class Machine:
             headers=headers,
             builds=builds,
             built_at=clock if rebuilt else self.built_at,
-            ramdisk_at=clock + 1 if plan.initramfs else self.ramdisk_at,
+            ramdisk_at=clock + 1
+            if plan.initramfs or any(one.initramfs for one in plan.optional)
+            else self.ramdisk_at,
             listed=LISTED.get(self.identity[0], "") if plan.enable else self.listed,
             clock=clock,
         )
@@ -281,7 +295,7 @@ def problems(plan) -> list[str]:
 
 def changes(plan) -> dict[str, object]:
     """What the role would still do, beside files, whose text the role compares itself."""
-    names = ("repair", "remove", "unhold", "enable", "missing", "hold", "join", "dkms")
+    names = ("repair", "remove", "unhold", "enable", "missing", "optional", "hold", "join", "dkms")
     told = {name: getattr(plan, name) for name in names if getattr(plan, name)}
     if plan.initramfs:
         told["initramfs"] = plan.initramfs

@@ -13,6 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Severity
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.driver import (
     Driver,
+    kept_away,
     loaded_problem,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import (
@@ -21,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host imp
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.packages import (
     is_right,
+    modules_of,
     other_stream,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
@@ -41,7 +43,7 @@ AGAIN = "run the role rocm again"
 REBOOT = "reboot the host; the role rocm and playbooks/site.yml do it once the replicas are drained"
 ACCESS = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/install/prerequisites.html"
 DKMS_SOURCE = "https://github.com/ROCm/legacy-rocm-build/issues/3701"
-# What only a reboot brings in order, where one is due.
+# What only a reboot, or the unit that loads a blacklisted driver, brings in order.
 AFTER_REBOOT = ("ROCM-DRIVER-LOADED", "ROCM-DEVICES")
 GROUPS = ("render", "video")
 
@@ -71,6 +73,7 @@ def present(
     yield from _streams(target, state)
     if target.driver:
         yield from _kernels(driver)
+        yield from _modules(target, state)
         yield from _loaded(target, driver, state)
         yield from _devices(state)
         yield from secure_boot(state)
@@ -112,13 +115,15 @@ def files(
             AGAIN,
         )
     for key in keys:
+        found = "no such file"
+        sure = None if state.keys is None else False
+        if state.keys is not None and key.path in state.keys:
+            held = state.keys[key.path]
+            # apt trusts every key of the file, so one more is as wrong as another.
+            sure = held is None or held == {key.fingerprint}
+            found = "a file" if held is None else ", ".join(sorted(held)) or "no key"
         yield _check(
-            "ROCM-KEYRING",
-            key.path,
-            None if state.keys is None else key.path in state.keys,
-            "no such file" if state.keys is None or key.path not in state.keys else "a file",
-            f"the key {key.fingerprint}",
-            AGAIN,
+            "ROCM-KEYRING", key.path, sure, found, f"the key {key.fingerprint} alone", AGAIN
         )
 
 
@@ -198,9 +203,26 @@ def _kernels(driver: Driver) -> Iterator[Check]:
         )
 
 
+def _modules(target: Target, state: HostState) -> Iterator[Check]:
+    """Yield whether kernels of the distribution have their other modules, which amdgpu loads."""
+    for kernel in state.kernels:
+        for name in modules_of(target, kernel, state):
+            there = name in state.packages and name not in state.broken
+            yield _check(
+                "ROCM-KERNEL-MODULES",
+                f"kernel {kernel}",
+                there,
+                name if there else f"no {name}",
+                name,
+                f"{AGAIN}, or install it from where the kernel came from",
+                "warning",
+                ACCESS,
+            )
+
+
 def _loaded(target: Target, driver: Driver, state: HostState) -> Iterator[Check]:
     problem = loaded_problem(driver, state)
-    blacklisted = state.loaded is None and state.blacklisted
+    blacklisted = kept_away(state)
     if blacklisted:
         yield _check(
             "ROCM-BLACKLISTED",

@@ -110,6 +110,11 @@ def loaded_problem(driver: Driver, state: HostState) -> str | None:
     return None
 
 
+def kept_away(state: HostState) -> bool:
+    """Say whether a blacklist keeps the driver out until some unit loads it after boot."""
+    return state.loaded is None and state.blacklisted is not None
+
+
 def reboot_reasons(
     target: Target, driver: Driver, state: HostState, changes: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -128,7 +133,7 @@ def reboot_reasons(
     problem = loaded_problem(driver, state)
     if problem is None or not any(kernel.dkms for kernel in running):
         return ()
-    if state.loaded is None and state.blacklisted:
+    if kept_away(state):
         # Whatever loads it after boot has not yet; a reboot would change nothing.
         return ()
     return (f"{problem}, {driver.module} is installed",)

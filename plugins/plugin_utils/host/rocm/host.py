@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ansible_collections.apiary.instinct.plugins.module_utils import rocm_keys
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
@@ -75,6 +77,8 @@ class HostState:
     dpkg could not finish: of them, and of packages that are not looked at otherwise. ``kernels``
     are the bootable ones, newest first, the running among them. ``enrolled`` is None where Secure
     Boot is off, or nothing told. ``repositories`` is the package manager's own list of them.
+    ``keys`` maps key files to the fingerprints of the primary keys in them, None where not told.
+    ``foreign_users``: accounts come from elsewhere, too, which need not list all they know.
     """
 
     packages: Mapping[str, tuple[str, ...]]
@@ -91,11 +95,12 @@ class HostState:
     boot_mib: int | None
     members: Mapping[str, frozenset[str]]
     users: frozenset[str] | None
+    foreign_users: bool
     nodes: tuple[Node, ...]
     gpus: tuple[Gpu, ...]
     blacklisted: str | None
     repositories: str
-    keys: frozenset[str] | None
+    keys: Mapping[str, frozenset[str] | None] | None
     built: Mapping[str, float]
     ramdisks: Mapping[str, float]
 
@@ -133,6 +138,7 @@ def read(evidence: Evidence) -> HostState:
         boot_mib=_boot_mib(evidence),
         members=_members(evidence),
         users=frozenset(_lines(evidence, "users")) or None,
+        foreign_users=_foreign_users(evidence),
         nodes=tuple(
             Node(words[0], words[1], words[3])
             for line in _lines(evidence, "device_nodes")
@@ -141,9 +147,7 @@ def read(evidence: Evidence) -> HostState:
         gpus=_gpus(evidence),
         blacklisted=_blacklisted(evidence),
         repositories=_said(evidence, "dnf_repositories") + _said(evidence, "zypper_repositories"),
-        keys=frozenset(_lines(evidence, "signing_keys"))
-        if "signing_keys" in evidence.commands
-        else None,
+        keys=dict(_keys(evidence)) if "signing_keys" in evidence.commands else None,
         built=dict(_times(evidence, "built_drivers")),
         ramdisks=dict(_times(evidence, "initial_ramdisks")),
     )
@@ -199,7 +203,13 @@ def _held(evidence: Evidence) -> tuple[str, ...]:
 
 def _kernels(evidence: Evidence, running: str | None) -> tuple[str, ...]:
     names = [line.partition("/vmlinuz-")[2] for line in _lines(evidence, "kernels")]
-    bootable = {name for name in names if name and "rescue" not in name}
+    known = set(_lines(evidence, "kernel_modules"))
+    # A copy of an image, such as vmlinuz-6.8.0.bak, has no modules: nothing can be built for it.
+    bootable = {
+        name
+        for name in names
+        if name and "rescue" not in name and (not known or f"/lib/modules/{name}" in known)
+    }
     # A kernel that runs can be booted; a container has no /boot of its own.
     return tuple(sorted(bootable | ({running} if running else set()), key=kernel_order)[::-1])
 
@@ -233,6 +243,23 @@ def _members(evidence: Evidence) -> dict[str, frozenset[str]]:
         if len(cells) == 4:
             groups[cells[0]] = frozenset(cells[3].split(",")) - {""}
     return groups
+
+
+def _keys(evidence: Evidence) -> Iterator[tuple[str, frozenset[str] | None]]:
+    """Yield key files with the primary keys they hold, which follow the path in base64."""
+    for line in _lines(evidence, "signing_keys"):
+        path, told, text = line.partition(" base64:")
+        try:
+            yield path, frozenset(rocm_keys.keys(b64decode(text))) if told else None
+        except (rocm_keys.KeyProblem, ValueError):
+            yield path, frozenset()
+
+
+def _foreign_users(evidence: Evidence) -> bool:
+    """Say whether users may come from LDAP, SSSD and the like."""
+    found = re.search(r"(?m)^\s*passwd:(.*)", evidence.files.get("/etc/nsswitch.conf", ""))
+    words = re.sub(r"\[[^]]*\]|#.*", " ", found[1]).split() if found else []
+    return bool(set(words) - {"files", "compat", "systemd", "altfiles"})
 
 
 def _gpus(evidence: Evidence) -> tuple[Gpu, ...]:

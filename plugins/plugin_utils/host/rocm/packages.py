@@ -62,11 +62,14 @@ def spec(manager: PackageManager, name: str, version: str) -> str:
 
 
 def prerequisites(target: Target, state: HostState) -> tuple[str, ...]:
-    """Return what driver and userland need of the distribution, headers of every kernel first."""
+    """Return what driver and userland need of the distribution, kernel headers first.
+
+    Of kernels that neither run nor boot next, repositories need not have them any more.
+    """
     names: list[str] = []
     facts = target.system.facts
     if target.driver:
-        for kernel in state.kernels:
+        for kernel in decisive(state):
             names += headers_of(target, kernel, state)
         if state.running:
             names += [
@@ -81,14 +84,26 @@ def prerequisites(target: Target, state: HostState) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def decisive(state: HostState) -> tuple[str, ...]:
+    """Return the kernels that must have the driver: the newest, which boots next, and this one."""
+    return tuple(one for one in state.kernels if one in (state.kernels[0], state.running))
+
+
 def headers_of(target: Target, kernel: str, state: HostState) -> list[str]:
-    """Return the packages that a kernel's build directory and its other modules come from."""
+    """Return the packages that a kernel's build directory comes from."""
     facts = target.system.facts
     forms = facts["headers"]
     if "headers_pattern" in facts and facts["headers_pattern"] not in kernel:
         forms = facts["headers_other"]
-    forms = [*forms, *facts.get("modules", ())]
     return [name for form in forms if _needs(name := form.format(kernel=kernel), kernel, state)]
+
+
+def modules_of(target: Target, kernel: str, state: HostState) -> list[str]:
+    """Return the packages of a kernel's other modules: the distribution's own kernels have them."""
+    images = (f"linux-image-{kernel}", f"linux-image-unsigned-{kernel}")
+    if not any(name in state.packages for name in images):
+        return []
+    return [form.format(kernel=kernel) for form in target.system.facts.get("modules", ())]
 
 
 def _needs(name: str, kernel: str, state: HostState) -> bool:

@@ -22,8 +22,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import (
     support,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.driver import (
+    Driver,
     builds,
     driver_of,
+    kept_away,
     reboot_reasons,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import (
@@ -40,6 +42,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target i
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
     Argv,
+    Offer,
     RocmPlan,
     Settings,
 )
@@ -56,7 +59,7 @@ def decide(settings: Settings, evidence: Evidence) -> RocmPlan:
     """
     release = os_release(evidence)
     system = system_of(release)
-    refused = support.version_findings(settings, evidence.host)
+    refused = support.settings_findings(settings, evidence.host)
     rocm = parse(settings.rocm_version)
     if system is None:
         return RocmPlan(findings=(support.unknown_system(release, evidence.host), *refused))
@@ -115,6 +118,7 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
         prerequisites=needed,
         packages=wanted,
         missing=lacking,
+        optional=tuple(_optional(target, driver, state, lacking, rebuild)) if target.driver else (),
         holds=held,
         hold=tuple(name for name in held if name not in state.held or name in unhold),
         groups=groups,
@@ -129,7 +133,7 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
         if target.driver and (changes or coming or rebuild or driver.stale_ramdisks)
         else None,
         disruptive=disruptive,
-        after_reboot=checks.AFTER_REBOOT if reboot else (),
+        after_reboot=checks.AFTER_REBOOT if reboot or (target.driver and kept_away(state)) else (),
         files=files,
         reboot=reboot,
         skipped=tuple(_skipped(target, state)),
@@ -146,6 +150,39 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
             *_serving(evidence, disruptive),
         ),
     )
+
+
+def _optional(
+    target: Target,
+    driver: Driver,
+    state: HostState,
+    lacking: tuple[str, ...],
+    rebuild: tuple[Argv, ...],
+) -> Iterator[Offer]:
+    """Yield what kernels have where repositories still have it: headers, and their other modules.
+
+    ``lacking`` is installed and ``rebuild`` run anyway.
+    """
+    for kernel in state.kernels:
+        if kernel not in packages.decisive(state):
+            wanted = tuple(packages.headers_of(target, kernel, state))
+            names = tuple(
+                name for name in packages.missing((), wanted, state) if name not in lacking
+            )
+            if names:
+                yield Offer(
+                    kernel,
+                    names,
+                    tuple(
+                        argv
+                        for argv in builds(driver, frozenset((kernel,)))
+                        if argv[-1] == kernel and argv not in rebuild
+                    ),
+                    tuple(target.system.family_facts["initramfs"]),
+                )
+        modules = tuple(packages.modules_of(target, kernel, state))
+        if names := packages.missing((), modules, state):
+            yield Offer(kernel, names)
 
 
 def _host_findings(
@@ -197,7 +234,8 @@ def _host_findings(
         if state.users is not None and user not in state.users:
             yield Finding(
                 "ROCM-USER",
-                "error",
+                # A directory service need not list those it knows.
+                "warning" if state.foreign_users else "error",
                 host,
                 f"found no user {user}, expected one for every name in rocm_users",
                 "create the user first, or correct rocm_users",

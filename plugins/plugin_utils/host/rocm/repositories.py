@@ -21,6 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import 
 
 PREFERENCES = "/etc/apt/preferences.d/apiary-rocm"
 UDEV_RULE = "/etc/udev/rules.d/70-apiary-amdgpu.rules"
+# Names of our own: rpm takes files of AMD's names along when it removes amdgpu-install.
+_REPO = "apiary-{}.repo"
 _MANAGED = "# Written by Apiary (role rocm); changes are undone at the next run.\n"
 # A guest's nodes and a bare host's alike: kfd, and one render node a GPU.
 _UDEV_TEXT = (
@@ -135,7 +137,7 @@ def wanted_files(target: Target, packages: tuple[Package, ...]) -> tuple[HostFil
         if target.system.package_manager == "apt":
             files.append(HostFile(f"{folder}/{one.id}.sources", _deb822(one)))
         else:
-            files.append(HostFile(f"{folder}/{one.id}.repo", _repo(one)))
+            files.append(HostFile(f"{folder}/{_REPO.format(one.id)}", _repo(one)))
     if target.system.package_manager == "apt":
         files.append(HostFile(PREFERENCES, _preferences(target, packages)))
     files.append(HostFile(UDEV_RULE, _UDEV_TEXT if target.settings.udev_rule else None))
@@ -155,9 +157,7 @@ def own_paths(target: Target) -> tuple[str, ...]:
             f"{keys}/amdrocm.gpg",
         )
     return (
-        f"{folder}/amdgpu.repo",
-        f"{folder}/rocm.repo",
-        f"{folder}/amdgraphics.repo",
+        *(f"{folder}/{_REPO.format(name)}" for name in ("amdgpu", "rocm", "amdgraphics")),
         UDEV_RULE,
         f"{keys}/RPM-GPG-KEY-amdgpu",
         f"{keys}/RPM-GPG-KEY-amdrocm",

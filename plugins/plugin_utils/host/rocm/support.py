@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target i
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import Settings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import parse
 
+# Printable characters of ASCII alone: what is typed into a file of the package manager.
+_ADDRESS = re.compile(r"(?:https?|file)://[!-~]+")
+_KEY_ADDRESS = re.compile(r"(?:https?|file)://[!-~]+|/[ -~]+")
+_GFX = re.compile(r"gfx[0-9a-z]+(?:-[0-9a-z]+)*")
 _ANYWAY = "or set rocm_allow_unsupported to true and answer for it yourself"
 
 
@@ -49,6 +54,49 @@ def unknown_system(release: OsRelease, host: str) -> Finding:
         "install one of these systems",
         support()["sources"]["rocm_10_0"],
     )
+
+
+def settings_findings(settings: Settings, host: str) -> tuple[Finding, ...]:
+    """Refuse settings that no host could be given."""
+    return (
+        *version_findings(settings, host),
+        *_address_findings(settings, host),
+        *_target_findings(settings, host),
+    )
+
+
+def _address_findings(settings: Settings, host: str) -> Iterator[Finding]:
+    """Refuse what is no address: a second line of one would be a line of a repository file."""
+    for name in ("repository_url", "driver_repository_url", "graphics_repository_url"):
+        yield from _address(name, getattr(settings, name), _ADDRESS, "", host)
+    for name in ("key_url", "driver_key_url"):
+        yield from _address(name, getattr(settings, name), _KEY_ADDRESS, " or a path", host)
+
+
+def _address(
+    name: str, value: str | None, form: re.Pattern[str], more: str, host: str
+) -> Iterator[Finding]:
+    if value is not None and not form.fullmatch(value):
+        yield Finding(
+            "ROCM-URL",
+            "error",
+            host,
+            f"found rocm_{name} {value!r}, expected https://, http:// or file:// and an address "
+            f"without spaces{more}",
+            f"correct rocm_{name}, or leave it out for AMD's",
+        )
+
+
+def _target_findings(settings: Settings, host: str) -> Iterator[Finding]:
+    for gfx in settings.gfx_targets or ():
+        if not _GFX.fullmatch(gfx):
+            yield Finding(
+                "ROCM-GFX",
+                "error",
+                host,
+                f"found GPU target {gfx!r}, expected a name such as gfx942",
+                "correct rocm_gfx_targets, or leave it out for those of the host's GPUs",
+            )
 
 
 def version_findings(settings: Settings, host: str) -> tuple[Finding, ...]:

@@ -91,14 +91,26 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Offer:
+    """What is done for a kernel where repositories have all of ``packages``, and not otherwise."""
+
+    kernel: str
+    packages: tuple[str, ...]
+    dkms: tuple[Argv, ...] = ()
+    initramfs: Argv | None = None
+
+
+@dataclass(frozen=True)
 class RocmPlan(ConcernPlan):
     """What to do, in the order of the fields from ``repair`` to ``initramfs``.
 
     ``packages`` and ``prerequisites`` are all that is wanted; ``missing`` are the specs, of both,
-    that the host does not have yet in that version. Empty ``repair``, ``enable``, ``missing``,
+    that the host does not have yet in that version; ``optional`` is for kernels whose packages
+    repositories need not have. Empty ``repair``, ``enable``, ``missing``,
     ``remove``, ``hold``, ``unhold``, ``join``, ``dkms``, ``initramfs`` None: nothing to do there.
     ``disruptive`` tells what would disturb GPU work that runs now (it is not a reboot reason);
-    ``after_reboot`` are the codes of checks that fail now and that the reboot makes pass.
+    ``after_reboot`` are the codes of checks that fail now and that the reboot makes pass, or the
+    unit that loads a driver which is blacklisted at boot.
     """
 
     family: Family = "debian"
@@ -114,6 +126,7 @@ class RocmPlan(ConcernPlan):
     prerequisites: tuple[str, ...] = ()
     packages: tuple[Package, ...] = ()
     missing: tuple[str, ...] = ()
+    optional: tuple[Offer, ...] = ()
     holds: tuple[str, ...] = ()
     hold: tuple[str, ...] = ()
     groups: tuple[tuple[str, str], ...] = ()

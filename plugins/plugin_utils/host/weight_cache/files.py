@@ -48,7 +48,9 @@ def files(
     here = settings.state == "present"
     mounted = [(mount, options) for mount, options in asked if mount.type != LOCAL]
     tuned = here and any(mount.wanted_readahead for mount, _options in mounted)
-    slots = settings.session_slots if here and any(mount.is_nfs for mount, _ in mounted) else 0
+    slots = (
+        settings.session_slots if here and any(mount.is_nfs for mount, _options in mounted) else 0
+    )
     warm = here and settings.warm_up_enabled
     cache = local_cache_file(family, asked)
     units = [

@@ -4,9 +4,11 @@
 
 """Every drift of a right host is a check that fails, names its subject, and has a remedy."""
 
+from base64 import b64encode
 from dataclasses import replace
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils import rocm_keys
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import decide
 
 from support.host_rocm import Machine, changes
@@ -75,6 +77,11 @@ DRIFTS = {
         replace(right(), kernels=(RUNNING, OLDER), headers=(RUNNING,)),
         "ROCM-HEADERS",
         f"kernel {OLDER}",
+    ),
+    "modules gone": (
+        without(right(), f"linux-modules-extra-{RUNNING}"),
+        "ROCM-KERNEL-MODULES",
+        f"kernel {RUNNING}",
     ),
     "in-box driver": (
         replace(right(), loaded={"srcversion": "INBOX"}),
@@ -235,7 +242,6 @@ def test_a_half_configured_driver_is_repaired_before_it_is_installed():
     assert plan.repair == (("dpkg", "--configure", "-a"),)
     assert plan.missing == (
         f"linux-headers-{RUNNING}",
-        f"linux-modules-extra-{RUNNING}",
         "amdgpu-dkms=1:6.16.13.30300400-*",
     )
 
@@ -255,9 +261,33 @@ def test_an_older_kernel_without_a_driver_is_a_warning():
 def test_the_kernel_that_boots_next_is_an_error():
     newer = "6.8.0-110-generic"
     machine = replace(right(), kernels=(RUNNING, newer), headers=(RUNNING,))
-    told = {one.subject: one.severity for one in failing(machine.plan(**SETTINGS))}
-    assert told == {f"kernel {newer}": "error"}
+    told = [
+        (one.subject, one.severity)
+        for one in failing(machine.plan(**SETTINGS))
+        if one.code in ("ROCM-HEADERS", "ROCM-DKMS")
+    ]
+    assert told == [(f"kernel {newer}", "error")] * 2
     assert f"linux-headers-{newer}" in machine.plan(**SETTINGS).missing
+
+
+def test_a_keyring_holds_the_key_and_no_other():
+    packet = bytes([0x98, 6]) + b"\x04\x00\x00\x00\x00\x01"
+    other = bytes([0x98, 6]) + b"\x04\x00\x00\x00\x00\x02"
+    (name,) = rocm_keys.keys(packet)
+    path = "/etc/apt/keyrings/amdgpu.gpg"
+    settings = {**SETTINGS, "key_fingerprint": name, "driver_key_fingerprint": name}
+    files = {
+        packet: "pass",
+        rocm_keys.armor(packet): "pass",
+        other: "fail",
+        packet + other: "fail",
+        packet[:-1]: "fail",
+        b"": "fail",
+    }
+    for data, state in files.items():
+        machine = replace(right(), keys=(f"{path} base64:{b64encode(data).decode()}",))
+        checks = machine.plan(**settings).checks
+        assert [one.state for one in checks if one.subject == path] == [state], data
 
 
 def test_what_could_not_be_read_is_unknown():

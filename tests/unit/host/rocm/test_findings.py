@@ -19,6 +19,8 @@ def kernel(system, release):
     return Machine(system, kernels=(release,))
 
 
+# Whatever is allowed.
+BOTH = ("error", "error")
 SEVERITIES = [
     # What, its code, its severity, with rocm_allow_unsupported.
     (
@@ -80,6 +82,19 @@ SEVERITIES = [
     ),
     (Machine(), {"key_fingerprint": "9386B48A"}, "ROCM-KEY-REQUIRED", "error", "error"),
     (Machine(), {"users": ["nobody-here"]}, "ROCM-USER", "error", "error"),
+    (
+        Machine(nsswitch="passwd: files [NOTFOUND=continue] sss # all\n"),
+        {"users": ["of-a-directory"]},
+        "ROCM-USER",
+        "warning",
+        "warning",
+    ),
+    (Machine(), {"repository_url": "https://x.example/\nTrusted: yes"}, "ROCM-URL", *BOTH),
+    (Machine(), {"driver_repository_url": "x.example/amdgpu"}, "ROCM-URL", *BOTH),
+    (Machine("rhel-9.6"), {"graphics_repository_url": "https://a b"}, "ROCM-URL", *BOTH),
+    (Machine(), {"key_url": "/srv/a\nb"}, "ROCM-URL", *BOTH),
+    (Machine(), {"driver_key_url": "ftp://x.example/key"}, "ROCM-URL", *BOTH),
+    (Machine(), {"gfx_targets": ["gfx942", "gfx9 42;x"]}, "ROCM-GFX", *BOTH),
     (Machine(boot_mib=299), {}, "ROCM-BOOT-SPACE", "error", "error"),
     (Machine("rhel-9.6", listed=CRB), {}, "ROCM-EXTRA-REPOSITORY", "error", "error"),
     (Machine(secure_boot="SecureBoot enabled"), {}, "ROCM-SECURE-BOOT", "error", "error"),
@@ -133,6 +148,9 @@ def test_a_fault_is_one_finding(machine, settings, code, severity, allowed):
         (Machine(replicas=REPLICA), {"driver": False}),
         (Machine(replicas=REPLICA.replace("active running", "inactive dead")), {}),
         (Machine(), {"users": ["vllm", "root"]}),
+        (Machine(), {"key_url": "/srv/my keys/amd.gpg", "driver_key_url": "file:///srv/k"}),
+        (Machine(), {"repository_url": "http://me:***@[::1]:80/rocm/"}),
+        (Machine(), {"gfx_targets": ["gfx942", "gfx94x-dcgpu"]}),
         (Machine("rocky-9.6", gpus=("74a1",)), {}),
     ],
 )

@@ -129,13 +129,17 @@ def test_a_blacklisted_driver_is_no_reason_to_reboot():
     plan = machine.applied(machine.plan()).plan()
     assert plan.reboot == ()
     assert "ROCM-BLACKLISTED" in problems(plan)
+    # Nor does it end the run: what loads it is written by the next role.
+    failing = {one.code for one in plan.checks if (one.state, one.severity) == ("fail", "error")}
+    assert failing == set(plan.after_reboot) == {"ROCM-DRIVER-LOADED", "ROCM-DEVICES"}
+    assert machine.plan(driver=False).after_reboot == ()
 
 
 def test_absent_takes_everything_away_and_then_nothing():
     machine = Machine().right(users=["vllm"], udev_rule=True)
     plan = machine.plan(state="absent")
     assert set(plan.remove) == {
-        name for name in machine.packages if not name.startswith("python3-")
+        name for name in machine.packages if not name.startswith(("python3-", "linux-"))
     }
     assert set(plan.unhold) == {"amdgpu-dkms", "amdgpu-dkms-firmware"}
     assert plan.keys == ()
@@ -293,7 +297,7 @@ def test_other_repositories_are_enabled_where_they_are_not(system, commands):
 @pytest.mark.parametrize(
     ("system", "kernel", "names"),
     [
-        ("ubuntu-24.04", "6.8.0-1021-azure", ["linux-headers-{}", "linux-modules-extra-{}"]),
+        ("ubuntu-24.04", "6.8.0-1021-azure", ["linux-headers-{}"]),
         ("debian-13", "6.12.57+deb13-amd64", ["linux-headers-{}"]),
         ("rhel-9.6", "5.14.0-570.el9_6.x86_64", ["kernel-devel-{}", "kernel-devel-matched-{}"]),
         ("ol-9.6", "6.12.0-1.23.3.2.el9uek.x86_64", ["kernel-uek-devel-{}"]),
@@ -310,13 +314,67 @@ def test_headers_come_as_the_system_calls_them(system, kernel, names):
     assert not [name for name in brought.prerequisites if kernel in name or "devel" in name]
 
 
-def test_headers_are_wanted_for_every_kernel_that_boots():
+def test_headers_must_be_had_for_the_kernels_that_run_and_boot_next():
     kernels = ("6.8.0-101-generic", "6.8.0-110-generic", "6.8.0-99-generic")
-    plan = Machine(kernels=kernels, headers=kernels[:1]).plan()
+    machine = Machine(kernels=kernels, headers=())
+    plan = machine.plan()
     assert [name for name in plan.missing if "headers" in name] == [
         "linux-headers-6.8.0-110-generic",
-        "linux-headers-6.8.0-99-generic",
+        "linux-headers-6.8.0-101-generic",
     ]
+    (offer,) = (one for one in plan.optional if one.initramfs)
+    assert (offer.kernel, offer.packages) == (kernels[2], (f"linux-headers-{kernels[2]}",))
+    # Before the driver is there, its package builds it.
+    assert offer.dkms == ()
+
+
+def test_a_driver_is_built_for_an_older_kernel_whose_headers_can_be_had():
+    older = "6.8.0-99-generic"
+    done = Machine().right()
+    machine = replace(done, kernels=(done.running, older), headers=(done.running,))
+    plan = machine.plan()
+    assert plan.dkms == plan.missing == ()
+    assert plan.initramfs is None
+    assert [(one.packages, one.dkms) for one in plan.optional] == [
+        (
+            (f"linux-headers-{older}",),
+            (("dkms", "install", "amdgpu/6.16.13-2341068.24.04", "-k", older),),
+        ),
+        ((f"linux-modules-extra-{older}",), ()),
+    ]
+
+
+@pytest.mark.parametrize("system", ["ubuntu-24.04", "debian-13"])
+@pytest.mark.parametrize("packaged", [True, False])
+@pytest.mark.parametrize("headers", [None, ()])
+def test_other_modules_come_with_kernels_of_the_distribution(system, packaged, headers):
+    machine = Machine(system, packaged=packaged, headers=headers)
+    wanted = (f"linux-modules-extra-{machine.running}",) if packaged and "ubuntu" in system else ()
+    plan = machine.plan()
+    assert sum((one.packages for one in plan.optional), ()) == wanted
+    assert bool(wanted) is ("ROCM-KERNEL-MODULES" in problems(plan))
+
+
+def test_a_copy_of_a_kernels_image_is_no_kernel():
+    plan = Machine(images=("6.8.0-200-generic.bak",)).plan()
+    assert [one.release for one in plan.kernels] == [Machine().running]
+    assert not [name for name in plan.missing if "bak" in name]
+
+
+@pytest.mark.parametrize(
+    ("system", "folder"), [("rhel-9.6", "/etc/yum.repos.d"), ("sles-15.7", "/etc/zypp/repos.d")]
+)
+def test_rpm_cannot_take_our_files_along_with_amds_installer(system, folder):
+    left = {f"{folder}/{name}.repo": "[x]\n" for name in ("amdgpu", "rocm", "mine")}
+    plan = Machine(system, files=left, packages={"amdgpu-install": "6.4.60403-1"}).plan()
+    assert plan.remove == ("amdgpu-install",)
+    files = {one.path: one.content is not None for one in plan.files if folder in one.path}
+    assert files == {
+        f"{folder}/apiary-amdgpu.repo": True,
+        f"{folder}/apiary-rocm.repo": True,
+        f"{folder}/amdgpu.repo": False,
+        f"{folder}/rocm.repo": False,
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,11 @@ import os
 import stat
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import evidence, host_evidence
+from ansible_collections.apiary.instinct.plugins.module_utils import (
+    evidence,
+    host_evidence,
+    rocm_keys,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
     CommandOutput,
@@ -102,6 +106,27 @@ def test_the_host_is_read_as_it_stands(tmp_path):
     state = read(from_document(Evidence, told, "evidence"))
     assert [gpu.model for gpu in state.gpus] == ["MI325X"]
     assert state.loaded.version == "6.16.13"
+
+
+def test_keys_are_told_with_what_is_in_them(tmp_path):
+    packet = bytes([0x98, 6]) + b"\x04\x00\x00\x00\x00\x01"
+    for name, data in (("amdgpu.gpg", packet), ("amdrocm.gpg", b""), ("other.gpg", packet)):
+        (tmp_path / name).write_bytes(data)
+    argv = [*dict(SCOPE.commands)["signing_keys"][0]]
+    argv[1:3] = [str(tmp_path)]
+    _code, out, _err, _problem = evidence.run_command(argv)
+    said = {"signing_keys": CommandOutput(("find",), 0, out.decode(), "", 0.0)}
+    assert read(Evidence("gpu-001", "2026-11-21T00:00:00Z", "2", said)).keys == {
+        str(tmp_path / "amdgpu.gpg"): frozenset(rocm_keys.keys(packet)),
+        str(tmp_path / "amdrocm.gpg"): frozenset(),
+    }
+
+
+def test_users_are_names_alone():
+    code, out, _err, _problem = evidence.run_command([*dict(SCOPE.commands)["users"][0]])
+    assert code == 0
+    assert "root" in out.decode().splitlines()
+    assert b":" not in out
 
 
 def test_find_prints_what_is_read(tmp_path):
