@@ -83,7 +83,9 @@ def _unpack(archive: Path, target: Path, version: str) -> None:
             if member.name.startswith((f"{package}/vllm/", f"{package}/PKG-INFO"))
             and member.name.endswith(_KEPT)
         ]
-        tar.extractall(target.parent, members=kept, filter="data")
+        # Debian 12's own Python is older than this filter; the archive's hash is pinned.
+        tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+        tar.extractall(target.parent, members=kept)  # noqa: S202
     shutil.move(target.parent / package, target)
     metadata = target / f"{package}.dist-info"
     metadata.mkdir()
