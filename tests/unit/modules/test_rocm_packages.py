@@ -106,11 +106,16 @@ def test_what_is_optional_comes_with_the_first_stage_where_it_can_be_had(run):
     assert alone.told == []
 
 
-def test_what_is_optional_and_gone_changes_nothing(run):
+def test_what_is_optional_and_gone_changes_nothing(run, monkeypatch):
+    # Where a controller runs in the same process, Ansible shows warnings instead of returning them.
+    warned = []
+    monkeypatch.setattr(
+        rocm_packages.AnsibleModule, "warn", lambda _self, text: warned.append(text)
+    )
     host = Host()
     told = run(host, manager="apt", optional=[OFFER])
     assert (told["changed"], told["lacking"]) == (False, [OLD])
-    assert OLD in str(told["warnings"])
+    assert OLD in warned[0]
     assert verbs(host) == ["apt-get update"]
 
 
