@@ -32,7 +32,7 @@ apt-mark showhold
 # Undo by other means than the role's own.
 RESET = f"""
 systemctl stop apiary-fault-0.service 2> /dev/null
-rm -rf {FAULTY} /usr/src/{HEADERS}/Broken /boot/vmlinuz-6.1.0-99-amd64 /lib/modules/6.1.0-99-amd64
+rm -rf {FAULTY} /usr/src/{HEADERS}/Broken /boot/vmlinuz-6.99.0-1-amd64 /lib/modules/6.99.0-1-amd64
 rm -f /etc/apt/sources.list.d/*amdgpu* /etc/apt/sources.list.d/rocm* /etc/apt/sources.list.d/other*
 rm -f /etc/apt/preferences.d/*rocm* /etc/apt/keyrings/amd*
 apt-mark unhold $(apt-mark showhold) > /dev/null
@@ -162,13 +162,13 @@ def test_a_fault_is_one_finding_and_the_host_stays_as_it_was(name, rocm):
     assert rocm.shell(STATE) == before
 
 
-def test_a_kernel_without_headers_is_named_before_a_package_is_touched(rocm):
-    rocm.shell("touch /boot/vmlinuz-6.1.0-99-amd64; mkdir -p /lib/modules/6.1.0-99-amd64")
+def test_the_next_kernel_without_headers_is_named_before_a_package_is_touched(rocm):
+    rocm.shell("touch /boot/vmlinuz-6.99.0-1-amd64; mkdir -p /lib/modules/6.99.0-1-amd64")
     packages = rocm.shell("dpkg-query -W")
     found, said = rocm.finding()
     assert (found, said.split(":")[0]) == (
         "ROCM-PACKAGE-MISSING",
-        "linux-headers-6.1.0-99-amd64",
+        "linux-headers-6.99.0-1-amd64",
     )
     assert rocm.shell("dpkg-query -W") == packages
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -45,7 +46,9 @@ def lab_that_is_up(lab: Lab) -> Lab:
 
 
 @pytest.fixture
-def lab_hosts() -> ModuleType:
+def lab_hosts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    # Ansible would take a __pycache__ beside it for an inventory.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     path = REPOSITORY / "inventory/lab/lab_hosts.py"
     spec = importlib.util.spec_from_file_location("lab_hosts", path)
     assert spec is not None
