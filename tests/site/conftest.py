@@ -18,6 +18,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LAB = os.environ.get("APIARY_LAB", "demo")
 HOST = "gpu-001"
+# Molecule sets a configuration of its own, colours among it; an operator has the project's.
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+    "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+    "ANSIBLE_NOCOLOR": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Operator:
         done = subprocess.run(
             [*command, "-e", f"apiary_artifacts={self.artifacts}"],
             cwd=ROOT,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_INVENTORY": "inventory/lab"},
+            env=ENVIRONMENT,
             capture_output=True,
             text=True,
             check=False,
