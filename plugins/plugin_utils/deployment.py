@@ -76,11 +76,15 @@ class AutoLayout:
     sequence_tokens: int | None = None
 
 
+Runtime = Literal["native", "quadlet", "docker"]
+
+
 @dataclass(frozen=True)
 class EngineSpec:
     """Which engine runs: its version decides the recipe, ``executable`` starts it on the host.
 
-    ``image`` has the engine where it runs in a container instead: a reference, best by digest.
+    ``image`` has the engine where it runs in a container instead: a reference, best by digest;
+    ``runtime`` says which program runs it: none (native), Podman by systemd (quadlet), or Docker.
     ``args`` and ``env`` are the operator's overrides by flag and variable name; ``None`` drops
     an element. ``treat_as`` names the known version whose rules an unknown one gets.
     """
@@ -89,6 +93,7 @@ class EngineSpec:
     executable: str = "/opt/vllm/bin/vllm"
     image: str | None = None
     name: str = "vllm"
+    runtime: Runtime = "native"
     treat_as: str | None = None
     args: dict[str, Any] = field(default_factory=dict)
     env: dict[str, Any] = field(default_factory=dict)
@@ -112,7 +117,8 @@ class Deployment:
     """What the operator asks for; one document for a whole group of hosts.
 
     ``profile`` (engine/profiles.py) fills limits that are left open, and orders the layouts of an
-    open one. ``force`` names rules whose refusals shall be warnings.
+    open one. ``force`` names rules whose refusals shall be warnings. ``secrets`` names variables
+    that the engine gets from credentials on the host; their values are in no document.
     """
 
     SCHEMA: ClassVar[str] = "apiary.deployment/v1"
@@ -127,6 +133,7 @@ class Deployment:
     user: str = "vllm"
     profile: str | None = None
     force: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
 
     @property
     def decided(self) -> Layout:
@@ -256,6 +263,6 @@ def _secrets(deployment: Deployment) -> Iterator[Finding]:
                 "error",
                 path,
                 "looks like a secret, which would show in unit files, process lists and diffs",
-                "remove it; authentication belongs in front of the replicas for now",
+                "name it in `secrets` of the deployment, and give its value in replicas_secrets",
                 rules["source"],
             )

@@ -19,7 +19,7 @@ COLLECTION = ROOT / "collections/ansible_collections/apiary/instinct"
 KNOWLEDGE = ROOT / "plugins/plugin_utils/knowledge"
 AREAS = (
     "ACCEPT|CONTAINER|DEPLOY|DOC|ENGINE|EXPLAIN|FILE|FIT|HOST|KUBE|LAB|LAYOUT|MODEL|PLACE|PLAN|PROBE"
-    "|REBOOT|REPLICA|ROCM|TOPO|TUNE|WEIGHTS"
+    "|RELEASE|REBOOT|REPLICA|ROCM|ROLLOUT|ROUTER|TOPO|TUNE|WEIGHTS"
 )
 # ROCM-SMI is what rocm-smi calls itself.
 CODE = re.compile(rf"\b((?!ROCM-SMI\b)(?:{AREAS})(?:-[A-Z0-9]+)+)\b")

@@ -1,0 +1,68 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the supervisor on a host is told of its replica: `apiary.launch/v1`, beside the argv."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Runtime
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """One replica as its supervisor needs it; the engine's command stands in the unit.
+
+    ``weights`` is the model's directory, ``probe_address`` where the supervisor asks its engine,
+    ``secrets`` the credentials that become variables of the engine. ``after`` are units of the
+    same host that shall have read the weights first. Times are in seconds.
+    """
+
+    SCHEMA: ClassVar[str] = "apiary.launch/v1"
+
+    unit: str
+    deployment: str
+    replica: int
+    runtime: Runtime
+    gpus: tuple[str, ...]
+    cpus: str | None
+    memory_nodes: tuple[int, ...]
+    listen_address: str
+    probe_address: str
+    port: int
+    model_name: str
+    weights: str
+    secrets: tuple[str, ...]
+    after: tuple[str, ...]
+    start_timeout_seconds: int
+    drain_timeout_seconds: int
+
+
+def launch_spec(plan: Plan, replica: Replica, index: int) -> LaunchSpec:
+    """Return the launch document of one replica of a plan."""
+    deployment = plan.deployment
+    address = deployment.listen_address
+    # A wildcard address listens on loopback too.
+    wildcard = address in ("0.0.0.0", "::", "")  # noqa: S104
+    return LaunchSpec(
+        unit=replica.unit,
+        deployment=deployment.name,
+        replica=index,
+        runtime=deployment.engine.runtime,
+        gpus=replica.gpus,
+        cpus=replica.cpus,
+        memory_nodes=replica.memory_nodes,
+        listen_address=address,
+        probe_address="127.0.0.1" if wildcard else address,
+        port=replica.port,
+        model_name=deployment.model.name,
+        weights=deployment.model.path,
+        secrets=deployment.secrets,
+        after=tuple(other.unit for other in plan.replicas[:index]),
+        start_timeout_seconds=deployment.limits.start_timeout_seconds,
+        drain_timeout_seconds=deployment.limits.drain_timeout_seconds,
+    )
