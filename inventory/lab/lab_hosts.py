@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-GROUP = "gpu_hosts"
+GPU_HOSTS, ROUTERS = "gpu_hosts", "routers"
 
 
 def lab_directory() -> Path:
@@ -34,7 +34,7 @@ def host_variables(lab: Path, host: dict[str, Any]) -> dict[str, Any]:
         "StrictHostKeyChecking=yes",
         "IdentitiesOnly=yes",
     ]
-    return {
+    variables = {
         "ansible_host": host["address"],
         "ansible_port": host["ssh_port"],
         "ansible_user": host["user"],
@@ -44,6 +44,12 @@ def host_variables(lab: Path, host: dict[str, Any]) -> dict[str, Any]:
         "lab_root": str(lab.parent),
         "apiary_artifacts": str(lab / "artifacts"),
     }
+    # Virtual machines (tests/vm) have no network of a lab.
+    if "address_in_lab" in host:
+        variables["apiary_address"] = host["address_in_lab"]
+    if host.get("virtual_address"):
+        variables["lab_virtual_address"] = host["virtual_address"]
+    return variables
 
 
 def inventory(lab: Path) -> dict[str, Any]:
@@ -53,11 +59,16 @@ def inventory(lab: Path) -> dict[str, Any]:
     if not hosts:
         print(f"The lab {lab.name} is not up: `make demo` starts it.", file=sys.stderr)
     variables = {name: host_variables(lab, host) for name, host in hosts.items()}
-    # A group of its own lets a lab differ from the others by its group_vars.
+    grouped = {
+        group: [name for name, host in hosts.items() if host.get("group", GPU_HOSTS) == group]
+        for group in (GPU_HOSTS, ROUTERS)
+    }
+    # A group of its own lets a lab's GPU hosts differ from the others by its group_vars.
     own = f"lab_{lab.name.replace('-', '_')}"
     return {
-        GROUP: {"hosts": list(hosts), "children": [own]},
-        own: {"hosts": list(hosts)},
+        GPU_HOSTS: {"hosts": grouped[GPU_HOSTS], "children": [own]},
+        own: {"hosts": grouped[GPU_HOSTS]},
+        ROUTERS: {"hosts": grouped[ROUTERS]},
         "_meta": {"hostvars": variables},
     }
 

@@ -68,7 +68,7 @@ def python(script: str, *arguments: str | Path, quiet: bool = False) -> None:
     program(sys.executable, LAB / script, *arguments, quiet=quiet)
 
 
-def start_hosts(lab: Lab, count: int, faults: Sequence[str] = ()) -> None:
+def start_hosts(lab: Lab, count: int, faults: Sequence[str] = (), routers: int = 0) -> None:
     """Start hosts that have the double of the deployment's vLLM and its model's config.json."""
     asked = deployment("gpu_hosts")
     version, model = str(asked["engine"]["version"]), asked["model"]["name"]
@@ -77,7 +77,7 @@ def start_hosts(lab: Lab, count: int, faults: Sequence[str] = ()) -> None:
     python("models.py", models, model, quiet=True)
     options = [part for fault in faults for part in ("--fault", fault)]
     python(
-        *("lab.py", "up", "--name", lab.name, "--hosts", str(count)),
+        *("lab.py", "up", "--name", lab.name, "--hosts", str(count), "--routers", str(routers)),
         *("--engine-dir", engine, "--models-dir", models),
         *options,
     )
@@ -203,7 +203,7 @@ def e2e(lab: Lab, arguments: argparse.Namespace) -> None:
 
 def hosts(lab: Lab, arguments: argparse.Namespace) -> None:
     """Only the hosts, for tests that run playbooks themselves."""
-    start_hosts(lab, arguments.hosts, arguments.fault)
+    start_hosts(lab, arguments.hosts, arguments.fault, arguments.routers)
 
 
 def down(lab: Lab, arguments: argparse.Namespace) -> None:
@@ -228,6 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sub.add_argument("--hosts", type=int, default=1, metavar="N")
         if run is hosts:
             sub.add_argument("--fault", action="append", default=[], metavar="HOST=FAULT")
+            sub.add_argument("--routers", type=int, default=0, metavar="N")
     arguments = parser.parse_args(argv)
     # In a pipe, our lines must stay between those of the programs we run.
     sys.stdout.reconfigure(line_buffering=True)

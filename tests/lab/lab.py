@@ -20,7 +20,7 @@ from typing import Any
 
 from simgpu.machine import read_probe_ranks
 
-from labkit import apt_sources, hosts, image, prerequisites, spec
+from labkit import apt_sources, hosts, image, network, prerequisites, spec
 from labkit.console import error, guarded, say
 from labkit.state import Lab, open_lab
 
@@ -32,6 +32,7 @@ BIND_MOUNTS = {"engine_dir": "/opt/vllm", "models_dir": "/srv/models"}
 def up(lab: Lab, arguments: argparse.Namespace) -> None:
     """Bring the lab to the hosts asked for, and tell where they are."""
     names = spec.host_names(arguments.hosts)
+    routers = spec.host_names(arguments.routers, "router")
     faults = spec.faults_by_host(arguments.fault, names)
     options = [
         f"--cpus-per-node {spec.cpus_per_node(os.cpu_count())}",
@@ -42,9 +43,23 @@ def up(lab: Lab, arguments: argparse.Namespace) -> None:
     os_release = apt_sources.parse_os_release(Path("/etc/os-release").read_text())
     mirror = apt_sources.choose_mirror(os_release, apt_sources.read_sources())
     tag = image.image_tag(mirror)
-    specs = [spec.HostSpec(name, tag, tuple(options), faults[name], mounts) for name in names]
     with lab.locked():
         prerequisites.ensure_docker(lab)
+        subnet = network.ensure(lab)
+        specs = [
+            spec.HostSpec(
+                name,
+                tag,
+                tuple(options),
+                faults.get(name, ()),
+                mounts if group == spec.GPU_HOSTS else (),
+                group,
+                network.address(subnet, group, number),
+                network.address(subnet, "virtual") if group == spec.ROUTERS else None,
+            )
+            for group, members in ((spec.GPU_HOSTS, names), (spec.ROUTERS, routers))
+            for number, name in enumerate(members, 1)
+        ]
         if not image.image_exists(tag):
             prerequisites.ensure_debootstrap()
             image.build_image(lab, mirror, tag)
@@ -61,7 +76,8 @@ def down(lab: Lab, arguments: argparse.Namespace) -> None:
         others: set[str] = set()
         if prerequisites.docker_answers():
             hosts.remove(container["Id"] for container in hosts.inspect(lab).values())
-            others = hosts.labs_of_root(lab.root)
+            network.remove(lab)
+            others = hosts.labs()
             if arguments.all and not others:
                 image.remove_images(lab)
         elif lab.hosts_file.exists():
@@ -146,7 +162,9 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
     for name, host in found.items():
         faults = ", ".join(host["faults"]) or "none"
         state = f"  {host['state']}" if "state" in host else ""
-        print(f"{name}  ssh {host['address']}:{host['ssh_port']}  faults: {faults}{state}")
+        place = f"in the lab {host['address_in_lab']}"
+        reached = f"ssh {host['address']}:{host['ssh_port']}"
+        print(f"{name}  {reached}  {place}  faults: {faults}{state}")
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -174,6 +192,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     start = command("up", up, "bring the lab to the hosts asked for", machine)
     start.add_argument("--hosts", type=int, default=1, metavar="N", help="how many (default: 1)")
     start.add_argument(
+        "--routers", type=int, default=0, metavar="N", help="router hosts beside them (default: 0)"
+    )
+    start.add_argument(
         "--fault", action="append", default=[], metavar="HOST=FAULT", help="may be repeated"
     )
     start.add_argument("--engine-dir", type=Path, help="bind to /opt/vllm, read-only")
@@ -199,8 +220,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     shell.add_argument("host")
     shell.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args(argv)
-    if getattr(arguments, "hosts", 1) < 1:
-        parser.error("--hosts takes a positive number")
+    if getattr(arguments, "hosts", 1) < 1 or getattr(arguments, "routers", 0) < 0:
+        parser.error("--hosts takes a positive number, --routers one or none")
     return arguments
 
 

@@ -24,6 +24,9 @@ EOF
 if [ -e /lib/systemd/system/ssh.socket ]; then systemctl --quiet disable ssh.socket; fi
 systemctl --quiet enable ssh.service
 
+# Installed, and nothing else done: serving is the role's to begin.
+systemctl --quiet disable haproxy.service keepalived.service
+
 # What a container cannot do, and what would only cost the machine time.
 systemctl --quiet mask \
   systemd-udevd.service systemd-udevd-kernel.socket systemd-udevd-control.socket \

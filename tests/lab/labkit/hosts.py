@@ -6,22 +6,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 import socket
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
+from . import network
 from .console import await_condition, error, last_line, run, say, step
 from .spec import HostSpec, archive, container_options
 from .state import Lab, ensure_key
 
 ADDRESS = "127.0.0.1"
 USER = "ansible"
-REPLICA_PORTS = range(8000, 8008)
 # Below the range the kernel takes for outgoing connections, so that a reboot finds its ports free.
 FIRST_PORT, LAST_PORT = 20000, 32000
 
@@ -32,9 +30,9 @@ def inspect(lab: Lab) -> dict[str, dict[str, Any]]:
     return {container["Config"]["Hostname"]: container for container in containers}
 
 
-def labs_of_root(root: Path) -> set[str]:
-    """Return the names of all labs that have containers and belong to this state root."""
-    containers = _inspect_labels(f"apiary.root={root}")
+def labs() -> set[str]:
+    """Return the names of all labs that have containers, of other checkouts as well."""
+    containers = _inspect_labels("apiary.lab")
     return {container["Config"]["Labels"]["apiary.lab"] for container in containers}
 
 
@@ -112,25 +110,26 @@ def change_hardware(lab: Lab, host: str, options: Sequence[str]) -> None:
 
 
 def _create(lab: Lab, spec: HostSpec) -> dict[str, Any]:
-    # Labs of several checkouts share one Docker.
-    checkout = hashlib.sha256(str(lab.root).encode()).hexdigest()[:6]
-    container = f"apiary-{checkout}-{lab.name}-{spec.name}"
+    container = f"{network.name_of(lab)}-{spec.name}"
     host_key = ensure_key(lab.host_key(spec.name), spec.name)
     identity = ensure_key(lab.identity, f"apiary lab {lab.name}")
-    ports = free_ports(1 + len(REPLICA_PORTS), taken=_claimed_ports())
-    inside = [22, *REPLICA_PORTS]
+    ports = free_ports(len(spec.ports), taken=_claimed_ports())
     publish = [
-        f"--publish={ADDRESS}:{outer}:{inner}" for outer, inner in zip(ports, inside, strict=True)
+        f"--publish={ADDRESS}:{outer}:{inner}"
+        for outer, inner in zip(ports, spec.ports, strict=True)
     ]
     run(["docker", "create", *_create_options(lab, spec, container), *publish, spec.image])
     contents = archive(spec, host_key, identity.with_suffix(".pub"))
     run(["docker", "cp", "-", f"{container}:/"], data=contents)
     run(["docker", "start", container])
     return {
+        "group": spec.group,
         "address": ADDRESS,
+        "address_in_lab": spec.address,
+        "virtual_address": spec.virtual_address,
         "ssh_port": ports[0],
         "user": USER,
-        "ports": dict(zip(map(str, REPLICA_PORTS), ports[1:], strict=True)),
+        "ports": dict(zip(map(str, spec.ports[1:]), ports[1:], strict=True)),
         "faults": list(spec.faults),
         "container": container,
     }
@@ -140,6 +139,8 @@ def _create_options(lab: Lab, spec: HostSpec, container: str) -> list[str]:
     own = [
         f"--name={container}",
         f"--hostname={spec.name}",
+        f"--network={network.name_of(lab)}",
+        f"--ip={spec.address}",
         f"--label=apiary.lab={lab.name}",
         f"--label=apiary.root={lab.root}",
         f"--label=apiary.spec={spec.digest()}",

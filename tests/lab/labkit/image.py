@@ -23,11 +23,12 @@ REPOSITORY_NAME = "apiary-lab"
 SHAPE = Path(__file__).resolve().parents[1] / "image"
 CONFIGURE = SHAPE / "configure.sh"
 PACKAGES = SHAPE / "packages.txt"
+PREINSTALLED = SHAPE / "preinstalled.txt"
 
 
 def package_names() -> list[str]:
     """Return the packages of the host image."""
-    lines = PACKAGES.read_text().splitlines()
+    lines = [line for path in (PACKAGES, PREINSTALLED) for line in path.read_text().splitlines()]
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 

@@ -23,6 +23,7 @@ PROGRAMS = {
     "createrepo_c": "createrepo-c",
     "debootstrap": "debootstrap",
     "gpg": "gnupg",
+    "haproxy": "haproxy",
     "rpmbuild": "rpm",
     "rpmsign": "rpm",
     "ssh": "openssh-client",

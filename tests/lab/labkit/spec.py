@@ -22,19 +22,31 @@ SECCOMP = HERE / "image" / "seccomp.json"
 UNIT = "etc/systemd/system/simgpu.service"
 UNIT_LINK = "etc/systemd/system/sysinit.target.wants/simgpu.service"
 
+GPU_HOSTS, ROUTERS = "gpu_hosts", "routers"  # groups of the inventory
+# What each listens on, published to the machine: sshd, then replicas, or endpoints and statistics.
+PORTS = {GPU_HOSTS: (22, *range(8000, 8008)), ROUTERS: (22, *range(8080, 8084), 8404)}
+
 # systemd mounts, sets affinity and reboots; overlay and bind mounts make the simulated /sys.
 CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN", "SYS_NICE", "IPC_LOCK", "SYS_PTRACE", "SYS_BOOT")
 
 
 @dataclass(frozen=True)
 class HostSpec:
-    """One host: its image, the options of its simulated hardware, and its bind mounts."""
+    """One host: its image, the options of its simulated hardware, its place and bind mounts."""
 
     name: str
     image: str
     options: tuple[str, ...]
     faults: tuple[str, ...] = ()
     mounts: tuple[tuple[Path, str], ...] = ()
+    group: str = GPU_HOSTS
+    address: str = ""  # in the lab's own network
+    virtual_address: str | None = None  # of all routers together
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Return the ports that are published to the machine, sshd's first."""
+        return PORTS[self.group]
 
     @property
     def settings(self) -> str:
@@ -49,7 +61,8 @@ class HostSpec:
 
     def digest(self) -> str:
         """Return a hash that changes with anything that would make another host."""
-        own = [self.name, self.image, self.settings, *self.volumes]
+        own = [self.name, self.image, self.settings, self.address, *map(str, self.ports)]
+        own += self.volumes
         hashed = hashlib.sha256("\0".join([*own, *container_options()]).encode())
         for path, content, _ in simulator_files():
             hashed.update(path.encode() + content)
@@ -126,9 +139,9 @@ def archive(spec: HostSpec, host_key: Path, authorized_key: Path) -> bytes:
     return buffer.getvalue()
 
 
-def host_names(count: int) -> list[str]:
+def host_names(count: int, kind: str = "gpu") -> list[str]:
     """Return gpu-001, gpu-002, ..."""
-    return [f"gpu-{number:03d}" for number in range(1, count + 1)]
+    return [f"{kind}-{number:03d}" for number in range(1, count + 1)]
 
 
 def faults_by_host(arguments: Sequence[str], hosts: Sequence[str]) -> dict[str, tuple[str, ...]]:

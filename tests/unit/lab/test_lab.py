@@ -20,7 +20,9 @@ from labkit.console import REPOSITORY, ApiaryError
 from labkit.state import Lab, open_lab
 
 HOST = {
+    "group": "gpu_hosts",
     "address": "127.0.0.1",
+    "address_in_lab": "10.222.1.1",
     "ssh_port": 20000,
     "user": "ansible",
     "ports": {"8000": 20001},
@@ -56,6 +58,9 @@ def lab_hosts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+ROUTER = {**HOST, "group": "routers", "virtual_address": "10.222.0.250"}
 
 
 def no_programs(monkeypatch: pytest.MonkeyPatch, *, user: int) -> None:
@@ -141,10 +146,25 @@ def test_the_inventory_reaches_a_host_with_strict_keys(
     variables = found["_meta"]["hostvars"]["gpu-001"]
     assert (variables["ansible_host"], variables["ansible_port"]) == ("127.0.0.1", 20000)
     assert variables["lab_ports"] == {"8000": 20001}
+    assert variables["apiary_address"] == "10.222.1.1"
     arguments = variables["ansible_ssh_common_args"].split()
     assert f"-oUserKnownHostsFile={lab_that_is_up.known_hosts}" in arguments
     assert "-oStrictHostKeyChecking=yes" in arguments
     json.dumps(found)
+
+
+def test_routers_are_a_group_beside_the_gpu_hosts(
+    lab_that_is_up: Lab, lab_hosts: ModuleType
+) -> None:
+    key = lab_that_is_up.host_key("router-001").with_suffix(".pub")
+    key.write_text("ssh-ed25519 AAAA router-001\n")
+    lab_that_is_up.record({"gpu-001": HOST, "router-001": ROUTER})
+    found = lab_hosts.inventory(lab_hosts.lab_directory())
+    assert found["routers"]["hosts"] == ["router-001"]
+    assert found["gpu_hosts"]["hosts"] == found["lab_demo"]["hosts"] == ["gpu-001"]
+    variables = found["_meta"]["hostvars"]
+    assert variables["router-001"]["lab_virtual_address"] == "10.222.0.250"
+    assert "lab_virtual_address" not in variables["gpu-001"]
 
 
 def test_the_inventory_of_a_lab_that_is_down_is_empty_and_says_so(

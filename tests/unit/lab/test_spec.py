@@ -30,6 +30,8 @@ MIRROR = Mirror("debian", "bookworm", "http://mirror.example/debian", ("main",),
         {"options": ("--cpus-per-node 2",)},
         {"faults": ()},
         {"mounts": ((Path("/engines"), "/opt/vllm"),)},
+        {"group": "routers"},
+        {"address": "10.222.0.11"},
     ],
 )
 def test_any_difference_makes_another_host(change: dict[str, object]) -> None:
@@ -104,4 +106,4 @@ def test_debootstrap_uses_the_machines_mirror_and_key() -> None:
     assert command[-3:] == ["bookworm", "/tree", "http://mirror.example/debian"]
     assert "--keyring=/k.gpg" in command
     include = next(word for word in command if word.startswith("--include="))
-    assert {"systemd", "openssh-server", "rocm-smi"} <= set(include[10:].split(","))
+    assert {"systemd", "openssh-server", "rocm-smi", "haproxy"} <= set(include[10:].split(","))

@@ -77,6 +77,7 @@ def _run(channel: socket.socket, options: dict[str, typing.Any], gpus: list[hard
         f"quantization={options['quantization']}, kv_cache_dtype={options['kv_cache_dtype']}",
     )
     claims = hardware.claim(used, options["root"], options["gpu_memory_utilization"])
+    workers = start_workers(channel, size) if size > 1 else []
     pause(channel, options["phase_seconds"])
     for rank, gpu in enumerate(used):
         ep = rank if options["enable_expert_parallel"] else "N/A"
@@ -107,10 +108,28 @@ def _run(channel: socket.socket, options: dict[str, typing.Any], gpus: list[hard
         f"{5 * options['phase_seconds']:.2f} s",
     )
     _send(channel, {"ready": {"kv_tokens": tokens}})
-    _loop(channel, options)
+    _loop(channel, options, workers)
     for holder in claims:
         holder.close()
     return 0
+
+
+def start_workers(channel: socket.socket, size: int) -> list[int]:
+    """Fork a process per rank that ends with this one; return descriptors that tell of its end."""
+    ends, held = os.pipe()
+    workers = []
+    for rank in range(size):
+        pid = os.fork()
+        if pid == 0:
+            os.close(held)
+            channel.close()
+            _name_process(f"VLLM::Worker_TP{rank}")
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.read(ends, 1)
+            os._exit(0)
+        workers.append(os.pidfd_open(pid))
+    os.close(ends)
+    return workers
 
 
 def pause(channel: socket.socket, seconds: float) -> None:
@@ -123,14 +142,23 @@ def _send(channel: socket.socket, message: dict[str, typing.Any]) -> None:
     channel.sendall(json.dumps(message).encode() + b"\n")
 
 
-def _loop(channel: socket.socket, options: dict[str, typing.Any]) -> None:
+def _loop(channel: socket.socket, options: dict[str, typing.Any], workers: list[int]) -> None:
     waiting: collections.deque[Request] = collections.deque()
     running: list[Request] = []
     rest = b""
     while True:
         # A step takes step_seconds, and an idle engine waits for its next request.
         busy = bool(running or waiting)
-        if select.select([channel], [], [], options["step_seconds"] if busy else None)[0]:
+        limit = options["step_seconds"] if busy else None
+        ready = select.select([channel, *workers], [], [], limit)[0]
+        for rank, worker in enumerate(workers):
+            if worker in ready:
+                message = (
+                    f"Worker proc VllmWorker-{rank} died unexpectedly, shutting down executor."
+                )
+                logs.error("multiproc_executor.py:0", message)
+                os._exit(1)
+        if channel in ready:
             received = channel.recv(65536)
             if not received:
                 return

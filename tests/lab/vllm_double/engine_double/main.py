@@ -18,6 +18,7 @@ import os
 import pathlib
 import select
 import signal
+import socket
 import sys
 import time
 import typing
@@ -154,7 +155,8 @@ def run(
         metrics=metrics,
         models=models,
         api_keys=keys if isinstance(keys, list) else [keys],
-        signature=f"Replica on port {settings['port']} answers from GPUs {used}:",
+        signature=f"Replica on port {settings['port']} of {socket.gethostname()} "
+        f"answers from GPUs {used}:",
         created=int(time.time()),
     )
     api = server.Server(taken, state)

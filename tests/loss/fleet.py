@@ -1,0 +1,224 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The lab's hosts, replicas and routers, as somebody sees them who may break them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from loss.load import Load
+
+ROOT = Path(__file__).parents[2]
+SOCKET = "/run/haproxy/admin.sock"
+# An image without socat: what HAProxy answers to one command on its admin socket.
+ASK = f"""
+import socket, sys
+s = socket.socket(socket.AF_UNIX); s.settimeout(10); s.connect({SOCKET!r})
+s.sendall(sys.argv[1].encode() + b"\\n"); s.shutdown(socket.SHUT_WR)
+while data := s.recv(65536): sys.stdout.buffer.write(data)
+"""
+
+
+def await_true(condition: Callable[[], object], seconds: float, what: str) -> float:
+    """Wait until the condition holds and return how long that took."""
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > seconds:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.1)
+    return time.monotonic() - started
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One replica; ``name`` is how routers call it, ``place`` how its answers do."""
+
+    host: str
+    index: int
+    unit: str
+    port: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.host}-{self.index}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """One lab that is up and serves; ``variables`` are the extra variables of its playbooks."""
+
+    lab: str
+    variables: tuple[str, ...] = ()
+
+    @property
+    def directory(self) -> Path:
+        root = os.environ.get("APIARY_LAB_DIR")
+        return (Path(root) if root else ROOT / ".lab") / self.lab
+
+    @cached_property
+    def hosts(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.directory / "hosts.json").read_text())["hosts"]
+        return found
+
+    def named(self, group: str) -> list[str]:
+        return [name for name, host in self.hosts.items() if host["group"] == group]
+
+    @property
+    def routers(self) -> list[str]:
+        return self.named("routers")
+
+    @cached_property
+    def plans(self) -> dict[str, Any]:
+        """Return the plan of each GPU host, as the site playbook left it."""
+        files = {
+            host: self.directory / "artifacts" / host / "plan.json"
+            for host in self.named("gpu_hosts")
+        }
+        return {host: json.loads(path.read_text()) for host, path in files.items()}
+
+    @cached_property
+    def replicas(self) -> list[Replica]:
+        return [
+            Replica(host, index, one["unit"], one["port"])
+            for host, plan in self.plans.items()
+            for index, one in enumerate(plan["replicas"])
+        ]
+
+    @property
+    def deployment(self) -> str:
+        (name,) = {plan["deployment"]["name"] for plan in self.plans.values()}
+        return str(name)
+
+    @property
+    def model(self) -> str:
+        (name,) = {plan["deployment"]["model"]["name"] for plan in self.plans.values()}
+        return str(name)
+
+    def endpoint(self, router: str, port: int = 8080) -> tuple[str, int]:
+        return self.hosts[router]["address_in_lab"], port
+
+    @property
+    def virtual(self) -> tuple[str, int]:
+        return self.hosts[self.routers[0]]["virtual_address"], 8080
+
+    def load(self, **options: Any) -> Load:
+        """Return a load on all routers."""
+        targets = tuple(self.endpoint(router) for router in self.routers)
+        return Load(**{"targets": targets, "model": self.model, **options})
+
+    def run(self, host: str, command: str, *, check: bool = True) -> str:
+        """Run a shell command on a host as root, beside all that its SSH and systemd do."""
+        argv = ["docker", "exec", self.hosts[host]["container"], "sh", "-c", command]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        if check and done.returncode != 0:
+            raise AssertionError(f"{host}: {command}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def docker(self, action: str, host: str) -> None:
+        """Do something to a host as a whole."""
+        argv = ["docker", action, self.hosts[host]["container"]]
+        subprocess.run(argv, capture_output=True, timeout=60, check=True)
+
+    def playbook(self, name: str, *options: str) -> str:
+        """Run a playbook as an operator does and return its output."""
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        argv = [program, "-i", "inventory/lab", f"playbooks/{name}.yml"]
+        extra = [part for one in self.variables for part in ("-e", one)]
+        done = subprocess.run(
+            [*argv, *extra, *options],
+            cwd=ROOT,
+            env={**os.environ, "APIARY_LAB": self.lab, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise AssertionError(f"{name}.yml {options}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def show(self, replica: Replica, *properties: str) -> dict[str, str]:
+        """Return properties of a replica's unit."""
+        told = self.run(
+            replica.host, f"systemctl show --property={','.join(properties)} {replica.unit}"
+        )
+        return dict(line.split("=", 1) for line in told.splitlines())
+
+    def processes(self, replica: Replica) -> dict[str, list[int]]:
+        """Return a replica's processes by name; its main process is called `main`."""
+        main = int(self.show(replica, "MainPID")["MainPID"])
+        group = self.show(replica, "ControlGroup")["ControlGroup"]
+        told = self.run(
+            replica.host,
+            f"cat /sys/fs/cgroup{group}/cgroup.procs | while read pid;"
+            ' do echo "$pid $(cat /proc/$pid/comm)"; done',
+        )
+        found: dict[str, list[int]] = {}
+        for line in told.splitlines():
+            pid, name = line.split(" ", 1)
+            found.setdefault("main" if int(pid) == main else name, []).append(int(pid))
+        return found
+
+    def restarts(self, replica: Replica) -> int:
+        return int(self.show(replica, "NRestarts")["NRestarts"])
+
+    def ask_router(self, router: str, command: str) -> str:
+        """Return what a router's HAProxy answers on its admin socket."""
+        return self.run(router, f"python3 -c {shlex.quote(ASK)} {shlex.quote(command)}")
+
+    def servers(self, router: str) -> dict[str, dict[str, str]]:
+        """Return a router's view of the replicas: one row of `show stat` each, by server."""
+        text = self.ask_router(router, "show stat").removeprefix("# ")
+        rows = csv.DictReader(io.StringIO(text))
+        return {
+            row["svname"]: row
+            for row in rows
+            if row["pxname"] == self.deployment and row["svname"] != "BACKEND"
+        }
+
+    def up(self, router: str) -> set[str]:
+        """Return the servers that a router sends requests to."""
+        rows = self.servers(router)
+        return {name for name, row in rows.items() if row["status"].startswith("UP")}
+
+    def whole(self) -> bool:
+        """Say whether every router uses every replica."""
+        names = {replica.name for replica in self.replicas}
+        return all(self.up(router) == names for router in self.routers)
+
+    def await_whole(self, seconds: float = 60) -> float:
+        """Wait until every router uses every replica, and return how long that took."""
+        return await_true(self.whole, seconds, "every router uses every replica")
+
+
+def start(lab: str, *, hosts: int, routers: int) -> None:
+    """Bring up the hosts of a lab, with the double and its model."""
+    argv = [sys.executable, str(ROOT / "tests/lab/demo.py"), "hosts", "--name", lab]
+    argv += ["--hosts", str(hosts), "--routers", str(routers)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def stop(lab: str) -> None:
+    """Take a lab down."""
+    argv = [sys.executable, str(ROOT / "tests/lab/lab.py"), "down", "--name", lab]
+    subprocess.run(argv, capture_output=True, check=True)
