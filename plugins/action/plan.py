@@ -18,14 +18,31 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    has_errors,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
+    Asked,
     architecture_of,
-    build_plan,
+    build_plans,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import summary
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import (
+    Member,
+    Place,
+    check_nodes,
+    node_of,
+    nodes_of,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.together import (
+    others_of,
+    running_plans,
+    tell_others,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import (
@@ -45,56 +62,134 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(
             {
-                "deployment": {"type": "dict", "required": True},
+                "deployment": {"type": "dict"},
+                "deployments": {"type": "list", "elements": "dict"},
                 "evidence": {"type": "dict", "required": True},
                 "dest": {"type": "path"},
                 "keep": {"type": "dict"},
-            }
+                "running": {"type": "list", "elements": "dict"},
+                "keep_running": {"type": "bool", "default": False},
+                "remove_others": {"type": "bool", "default": False},
+                "hosts": {"type": "list", "elements": "str"},
+            },
+            required_one_of=[("deployment", "deployments")],
+            mutually_exclusive=[("deployment", "deployments")],
         )
         host = task_vars["inventory_hostname"]
         try:
-            return self._decide(host, arguments)
+            return self._decide(host, arguments, task_vars)
         except ApiaryError as refusal:
             raise AnsibleActionFail(
                 str(refusal), result={"findings": to_document(refusal.findings)}
             ) from None  # ansible-core would print the whole chain of causes
 
-    def _decide(self, host: str, arguments: dict) -> dict:
-        deployment = from_document(Deployment, arguments["deployment"], host)
+    def _decide(self, host: str, arguments: dict, variables: dict) -> dict:
+        documents = arguments["deployments"] or [arguments["deployment"]]
+        deployments = [from_document(Deployment, document, host) for document in documents]
         # The inventory's name for the host is the one its operator knows.
         topology = dataclasses.replace(from_evidence(arguments["evidence"]), host=host)
-        if deployment.model.config:
-            config = deployment.model.config
-            architecture = read_config(read_text(config), config)
-        else:
-            architecture = architecture_of(deployment, host)
-        before = None
+        running, unread = running_plans(arguments["running"] or [], host)
+        others = others_of(running, deployments)
+        removed = arguments["remove_others"]
+        kept = {plan.deployment.name: plan for plan in running if arguments["keep_running"]}
         if arguments["keep"]:
-            before = from_document(Plan, arguments["keep"], f"{host}: the plan to keep")
-            check_plan(before, f"{host}: the plan to keep")
-        plan = build_plan(deployment, topology, architecture, before)
-        documents = {
+            kept[deployments[0].name] = _checked(arguments["keep"], f"{host}: the plan to keep")
+        fleet = _Fleet(variables["hostvars"], arguments["hosts"] or [host])
+        places = {one.name: fleet.place(host, one) for one in deployments if nodes_of(one) > 1}
+        asked = [
+            Asked(one, self._architecture(one, host), kept.get(one.name), places.get(one.name))
+            for one in deployments
+        ]
+        alike = [
+            finding
+            for one in asked
+            if one.place is not None
+            for finding in check_nodes(one.place.node, fleet.members(one.deployment), topology)
+        ]
+        if has_errors(alike):
+            raise ApiaryError(*alike)
+        plans = build_plans(asked, topology, () if removed else others)
+        findings = (*tell_others(others, removed), *unread, *alike)
+        files = {
+            f"files{item.path}": item.content for plan in plans for item in render_systemd(plan)
+        }
+        saved = {
             "evidence.json": dumps(arguments["evidence"]),
             "topology.json": dumps(topology),
-            "plan.json": dumps(plan),
-            **{f"files{item.path}": item.content for item in render_systemd(plan)},
+            "plan.json": dumps(plans[0]),
+            **{f"{plan.deployment.name}/plan.json": dumps(plan) for plan in plans},
+            **files,
         }
         return {
             "changed": False,
-            "plan": to_document(plan),
+            "plan": to_document(plans[0]),
+            "plans": to_document(plans),
+            "others": to_document(others),
+            "findings": to_document(findings),
             "topology": to_document(topology),
-            "summary": summary(plan),
-            **self._save(arguments["dest"], documents),
+            "summary": [
+                *(line for plan in plans for line in summary(plan)),
+                *(f"  {finding}" for finding in findings if finding.severity != "info"),
+            ],
+            **self._save(arguments["dest"], saved),
         }
+
+    def _architecture(self, deployment: Deployment, host: str) -> Architecture:
+        config = deployment.model.config
+        if config:
+            return read_config(read_text(config), config)
+        return architecture_of(deployment, host)
 
     def _save(self, dest: str | None, documents: dict[str, str]) -> dict[str, str]:
         """Write the documents below a directory; what an earlier plan had rendered goes."""
         if dest is None or self._task.check_mode:
             return {}
         directory = Path(dest).absolute()
-        for path in (directory / "files").rglob("*"):
+        for path in [*(directory / "files").rglob("*"), *directory.glob("*/plan.json")]:
             if path.is_file() and str(path.relative_to(directory)) not in documents:
                 path.unlink()
         for name, content in documents.items():
             write_text(directory / name, content)
         return {"dest": str(directory)}
+
+
+class _Fleet:
+    """The hosts that the inventory has for these deployments, in its order."""
+
+    def __init__(self, variables: dict, hosts: list[str]) -> None:
+        self.variables, self.hosts = variables, hosts
+
+    def place(self, host: str, deployment: Deployment) -> Place:
+        """Return a host's place among those that its replicas span."""
+        own = self.variables[host]
+        node = node_of(host, self.members(deployment), deployment)
+        return Place(node, self._address(host), own.get("apiary_interface"))
+
+    def members(self, deployment: Deployment) -> list[Member]:
+        """Return the hosts with what each is asked to serve under this deployment's name."""
+        return [self._member(host, deployment.name) for host in self.hosts]
+
+    def _member(self, host: str, name: str) -> Member:
+        own = self.variables[host]
+        asked = own.get("apiary_deployments") or [own.get("apiary_deployment") or {}]
+        found = next((one for one in asked if one.get("name") == name), None)
+        evidence = (own.get("__probed") or {}).get("evidence")
+        return Member(
+            host=host,
+            address=self._address(host),
+            group=own.get("apiary_node_group"),
+            deployment=None if found is None else from_document(Deployment, found, host),
+            topology=None
+            if evidence is None
+            else dataclasses.replace(from_evidence(evidence), host=host),
+        )
+
+    def _address(self, host: str) -> str:
+        own = self.variables[host]
+        return str(own.get("apiary_address") or own.get("ansible_host") or host)
+
+
+def _checked(document: dict, subject: str) -> Plan:
+    plan = from_document(Plan, document, subject)
+    check_plan(plan, subject)
+    return plan

@@ -33,23 +33,53 @@ options:
       - What is asked for; see C(apiary schema deployment).
       - Its C(layout) may be C(auto) or open in part; each host then gets the layout that is
         preferred for its own GPUs. The C(layouts) of the plan say which were considered and why.
+      - Either this or O(deployments) is needed.
     type: dict
-    required: true
+  deployments:
+    description:
+      - The deployments of the host, where it has several. They are placed by one joint search, so
+        no cut of the host costs less, and the order says nothing but this - layouts that are open
+        are chosen in turn, on the GPUs that the others leave.
+    type: list
+    elements: dict
   evidence:
     description: What M(apiary.instinct.evidence_info) returned.
     type: dict
     required: true
   dest:
     description:
-      - A directory on the controller for C(evidence.json), C(topology.json), C(plan.json) and the
-        rendered files below C(files/).
+      - A directory on the controller for C(evidence.json), C(topology.json), the rendered files
+        below C(files/), and the plans - C(NAME/plan.json) of each deployment, and C(plan.json) of
+        the first.
       - Not written in check mode.
     type: path
   keep:
     description:
-      - The plan that the host runs now. Its replicas that can stay keep their GPUs, also where
+      - A plan that the host runs now. Its replicas that can stay keep their GPUs, also where
         another cut of the host would cost less.
     type: dict
+  running:
+    description:
+      - The plans of all deployments that the host has now.
+      - GPUs and ports of those that are not asked for are left to them.
+    type: list
+    elements: dict
+  keep_running:
+    description: Whether all plans of O(running) are to keep, as with O(keep).
+    type: bool
+    default: false
+  remove_others:
+    description: Whether deployments that are not asked for are removed, so that nothing is left to them.
+    type: bool
+    default: false
+  hosts:
+    description:
+      - The hosts, in their order, of which a deployment with C(layout.nodes) above 1 makes groups.
+      - Of each are read C(apiary_deployment) or C(apiary_deployments), C(apiary_address) (else
+        C(ansible_host)), C(apiary_interface), C(apiary_node_group), and the evidence gathered in
+        the same run.
+    type: list
+    elements: str
 """
 
 EXAMPLES = r"""
@@ -59,19 +89,41 @@ EXAMPLES = r"""
     evidence: "{{ __probed.evidence }}"
     dest: "artifacts/{{ inventory_hostname }}"
   register: __decided
+
+- name: Decide about two deployments on one host, around what it serves already
+  apiary.instinct.plan:
+    deployments: "{{ apiary_deployments }}"
+    evidence: "{{ __probed.evidence }}"
+    running: "{{ __running_plans }}"
+    keep_running: true
 """
 
 RETURN = r"""
 plan:
-  description: The plan, as C(apiary schema plan) describes it.
+  description: The plan of the first deployment, as C(apiary schema plan) describes it.
   type: dict
+  returned: success
+plans:
+  description: The plan of each deployment, in the order given.
+  type: list
+  elements: dict
+  returned: success
+others:
+  description: The plans of O(running) whose deployment is not asked for.
+  type: list
+  elements: dict
+  returned: success
+findings:
+  description: What is to be said of the host as a whole, beside the findings of the plans.
+  type: list
+  elements: dict
   returned: success
 topology:
   description: What the evidence means, as C(apiary schema topology) describes it.
   type: dict
   returned: success
 summary:
-  description: The plan in lines for a person.
+  description: The plans in lines for a person.
   type: list
   elements: str
   returned: success

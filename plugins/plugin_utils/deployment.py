@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
@@ -20,11 +20,13 @@ class ModelSpec:
     """Which weights: the hub ``name`` clients ask for and the ``path`` they lie at on the host.
 
     ``config`` is the model's config.json on the controller, relative to where the run starts.
+    ``read_mb_per_second`` is how fast a host reads the weights; a start may take accordingly long.
     """
 
     name: str
     path: str
     config: str | None = None
+    read_mb_per_second: int | None = None
 
 
 @dataclass(frozen=True)
@@ -32,17 +34,30 @@ class Layout:
     """How a host is cut: ``replicas`` independent engines of ``tensor_parallel_size`` GPUs each.
 
     With ``expert_parallel`` the expert-parallel size is the engine's own TP size (EP = TP), so
-    two replicas of TP4 are DP2/TP4/EP4 with nothing shared between them.
+    two replicas of TP4 are DP2/TP4/EP4 with nothing shared between them. An engine has
+    ``pipeline_parallel_size`` times as many GPUs, spread evenly over ``nodes`` hosts.
     """
 
     tensor_parallel_size: int
     replicas: int = 1
     expert_parallel: bool = False
+    pipeline_parallel_size: int = 1
+    nodes: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs of one engine, on all of its hosts."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Return the GPUs of each replica."""
-        return (self.tensor_parallel_size,) * self.replicas
+        """Return the GPUs of each replica on one host."""
+        return (self.gpus // max(self.nodes, 1),) * self.replicas
+
+    @property
+    def engines(self) -> tuple[Layout, ...]:
+        """Return each replica's engine alone."""
+        return (replace(self, replicas=1),) * self.replicas
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,11 @@ class MixedLayout:
     @property
     def replicas(self) -> int:
         return len(self.sizes)
+
+    @property
+    def engines(self) -> tuple[Layout, ...]:
+        """Return each replica's engine alone."""
+        return tuple(Layout(size, 1, self.expert_parallel) for size in self.sizes)
 
 
 Open = Literal["auto"]
@@ -101,14 +121,17 @@ class EngineSpec:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the engine is sized for; tokens, sequences and a share of VRAM."""
+    """What the engine is sized for; tokens, sequences and a share of VRAM.
+
+    Without ``start_timeout_seconds`` a start may take as long as the weights need (plan/timing.py).
+    """
 
     max_model_len: int | None = None
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
     gpu_memory_utilization: float = 0.9
     kv_cache_dtype: str = "auto"
-    start_timeout_seconds: int = 3600
+    start_timeout_seconds: int | None = None
     drain_timeout_seconds: int = 60
 
 
@@ -185,6 +208,7 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
         "limits.max_num_batched_tokens": limits.max_num_batched_tokens,
         "limits.max_num_seqs": limits.max_num_seqs,
         "limits.start_timeout_seconds": limits.start_timeout_seconds,
+        "model.read_mb_per_second": deployment.model.read_mb_per_second,
     }
     for path, number in positive.items():
         if number is not None and number < 1:
@@ -228,7 +252,14 @@ def _layout(deployment: Deployment) -> Iterator[Finding]:
             yield _bad("layout.sizes", [], "the GPUs of at least one replica")
         elif sum(layout.sizes) > MOST_DEVICES:
             yield _bad("layout.sizes", list(layout.sizes), most)
-    elif not isinstance(layout, str):
+    elif isinstance(layout, Layout):
+        names = ("tensor_parallel_size", "replicas", "pipeline_parallel_size", "nodes")
+        numbers = {name: getattr(layout, name) for name in names}
+        replicas = layout.replicas
+        if layout.nodes > 0 and layout.gpus % layout.nodes:
+            shares = f"a divisor of {layout.gpus}, the GPUs of one replica"
+            yield _bad("layout.nodes", layout.nodes, shares)
+    elif isinstance(layout, AutoLayout):
         numbers = {name: getattr(layout, name) for name in ("tensor_parallel_size", "replicas")}
         if isinstance(layout.replicas, int):
             replicas = layout.replicas

@@ -91,7 +91,24 @@ def load_architecture(deployment: Deployment, config_json: str | None, name: str
     return architecture_of(deployment, name)
 
 
+def load_deployments(name: str) -> tuple[Deployment, ...]:
+    """Return the deployments of a file: one document, or the playbooks' list of several."""
+    data = _load_yaml(name)
+    if isinstance(data, dict) and set(data) == {"apiary_deployments"}:
+        listed = data["apiary_deployments"]
+        if not isinstance(listed, list) or not listed:
+            raise error(
+                "DOC-TYPE",
+                name,
+                "field apiary_deployments: expected a list of deployments",
+                "list at least one deployment there",
+            )
+        return tuple(from_document(Deployment, one, name) for one in listed)
+    return (load_deployment(name),)
+
+
 def load_deployment(name: str) -> Deployment:
+    """Return the one deployment of a file."""
     data = _load_yaml(name)
     # A group_vars file holds the same document under the playbooks' variable.
     if isinstance(data, dict) and set(data) == {"apiary_deployment"}:

@@ -6,19 +6,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Runtime
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
     from_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import build_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
+    Asked,
+    build_plans,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
     diff_plans,
     summary,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import Place, nodes_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node, Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
+    review as review_containers,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes import (
     render_kubernetes,
@@ -31,7 +41,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd imp
 from apiary.inputs import (
     json_option,
     load_architecture,
-    load_deployment,
+    load_deployments,
     load_plan,
     load_topology,
 )
@@ -42,37 +52,92 @@ from apiary.output import exit_code, print_document, report, show
 @click.command()
 @click.argument("deployment_file", metavar="DEPLOYMENT")
 @click.argument("evidence_file", metavar="EVIDENCE")
+@click.option(
+    "--with",
+    "beside",
+    metavar="DEPLOYMENT",
+    multiple=True,
+    help="Another deployment on the same host; may be given often.",
+)
 @click.option("--model", "config_json", help="The model's config.json, if Apiary doesn't know it.")
-@click.option("--keep", metavar="PLAN", help="Replicas of this plan that can stay keep their GPUs.")
-@click.option("--out", help="Write the plan to this file.")
+@click.option(
+    "--keep",
+    metavar="PLAN",
+    multiple=True,
+    help="Replicas of this plan that can stay keep their GPUs; may be given often.",
+)
+@click.option(
+    "--nodes",
+    metavar="HOST=ADDRESS,…",
+    help="The hosts that a replica spans, in rank order; the evidence's host is one of them.",
+)
+@click.option("--interface", help="The network interface between them.")
+@click.option(
+    "--out", help="Write the plan to this file; several plans to NAME/plan.json below it."
+)
 @json_option
 def plan(
     deployment_file: str,
     evidence_file: str,
+    beside: tuple[str, ...],
     config_json: str | None,
-    keep: str | None,
+    keep: tuple[str, ...],
+    nodes: str | None,
+    interface: str | None,
     out: str | None,
     as_json: bool,
 ) -> int:
     """Plan a deployment (YAML) on the host that the evidence is of.
 
+    The file may also have a list of them, as apiary_deployments.
+
     \b
     apiary plan deployment.yml evidence/gpu-001.json --out plan.json
+    apiary plan large.yml evidence/gpu-001.json --with small.yml --out plans
     """
-    deployment = load_deployment(deployment_file)
-    architecture = load_architecture(deployment, config_json, deployment_file)
-    before = load_plan(keep) if keep else None
-    planned = build_plan(deployment, load_topology(evidence_file), architecture, before)
+    files = [(name, one) for name in (deployment_file, *beside) for one in load_deployments(name)]
+    before = {plan.deployment.name: plan for plan in map(load_plan, keep)}
+    if len(files) == len(keep) == 1:  # the same deployment under another name
+        before[files[0][1].name] = load_plan(keep[0])
+    topology = load_topology(evidence_file)
+    place = None if nodes is None else _place(topology.host, nodes, interface)
+    asked = [
+        Asked(
+            one,
+            load_architecture(one, config_json if name == deployment_file else None, name),
+            before.get(one.name),
+            place if nodes_of(one) > 1 else None,
+        )
+        for name, one in files
+    ]
+    plans = build_plans(asked, topology)
     if out:
-        write_text(Path(out), dumps(planned))
+        for planned in plans:
+            own = f"{planned.deployment.name}/plan.json" if len(plans) > 1 else ""
+            write_text(Path(out) / own, dumps(planned))
     if as_json:
-        print_document(planned)
-    else:
+        document = {"schema": "apiary.plans/v1", "plans": plans}
+        print_document(plans[0] if len(plans) == 1 else document)
+    for planned in () if as_json else plans:
         click.echo("\n".join(summary(planned)))
         if planned.layouts is not None:
             show(layout_table(planned.layouts))
-    report(planned.findings, as_json)
-    return exit_code(planned.findings)
+    findings = tuple(dict.fromkeys(one for planned in plans for one in planned.findings))
+    report(findings, as_json)
+    return exit_code(findings)
+
+
+def _place(host: str, nodes: str, interface: str | None) -> Place:
+    """Return the place of the evidence's host among the hosts named."""
+    pairs = [item.partition("=")[::2] for item in nodes.split(",")]
+    names = [name for name, _address in pairs]
+    if host not in names or not all(name and address for name, address in pairs):
+        raise click.BadParameter(
+            f"{nodes!r} is no list HOST=ADDRESS,HOST=ADDRESS with {host}", param_hint="--nodes"
+        )
+    addresses = [address for _name, address in pairs]
+    node = Node(names.index(host), len(names), addresses[0], tuple(names))
+    return Place(node, addresses[names.index(host)], interface)
 
 
 @click.command()
@@ -89,14 +154,25 @@ def diff(before: str, after: str, as_json: bool) -> int:
     return 0
 
 
+_RUNTIMES: dict[str, Runtime] = {"systemd": "native", "quadlet": "quadlet", "docker": "docker"}
+_TARGETS = {runtime: target for target, runtime in _RUNTIMES.items()}
+
+
+def _with_runtime(planned: Plan, runtime: Runtime) -> Plan:
+    """Return the plan as it is where another program runs its replicas."""
+    engine = dataclasses.replace(planned.deployment.engine, runtime=runtime)
+    deployment = dataclasses.replace(planned.deployment, engine=engine)
+    return dataclasses.replace(planned, deployment=deployment)
+
+
 @click.command()
 @click.argument("plan_file", metavar="PLAN")
 @click.option("--out", required=True, help="Directory to write the files below.")
 @click.option(
     "--target",
-    type=click.Choice(["systemd", "kubernetes"]),
-    default="systemd",
-    show_default=True,
+    type=click.Choice(["systemd", "quadlet", "docker", "kubernetes"]),
+    help="What runs the replicas; the deployment's own engine.runtime if left out."
+    " systemd is the host itself.",
 )
 @click.option("--namespace", default="apiary", show_default=True, help="Kubernetes: where it runs.")
 @click.option(
@@ -114,12 +190,13 @@ def diff(before: str, after: str, as_json: bool) -> int:
 @click.option("--secret", help="Kubernetes: a Secret whose entries become environment variables.")
 @json_option
 def render(
-    plan_file: str, out: str, target: str, as_json: bool, **options: int | str | None
+    plan_file: str, out: str, target: str | None, as_json: bool, **options: int | str | None
 ) -> int:
     """Write a plan's files below a directory: a host's, or the objects of a cluster.
 
     \b
     apiary render plan.json --out rendered
+    apiary render plan.json --out rendered --target quadlet
     apiary render plan.json --out rendered --target kubernetes --render-gid 109
     """
     planned = load_plan(plan_file)
@@ -128,7 +205,12 @@ def render(
         cluster = render_kubernetes(planned, from_document(KubernetesOptions, options, "options"))
         files, findings = cluster.files, cluster.findings
     else:
+        runtime = _RUNTIMES.get(target or "", planned.deployment.engine.runtime)
+        planned = _with_runtime(planned, runtime)
         files = render_systemd(planned)
+        if runtime != "native":
+            findings = tuple(review_containers(planned))
+    target = target or _TARGETS[planned.deployment.engine.runtime]
     written = []
     for item in files:
         path = Path(out) / item.path.lstrip("/")

@@ -35,9 +35,9 @@ class Binding:
 
 
 def bind(
-    topology: Topology, replicas: Sequence[Sequence[str]]
-) -> tuple[list[Binding], list[Finding]]:
-    """Return each replica's binding, and what is to be said of them.
+    topology: Topology, replicas: Sequence[Sequence[str]], counts: Sequence[int]
+) -> tuple[list[Binding], list[list[Finding]]]:
+    """Return each replica's binding, and what is to be said of each part of ``counts`` replicas.
 
     A node's physical cores, but for the first ones that the system keeps, go to the replicas on
     it in proportion to their GPUs there, SMT siblings together. A replica with a GPU of unknown
@@ -52,8 +52,10 @@ def bind(
         nodes, [span if k else {} for span, k in zip(spans, known, strict=True)]
     )
     bindings: list[Binding] = []
-    findings: list[Finding] = []
+    findings: list[list[Finding]] = [[] for _count in counts]
+    owners = [(part, own) for part, count in enumerate(counts) for own in range(count)]
     for index, span in enumerate(spans):
+        part, own = owners[index]
         nics = _nearest_nics(topology, [gpus[key] for key in replicas[index]])
         if not known[index]:
             why = "the NUMA node of at least one of its GPUs is unknown"
@@ -62,12 +64,12 @@ def bind(
                     str(node) for node in sorted(span, key=str) if node not in nodes
                 )
                 why = f"nothing tells the CPUs of NUMA node {strange}"
-            findings.append(
+            findings[part].append(
                 Finding(
                     "PLACE-NUMA-UNKNOWN",
                     "warning",
                     topology.host,
-                    f"replica {index}: {why}; it is left unbound",
+                    f"replica {own}: {why}; it is left unbound",
                     "bind it by hand if the host has more than one NUMA node",
                 )
             )
@@ -76,8 +78,8 @@ def bind(
         memory_nodes = tuple(sorted(node for node in span if node is not None))
         cpus = [cpu for core in shares[index] for cpu in parse_cpulist(core)]
         bindings.append(Binding(format_cpulist(cpus) or None, memory_nodes, nics))
-    findings += [
-        Finding(
+    for node, count in crowded:
+        shared = Finding(
             "PLACE-CPUS-SHARED",
             "warning",
             topology.host,
@@ -85,8 +87,9 @@ def bind(
             "they share its CPUs",
             "use fewer, larger replicas",
         )
-        for node, count in crowded
-    ]
+        there = {part for (part, _own), span in zip(owners, spans, strict=True) if node in span}
+        for part in sorted(there):
+            findings[part].append(shared)
     return bindings, findings
 
 

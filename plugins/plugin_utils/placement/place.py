@@ -10,6 +10,7 @@ where the allocators of the device plugins lose (docs/explanation/placement.md).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
@@ -54,8 +55,20 @@ def place(topology: Topology, request: Request) -> Placement:
 
 def place_telling(topology: Topology, request: Request) -> Placement:
     """Place; a refusal also tells what is wrong with the host, such as the GPU that is missing."""
+    return place_together(topology, request, (len(request.sizes),))[0]
+
+
+def place_together(
+    topology: Topology, request: Request, counts: Sequence[int]
+) -> tuple[Placement, ...]:
+    """Place the replicas of several deployments at once, and return each one's part of the cut.
+
+    ``counts`` says how many of the request's replicas are each deployment's, in order. Costs are
+    those of the part; ``exact``, what stays free and the runner-up are of the whole cut. A refusal
+    tells what ``place_telling`` does.
+    """
     try:
-        return place(topology, request)
+        return Placed(topology, request).parts(counts)
     except ApiaryError as refusal:
         known = [item for item in topology.findings if item.severity != "info"]
         raise ApiaryError(*refusal.findings, *known) from None
@@ -84,8 +97,8 @@ class Placed:
         taken = {member for members in sets for member in members}
         return [place for place in range(len(self.keys)) if place not in taken]
 
-    def findings(self) -> list[Finding]:
-        """Return what is to be said of the cut itself."""
+    def findings(self, part: slice = slice(None)) -> list[Finding]:
+        """Return what is to be said of the cut itself, and of the replicas of one part of it."""
         found = []
         host = self.topology.host
         if not self.cuts.exact:
@@ -99,11 +112,11 @@ class Placed:
                     "check the cut, or ask for fewer replicas, or exclude devices with --busy",
                 )
             )
-        moved = [
-            str(replica)
-            for replica, kept in enumerate(self.wanted.kept[: len(self.request.keep)])
-            if not kept
+        wishes = [
+            bool(keys) and not kept
+            for keys, kept in zip(self.request.keep, self.wanted.kept, strict=False)
         ]
+        moved = [str(replica) for replica, lost in enumerate(wishes[part]) if lost]
         if moved:
             found.append(
                 Finding(
@@ -119,35 +132,52 @@ class Placed:
 
     def placement(self) -> Placement:
         """Return the whole decision."""
-        bindings, more = bind(self.topology, self.replicas)
+        return self.parts((len(self.replicas),))[0]
+
+    def parts(self, counts: Sequence[int]) -> tuple[Placement, ...]:
+        """Return the decision in parts of so many replicas each, bound to CPUs together."""
+        bindings, notes = bind(self.topology, self.replicas, counts)
         free = self.free(self.cuts.best)
-        return Placement(
-            host=self.topology.host,
-            cost_function=self.request.cost,
-            cost_fields=self.prices.fields,
-            replicas=tuple(
-                ReplicaPlacement(
-                    gpus=gpus,
-                    cost=cost,
-                    cpus=binding.cpus,
-                    memory_nodes=binding.memory_nodes,
-                    nics=binding.nics,
-                )
-                for gpus, cost, binding in zip(self.replicas, self.costs, bindings, strict=True)
-            ),
-            cost=total(self.costs),
-            exact=self.cuts.exact,
-            free=tuple(self.keys[place] for place in free),
-            usable=usable(self.where, free),
-            runner_up=self.runner_up(),
-            findings=(*self.findings(), *more),
+        left = usable(self.where, free)
+        ends = list(itertools.accumulate(counts))
+        return tuple(
+            Placement(
+                host=self.topology.host,
+                cost_function=self.request.cost,
+                cost_fields=self.prices.fields,
+                replicas=tuple(
+                    ReplicaPlacement(
+                        gpus=gpus,
+                        cost=cost,
+                        cpus=binding.cpus,
+                        memory_nodes=binding.memory_nodes,
+                        nics=binding.nics,
+                    )
+                    for gpus, cost, binding in zip(
+                        self.replicas[part], self.costs[part], bindings[part], strict=True
+                    )
+                ),
+                cost=total(self.costs[part]),
+                exact=self.cuts.exact,
+                free=tuple(self.keys[place] for place in free),
+                usable=left,
+                runner_up=self.runner_up(part),
+                findings=(*self.findings(part), *more),
+            )
+            for part, more in zip(
+                (slice(end - count, end) for end, count in zip(ends, counts, strict=True)),
+                notes,
+                strict=True,
+            )
         )
 
-    def runner_up(self) -> RunnerUp | None:
+    def runner_up(self, part: slice = slice(None)) -> RunnerUp | None:
+        """Return a part of the next best cut; what decided between the two is of the whole."""
         sets = self.cuts.runner_up
         if sets is None:
             return None
-        first, second = total(self.costs), total([self.prices.of(members) for members in sets])
+        costs = [self.prices.of(members) for members in sets]
+        first, second = total(self.costs), total(costs)
         reason = "equal cost; the cut with the lowest BDFs is taken"
         for name, ours, theirs in zip(self.prices.fields, first, second, strict=True):
             if ours != theirs:
@@ -163,7 +193,9 @@ class Placed:
                 )
         if not self.cuts.runner_up_exact:
             reason += "; the next best one found, not proven to be the next best there is"
-        return RunnerUp(replicas=self.named(sets), cost=second, reason=reason)
+        if len(sets[part]) < len(sets):
+            reason += "; of all deployments of the host together"
+        return RunnerUp(replicas=self.named(sets)[part], cost=total(costs[part]), reason=reason)
 
     def lost(self, sets: Members) -> tuple[int, int]:
         free = self.free(sets)

@@ -2,11 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Turn a deployment, a topology and an architecture into the plan of one host."""
+"""Turn deployments, a topology and their models' architectures into the plans of one host.
+
+The deployments of a host are placed by one joint search and not one after the other: only so is it
+proven that no cut of the host costs less, and nothing depends on the order they are listed in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
     AutoLayout,
@@ -15,23 +22,19 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     MixedLayout,
     check_deployment,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason, Recipe
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Recipe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
     Finding,
     error,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import (
-    Architecture,
-    Memory,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import (
-    place_telling,
+    place_together,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
-    ReplicaPlacement,
+    Placement,
     Request,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import Engines, of_host
@@ -39,12 +42,47 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.layouts impor
     choose_layout,
     not_measured,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import (
+    Place,
+    check_place,
+    seat_of,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import (
+    check_ports,
+    internal_ports,
+    meeting_port,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.replica import Part, replica_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import (
+    with_start_timeout,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.together import (
+    check_gpus,
+    check_memory,
+    check_names,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import (
     LayoutChoice,
     Plan,
-    Replica,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A deployment for a host, its model, and the plan whose replicas stay where they can.
+
+    ``place`` is needed where its replicas span hosts.
+    """
+
+    deployment: Deployment
+    architecture: Architecture
+    keep: Plan | None = None
+    place: Place | None = None
+
+    @property
+    def name(self) -> str:
+        return self.deployment.name
 
 
 def architecture_of(deployment: Deployment, subject: str) -> Architecture:
@@ -66,75 +104,193 @@ def build_plan(
     architecture: Architecture,
     keep: Plan | None = None,
 ) -> Plan:
-    """Return the plan of one host; raise ApiaryError with every finding that forbids it.
+    """Return the plan of a host with one deployment; see ``build_plans``."""
+    return build_plans((Asked(deployment, architecture, keep),), topology)[0]
 
-    Replicas of the plan to ``keep`` that can stay on their GPUs do.
+
+def build_plans(
+    asked: Sequence[Asked], topology: Topology, present: Sequence[Plan] = ()
+) -> tuple[Plan, ...]:
+    """Return each deployment's plan on one host; raise ApiaryError with all that forbids them.
+
+    Replicas of a plan to keep that can stay on their GPUs do. ``present`` plans, of deployments
+    that nobody asked for, stay on the host with their GPUs and ports. Layouts that are open are
+    chosen in the order given, on the GPUs that the others leave; beyond that the order says
+    nothing.
 
     The first stage that refuses ends the planning: a host without GPUs is not asked for memory.
-    Findings of lower severity of all stages stay with the plan.
+    Findings of lower severity of all stages stay with the plans.
     """
     _stop_on_errors(topology.findings)
-    _stop_on_errors(check_deployment(deployment))
-    gpu_model = _gpu_model(topology)
-    layout, choice = _layout(deployment, topology, architecture, gpu_model)
-    engines = Engines(deployment, architecture, gpu_model, None)
-    recipes = [
-        engines.recipe(Layout(size, 1, layout.expert_parallel), deployment.base_port + index)
-        for index, size in enumerate(layout.sizes)
-    ]
-    kept = tuple(one.gpus for one in keep.replicas) if keep else ()
-    placement = place_telling(topology, Request(layout.sizes, keep=kept))
-    used = [key for share in placement.replicas for key in share.gpus]
-    _check_addresses(topology, used)
-    engines = Engines(deployment, architecture, gpu_model, _least_vram(topology, used))
-    needs = engines.memories(layout, recipes)
-    findings = _without_repeats(
-        *topology.findings,
-        *architecture.findings,
-        *(finding for one in recipes for finding in one.findings),
-        *placement.findings,
-        *(finding for one in needs for finding in one.findings),
-        *([not_measured(choice, topology.host)] if choice else []),
+    _stop_on_errors(check_names([one.deployment for one in asked]))
+    _stop_on_errors(finding for one in asked for finding in check_deployment(one.deployment))
+    _stop_on_errors(
+        finding
+        for one in asked
+        for finding in check_place(one.deployment, one.place, topology.host)
     )
-    _stop_on_errors(findings)
+    drafts = _Drafts(asked, topology, present)
+    placements = drafts.placed()
+    ports = [
+        draft.asked.deployment.base_port + index
+        for draft in drafts.all
+        for index in range(draft.layout.replicas)
+    ]
+    staying = [replica for plan in present for replica in plan.replicas]
+    blocks = internal_ports(
+        ports,
+        [replica.port for replica in staying],
+        [replica.internal_port for replica in staying if replica.internal_port is not None],
+    )
+    plans: list[Plan] = []
+    for draft in drafts.all:
+        plan = _plan(draft, placements[draft.asked.name], topology, blocks)
+        findings = (*plan.findings, *check_ports(plan, [*present, *plans]))
+        plans.append(dataclasses.replace(plan, findings=findings))
+    memory = tuple(check_memory([*plans, *present], topology))
+    if plans and memory:
+        plans[0] = dataclasses.replace(plans[0], findings=(*plans[0].findings, *memory))
+    _stop_on_errors(dict.fromkeys(finding for plan in plans for finding in plan.findings))
+    return tuple(plans)
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A deployment with its layout on this host, before it is placed."""
+
+    asked: Asked
+    layout: Layout | MixedLayout
+    recipes: tuple[Recipe, ...]
+    gpu_model: str | None
+    choice: LayoutChoice | None = None
+
+    @property
+    def kept(self) -> tuple[tuple[str, ...], ...]:
+        """Return the GPUs that each replica has now, () for a new one."""
+        before = self.asked.keep.replicas if self.asked.keep else ()
+        sets = tuple(one.gpus for one in before)[: self.layout.replicas]
+        return sets + ((),) * (self.layout.replicas - len(sets))
+
+
+class _Drafts:
+    """The deployments of one host: each one's layout, and then where all of them lie."""
+
+    def __init__(self, asked: Sequence[Asked], topology: Topology, present: Sequence[Plan]) -> None:
+        self.topology = topology
+        models = {gpu.model for gpu in topology.gpus}
+        self.gpu_model = models.pop() if len(models) == 1 else None
+        held = {key for plan in present for replica in plan.replicas for key in replica.gpus}
+        self.busy = tuple(key for key in topology.by_key if key in held)
+        drafts = {
+            one.name: self._draft(one, one.deployment.layout)
+            for one in asked
+            if isinstance(one.deployment.layout, (Layout, MixedLayout))
+        }
+        sizes = {name: draft.layout.sizes for name, draft in drafts.items()}
+        _stop_on_errors(check_gpus(sizes, topology, self.busy))
+        for one in asked:
+            if one.name not in drafts:
+                drafts[one.name] = self._choose(one, list(drafts.values()))
+        self.all = [drafts[one.name] for one in asked]
+
+    def _draft(
+        self, asked: Asked, layout: Layout | MixedLayout, choice: LayoutChoice | None = None
+    ) -> _Draft:
+        deployment = with_start_timeout(asked.deployment, asked.architecture)
+        engines = Engines(deployment, asked.architecture, self.gpu_model, None)
+        node = asked.place.node if asked.place else None
+        ports = range(deployment.base_port, deployment.base_port + layout.replicas)
+        recipes = tuple(
+            engines.recipe(engine, port, seat_of(node, meeting_port(port)))
+            for engine, port in zip(layout.engines, ports, strict=True)
+        )
+        return _Draft(asked, layout, recipes, self.gpu_model, choice)
+
+    def _choose(self, asked: Asked, others: Sequence[_Draft]) -> _Draft:
+        """Return an open deployment with the layout chosen on what the others leave."""
+        layout = asked.deployment.layout
+        wish = layout if isinstance(layout, AutoLayout) else AutoLayout()
+        taken = set(self.busy)
+        if others:
+            shares = (share for part in self._place(others) for share in part.replicas)
+            taken |= {key for share in shares for key in share.gpus}
+        gpus = tuple(
+            dataclasses.replace(gpu, healthy=False) if key in taken else gpu
+            for key, gpu in self.topology.by_key.items()
+        )
+        topology = dataclasses.replace(self.topology, gpus=gpus) if taken else self.topology
+        usable = [key for key, gpu in topology.by_key.items() if gpu.healthy is not False]
+        _check_addresses(topology, usable)
+        engines = Engines(
+            asked.deployment,
+            asked.architecture,
+            self.gpu_model,
+            _least_vram(topology, usable),
+            wish.sequence_tokens,
+        )
+        choice = choose_layout(wish, engines, topology)
+        chosen = choice.considered[0]
+        if len(set(chosen.sizes)) > 1:
+            return self._draft(asked, MixedLayout(chosen.sizes, chosen.expert_parallel), choice)
+        equal = Layout(chosen.sizes[0], len(chosen.sizes), chosen.expert_parallel)
+        return self._draft(asked, equal, choice)
+
+    def placed(self) -> dict[str, Placement]:
+        """Return each deployment's part of the cut of the host, by name."""
+        # By name, so that what is equally good goes to the same deployment however they're listed.
+        order = sorted(self.all, key=lambda draft: draft.asked.name)
+        parts = self._place(order)
+        for part in parts:
+            _check_addresses(self.topology, [key for one in part.replicas for key in one.gpus])
+        return {draft.asked.name: part for draft, part in zip(order, parts, strict=True)}
+
+    def _place(self, drafts: Sequence[_Draft]) -> tuple[Placement, ...]:
+        sizes = tuple(size for draft in drafts for size in draft.layout.sizes)
+        kept = tuple(itertools.chain.from_iterable(draft.kept for draft in drafts))
+        request = Request(sizes, busy=self.busy, keep=kept if any(kept) else ())
+        return place_together(self.topology, request, [draft.layout.replicas for draft in drafts])
+
+
+def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[int, int]) -> Plan:
+    """Return the plan of one placed deployment."""
+    asked, deployment = draft.asked, draft.asked.deployment
+    used = [key for share in placement.replicas for key in share.gpus]
+    vram = _least_vram(topology, used)
+    engines = Engines(deployment, asked.architecture, draft.gpu_model, vram)
+    needs = engines.memories(draft.layout, draft.recipes)
+    timed = with_start_timeout(deployment, asked.architecture)
+    rdma = {nic.name: nic.rdma_device for nic in topology.nics if nic.rdma_device}
     replicas = tuple(
-        _replica(deployment, index, share, one, need)
-        for index, (share, one, need) in enumerate(
-            zip(placement.replicas, recipes, needs, strict=True)
+        replica_of(timed, Part(index, share, made, need, blocks, asked.place, rdma))
+        for index, (share, made, need) in enumerate(
+            zip(placement.replicas, draft.recipes, needs, strict=True)
+        )
+    )
+    findings = dict.fromkeys(
+        (
+            *topology.findings,
+            *asked.architecture.findings,
+            *(finding for one in draft.recipes for finding in one.findings),
+            *placement.findings,
+            *(finding for one in needs for finding in one.findings),
+            *check_place(deployment, asked.place, topology.host),
+            *([not_measured(draft.choice, topology.host)] if draft.choice else []),
         )
     )
     return Plan(
         host=topology.host,
         deployment=deployment,
-        layout=layout,
+        layout=draft.layout,
         replicas=replicas,
         placement=placement,
         memory=of_host(needs),
         target=f"apiary-{deployment.name}.target",
-        model=architecture,
-        gpu_model=gpu_model,
-        layouts=choice,
-        findings=findings,
+        model=asked.architecture,
+        gpu_model=draft.gpu_model,
+        layouts=draft.choice,
+        node=asked.place.node if asked.place else None,
+        findings=tuple(findings),
     )
-
-
-def _layout(
-    deployment: Deployment, topology: Topology, architecture: Architecture, gpu_model: str | None
-) -> tuple[Layout | MixedLayout, LayoutChoice | None]:
-    """Return the layout that was asked for, or the chosen one and how it was chosen."""
-    asked = deployment.layout
-    if isinstance(asked, (Layout, MixedLayout)):
-        return asked, None
-    wish = AutoLayout() if isinstance(asked, str) else asked
-    usable = [key for key, gpu in topology.by_key.items() if gpu.healthy is not False]
-    _check_addresses(topology, usable)
-    vram = _least_vram(topology, usable)
-    engines = Engines(deployment, architecture, gpu_model, vram, wish.sequence_tokens)
-    choice = choose_layout(wish, engines, topology)
-    chosen = choice.considered[0]
-    if len(set(chosen.sizes)) > 1:
-        return MixedLayout(chosen.sizes, chosen.expert_parallel), choice
-    return Layout(chosen.sizes[0], len(chosen.sizes), chosen.expert_parallel), choice
 
 
 def _least_vram(topology: Topology, keys: Sequence[str]) -> int | None:
@@ -145,7 +301,7 @@ def _least_vram(topology: Topology, keys: Sequence[str]) -> int | None:
     return min(sizes) if sizes and len(sizes) == len(known) else None
 
 
-def _stop_on_errors(findings: tuple[Finding, ...]) -> None:
+def _stop_on_errors(findings: Iterable[Finding]) -> None:
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise ApiaryError(*errors)
@@ -171,59 +327,3 @@ def _check_addresses(topology: Topology, keys: Sequence[str]) -> None:
             f"{shared[0]} is one of several partitions of a GPU; replicas run on whole GPUs only",
             "set the compute partition to SPX: `amd-smi set --gpu all --compute-partition SPX`",
         )
-
-
-def _without_repeats(*findings: Finding) -> tuple[Finding, ...]:
-    return tuple(dict.fromkeys(findings))
-
-
-def _gpu_model(topology: Topology) -> str | None:
-    models = {gpu.model for gpu in topology.gpus}
-    return models.pop() if len(models) == 1 else None
-
-
-def _replica(
-    deployment: Deployment, index: int, share: ReplicaPlacement, one: Recipe, needs: Memory
-) -> Replica:
-    unit = f"apiary-{deployment.name}-{index}.service"
-    env, reasons = dict(one.env), list(one.reasons)
-
-    def add(name: str, value: str, rule: str, reason: str, source: str) -> None:
-        # What the recipe or the operator already decided stands.
-        if name not in env:
-            env[name] = value
-            reasons.append(Reason(name, rule, reason, source))
-
-    caches = knowledge("serving.yml")["cache_directories"]
-    for name, entry in caches["entries"].items():
-        add(
-            name,
-            f"/var/cache/{unit.removesuffix('.service')}/{entry['directory']}",
-            "SERVE-LOCAL-CACHE",
-            entry["reason"],
-            caches["source"],
-        )
-    design = "Apiary design: a unit stores BDFs, and checks at start that it got what was planned"
-    promise = {
-        "APIARY_DEPLOYMENT": deployment.name,
-        "APIARY_REPLICA": str(index),
-        "APIARY_GPUS": ",".join(share.gpus),
-        "APIARY_CPUS": share.cpus,
-        "APIARY_MEMORY_NODES": ",".join(map(str, share.memory_nodes)) or None,
-    }
-    for name, value in promise.items():
-        if value is not None:
-            add(name, value, "SERVE-PROMISE", "what this replica was promised", design)
-    return Replica(
-        unit=unit,
-        port=deployment.base_port + index,
-        gpus=share.gpus,
-        cpus=share.cpus,
-        memory_nodes=share.memory_nodes,
-        env=env,
-        argv=(deployment.engine.executable, *one.argv),
-        reasons=tuple(reasons),
-        kv_tokens=needs.kv_tokens_per_engine,
-        attention_backend=one.attention_backend,
-        attention_reason=one.attention_reason,
-    )

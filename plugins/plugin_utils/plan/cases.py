@@ -10,11 +10,9 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
-    Deployment,
-    Layout,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import ALONE, Seat
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import resolve_version
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import (
@@ -30,6 +28,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import Engines
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import seat_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import start_timeout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
 
 
@@ -45,25 +45,33 @@ class Case:
     architecture: Architecture
     gpu_model: str | None
     recipe: Recipe
+    seat: Seat = ALONE
 
     def on_version(self, version: str) -> Assessment:
         """Return the recipe of another engine version, with what that one refuses."""
         engine = dataclasses.replace(self.deployment.engine, version=version, treat_as=None)
         asked = dataclasses.replace(self.deployment, engine=engine)
-        return assess(self.architecture, asked, self.gpu_model, self.deployment.base_port)
+        return assess(
+            self.architecture, asked, self.gpu_model, self.deployment.base_port, self.seat
+        )
 
 
 def cases_of(plan: Plan) -> tuple[Case, ...]:
     """Return each size of engine that a plan has, with its first replica's recipe."""
-    sizes = plan.layout.sizes
+    engines = plan.layout.engines
     cases = []
-    for size in dict.fromkeys(sizes):
-        replicas = tuple(index for index, other in enumerate(sizes) if other == size)
+    for engine in dict.fromkeys(engines):
+        replicas = tuple(index for index, other in enumerate(engines) if other == engine)
         first = plan.replicas[replicas[0]]
-        layout = Layout(size, len(replicas), plan.layout.expert_parallel)
-        asked = dataclasses.replace(plan.deployment, layout=layout, base_port=first.port)
+        layout = dataclasses.replace(engine, replicas=len(replicas))
+        timeout = start_timeout(plan, first)
+        limits = dataclasses.replace(plan.deployment.limits, start_timeout_seconds=timeout)
+        asked = dataclasses.replace(
+            plan.deployment, layout=layout, base_port=first.port, limits=limits
+        )
         made = _recipe_of(first, asked)
-        cases.append(Case(replicas, asked, plan.model, plan.gpu_model, made))
+        seat = seat_of(plan.node, first.master_port)
+        cases.append(Case(replicas, asked, plan.model, plan.gpu_model, made, seat))
     return tuple(cases)
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import parse_cpulist
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import check_deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    MixedLayout,
+    check_deployment,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
 
@@ -30,6 +33,11 @@ def check_plan(plan: Plan, subject: str) -> None:
     _expect(plan.target == f"apiary-{name}.target", subject, "target", plan.target, "its own")
     sizes = tuple(len(replica.gpus) for replica in plan.replicas)
     _expect(sizes == plan.layout.sizes, subject, "layout", plan.layout.sizes, f"sizes {sizes}")
+    nodes = 1 if isinstance(plan.layout, MixedLayout) else plan.layout.nodes
+    node = plan.node
+    if node is not None or nodes > 1:
+        sound = node is not None and 0 <= node.rank < node.size == nodes == len(node.hosts)
+        _expect(sound, subject, "node", node, f"a place among {nodes} hosts")
     for index, replica in enumerate(plan.replicas):
         _check_replica(replica, f"apiary-{name}-{index}.service", subject, f"replicas[{index}]")
 
@@ -38,6 +46,8 @@ def _check_replica(replica: Replica, unit: str, subject: str, path: str) -> None
     _expect(replica.unit == unit, subject, f"{path}.unit", replica.unit, unit)
     for key in replica.gpus:
         _expect(bool(_GPU.fullmatch(key)), subject, f"{path}.gpus", key, "PCI addresses")
+    for port in (replica.port, replica.internal_port, replica.master_port):
+        _expect(port is None or 0 < port < 65536, subject, f"{path}.port", port, "a port")
     for node in replica.memory_nodes:
         _expect(node >= 0, subject, f"{path}.memory_nodes", node, "node numbers")
     if replica.cpus is not None:

@@ -16,6 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     Layout,
     MixedLayout,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import ALONE, Seat
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.profiles import with_profile
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Recipe
@@ -99,10 +100,10 @@ class Engines:
             sequences = self.memory(layout, method, self.sequence_tokens).max_sequences
         return Engine(made, needs, sequences, _errors(needs.findings))
 
-    def recipe(self, layout: Layout, port: int) -> Recipe:
+    def recipe(self, layout: Layout, port: int, seat: Seat = ALONE) -> Recipe:
         """Return the command of one engine; raises ApiaryError with every refusal."""
         one = dataclasses.replace(self.deployment, layout=layout)
-        return recipe(self.architecture, one, self.gpu_model, port)
+        return recipe(self.architecture, one, self.gpu_model, port, seat)
 
     def memory(
         self, layout: Layout, method: str | None, sequence_tokens: int | None = None
@@ -113,12 +114,12 @@ class Engines:
 
     def memories(self, layout: Layout | MixedLayout, recipes: Sequence[Recipe]) -> list[Memory]:
         """Return what each replica's engine takes up; per host that counts its own kind only."""
-        needs: dict[int, Memory] = {}
-        for size, made in zip(layout.sizes, recipes, strict=True):
-            if size not in needs:
-                alike = Layout(size, layout.sizes.count(size), layout.expert_parallel)
-                needs[size] = self.memory(alike, argument(made.argv, "--quantization"))
-        return [needs[size] for size in layout.sizes]
+        needs: dict[Layout, Memory] = {}
+        for engine, made in zip(layout.engines, recipes, strict=True):
+            if engine not in needs:
+                alike = dataclasses.replace(engine, replicas=layout.engines.count(engine))
+                needs[engine] = self.memory(alike, argument(made.argv, "--quantization"))
+        return [needs[engine] for engine in layout.engines]
 
     def common_refusals(self) -> tuple[Finding, ...]:
         """Return the refusals that every engine tried so far has, word by word."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason, Recipe
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.naming import layout_name
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.naming import name_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
 
 GIB = 2**30
@@ -48,9 +48,15 @@ def summary(plan: Plan) -> list[str]:
     deployment, layout = plan.deployment, plan.layout
     lines = [
         f"{plan.host}: {deployment.model.name},"
-        f" {layout_name(layout.sizes, layout.expert_parallel)},"
+        f" {name_of(layout)},"
         f" {deployment.engine.name} {deployment.engine.version}"
     ]
+    if plan.node is not None:
+        serves = "serves HTTP" if plan.node.rank == 0 else "has workers alone"
+        lines.append(
+            f"  rank {plan.node.rank} of {' '.join(plan.node.hosts)}: {serves};"
+            f" they meet at {plan.node.master_address}"
+        )
     lines += [f"  {replica_line(replica)}" for replica in plan.replicas]
     lines += [f"  {line}" for line in (*why_these(plan), *_why_layout(plan), *_memory(plan))]
     lines += [f"  {finding}" for finding in plan.findings if finding.severity != "info"]
@@ -90,8 +96,9 @@ def _memory(plan: Plan) -> Iterator[str]:
 def replica_line(replica: Replica) -> str:
     """Return where one replica runs."""
     nodes = ",".join(map(str, replica.memory_nodes)) or "any"
+    internal = f" (internal {replica.internal_port} on)" if replica.internal_port else ""
     return (
-        f"{replica.unit} port {replica.port}: GPUs {' '.join(replica.gpus)}, "
+        f"{replica.unit} port {replica.port}{internal}: GPUs {' '.join(replica.gpus)}, "
         f"CPUs {replica.cpus or 'any'}, memory node {nodes}"
     )
 

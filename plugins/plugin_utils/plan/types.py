@@ -29,6 +29,8 @@ class Replica:
 
     ``kv_tokens`` is what its KV pool holds. ``attention_backend`` is what the engine will choose,
     by vLLM's own name, and ``attention_reason`` why; all None where that is not known.
+    ``internal_port`` is the first of a block that is its own (`ports.block_size`),
+    ``master_port`` where the hosts of a replica over several meet.
     """
 
     unit: str
@@ -42,6 +44,22 @@ class Replica:
     kv_tokens: int | None = None
     attention_backend: str | None = None
     attention_reason: Reason | None = None
+    internal_port: int | None = None
+    master_port: int | None = None
+    start_timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host's place among the ``hosts`` that its replicas span, which are named in rank order.
+
+    Rank 0 serves HTTP at ``master_address``; the others run workers alone.
+    """
+
+    rank: int
+    size: int
+    master_address: str
+    hosts: tuple[str, ...]
 
 
 Verdict = Literal["chosen", "possible", "dropped"]
@@ -97,6 +115,7 @@ class Plan:
 
     ``deployment`` is as it was asked for, ``layout`` what holds here, and ``layouts`` how an open
     one was chosen. ``memory`` is that of the first replica's engine, per host of all of them.
+    ``node`` is set where the replicas span hosts.
     """
 
     SCHEMA: ClassVar[str] = "apiary.plan/v1"
@@ -111,4 +130,5 @@ class Plan:
     model: Architecture
     gpu_model: str | None = None
     layouts: LayoutChoice | None = None
+    node: Node | None = None
     findings: tuple[Finding, ...] = ()

@@ -24,10 +24,12 @@ PLAY = """
   tasks:
     - block:
         - apiary.instinct.plan:
-            deployment: "{{ lookup('ansible.builtin.file', 'deployment.json') | from_json }}"
+            deployments: "{{ lookup('ansible.builtin.file', 'deployments.json') | from_json }}"
             evidence: "{{ lookup('ansible.builtin.file', 'evidence.json') | from_json }}"
             dest: made
             keep: "{{ running | default({}) }}"
+            running: "{{ present | default([]) }}"
+            remove_others: "{{ remove | default(false) }}"
           register: decided
       rescue:
         - ansible.builtin.set_fact:
@@ -39,20 +41,29 @@ PLAY = """
             mode: "0644"
           check_mode: false
 """
+SMALL = [
+    {
+        **to_document(demo_deployment()),
+        "name": "small",
+        "base_port": 8100,
+        "layout": {"tensor_parallel_size": 2, "replicas": 2, "expert_parallel": True},
+        "limits": {"max_model_len": 8192},
+    }
+]
 
 
 @pytest.fixture
 def decide(tmp_path):
     """Run the action on a simulated host with some faults; return its result."""
 
-    def decide(*faults, options=(), whole=(), **changes):
+    def decide(*faults, options=(), whole=(), others=(), **changes):
         evidence = simulated_evidence(tmp_path / "root", *faults)
         (tmp_path / "evidence.json").write_text(json.dumps(evidence))
         asked = to_document(demo_deployment())
         for part, fields in changes.items():
             asked[part] |= fields
         asked |= whole
-        (tmp_path / "deployment.json").write_text(json.dumps(asked))
+        (tmp_path / "deployments.json").write_text(json.dumps([asked, *others]))
         (tmp_path / "play.yml").write_text(PLAY)
         command = ["ansible-playbook", "-i", "gpu-001,", "play.yml", *options]
         done = subprocess.run(
@@ -98,8 +109,44 @@ def test_check_mode_decides_and_writes_nothing(decide, tmp_path):
 def test_files_of_an_earlier_plan_go(decide, tmp_path):
     decide()
     decide(layout={"replicas": 1})
-    units = sorted(path.name for path in (tmp_path / "made/files/etc/systemd/system").iterdir())
-    assert units == ["apiary-qwen3-235b-0.service", "apiary-qwen3-235b.target"]
+    units = {path.name for path in (tmp_path / "made/files/etc/systemd/system").iterdir()}
+    assert "apiary-qwen3-235b-0.service" in units
+    assert "apiary-qwen3-235b-1.service" not in units
+
+
+def test_several_deployments_of_a_host_have_a_plan_each(decide, tmp_path):
+    result = decide(others=SMALL, whole={"layout": {"tensor_parallel_size": 4}})
+    assert [plan["deployment"]["name"] for plan in result["plans"]] == ["qwen3-235b", "small"]
+    assert result["plan"] == result["plans"][0]
+    used = [key for plan in result["plans"] for one in plan["replicas"] for key in one["gpus"]]
+    assert len(set(used)) == len(used) == 8
+    for name, plan in zip(("qwen3-235b", "small"), result["plans"], strict=True):
+        assert json.loads((tmp_path / f"made/{name}/plan.json").read_text()) == plan
+    assert json.loads((tmp_path / "made/plan.json").read_text()) == result["plans"][0]
+    units = {path.name for path in (tmp_path / "made/files/etc/systemd/system").iterdir()}
+    assert {"apiary-qwen3-235b-0.service", "apiary-small-1.service"} <= units
+    decide(whole={"layout": {"tensor_parallel_size": 4}})
+    assert not (tmp_path / "made/small/plan.json").exists()
+
+
+def test_what_a_host_runs_beside_is_left_its_gpus_and_told(decide, tmp_path):
+    before = decide(whole={"layout": {"tensor_parallel_size": 4}})["plan"]
+    (tmp_path / "facts.json").write_text(json.dumps({"present": [before, {"schema": "older"}]}))
+    renamed = {"name": "other", "base_port": 8100}
+    one = {"layout": {"tensor_parallel_size": 4}, **renamed}
+    result = decide(whole=one, options=("-e", "@facts.json"))
+    assert not set(result["plan"]["replicas"][0]["gpus"]) & set(before["replicas"][0]["gpus"])
+    assert [plan["deployment"]["name"] for plan in result["others"]] == ["qwen3-235b"]
+    assert {item["code"] for item in result["findings"]} == {
+        "PLAN-OTHER-DEPLOYMENT",
+        "PLAN-OTHER-UNREADABLE",
+    }
+    assert any("PLAN-OTHER-DEPLOYMENT" in line for line in result["summary"])
+    two = {"layout": {"tensor_parallel_size": 4, "replicas": 2}, **renamed}
+    crowded = decide(whole=two, options=("-e", "@facts.json"))
+    assert "PLACE-TOO-FEW-GPUS" in {item["code"] for item in crowded["findings"]}
+    removing = decide(whole=two, options=("-e", "@facts.json", "-e", "remove=true"))
+    assert len(removing["plan"]["replicas"]) == 2
 
 
 def test_a_relative_config_is_found_from_where_the_run_starts(decide, tmp_path):

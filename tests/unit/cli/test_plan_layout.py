@@ -68,6 +68,8 @@ def test_the_document_has_all_of_it_and_matches_its_schema(plan, capsys):
         "tensor_parallel_size": 8,
         "replicas": 1,
         "expert_parallel": True,
+        "pipeline_parallel_size": 1,
+        "nodes": 1,
     }
 
 
@@ -123,3 +125,53 @@ def test_a_layout_that_cannot_be_is_one_finding(plan, capsys, layout, code, says
     assert finding["code"] == code
     assert says in finding["message"]
     assert captured.out == ""
+
+
+def small(**changes):
+    """Write the deployment of two engines of two GPUs; return its file's name."""
+    asked = to_document(demo_deployment()) | {
+        "name": "small",
+        "base_port": 8100,
+        "layout": {"tensor_parallel_size": 2, "replicas": 2, "expert_parallel": True},
+        "limits": {"max_model_len": 8192},
+        **changes,
+    }
+    Path("small.yml").write_text(yaml.safe_dump(asked))
+    return "small.yml"
+
+
+def test_two_deployments_of_a_host_are_planned_together(plan, capsys):
+    half = {"tensor_parallel_size": 4, "expert_parallel": True}
+    assert plan("--with", small(), "--out", "plans", layout=half) == 0
+    out = capsys.readouterr().out
+    assert out.count("DP1/TP4/EP4") == out.count("DP2/TP2/EP2") == 1
+    for name, count in (("qwen3-235b", 1), ("small", 2)):
+        document = json.loads(Path(f"plans/{name}/plan.json").read_text())
+        jsonschema.validate(document, schema("plan"))
+        assert len(document["replicas"]) == count
+    keep = ("--keep", "plans/small/plan.json", "--keep", "plans/qwen3-235b/plan.json")
+    assert plan("--with", small(), *keep, "--json", layout=half) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "apiary.plans/v1"
+    again = json.loads(Path("plans/small/plan.json").read_text())
+    assert document["plans"][1]["replicas"] == again["replicas"]
+
+
+def test_a_file_may_list_the_deployments(plan, capsys):
+    half = {"tensor_parallel_size": 4, "expert_parallel": True}
+    assert plan(layout=half) == 0
+    listed = [yaml.safe_load(Path(name).read_text()) for name in ("deployment.yml", small())]
+    Path("both.yml").write_text(yaml.safe_dump({"apiary_deployments": listed}))
+    assert main(["plan", "both.yml", "host.json"]) == 0
+    assert "apiary-small-1.service port 8101" in capsys.readouterr().out
+    Path("both.yml").write_text("apiary_deployments: []")
+    assert main(["plan", "both.yml", "host.json"]) == 1
+    assert "DOC-TYPE" in capsys.readouterr().err
+
+
+def test_what_they_share_is_refused(plan, capsys):
+    assert plan("--with", small(base_port=8001)) == 1
+    assert "PLAN-TOO-FEW-GPUS" in capsys.readouterr().err
+    half = {"tensor_parallel_size": 4, "expert_parallel": True}
+    assert plan("--with", small(base_port=7999), layout=half) == 1
+    assert "PLAN-PORT-TAKEN" in capsys.readouterr().err

@@ -1,0 +1,132 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ports that never collide: each replica's API port, and a block for its engine's own sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+
+
+def block_size() -> int:
+    """Return how many ports, from ``Replica.internal_port`` on, are one replica's own."""
+    return int(knowledge("ports.yml")["internal"]["size"])
+
+
+def meeting_port(port: int) -> int:
+    """Return where all hosts of the replica with this API port meet: the same on each of them.
+
+    It is the first of the port's own block, or of the next one without a known service.
+    """
+    return internal_ports([port])[port]
+
+
+def internal_ports(
+    api_ports: Sequence[int], others: Sequence[int] = (), blocks_taken: Sequence[int] = ()
+) -> dict[int, int]:
+    """Return the first port of each API port's own block.
+
+    A block follows from the API port alone, so replicas that are planned apart don't meet; only
+    where a port of ``api_ports``, ``others`` or a known service lies in it, or a block of
+    ``blocks_taken`` (first ports) overlaps it, it is the next one without. The result doesn't
+    depend on the order of the ports.
+    """
+    rules: Mapping[str, Any] = knowledge("ports.yml")["internal"]
+    size, count = int(rules["size"]), int(rules["blocks"])
+
+    def block(port: int) -> int:
+        return (port - int(rules["first"])) // size
+
+    used = {block(port) for port in (*api_ports, *others, *_known())}
+    used |= {block(port + more) for port in blocks_taken for more in (0, size - 1)}
+    homes = {port: (port - int(rules["anchor"])) % count for port in sorted(set(api_ports))}
+    found: dict[int, int] = {}
+    for port, home in homes.items():
+        if home not in used:
+            used.add(home)
+            found[port] = home
+    # The others move on once all that can have their own block have it.
+    for port, home in homes.items():
+        if port in found:
+            continue
+        steps = ((home + step) % count for step in range(count))
+        for number in [number for number in steps if number not in used][:1]:
+            used.add(number)
+            found[port] = number
+    return {port: int(rules["first"]) + number * size for port, number in found.items()}
+
+
+def check_ports(plan: Plan, others: Sequence[Plan]) -> Iterator[Finding]:
+    """Yield what is wrong with the API ports of a plan; ``others`` are on the same host."""
+    owners = {replica.port: replica.unit for other in others for replica in other.replicas}
+    name, ports = plan.deployment.name, [replica.port for replica in plan.replicas]
+    for replica in plan.replicas:
+        if replica.port in owners:
+            yield _taken(plan, replica.port, owners[replica.port], replica.unit)
+    # Where hosts meet is the same on all of them, so it can't move out of the way.
+    mine = {replica.port: replica.unit for replica in plan.replicas}
+    blocks = {
+        replica.internal_port + more: replica.unit
+        for other in (*others, plan)
+        for replica in other.replicas
+        if replica.internal_port is not None
+        for more in range(block_size())
+    }
+    for replica in plan.replicas:
+        owner = (owners | mine | blocks).get(replica.master_port or 0, replica.unit)
+        if owner != replica.unit:
+            yield _taken(plan, replica.master_port or 0, owner, replica.unit)
+    yield from _ephemeral(name, ports)
+    yield from _met(name, ports)
+
+
+def _taken(plan: Plan, port: int, owner: str, unit: str) -> Finding:
+    return Finding(
+        "PLAN-PORT-TAKEN",
+        "error",
+        f"{plan.deployment.name}: base_port",
+        f"{unit} would listen on {port}, which {owner} has on {plan.host}",
+        f"set base_port so that {len(plan.replicas)} ports from it on are free",
+    )
+
+
+def _ephemeral(name: str, ports: Sequence[int]) -> Iterator[Finding]:
+    rules = knowledge("ports.yml")["ephemeral"]
+    inside = [port for port in ports if rules["first"] <= port <= rules["last"]]
+    if inside:
+        yield Finding(
+            "PLAN-PORT-EPHEMERAL",
+            "warning",
+            f"{name}: base_port",
+            f"{', '.join(map(str, inside))} lie among the ports that the kernel gives to outgoing"
+            f" connections ({rules['first']} to {rules['last']}), one of which may have it when the"
+            " replica starts",
+            f"set base_port below {rules['first']}, or add the ports to the hosts'"
+            " net.ipv4.ip_local_reserved_ports",
+            rules["source"],
+        )
+
+
+def _met(name: str, ports: Sequence[int]) -> Iterator[Finding]:
+    known = _known()
+    for port in ports:
+        if port in known:
+            yield Finding(
+                "PLAN-PORT-KNOWN",
+                "warning",
+                f"{name}: base_port",
+                f"{port} is the port of {known[port]['name']}: a replica can't start where that"
+                " runs on the same host",
+                "set another base_port, unless no host of this deployment has it",
+                known[port]["source"],
+            )
+
+
+def _known() -> dict[int, Mapping[str, Any]]:
+    return {int(entry["port"]): entry for entry in knowledge("ports.yml")["known"]}

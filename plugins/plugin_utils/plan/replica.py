@@ -1,0 +1,108 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One replica of a plan: its engine's command, with what its place on the host adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason, Recipe
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Memory
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
+    ReplicaPlacement,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import (
+    Place,
+    network_env,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import meeting_port
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Replica
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is known of the replica of a number: its place, its command, what it takes up.
+
+    ``blocks`` are the first ports of the blocks of all API ports, ``place`` is the host among
+    those that the replica spans, and ``rdma`` are the RDMA devices of NICs by name.
+    """
+
+    index: int
+    share: ReplicaPlacement
+    recipe: Recipe
+    needs: Memory
+    blocks: Mapping[int, int]
+    place: Place | None = None
+    rdma: Mapping[str, str] = field(default_factory=dict)
+
+
+def replica_of(deployment: Deployment, part: Part) -> Replica:
+    """Return the replica; ``deployment`` has its start timeout."""
+    share, made = part.share, part.recipe
+    unit = f"apiary-{deployment.name}-{part.index}.service"
+    port = deployment.base_port + part.index
+    internal = part.blocks.get(port)
+    env, reasons = dict(made.env), list(made.reasons)
+
+    def add(name: str, value: str, rule: str, reason: str, source: str) -> None:
+        # What the recipe or the operator already decided stands.
+        if name not in env:
+            env[name] = value
+            reasons.append(Reason(name, rule, reason, source))
+
+    caches = knowledge("serving.yml")["cache_directories"]
+    for name, entry in caches["entries"].items():
+        add(
+            name,
+            f"/var/cache/{unit.removesuffix('.service')}/{entry['directory']}",
+            "SERVE-LOCAL-CACHE",
+            entry["reason"],
+            caches["source"],
+        )
+    ports = knowledge("ports.yml")
+    if part.place is not None:
+        near = [part.rdma[name] for name in share.nics if name in part.rdma]
+        for name, value, reason in network_env(part.place, near):
+            add(name, value, reason.rule, reason.reason, reason.source)
+    elif internal is not None:
+        # The workers of a replica over hosts ask all at once, and from one start find one port.
+        variable = ports["variable"]
+        add(
+            variable["name"],
+            str(internal),
+            "SERVE-PORTS",
+            variable["reason"],
+            ports["internal"]["source"],
+        )
+    design = "Apiary design: a unit stores BDFs, and checks at start that it got what was planned"
+    promise = {
+        "APIARY_DEPLOYMENT": deployment.name,
+        "APIARY_REPLICA": str(part.index),
+        "APIARY_GPUS": ",".join(share.gpus),
+        "APIARY_CPUS": share.cpus,
+        "APIARY_MEMORY_NODES": ",".join(map(str, share.memory_nodes)) or None,
+    }
+    for name, promised in promise.items():
+        if promised is not None:
+            add(name, promised, "SERVE-PROMISE", "what this replica was promised", design)
+    return Replica(
+        unit=unit,
+        port=port,
+        gpus=share.gpus,
+        cpus=share.cpus,
+        memory_nodes=share.memory_nodes,
+        env=env,
+        argv=(deployment.engine.executable, *made.argv),
+        reasons=tuple(reasons),
+        kv_tokens=part.needs.kv_tokens_per_engine,
+        attention_backend=made.attention_backend,
+        attention_reason=made.attention_reason,
+        internal_port=internal,
+        master_port=None if part.place is None else meeting_port(port),
+        start_timeout_seconds=deployment.limits.start_timeout_seconds,
+    )

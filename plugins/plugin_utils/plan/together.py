@@ -1,0 +1,155 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What several deployments share on one host: names, GPUs and memory; and who else is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    from_document,
+    knowledge,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import argument
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+GIB = 2**30
+
+
+def check_names(deployments: Sequence[Deployment]) -> Iterator[Finding]:
+    """Refuse two deployments of one name: their units would be the same."""
+    for name, count in Counter(one.name for one in deployments).items():
+        if count > 1:
+            yield Finding(
+                "PLAN-NAME-TWICE",
+                "error",
+                name,
+                f"{count} deployments of one host have this name, and their units would too",
+                "give each deployment a name of its own",
+            )
+
+
+def check_gpus(
+    sizes: Mapping[str, Sequence[int]], topology: Topology, busy: Sequence[str]
+) -> Iterator[Finding]:
+    """Refuse deployments that each fit the host and together don't; ``sizes`` are by name."""
+    usable = sum(
+        gpu.healthy is not False and key not in busy for key, gpu in topology.by_key.items()
+    )
+    need = {name: sum(parts) for name, parts in sizes.items()}
+    if len(need) > 1 and sum(need.values()) > usable >= max(need.values()):
+        told = ", ".join(f"{name} needs {count}" for name, count in need.items())
+        yield Finding(
+            "PLAN-TOO-FEW-GPUS",
+            "error",
+            topology.host,
+            f"{told}, together {sum(need.values())} GPUs; {usable} are usable here",
+            "ask for fewer or smaller replicas in one of them",
+        )
+
+
+def check_memory(plans: Sequence[Plan], topology: Topology) -> Iterator[Finding]:
+    """Say where the engines of a host hold more of its memory than it has."""
+    sizes = [node.memory_bytes for node in topology.numa_nodes]
+    known = [size for size in sizes if size]
+    if not known or len(known) < len(sizes):
+        return
+    held = {plan.deployment.name: _held_gib(plan) for plan in plans}
+    total = sum(known) / GIB
+    if sum(held.values()) > total:
+        told = ", ".join(f"{name} {gib:.0f} GiB" for name, gib in held.items())
+        yield Finding(
+            "PLAN-HOST-MEMORY",
+            "warning",
+            topology.host,
+            f"engines hold {told} of host memory, {sum(held.values()):.0f} GiB together, and the"
+            f" host has {total:.0f}: the kernel would end one of them",
+            "use fewer replicas, or lower what their --cpu-offload-gb, --kv-offloading-size or"
+            " --swap-space take",
+            knowledge("host_memory.yml")["worker"]["source"],
+        )
+
+
+def _held_gib(plan: Plan) -> float:
+    """Return the GiB of host memory that a plan's engines hold."""
+    facts = knowledge("host_memory.yml")
+    held = 0.0
+    for replica in plan.replicas:
+        gpus = len(replica.gpus)
+        held += facts["worker"]["gib"] * gpus
+        for flag, entry in facts["flags"].items():
+            given = argument(replica.argv, flag) or "0"
+            if given.replace(".", "", 1).isdecimal():
+                held += float(given) * (gpus if entry["per"] == "gpu" else 1)
+    return held
+
+
+def running_plans(
+    documents: Sequence[Mapping[str, Any]], host: str
+) -> tuple[list[Plan], list[Finding]]:
+    """Return the plans that a host has, and what is said of those that can't be read.
+
+    A document of another version of Apiary must not keep this one from planning.
+    """
+    plans, findings = [], []
+    for document in documents:
+        deployment = document.get("deployment")
+        named = deployment.get("name") if isinstance(deployment, Mapping) else None
+        subject = f"{host}: the plan of {named or 'a deployment'}"
+        try:
+            plan = from_document(Plan, document, subject)
+            check_plan(plan, subject)
+            plans.append(plan)
+        except ApiaryError as refusal:
+            first = refusal.findings[0]
+            findings.append(
+                Finding(
+                    "PLAN-OTHER-UNREADABLE",
+                    "warning",
+                    subject,
+                    f"can't be read, so its GPUs and ports were not left out ({first.message})",
+                    "have the version of Apiary that wrote it remove the deployment",
+                )
+            )
+    return plans, findings
+
+
+def others_of(running: Sequence[Plan], deployments: Sequence[Deployment]) -> tuple[Plan, ...]:
+    """Return the plans on a host whose deployment is not asked for any more, by name."""
+    asked = {one.name for one in deployments}
+    return tuple(
+        sorted(
+            (plan for plan in running if plan.deployment.name not in asked),
+            key=lambda plan: plan.deployment.name,
+        )
+    )
+
+
+def tell_others(others: Sequence[Plan], removed: bool) -> Iterator[Finding]:
+    """Say which deployments are on the host though nobody asks for them."""
+    for plan in others:
+        units = ", ".join(replica.unit for replica in plan.replicas)
+        gpus = sum(len(replica.gpus) for replica in plan.replicas)
+        fate = (
+            "they are removed"
+            if removed
+            else f"they stay, and keep {gpus} GPUs, their ports and their CPUs"
+        )
+        yield Finding(
+            "PLAN-OTHER-DEPLOYMENT",
+            "info" if removed else "warning",
+            plan.host,
+            f"the host has {units} of {plan.deployment.name}, which is not asked for; {fate}",
+            "nothing"
+            if removed
+            else "add it to apiary_deployments, or set apiary_remove_other_deployments to true to"
+            " have its units removed",
+        )
