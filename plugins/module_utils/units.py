@@ -7,25 +7,36 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
 # A systemctl call: its arguments in, (exit code, stdout, stderr) out.
 Systemctl = Callable[[list[str]], "tuple[int, str, str]"]
 
-PROPERTIES = ("Id", "LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload")
+PROPERTIES = (
+    "Id",
+    "LoadState",
+    "ActiveState",
+    "UnitFileState",
+    "NeedDaemonReload",
+    "InvocationID",
+)
 
 
 @dataclass(frozen=True)
 class FileChange:
-    """One file's content and mode before and after; None is absent."""
+    """One file's content and mode before and after; None is absent.
+
+    ``unit`` is the replica that must start anew for it. A ``secret`` is told of, never shown.
+    """
 
     path: str
     before: str | None
     after: str | None
     mode_before: str | None
     mode_after: str | None
+    unit: str | None = None
+    secret: bool = False
 
     @property
     def changed(self) -> bool:
@@ -36,6 +47,11 @@ class FileChange:
 
         kept = self.before is not None and self.after is not None
         chmod = kept and self.mode_before != self.mode_after
+        before, after = self.before, self.after
+        if self.secret:
+            before = None if before is None else "a secret\n"
+            other = self.before not in (None, self.after)
+            after = None if after is None else "another secret\n" if other else "a secret\n"
 
         def text(content: str | None, mode: str | None) -> str:
             return (f"# mode {mode}\n" if chmod else "") + (content or "")
@@ -43,21 +59,22 @@ class FileChange:
         return {
             "before_header": self.path,
             "after_header": self.path,
-            "before": text(self.before, self.mode_before),
-            "after": text(self.after, self.mode_after),
+            "before": text(before, self.mode_before),
+            "after": text(after, self.mode_after),
         }
 
 
 @dataclass(frozen=True)
 class DirectoryChange:
-    """One of our directories and its mode before; None is absent. All are to be 0755."""
+    """A directory that files lie in and its mode before; None is absent."""
 
     path: str
     mode_before: str | None
+    mode_after: str = "0755"
 
     @property
     def changed(self) -> bool:
-        return self.mode_before != "0755"
+        return self.mode_before != self.mode_after
 
     def diff(self) -> dict[str, str]:
         """Return Ansible's diff entry."""
@@ -66,7 +83,7 @@ class DirectoryChange:
             "before_header": self.path,
             "after_header": self.path,
             "before": before,
-            "after": "mode 0755\n",
+            "after": f"mode {self.mode_after}\n",
         }
 
 
@@ -117,62 +134,35 @@ def compare_files(wanted: list[dict[str, str]]) -> list[FileChange]:
     changes = []
     for item in wanted:
         before, mode = read_file(item["path"])
-        changes.append(FileChange(item["path"], before, item["content"], mode, item["mode"]))
+        changes.append(
+            FileChange(item["path"], before, item["content"], mode, item["mode"], item.get("unit"))
+        )
     return changes
 
 
 def compare_directories(files: list[FileChange]) -> list[DirectoryChange]:
-    """Return one change per directory of ours that files lie in, outermost first.
+    """Return one change per directory that files need, outermost first.
 
-    Ours are those called apiary and what is below them; a strict umask must not close them.
+    Ours are those called apiary and what is below them; a strict umask must not close them, and
+    those of secrets must not be open. Of others only the missing ones count.
     """
-    wanted: dict[str, None] = {}
+    wanted: dict[str, str] = {}
     for item in files:
         parts = os.path.dirname(item.path).split(os.sep)
-        if "apiary" in parts:
-            for end in range(parts.index("apiary") + 1, len(parts) + 1):
-                wanted[os.sep.join(parts[:end])] = None
+        ours = parts.index("apiary") if "apiary" in parts else len(parts)
+        for end in range(2, len(parts) + 1):
+            path = os.sep.join(parts[:end])
+            if end > ours or not os.path.isdir(path):
+                closed = item.secret and end == len(parts)
+                wanted[path] = "0700" if closed else wanted.get(path, "0755")
     changes = []
-    for path in wanted:
+    for path, mode_after in wanted.items():
         try:
             mode = f"{os.stat(path).st_mode & 0o7777:04o}"
         except FileNotFoundError:
             mode = None
-        changes.append(DirectoryChange(path, mode))
+        changes.append(DirectoryChange(path, mode, mode_after))
     return changes
-
-
-def taken_devices(
-    directory: str,
-    files: list[FileChange],
-    services: list[str],
-    stale: list[str],
-    systemctl: Systemctl,
-) -> dict[str, str]:
-    """Return {device: unit} for devices of the plan that another deployment's running unit has."""
-    wanted = {line for item in files for line in devices(item.after)}
-    holders: dict[str, frozenset[str]] = {}
-    for name in stale_units(directory, r"apiary-.*\.service", [*services, *stale]):
-        content, _mode = read_file(os.path.join(directory, name))
-        shared = devices(content) & wanted
-        if shared:
-            holders[name] = shared
-    states = unit_states(systemctl, sorted(holders))
-    return {
-        line.split("=", 1)[1].split()[0]: name
-        for name, lines in sorted(holders.items())
-        if states[name].get("ActiveState") not in ("inactive", "failed")
-        for line in sorted(lines)
-    }
-
-
-def stale_units(directory: str, pattern: str, wanted: list[str]) -> list[str]:
-    """Return the unit files that match the pattern as a whole and are no longer wanted."""
-    try:
-        names = sorted(os.listdir(directory))
-    except FileNotFoundError:
-        return []
-    return [name for name in names if re.fullmatch(pattern, name) and name not in wanted]
 
 
 def unit_states(systemctl: Systemctl, names: list[str]) -> dict[str, dict[str, str]]:
@@ -188,26 +178,24 @@ def unit_states(systemctl: Systemctl, names: list[str]) -> dict[str, dict[str, s
     return states
 
 
-def devices(unit: str | None) -> frozenset[str]:
-    """Return the devices that a unit file allows."""
-    lines = (unit or "").splitlines()
-    return frozenset(line for line in lines if line.startswith("DeviceAllow=/dev/dri/"))
-
-
 def plan_units(
     files: list[FileChange],
-    stale: list[str],
     services: list[str],
-    target: str,
+    target: str | None,
     states: dict[str, dict[str, str]],
+    stale: list[str],
+    due: frozenset[str] = frozenset(),
+    handed_over: bool = False,
 ) -> UnitChanges:
     """Decide from files and states alone what systemd has to be told.
 
-    A service is restarted only if its own unit file changes: a new launcher counts from the next
-    start on, and a serving replica is not interrupted for it.
+    A service starts anew when a file of its own changes, or when it is ``due`` (a secret of its
+    changes, or an earlier run was cut off). A new supervisor counts from the next start on, and a
+    serving replica is not interrupted for it. With ``handed_over`` devices change hands.
     """
-    rewritten = {os.path.basename(item.path): item for item in files if item.changed}
-    wanted = [*services, target]
+    outdated = due | {item.unit for item in files if item.unit and item.before != item.after}
+    own = {os.path.basename(item.path) for item in files}
+    wanted = [*services, *([target] if target else [])]
 
     def state(name: str, key: str) -> str:
         return states.get(name, {}).get(key, "")
@@ -215,43 +203,40 @@ def plan_units(
     def is_up(name: str, *more: str) -> bool:
         return state(name, "ActiveState") in ("active", "reloading", *more)
 
-    def is_outdated(name: str) -> bool:
-        # What systemd has loaded differs from the file: an earlier run ended before its restart.
-        return name in rewritten or state(name, "NeedDaemonReload") == "yes"
-
     # A replica that is still starting would go on with the old unit.
-    again = [name for name in services if is_outdated(name) and is_up(name, "activating")]
-    handed_over = any(
-        devices(rewritten[name].before) != devices(rewritten[name].after)
-        for name in again
-        if name in rewritten
-    )
+    again = [name for name in services if name in outdated and is_up(name, "activating")]
     return UnitChanges(
         remove=stale,
-        enable=[name for name in wanted if state(name, "UnitFileState") != "enabled"],
+        # What a generator makes of another file is enabled by that file.
+        enable=[
+            name for name in wanted if name in own and state(name, "UnitFileState") != "enabled"
+        ],
         move=again if handed_over else [],
         restart=[] if handed_over else again,
         start=[name for name in wanted if name not in again and not is_up(name)],
         reload=bool(stale)
-        or any(name in rewritten for name in wanted)
+        or any(item.changed and is_unit(item.path) for item in files)
         or any(state(name, "NeedDaemonReload") == "yes" for name in wanted),
     )
 
 
+def is_unit(path: str) -> bool:
+    """Say whether systemd, or one of its generators, reads the file."""
+    suffixes = (".service", ".target", ".slice", ".container", ".network", ".volume", ".mount")
+    return path.endswith(suffixes)
+
+
 def result(
-    directories: list[DirectoryChange],
-    files: list[FileChange],
-    removed: list[FileChange],
-    units: UnitChanges,
+    directories: list[DirectoryChange], files: list[FileChange], units: UnitChanges
 ) -> dict[str, Any]:
     """Return the module's result: what changed, or in check mode would change, and the diff."""
     diffs = [{"prepared": units.announce()}] if units.changed else []
     diffs += [item.diff() for item in directories if item.changed]
-    diffs += [item.diff() for item in [*files, *removed] if item.changed]
+    diffs += [item.diff() for item in files if item.changed]
     return {
-        "changed": bool(diffs) or units.changed,
+        "changed": bool(diffs),
         "diff": diffs,
-        "written": [item.path for item in files if item.changed],
+        "written": [item.path for item in files if item.changed and item.after is not None],
         "removed": units.remove,
         "enabled": units.enable,
         "restarted": [*units.move, *units.restart],

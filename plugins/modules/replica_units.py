@@ -14,9 +14,9 @@ version_added: 0.1.0
 description:
   - Writes the files that a plan was rendered to, removes units that the plan no longer has,
     enables the others and starts what does not run.
-  - A running replica is restarted only when its own unit file changes, one after the other;
-    replicas that do not run start together. Where replicas exchange devices, all that change are
-    stopped first.
+  - A running replica is restarted only when a file of its own changes, one after the other;
+    replicas that do not run start together. Where replicas exchange devices or change their
+    runtime, all that change are stopped first.
   - Returns when every replica answers, because its unit's start job ends only then.
 author:
   - The Apiary authors (@apiary)
@@ -46,6 +46,9 @@ options:
         description: The whole text.
         type: str
         required: true
+      unit:
+        description: The replica that must start anew when the file changes.
+        type: str
   services:
     description: The replicas' services, in start order; each is among O(files).
     type: list
@@ -61,10 +64,28 @@ options:
       - Units that match and are not wanted are stopped and removed.
     type: str
     required: true
+  only:
+    description:
+      - Services among O(services) to touch, for updates that roll over the replicas of a host.
+      - Files of other replicas, O(target) and the plan's copy are left to a later run without it,
+        and nothing is removed.
+    type: list
+    elements: str
+  outdated:
+    description:
+      - Services that have to start anew for another reason than their files, as
+        RV(apiary.instinct.replica_secrets#module:outdated) names them.
+    type: list
+    elements: str
+    default: []
   unit_directory:
     description: Where administrators' units live.
     type: path
     default: /etc/systemd/system
+  quadlet_directory:
+    description: Where Podman's generator reads units of containers from.
+    type: path
+    default: /etc/containers/systemd
 """
 
 EXAMPLES = r"""
@@ -90,7 +111,7 @@ started:
   returned: success
   sample: [apiary-qwen3-235b-0.service]
 restarted:
-  description: Serving replicas that were, or would be, restarted because their unit changed.
+  description: Serving replicas that were, or would be, restarted for what changed of theirs.
   type: list
   elements: str
   returned: success
@@ -110,84 +131,20 @@ enabled:
 """
 
 import os
-import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import units
-from ansible_collections.apiary.instinct.plugins.module_utils.host_files import write_file
+from ansible_collections.apiary.instinct.plugins.module_utils import unit_files, units
+from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import Applier, due_units
 
 
-def fail_start(module: AnsibleModule, systemctl, name: str, since: int, outcome: dict) -> None:
-    """End with the replica's own last words: systemctl only says that a job failed."""
-    _code, status, _err = systemctl(
-        ["show", "--property=Result,ExecMainStatus,ActiveState", "--", name]
-    )
-    # Only this start's lines: the previous run's say nothing about it.
-    command = ["journalctl", "--unit", name, f"--since=@{since}"]
-    _code, journal, _err = module.run_command([*command, "--no-pager", "--output=cat", "-n", "20"])
-    module.fail_json(
-        msg=(
-            f"error: REPLICA-START-FAILED: {name} did not start "
-            f"({', '.join(status.split())})\n"
-            f"  remedy: read its last lines below, or journalctl -u {name} on the host\n{journal}"
-        ),
-        **outcome,
-    )
-
-
-def apply(module, systemctl, directories, files, removed, changes, outcome) -> None:
-    """Do what was decided, in an order that keeps a working replica working.
-
-    A restarted unit is written right before its restart, so that a run that ends early leaves the
-    rest to the next one.
-    """
-
-    def must(*arguments: str) -> None:
-        code, _out, err = systemctl(list(arguments))
-        if code != 0:
-            module.fail_json(
-                msg=(
-                    f"error: REPLICA-SYSTEMCTL: systemctl {' '.join(arguments)}: {err.strip()}\n"
-                    "  remedy: run the same command on the host and mend what it says"
-                ),
-                **outcome,
-            )
-
-    def start(verb: str, names: list[str]) -> None:
-        # A replica that has used up its start limit gets a new one: somebody asked.
-        systemctl(["reset-failed", "--", *names])
-        since = int(time.time())
-        if systemctl([verb, "--", *names])[0] != 0:
-            states = units.unit_states(systemctl, names)
-            broken = [name for name in names if states[name].get("ActiveState") != "active"]
-            fail_start(module, systemctl, (broken or names)[0], since, outcome)
-
-    os.umask(0o022)  # a strict login umask would close what we create to the service user
-    changed = {os.path.basename(change.path): change for change in files if change.changed}
-    if changes.remove:
-        must("disable", "--now", "--", *changes.remove)
-    if changes.move:
-        must("stop", "--", *changes.move)
-    for change in removed:
-        os.unlink(change.path)
-    for directory in directories:
-        if directory.changed:
-            os.makedirs(directory.path, exist_ok=True)
-            module.set_mode_if_different(directory.path, "0755", False)
-    for name, change in changed.items():
-        if name not in changes.restart:
-            write_file(module, change.path, change.after, change.mode_after)
-    if changes.reload:
-        must("daemon-reload")
-    if changes.enable:
-        must("enable", "--", *changes.enable)
-    for name in changes.restart:
-        if name in changed:
-            write_file(module, changed[name].path, changed[name].after, changed[name].mode_after)
-        must("daemon-reload")
-        start("restart", [name])
-    if changes.move or changes.start:
-        start("start", [*changes.move, *changes.start])
+def in_turn(files: list[units.FileChange], target: str, only: list[str]) -> list[units.FileChange]:
+    """Return the files that a run of some replicas writes: theirs, and what they need of others."""
+    return [
+        item
+        for item in files
+        if item.unit in only
+        or (item.unit is None and os.path.basename(item.path) not in (target, "plan.json"))
+    ]
 
 
 def main() -> None:
@@ -201,47 +158,64 @@ def main() -> None:
                     "path": {"type": "path", "required": True},
                     "mode": {"type": "str", "required": True},
                     "content": {"type": "str", "required": True},
+                    "unit": {"type": "str"},
                 },
             },
             "services": {"type": "list", "elements": "str", "required": True},
             "target": {"type": "str", "required": True},
             "stale_pattern": {"type": "str", "required": True},
+            "only": {"type": "list", "elements": "str"},
+            "outdated": {"type": "list", "elements": "str", "default": []},
             "unit_directory": {"type": "path", "default": "/etc/systemd/system"},
+            "quadlet_directory": {"type": "path", "default": "/etc/containers/systemd"},
         },
         supports_check_mode=True,
     )
     parameters = module.params
-
-    def systemctl(arguments: list[str]) -> tuple[int, str, str]:
-        return module.run_command(["systemctl", "--no-ask-password", *arguments])
-
-    wanted = [*parameters["services"], parameters["target"]]
+    outcome: dict[str, object] = {}
+    applier = Applier(module, outcome)
+    places = unit_files.Places(parameters["unit_directory"], parameters["quadlet_directory"])
+    services, target, stale = parameters["services"], parameters["target"], []
     files = units.compare_files(parameters["files"])
-    stale = units.stale_units(parameters["unit_directory"], parameters["stale_pattern"], wanted)
-    removed = []
-    for name in stale:
-        path = os.path.join(parameters["unit_directory"], name)
-        before, mode = units.read_file(path)
-        removed.append(units.FileChange(path, before, None, mode, None))
-    taken = units.taken_devices(
-        parameters["unit_directory"], files, parameters["services"], stale, systemctl
-    )
-    if taken:
-        device, holder = next(iter(taken.items()))
-        module.fail_json(
-            msg=(
-                f"error: REPLICA-GPU-TAKEN: {device} belongs to {holder}, which is running "
-                f"({len(taken)} devices in all)\n"
-                "  remedy: stop that deployment first: systemctl disable --now "
-                f"{holder.rpartition('-')[0]}.target"
+    plans = [item.path for item in files if os.path.basename(item.path) == "plan.json"]
+    directory = os.path.dirname(plans[0]) if plans else None
+    if parameters["only"] is not None:
+        unknown = sorted(set(parameters["only"]) - set(services))
+        if unknown:
+            module.fail_json(msg=f"only: {', '.join(unknown)} is none of the services")
+        services = [name for name in services if name in parameters["only"]]
+        files, target = in_turn(files, target, services), None
+    else:
+        found = unit_files.services_matching(places, parameters["stale_pattern"])
+        stale = [name for name in found if name not in services]
+    states = units.unit_states(applier.systemctl, [*services, *([target] if target else [])])
+    if directory is not None:
+        root = os.path.dirname(directory)
+        taken = unit_files.taken_gpus(root, files, services, stale, applier.systemctl)
+        for gpu, holder in taken.items():
+            applier.fail(
+                "REPLICA-GPU-TAKEN",
+                f"GPU {gpu} belongs to {holder}, which is running ({len(taken)} GPUs in all)",
+                f"stop that replica first: systemctl disable --now {holder}",
             )
-        )
+    shadows = unit_files.shadows(places, files, services)
+    removed = list(shadows)
+    if target is not None:
+        removed += unit_files.leftovers(places, directory, files, stale)
+    due = due_units(states) | frozenset(parameters["outdated"])
     directories = units.compare_directories(files)
-    states = units.unit_states(systemctl, wanted)
-    changes = units.plan_units(files, stale, parameters["services"], parameters["target"], states)
-    outcome = units.result(directories, files, removed, changes)
+    changes = units.plan_units(
+        [*files, *shadows],
+        services,
+        target,
+        states,
+        stale,
+        due,
+        bool(shadows) or unit_files.handed_over(files, states),
+    )
+    outcome.update(units.result(directories, [*files, *removed], changes))
     if not module.check_mode:
-        apply(module, systemctl, directories, files, removed, changes, outcome)
+        applier.apply(directories, [*files, *removed], changes, states)
     module.exit_json(**outcome)
 
 

@@ -28,6 +28,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin
     parse_memory,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import RenderedFile
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_pod import (
     LABEL,
     PRIORITY,
@@ -41,7 +42,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_
     KubernetesOptions,
     Sizes,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import RenderedFile
 
 GIB = 2**30
 _MADE = "# Made by `apiary render --target kubernetes`; changes made here are overwritten."

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import start_timeout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_types import (
     KubernetesOptions,
@@ -49,7 +50,7 @@ def deployment_object(
             "replicas": 1,
             # The old pod holds the GPUs that a new one waits for.
             "strategy": {"type": "Recreate"},
-            "progressDeadlineSeconds": plan.deployment.limits.start_timeout_seconds + 600,
+            "progressDeadlineSeconds": start_timeout(plan, replica) + 600,
             "selector": {"matchLabels": selector},
             "template": {
                 "metadata": {"labels": labels},
@@ -107,9 +108,7 @@ def _container(
         "ports": [{"name": "http", "containerPort": replica.port}],
         # Equal requests and limits in whole CPUs: QoS Guaranteed, which the kubelet pins.
         "resources": {"requests": amounts, "limits": dict(amounts)},
-        "startupProbe": _probe(
-            failureThreshold=-(-plan.deployment.limits.start_timeout_seconds // _PERIOD)
-        ),
+        "startupProbe": _probe(failureThreshold=-(-start_timeout(plan, replica) // _PERIOD)),
         "readinessProbe": _probe(failureThreshold=2),
         "livenessProbe": _probe(failureThreshold=6),
         # Endpoints take a while to be forgotten; until then requests still come.

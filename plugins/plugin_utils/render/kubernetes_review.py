@@ -15,6 +15,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin
     parse_memory,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
+    is_pinned,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_types import (
     KubernetesOptions,
 )
@@ -101,7 +104,7 @@ def _image(plan: Plan) -> Iterator[Finding]:
             f" (docker.io/vllm/vllm-openai-rocm:v{plan.deployment.engine.version}@sha256:…) and"
             " plan again",
         )
-    elif "@sha256:" not in image:
+    elif not is_pinned(image):
         yield Finding(
             "KUBE-UNPINNED",
             "warning",

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Runtime
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import start_timeout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
 
 
@@ -19,7 +21,9 @@ class LaunchSpec:
 
     ``weights`` is the model's directory, ``probe_address`` where the supervisor asks its engine,
     ``secrets`` the credentials that become variables of the engine. ``after`` are units of the
-    same host that shall have read the weights first. Times are in seconds.
+    same host that shall have read the weights first. An engine that makes no token for
+    ``hang_seconds`` while it has requests hangs. A ``headless`` one is a further host of a replica:
+    its API is the first host's, at ``probe_address``. Times are in seconds.
     """
 
     SCHEMA: ClassVar[str] = "apiary.launch/v1"
@@ -40,6 +44,8 @@ class LaunchSpec:
     after: tuple[str, ...]
     start_timeout_seconds: int
     drain_timeout_seconds: int
+    hang_seconds: int
+    headless: bool
 
 
 def launch_spec(plan: Plan, replica: Replica, index: int) -> LaunchSpec:
@@ -48,6 +54,8 @@ def launch_spec(plan: Plan, replica: Replica, index: int) -> LaunchSpec:
     address = deployment.listen_address
     # A wildcard address listens on loopback too.
     wildcard = address in ("0.0.0.0", "::", "")  # noqa: S104
+    own = "127.0.0.1" if wildcard else address
+    headless = plan.node is not None and plan.node.rank > 0
     return LaunchSpec(
         unit=replica.unit,
         deployment=deployment.name,
@@ -57,12 +65,14 @@ def launch_spec(plan: Plan, replica: Replica, index: int) -> LaunchSpec:
         cpus=replica.cpus,
         memory_nodes=replica.memory_nodes,
         listen_address=address,
-        probe_address="127.0.0.1" if wildcard else address,
+        probe_address=plan.node.master_address if plan.node and headless else own,
         port=replica.port,
         model_name=deployment.model.name,
         weights=deployment.model.path,
         secrets=deployment.secrets,
         after=tuple(other.unit for other in plan.replicas[:index]),
-        start_timeout_seconds=deployment.limits.start_timeout_seconds,
+        start_timeout_seconds=start_timeout(plan, replica),
         drain_timeout_seconds=deployment.limits.drain_timeout_seconds,
+        hang_seconds=knowledge("serving/life.yml")["watchdog"]["hang_seconds"],
+        headless=headless,
     )

@@ -2,114 +2,91 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A plan as the files of a systemd host: units, the target, the launcher and the plan itself."""
+"""A plan as the files of a systemd host: supervisor, slice, replicas, target, the plan itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
 
-import jinja2
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Runtime
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.files import (
+    container_files,
+    container_program,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import (
+    UNITS,
+    RenderedFile,
+    environment_file,
+    templates,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher import (
+    supervisor_files,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import (
+    SLICE,
+    digest,
+    directory,
+    plan_path,
+    spec_file,
+    unit_facts,
+)
 
-LAUNCHER = "/usr/libexec/apiary/launch"
-UNITS = "/etc/systemd/system"
-_HERE = Path(__file__).parent
-_LAUNCHER_SOURCE = _HERE / "host" / "launch.py"
-
-
-@dataclass(frozen=True)
-class RenderedFile:
-    """A file to be on the host: absolute path, octal mode, text."""
-
-    path: str
-    mode: str
-    content: str
-
-
-def quote(word: str) -> str:
-    """Return a word as systemd reads it back unchanged in Environment= (systemd.syntax(7))."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    escaped = escaped.replace("\n", "\\n").replace("\t", "\\t")
-    return f'"{escaped}"'
-
-
-def quote_argument(word: str) -> str:
-    """Return a word of ExecStart=: as ``quote``, and without $ expansion; plain words stay bare."""
-    plain = word and all(letter.isalnum() or letter in "-_./:,=@+" for letter in word)
-    return word if plain else quote(word).replace("$", "$$")
-
-
-def render_device(key: str) -> str:
-    """Return udev's stable name of a GPU's render node, so that no unit stores a minor number.
-
-    Source: systemd's 60-drm.rules (``dri/by-path/$env{ID_PATH}-render``).
-    """
-    return f"/dev/dri/by-path/pci-{key}-render"
-
-
-@cache
-def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - unit files, not HTML; quote() is the escaping they need
-    )
-    environment.filters |= {"quote": quote, "argument": quote_argument, "device": render_device}
-    return environment
+# One replica's files, the unit's own last.
+Renderer = Callable[[Plan, Replica, int], tuple[RenderedFile, ...]]
 
 
 def render_systemd(plan: Plan) -> tuple[RenderedFile, ...]:
-    """Return every file of the plan: launcher, units in replica order, target, the plan itself."""
+    """Return every file of the plan, what others need first: supervisor, slice, replicas, target.
+
+    Raises ApiaryError with REPLICA-VARIABLE for a variable that systemd would not pass on.
+    """
+    render = RUNTIMES[plan.deployment.engine.runtime]
+    runs_on_host = plan.deployment.engine.runtime == "native"
     names = [replica.unit for replica in plan.replicas]
-    units = [
-        RenderedFile(f"{UNITS}/{replica.unit}", "0644", _unit(plan, replica, index))
-        for index, replica in enumerate(plan.replicas)
-    ]
-    target = _templates().get_template("target.j2").render(plan=plan, units=names)
+    target = templates().get_template("target.j2").render(plan=plan, units=names)
     return (
-        RenderedFile(LAUNCHER, "0755", _launcher()),
-        *units,
+        *(RenderedFile(path, mode, text) for path, mode, text in supervisor_files()),
+        *(() if runs_on_host else (container_program(),)),
+        RenderedFile(f"{UNITS}/{SLICE}", "0644", _slice()),
+        *(
+            file
+            for index, replica in enumerate(plan.replicas)
+            for file in render(plan, replica, index)
+        ),
         RenderedFile(f"{UNITS}/{plan.target}", "0644", target),
-        RenderedFile(_plan_path(plan), "0644", dumps(plan)),
+        RenderedFile(plan_path(plan), "0644", dumps(plan)),
     )
 
 
-def _plan_path(plan: Plan) -> str:
-    return f"/etc/apiary/{plan.deployment.name}/plan.json"
-
-
-def _launcher() -> str:
-    """Return the launcher as a program; a collection's sources carry no shebang."""
-    return "#!/usr/bin/env python3\n" + _LAUNCHER_SOURCE.read_text(encoding="utf-8")
-
-
-def _unit(plan: Plan, replica: Replica, index: int) -> str:
-    serving: Mapping[str, Mapping[str, object]] = knowledge("serving.yml")
-    address = plan.deployment.listen_address
-    return (
-        _templates()
+def native_files(plan: Plan, replica: Replica, index: int) -> tuple[RenderedFile, ...]:
+    """Return the files of a replica that runs on the host itself: environment, document, unit."""
+    environment = environment_file(replica.env)
+    environment_path = f"{directory(plan)}/replica-{index}.env"
+    unit = (
+        templates()
         .get_template("replica.service.j2")
         .render(
-            plan=plan,
-            replica=replica,
-            index=index,
-            launcher=LAUNCHER,
-            plan_path=_plan_path(plan),
-            settings=serving["unit"],
-            groups=serving["groups"]["entries"],
-            caches=[
-                entry["directory"]
-                for entry in knowledge("serving.yml")["cache_directories"]["entries"].values()
-            ],
-            cache_root=replica.unit.removesuffix(".service"),
-            # A wildcard address listens on loopback too.
-            probe_host="127.0.0.1" if address in ("0.0.0.0", "::", "") else address,  # noqa: S104
+            **unit_facts(plan, replica, index),
+            environment_path=environment_path,
+            environment_digest=digest(environment),
+            sandbox=knowledge("serving.yml")["sandbox"]["entries"],
         )
     )
+    return (
+        RenderedFile(environment_path, "0644", environment, replica.unit),
+        spec_file(plan, replica, index),
+        RenderedFile(f"{UNITS}/{replica.unit}", "0644", unit, replica.unit),
+    )
+
+
+def _slice() -> str:
+    return templates().get_template("slice.j2").render(**knowledge("serving.yml")["slice"])
+
+
+RUNTIMES: dict[Runtime, Renderer] = {
+    "native": native_files,
+    "quadlet": container_files,
+    "docker": container_files,
+}

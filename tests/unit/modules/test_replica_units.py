@@ -8,7 +8,8 @@ import stat
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.apiary.instinct.plugins.modules import replica_units
+from ansible_collections.apiary.instinct.plugins.module_utils import unit_apply
+from ansible_collections.apiary.instinct.plugins.modules import replica_secrets, replica_units
 
 SERVICE, OTHER, TARGET = "apiary-x-0.service", "apiary-x-1.service", "apiary-x.target"
 
@@ -19,6 +20,7 @@ class Systemd:
     def __init__(self, broken=()):
         self.told = []
         self.enabled, self.active, self.broken = set(), set(), set(broken)
+        self.runs, self.cut_at = {}, None
 
     def run_command(self, command):
         if command[0] == "journalctl":
@@ -29,25 +31,32 @@ class Systemd:
             blocks = (
                 f"Id={name}\nActiveState={'active' if name in self.active else 'inactive'}\n"
                 f"UnitFileState={'enabled' if name in self.enabled else 'disabled'}\n"
-                "NeedDaemonReload=no\n"
+                f"NeedDaemonReload=no\nInvocationID={self.runs.get(name, '')}\n"
                 for name in names
             )
             return 0, "\n".join(blocks), ""
+        if verb == self.cut_at:
+            raise KeyboardInterrupt
         self.told.append((verb, *names))
         if verb == "enable":
             self.enabled |= set(names)
         if verb in ("start", "restart"):
+            self.runs |= {name: len(self.told) for name in names}
             self.active = (self.active | set(names)) - self.broken
             return (1 if self.broken & set(names) else 0), "", ""
         if verb == "disable":
             self.enabled -= set(names)
+        if verb in ("disable", "stop"):
             self.active -= set(names)
         return 0, "", ""
 
 
 @pytest.fixture
 def run(tmp_path, capsys, monkeypatch):
-    def run(systemd, content="[Service]\n", check=False, services=(SERVICE,), below=""):
+    monkeypatch.setattr(unit_apply, "DUE", str(tmp_path / "due"))
+
+    def run(systemd, content="[Service]\n", check=False, services=(SERVICE,), below="", **more):
+        """``content`` is that of all units, or of each by its name."""
         monkeypatch.setattr(
             replica_units.AnsibleModule,
             "run_command",
@@ -55,19 +64,28 @@ def run(tmp_path, capsys, monkeypatch):
         )
         arguments = {
             "files": [
-                {"path": str(tmp_path / below / name), "mode": "0644", "content": content}
+                {
+                    "path": str(tmp_path / below / name),
+                    "mode": "0644",
+                    "content": content if isinstance(content, str) else content[name],
+                    **({} if name == TARGET else {"unit": name}),
+                }
                 for name in (*services, TARGET)
             ],
             "services": list(services),
             "target": TARGET,
             "stale_pattern": r"apiary-x-[0-9]+\.service",
             "unit_directory": str(tmp_path),
+            "quadlet_directory": str(tmp_path / "quadlets"),
+            **more,
             "_ansible_check_mode": check,
             "_ansible_remote_tmp": str(tmp_path / "tmp"),
         }
-        with patch_module_args(arguments), pytest.raises(SystemExit):
+        ended = KeyboardInterrupt if systemd.cut_at else SystemExit
+        with patch_module_args(arguments), pytest.raises(ended):
             replica_units.main()
-        return json.loads(capsys.readouterr().out)
+        told = capsys.readouterr().out
+        return json.loads(told) if told else None
 
     return run
 
@@ -150,3 +168,139 @@ def test_a_replica_that_does_not_start_ends_with_its_last_words(run):
     assert result["failed"]
     assert "REPLICA-START-FAILED" in result["msg"]
     assert "the engine's last words" in result["msg"]
+
+
+@pytest.mark.parametrize("cut_at", ["daemon-reload", "restart"])
+def test_a_run_cut_off_between_file_and_restart_is_made_good(run, tmp_path, cut_at):
+    systemd = Systemd()
+    run(systemd)
+    systemd.cut_at = cut_at
+    run(systemd, content="[Service]\nNice=1\n")
+    systemd.cut_at = None
+    systemd.told.clear()
+    asked = run(systemd, content="[Service]\nNice=1\n", check=True)
+    assert (asked["changed"], asked["restarted"]) == (True, [SERVICE])
+    assert run(systemd, content="[Service]\nNice=1\n")["restarted"] == [SERVICE]
+    assert ("restart", SERVICE) in systemd.told
+    assert not run(systemd, content="[Service]\nNice=1\n")["changed"]
+
+
+def test_a_cut_off_run_is_no_matter_when_the_replica_started_anew_since(run):
+    systemd = Systemd()
+    run(systemd)
+    systemd.cut_at = "restart"
+    run(systemd, content="[Service]\nNice=1\n")
+    systemd.cut_at = None
+    systemd.runs[SERVICE] = "another"
+    assert not run(systemd, content="[Service]\nNice=1\n")["changed"]
+
+
+def test_only_the_replicas_whose_turn_it_is_are_touched(run, tmp_path):
+    systemd = Systemd()
+    run(systemd, services=[SERVICE, OTHER])
+    (tmp_path / "apiary-x-2.service").write_text("stale\n")
+    new = {SERVICE: "new\n", OTHER: "new\n", TARGET: "new\n"}
+    first = run(systemd, content=new, services=[SERVICE, OTHER], only=[OTHER])
+    assert (first["restarted"], first["removed"]) == ([OTHER], [])
+    assert (tmp_path / SERVICE).read_text() == "[Service]\n"
+    assert (tmp_path / TARGET).read_text() == "[Service]\n"
+    assert (tmp_path / "apiary-x-2.service").exists()
+    rest = run(systemd, content=new, services=[SERVICE, OTHER])
+    assert (rest["restarted"], rest["removed"]) == ([SERVICE], ["apiary-x-2.service"])
+    assert not run(systemd, content=new, services=[SERVICE, OTHER])["changed"]
+
+
+def test_only_starts_what_does_not_run_and_not_the_target(run):
+    systemd = Systemd()
+    result = run(systemd, services=[SERVICE, OTHER], only=[OTHER])
+    assert result["started"] == [OTHER]
+    assert systemd.active == {OTHER}
+
+
+def test_only_names_services(run):
+    assert run(Systemd(), only=["apiary-y-0.service"])["failed"]
+
+
+def test_what_is_outdated_is_restarted(run):
+    systemd = Systemd()
+    run(systemd)
+    assert run(systemd, outdated=[SERVICE])["restarted"] == [SERVICE]
+
+
+def test_a_change_of_runtime_stops_removes_and_starts(run, tmp_path):
+    systemd = Systemd()
+    run(systemd)
+    systemd.told.clear()
+    path = tmp_path / "quadlets/apiary-x-0.container"
+    quadlet = {"path": str(path), "mode": "0644", "content": "[Container]\n", "unit": SERVICE}
+    target = {"path": str(tmp_path / TARGET), "mode": "0644", "content": "[Service]\n"}
+    result = run(systemd, files=[quadlet, target])
+    assert result["restarted"] == [SERVICE]
+    assert [told[0] for told in systemd.told] == [
+        *("stop", "disable", "daemon-reload", "reset-failed", "start"),
+    ]
+    assert path.read_text() == "[Container]\n"
+    assert not (tmp_path / SERVICE).exists()
+    assert not run(systemd, files=[quadlet, target])["changed"]
+
+
+@pytest.fixture
+def give(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(unit_apply, "DUE", str(tmp_path / "due"))
+
+    def give(systemd, values, check=False, names=("KEY",)):
+        monkeypatch.setattr(
+            replica_secrets.AnsibleModule,
+            "run_command",
+            lambda _module, line: systemd.run_command(line),
+        )
+        arguments = {
+            "directory": str(tmp_path / "apiary/x/credentials"),
+            "names": list(names),
+            "values": values,
+            "services": [SERVICE, OTHER],
+            "_ansible_check_mode": check,
+            "_ansible_diff": True,
+            "_ansible_remote_tmp": str(tmp_path / "tmp"),
+        }
+        with patch_module_args(arguments), pytest.raises(SystemExit):
+            replica_secrets.main()
+        told = capsys.readouterr().out
+        assert not any(value in told for value in values.values())
+        return json.loads(told)
+
+    return give
+
+
+def test_secrets_are_written_for_root_alone_and_shown_nowhere(give, tmp_path):
+    result = give(Systemd(), {"KEY": "planted-key-1"})
+    path = tmp_path / "apiary/x/credentials/KEY"
+    assert path.read_text() == "planted-key-1"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o755
+    assert (result["written"], result["outdated"]) == ([str(path)], [])
+    assert not give(Systemd(), {"KEY": "planted-key-1"})["changed"]
+
+
+def test_check_mode_tells_of_a_secret_and_writes_none(give, tmp_path):
+    result = give(Systemd(), {"KEY": "planted-key-1"}, check=True)
+    assert result["changed"]
+    assert not (tmp_path / "apiary").exists()
+
+
+def test_a_changed_secret_restarts_what_runs_with_the_old_one(run, give):
+    systemd = Systemd()
+    give(systemd, {"KEY": "planted-key-1"})
+    run(systemd)
+    assert give(systemd, {"KEY": "planted-key-2"}, check=True)["outdated"] == [SERVICE]
+    assert not run(systemd, check=True)["changed"]
+    assert give(systemd, {"KEY": "planted-key-2"})["outdated"] == [SERVICE]
+    # Without being told: the mark says so, whatever became of the run that wrote the secret.
+    assert run(systemd)["restarted"] == [SERVICE]
+    assert not run(systemd)["changed"]
+
+
+def test_a_missing_secret_changes_nothing(give, tmp_path):
+    assert "REPLICA-SECRET-MISSING" in give(Systemd(), {})["msg"]
+    assert not (tmp_path / "apiary").exists()

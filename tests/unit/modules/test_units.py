@@ -13,12 +13,14 @@ SERVING = {
 }
 
 
-def change(name, before="old", after="new"):
-    return units.FileChange(f"/etc/systemd/system/{name}", before, after, "0644", "0644")
+def change(name, before="old", after="new", path=None):
+    unit = name if name in SERVICES else None
+    path = path or f"/etc/systemd/system/{name}"
+    return units.FileChange(path, before, after, "0644", "0644", unit)
 
 
-def plan(files=(), stale=(), states=SERVING):
-    return units.plan_units(list(files), list(stale), SERVICES, TARGET, states)
+def plan(files=(), stale=(), states=SERVING, **more):
+    return units.plan_units(list(files), SERVICES, TARGET, states, list(stale), **more)
 
 
 def test_what_serves_as_planned_is_left_alone():
@@ -44,16 +46,28 @@ def test_a_replica_that_is_still_starting_begins_anew_with_its_new_unit():
     assert (changes.restart, changes.start) == ([SERVICES[0]], [])
 
 
-def test_replicas_that_exchange_devices_are_stopped_together():
-    def unit(*names):
-        return "".join(f"DeviceAllow=/dev/dri/by-path/{name} rw\n" for name in names)
+@pytest.mark.parametrize("name", ["replica-1.env", "replica-1.json"])
+def test_a_replica_whose_document_changed_is_restarted_alone(name):
+    changes = plan([change(SERVICES[1], path=f"/etc/apiary/x/{name}")])
+    assert (changes.restart, changes.start, changes.reload) == ([SERVICES[1]], [], False)
 
-    files = [
-        change(SERVICES[0], unit("a"), unit("a", "b")),
-        change(SERVICES[1], unit("b"), unit("c")),
-    ]
-    changes = plan(files)
+
+def test_a_mode_alone_interrupts_nobody():
+    name = SERVICES[0]
+    one = units.FileChange(f"/etc/systemd/system/{name}", "a", "a", "0600", "0644", name)
+    assert plan([one]).restart == []
+
+
+def test_replicas_whose_devices_change_hands_are_stopped_together():
+    changes = plan([change(name) for name in SERVICES], handed_over=True)
     assert (changes.move, changes.restart) == (SERVICES, [])
+
+
+def test_a_generated_unit_is_not_enabled():
+    """`systemctl enable` refuses it; its .container file has the [Install] section."""
+    states = {SERVICES[0]: {"ActiveState": "active", "UnitFileState": "generated"}}
+    path = "/etc/containers/systemd/apiary-x-0.container"
+    assert plan([change(SERVICES[0], path=path)], states=states).enable == []
 
 
 def test_a_new_launcher_interrupts_nobody():
@@ -66,10 +80,15 @@ def test_a_failed_replica_is_started_again():
     assert plan(states=states).start == [SERVICES[0]]
 
 
-def test_a_running_unit_that_differs_from_its_file_is_restarted():
-    """As after a run that wrote the file and was cut off before the restart."""
+def test_what_is_due_is_restarted():
+    """As after a run that was cut off before the restart, or when a secret changed."""
+    assert plan(due=frozenset(SERVICES[:1])).restart == SERVICES[:1]
+
+
+def test_a_drop_in_behind_systemds_back_interrupts_nobody():
+    """A package that brings a drop-in for all services must not restart every replica."""
     states = {**SERVING, SERVICES[0]: {**SERVING[SERVICES[0]], "NeedDaemonReload": "yes"}}
-    assert plan(states=states).restart == [SERVICES[0]]
+    assert (plan(states=states).restart, plan(states=states).reload) == ([], True)
 
 
 def test_directories_are_opened_whatever_the_umask_made_of_them(tmp_path):
@@ -85,22 +104,38 @@ def test_directories_are_opened_whatever_the_umask_made_of_them(tmp_path):
     ]
 
 
+def test_only_the_directory_of_secrets_is_closed(tmp_path):
+    path = str(tmp_path / "apiary/x/credentials/KEY")
+    found = units.compare_directories(
+        [units.FileChange(path, None, "s", None, "0600", None, secret=True)]
+    )
+    assert [(item.path, item.mode_after) for item in found] == [
+        (str(tmp_path / "apiary"), "0755"),
+        (str(tmp_path / "apiary/x"), "0755"),
+        (str(tmp_path / "apiary/x/credentials"), "0700"),
+    ]
+
+
+def test_of_others_directories_only_the_missing_count(tmp_path):
+    (tmp_path / "there").mkdir(mode=0o700)
+    files = [
+        units.FileChange(str(tmp_path / name / "x.container"), None, "x", None, "0644")
+        for name in ("there", "missing")
+    ]
+    assert [item.path for item in units.compare_directories(files)] == [str(tmp_path / "missing")]
+
+
 @pytest.mark.parametrize(
-    ("state", "taken"), [("active", True), ("activating", True), ("inactive", False)]
+    ("before", "after", "shown"),
+    [
+        (None, "s3cret", ("", "a secret\n")),
+        ("s3cret", "s4cret", ("a secret\n", "another secret\n")),
+        ("s3cret", None, ("a secret\n", "")),
+    ],
 )
-def test_a_gpu_of_another_deployment_is_taken_while_it_runs(tmp_path, state, taken):
-    allowed = "DeviceAllow=/dev/dri/by-path/pci-0000:05:00.0-render rw\n"
-    (tmp_path / "apiary-other-0.service").write_text(allowed)
-    (tmp_path / SERVICES[0]).write_text(allowed)
-
-    def systemctl(arguments):
-        blocks = [f"Id={name}\nActiveState={state}\n" for name in arguments[3:]]
-        return 0, "\n".join(blocks), ""
-
-    files = [change(SERVICES[0], allowed, allowed)]
-    found = units.taken_devices(str(tmp_path), files, SERVICES, [], systemctl)
-    device = "/dev/dri/by-path/pci-0000:05:00.0-render"
-    assert found == ({device: "apiary-other-0.service"} if taken else {})
+def test_the_diff_tells_of_a_secret_and_never_shows_it(before, after, shown):
+    diff = units.FileChange("/x", before, after, before and "0600", after and "0600", None, True)
+    assert (diff.diff()["before"], diff.diff()["after"]) == shown
 
 
 def test_a_unit_edited_behind_systemds_back_is_reloaded():
@@ -112,22 +147,6 @@ def test_units_of_an_earlier_layout_are_stopped():
     changes = plan(stale=["apiary-x-2.service"])
     assert changes.remove == ["apiary-x-2.service"]
     assert changes.reload
-
-
-@pytest.mark.parametrize(
-    ("name", "stale"),
-    [
-        ("apiary-x-2.service", True),
-        ("apiary-x-0.service", False),
-        ("apiary-x-extra-0.service", False),
-        ("apiary-x-2.service.d", False),
-        ("other.service", False),
-    ],
-)
-def test_only_units_of_this_deployment_are_stale(tmp_path, name, stale):
-    (tmp_path / name).write_text("")
-    found = units.stale_units(str(tmp_path), r"apiary-x-[0-9]+\.service", [*SERVICES, TARGET])
-    assert found == ([name] if stale else [])
 
 
 def test_states_of_units_known_and_unknown():

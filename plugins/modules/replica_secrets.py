@@ -1,0 +1,138 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Put the secrets of a deployment on a host, for systemd to hand to its replicas."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: replica_secrets
+short_description: Put the secrets of a deployment on a host
+version_added: 0.1.0
+description:
+  - Writes a file for each secret, readable by root alone, from where C(LoadCredential=) of a
+    replica's unit takes it. Files of secrets that the deployment no longer names go.
+  - No value shows in a diff, a log, a process list or a result.
+  - Nothing is changed where a secret has no value and no file, or a value has no secret.
+author:
+  - The Apiary authors (@apiary)
+attributes:
+  check_mode:
+    description: Can predict the changed status without modifying the target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed.
+    support: full
+options:
+  directory:
+    description: Where the files lie; only root may look into it.
+    type: path
+    required: true
+  names:
+    description: The secrets that the deployment names.
+    type: list
+    elements: str
+    required: true
+  values:
+    description: A value for each secret; one without keeps the file that the host has.
+    type: dict
+    default: {}
+  services:
+    description: The services that get the secrets.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Give the replicas their keys
+  apiary.instinct.replica_secrets:
+    directory: /etc/apiary/qwen3-235b/credentials
+    names: [VLLM_API_KEY]
+    values: "{{ replicas_secrets }}"
+    services: "{{ replicas_plan.replicas | map(attribute='unit') }}"
+"""
+
+RETURN = r"""
+written:
+  description: Files that were, or in check mode would be, written.
+  type: list
+  elements: str
+  returned: success
+  sample: [/etc/apiary/qwen3-235b/credentials/VLLM_API_KEY]
+removed:
+  description: Files that were, or would be, removed.
+  type: list
+  elements: str
+  returned: success
+  sample: []
+outdated:
+  description: Services that run with what was there before, for M(apiary.instinct.replica_units).
+  type: list
+  elements: str
+  returned: success
+  sample: [apiary-qwen3-235b-0.service]
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.apiary.instinct.plugins.module_utils import unit_files, units
+from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import Applier, mark_due
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "directory": {"type": "path", "required": True},
+            "names": {"type": "list", "elements": "str", "required": True, "no_log": False},
+            "values": {"type": "dict", "default": {}, "no_log": True},
+            "services": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    parameters = module.params
+    changes, wrong = unit_files.secret_changes(
+        parameters["directory"], parameters["names"], parameters["values"]
+    )
+    if wrong:
+        module.fail_json(
+            msg="\n".join(
+                f"error: {code}: {message}\n  remedy: {remedy}" for code, message, remedy in wrong
+            )
+        )
+    changed = [item for item in changes if item.changed]
+    directories = [
+        item
+        for item in units.compare_directories([one for one in changes if one.after is not None])
+        if item.changed
+    ]
+    applier = Applier(module, {})
+    states: dict[str, dict[str, str]] = {}
+    if any(item.before != item.after for item in changed):
+        states = units.unit_states(applier.systemctl, parameters["services"])
+    up = [name for name in states if states[name].get("ActiveState") not in ("inactive", "failed")]
+    if not module.check_mode:
+        os.umask(0o022)
+        for directory in directories:
+            os.makedirs(directory.path, mode=int(directory.mode_after, 8), exist_ok=True)
+            module.set_mode_if_different(directory.path, directory.mode_after, False)
+        for name in up:
+            mark_due(name, states[name])
+        for item in changed:
+            if item.after is None:
+                os.unlink(item.path)
+            applier.write(item)
+    module.exit_json(
+        changed=bool(changed or directories),
+        diff=[item.diff() for item in directories] + [item.diff() for item in changed],
+        written=[item.path for item in changed if item.after is not None],
+        removed=[item.path for item in changed if item.after is None],
+        outdated=up,
+    )
+
+
+if __name__ == "__main__":
+    main()

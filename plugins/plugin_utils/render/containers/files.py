@@ -1,0 +1,85 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The unit of each replica that runs in a container: a quadlet, or a service around docker run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    has_errors,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
+    review,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.run import (
+    CREDENTIALS,
+    FACTS,
+    PROGRAM,
+    RELAY,
+    SYSTEMD_NOTIFY,
+    container_run,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import (
+    UNITS,
+    RenderedFile,
+    templates,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher import program
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import (
+    spec_file,
+    unit_facts,
+)
+
+QUADLETS = "/etc/containers/systemd"
+
+
+def container_program() -> RenderedFile:
+    """Return the program that prepares containers, of which a host needs one."""
+    return RenderedFile(PROGRAM, "0755", program("container"))
+
+
+def container_files(plan: Plan, replica: Replica, index: int) -> tuple[RenderedFile, ...]:
+    """Return a replica's launch document and its unit.
+
+    Raises ApiaryError where the plan's replicas could not run in a container.
+    """
+    findings = tuple(review(plan))
+    if has_errors(findings):
+        raise ApiaryError(*(one for one in findings if one.severity == "error"))
+    return (spec_file(plan, replica, index), _unit(plan, replica, index))
+
+
+def unit_path(plan: Plan, replica: Replica) -> str:
+    """Return where a replica's unit file lies; Podman's generator reads a directory of its own."""
+    if plan.deployment.engine.runtime == "quadlet":
+        return f"{QUADLETS}/{Path(replica.unit).stem}.container"
+    return f"{UNITS}/{replica.unit}"
+
+
+def _unit(plan: Plan, replica: Replica, index: int) -> RenderedFile:
+    facts = knowledge(FACTS)
+    shared = unit_facts(plan, replica, index)
+    pull_seconds = facts["limits"]["pull_seconds"]
+    text = (
+        templates()
+        .get_template(f"containers/replica.{plan.deployment.engine.runtime}.j2")
+        .render(
+            **shared,
+            run=container_run(plan, replica, index),
+            rights=facts["rights"],
+            program=PROGRAM,
+            credentials_directory=CREDENTIALS,
+            systemd_notify=SYSTEMD_NOTIFY,
+            relay=RELAY,
+            # The engine's own limit is the supervisor's.
+            start_seconds=shared["spec"].start_timeout_seconds + pull_seconds,
+            stop_spare_seconds=facts["limits"]["stop_spare_seconds"],
+        )
+    )
+    return RenderedFile(unit_path(plan, replica), "0644", text, unit=replica.unit)

@@ -1,0 +1,182 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A router as the files of HAProxy: its configuration, maps of keys and rates, paths and Lua."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import RenderedFile
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.check import since
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Pool,
+    Router,
+    RouterSettings,
+)
+
+CONFIGURATION = "/etc/haproxy/haproxy.cfg"
+DIRECTORY = "/etc/haproxy/apiary"
+SOCKET = "/run/haproxy/admin.sock"
+STATE_FILE = "/var/lib/haproxy/server-state"
+# What the hash is made of; a client's own header of this name is dropped.
+SESSION = "X-Apiary-Session"
+_HERE = Path(__file__).parent
+# Field -> HAProxy's expression, in the order of the line; texts of clients are escaped.
+_LOG_TEXTS = {
+    "request": "%[var(txn.request),json(utf8s)]",
+    "client": "%ci",
+    "key": "%[var(txn.key),json(utf8s)]",
+    "method": "%HM",
+    "path": "%[var(txn.path),json(utf8s)]",
+    "server": "%s",
+    "termination": "%tsc",
+}
+_LOG_NUMBERS = {
+    "status": "%ST",
+    "ms_request": "%TR",
+    "ms_queue": "%Tw",
+    "ms_connect": "%Tc",
+    "ms_first_byte": "%Tr",
+    "ms_total": "%Ta",
+    "bytes_in": "%U",
+    "bytes_out": "%B",
+    "retries": "%rc",
+    "queued_before": "%sq",
+    "running": "%sc",
+}
+
+
+def render_router(router: Router) -> tuple[RenderedFile, ...]:
+    """Return every file of a router; those with mode 0640 say who may ask (root:haproxy)."""
+    keys = router.settings.keys
+    facts = knowledge("router.yml")
+    paths = sorted({*facts["paths"]["exact"], *router.settings.paths})
+    return (
+        RenderedFile(CONFIGURATION, "0644", _configuration(router)),
+        RenderedFile(f"{DIRECTORY}/replica.lua", "0644", _chooser(router.settings)),
+        RenderedFile(f"{DIRECTORY}/paths.lst", "0644", _lines(paths)),
+        RenderedFile(
+            f"{DIRECTORY}/keys.map", "0640", _lines(f"{key.sha256} {key.name}" for key in keys)
+        ),
+        RenderedFile(
+            f"{DIRECTORY}/rates.map",
+            "0640",
+            _lines(
+                f"{key.name} {key.requests_per_minute}" for key in keys if key.requests_per_minute
+            ),
+        ),
+    )
+
+
+def _lines(lines: Any) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - HAProxy's configuration, not HTML; values are checked before
+    )
+    environment.filters |= {
+        "host": _host,
+        "milliseconds": lambda seconds: f"{round(seconds * 1000)}ms",
+        "body": _body,
+        "answer": lambda entry, settings: f"status {entry['status']} {_body(entry, settings)}",
+    }
+    return environment
+
+
+def _template(name: str) -> jinja2.Template:
+    return _templates().get_template(name)
+
+
+def _chooser(settings: RouterSettings) -> str:
+    affinity = settings.affinity
+    return _template("haproxy.lua.j2").render(
+        session=SESSION,
+        share=affinity.free_percent / 100,
+        factor=affinity.balance_percent / 100,
+        candidates=knowledge("router.yml")["chooser"]["candidates"],
+    )
+
+
+def _configuration(router: Router) -> str:
+    settings, facts = router.settings, knowledge("router.yml")
+    tls = f" ssl crt {settings.tls.certificate} alpn h2,http/1.1" if settings.tls else ""
+    return _template("haproxy.cfg.j2").render(
+        settings=settings,
+        pools=router.pools,
+        facts=facts,
+        errors=facts["errors"]["entries"],
+        socket=SOCKET,
+        state_file=STATE_FILE,
+        directory=DIRECTORY,
+        session=SESSION,
+        tls=tls,
+        json_keys=any(key.startswith("json:") for key in settings.affinity.keys),
+        limited=any(key.requests_per_minute for key in settings.keys),
+        idle_close=since(settings.version, facts["versions"]["idle_close_on_response"]["since"]),
+        session_rule=lambda key: _session_rule(key, settings),
+        log_format=_log_format,
+    )
+
+
+def _host(address: str) -> str:
+    """Return an address as it stands before a port."""
+    return f"[{address}]" if ":" in address and not address.startswith("[") else address
+
+
+def _body(entry: Mapping[str, Any], settings: RouterSettings) -> str:
+    """Return an answer's type, text and headers, in the shape that OpenAI's clients read."""
+    told = {
+        "message": entry["message"],
+        "type": entry["type"],
+        "param": None,
+        "code": entry["code"],
+    }
+    text = f"content-type application/json string '{json.dumps({'error': told})}'"
+    if entry.get("retry"):
+        text += f" hdr Retry-After {settings.queueing.retry_after_seconds}"
+    return text
+
+
+def _session_rule(key: str, settings: RouterSettings) -> str:
+    """Return the rules that take a session from one place, unless an earlier place had one."""
+    kind, _colon, name = key.partition(":")
+    unless = f"!{{ req.fhdr({SESSION}) -m found }}"
+    found = {
+        "header": f"req.fhdr({name})",
+        "cookie": f"req.cook({name})",
+        "json": f"req.body,json_query('$.{name}')",
+        # A client has all of an IPv6 network of 64 bits to itself.
+        "address": "src,ipmask(32,64)",
+    }[kind]
+    small = f"{{ req.hdr_val(content-length) le {settings.affinity.json_bytes} }}"
+    conditions = {"address": unless, "json": f"{unless} {small} {{ {found} -m reg . }}"}
+    when = conditions.get(kind, f"{unless} {{ {found} -m reg . }}")
+    # Hashed: a text of the body could hold a line feed, and a session is nobody else's business.
+    rule = f"    http-request set-header {SESSION} %[{found},xxh64] if {when}"
+    if kind != "json":
+        return rule
+    seconds = settings.timeouts.request
+    return f"    http-request wait-for-body time {seconds}s if METH_POST {unless} {small}\n{rule}"
+
+
+def _log_format(pool: Pool) -> str:
+    """Return a line of JSON: nothing of what was asked or answered, and no key but its name."""
+    texts = "".join(f'"{name}":"{value}",' for name, value in _LOG_TEXTS.items())
+    numbers = ",".join(f'"{name}":{value}' for name, value in _LOG_NUMBERS.items())
+    return f'{{"time":%Ts.%ms,"deployment":"{pool.deployment}",{texts}{numbers}}}'

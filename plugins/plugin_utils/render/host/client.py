@@ -1,0 +1,158 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engine's own API: is it up, does it answer, what does it do."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from typing import Any, NamedTuple
+
+from .context import Context, Event
+from .problems import RefusalError
+
+
+class Answer(NamedTuple):
+    """An answer's status, 0 where there was none, and the beginning of its body."""
+
+    status: int
+    body: str
+
+
+class Load(NamedTuple):
+    """What /metrics says: requests being computed, requests that wait, tokens made since start."""
+
+    running: float
+    waiting: float
+    tokens: float
+
+
+class Client:
+    """Asks one engine. ``key`` is its API key, which goes into no log."""
+
+    def __init__(self, context: Context, key: str | None) -> None:
+        self._address, self._port = context.spec.probe_address, context.spec.port
+        self._model, self._life = context.spec.model_name, context.life
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    def ask(self, method: str, path: str, seconds: float, body: object = None) -> Answer:
+        """Return one answer; failures are status 0 with their reason."""
+        connection = http.client.HTTPConnection(self._address, self._port, timeout=seconds)
+        try:
+            data = None if body is None else json.dumps(body)
+            headers = {**self._headers, "Content-Type": "application/json"}
+            connection.request(method, path, body=data, headers=headers)
+            response = connection.getresponse()
+            return Answer(response.status, response.read().decode("utf-8", "replace"))
+        except (http.client.HTTPException, OSError) as failure:
+            return Answer(0, str(failure) or type(failure).__name__)
+        finally:
+            connection.close()
+
+    def healthy(self) -> Answer:
+        known = self._life["answer"]
+        return self.ask("GET", known["health"], known["connect_seconds"])
+
+    def complete(self, seconds: float) -> Answer:
+        """Ask for one token; a body that isn't a completion counts as no answer."""
+        known = self._life["answer"]
+        body = {
+            "model": self._model,
+            "prompt": known["prompt"],
+            "max_tokens": 1,
+            "temperature": 0,
+        }
+        answer = self.ask("POST", known["path"], seconds, body)
+        if answer.status == 200 and not _is_completion(answer.body):
+            return Answer(0, f"no completion: {answer.body[:200]}")
+        return answer
+
+    def load(self, seconds: float | None = None) -> Load | None:
+        """Return what the engine does; None where it doesn't answer."""
+        known = self._life["watchdog"]
+        answer = self.ask("GET", known["metrics"], seconds or known["answer_seconds"])
+        return read_load(answer.body, known) if answer.status == 200 else None
+
+
+def _is_completion(body: str) -> bool:
+    try:
+        return bool(json.loads(body)["choices"])
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def read_load(page: str, known: dict[str, Any]) -> Load:
+    """Return the load of a Prometheus page, summed over engines.
+
+    An engine that keeps no statistics (--disable-log-stats) shows as idle.
+    """
+    sums: dict[str, float] = {}
+    for line in page.splitlines():
+        if line.startswith("vllm:"):
+            name = line.split("{", 1)[0].split(" ", 1)[0]
+            if name in (known["running"], known["waiting"], *known["progress"]):
+                sums[name] = sums.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
+    running, waiting = (sums.get(known[name], 0.0) for name in ("running", "waiting"))
+    return Load(running, waiting, sum(sums.get(name, 0.0) for name in known["progress"]))
+
+
+class Prober(threading.Thread):
+    """Asks the engine in the background, so that no slow answer delays a stop.
+
+    Posts ``answers`` once it does, ``refused`` with what it says instead, then ``load`` for ever.
+    """
+
+    def __init__(self, context: Context, client: Client) -> None:
+        super().__init__(name="prober", daemon=True)
+        self._context, self._client = context, client
+        self._over = threading.Event()
+
+    def end(self) -> None:
+        self._over.set()
+
+    def run(self) -> None:
+        start, answer = self._context.life["start"], self._context.life["answer"]
+        post = self._context.events.put
+        if self._context.spec.headless:
+            self._follow()
+            return
+        while not self._over.wait(start["poll_seconds"]):
+            if self._client.healthy().status == 200:
+                told = self._client.complete(answer["limit_seconds"])
+                if told.status == 200:
+                    post(Event("answers"))
+                    break
+                post(Event("refused", told))
+        while not self._over.wait(self._context.life["watchdog"]["poll_seconds"]):
+            post(Event("load", self._client.load()))
+
+    def _follow(self) -> None:
+        """Post ``answers`` once the first host's API does, and then ``leader`` with its health."""
+        start, leader = self._context.life["start"], self._context.life["leader"]
+        while not self._over.wait(start["poll_seconds"]):
+            if self._client.healthy().status == 200:
+                self._context.events.put(Event("answers"))
+                break
+        while not self._over.wait(leader["poll_seconds"]):
+            self._context.events.put(Event("leader", self._client.healthy()))
+
+
+def ask_alone(context: Context, client: Client, seconds: float) -> None:
+    """Ask for one token in the background; posts ``canary`` with the answer."""
+
+    def ask() -> None:
+        context.events.put(Event("canary", client.complete(seconds)))
+
+    threading.Thread(target=ask, name="canary", daemon=True).start()
+
+
+def wrong_answer(answer: Answer) -> RefusalError:
+    """Return the finding of an engine that keeps refusing what it should serve."""
+    return RefusalError(
+        "REPLICA-WRONG-ANSWER",
+        f"its own model's completion is refused with status {answer.status}: {answer.body[:300]}",
+        "compare --served-model-name with the deployment's model.name, and VLLM_API_KEY",
+    )

@@ -1,0 +1,222 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The host's side of a replica that runs in a container.
+
+``prepare`` resolves, as root and at every start, what changes between boots: device nodes of the
+planned GPUs, their groups, the user, directories, credentials. ``docker`` stands between systemd
+and the supervisor in one of Docker's containers, which does not pass on sd_notify(3).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+from .gpus import present
+from .problems import RefusalError
+from .spec import Spec, read_spec
+
+# Transient: systemd tries again, since udev, the driver or an image may come late.
+REFUSED = 75
+PRIVATE = "run/apiary-private"
+SHARED = "run/apiary"
+CREDENTIALS = "/run/credentials"
+ROOT_GROUP = 0
+# What a container may tell systemd of its unit; not MAINPID or descriptors.
+RELAYED = (
+    "READY",
+    "STATUS",
+    "STOPPING",
+    "RELOADING",
+    "WATCHDOG",
+    "EXTEND_TIMEOUT_USEC",
+    "ERRNO",
+)
+
+
+def device_arguments(gpus: tuple[str, ...], root: str = "/") -> list[str]:
+    """Return the words of `run` that give a container these GPUs and nothing of others.
+
+    Not udev's by-path names, whose colons part the fields of --device.
+    """
+    host = present(gpus, root)
+    paths = ["/dev/kfd", *(f"/dev/dri/{host[key].render}" for key in gpus if key in host)]
+    unserved = [key for key in gpus if key not in host]
+    absent = [path for path in paths if not os.path.exists(os.path.join(root, path.lstrip("/")))]
+    if unserved or absent:
+        raise RefusalError(
+            "REPLICA-NO-DEVICE",
+            f"no device node of {', '.join([*unserved, *absent])}",
+            "check that udev runs and the amdgpu driver is loaded: ls -l /dev/kfd /dev/dri",
+        )
+    stats = [os.stat(os.path.join(root, path.lstrip("/"))) for path in paths]
+    # By number: the image's groups have other ones. Root's own group would be a right too many.
+    groups = sorted({stat.st_gid for stat in stats} - {ROOT_GROUP})
+    return [*(f"--device={path}" for path in paths), *(f"--group-add={gid}" for gid in groups)]
+
+
+def _directory(path: str, uid: int, gid: int, mode: int) -> None:
+    """Make a directory of its user's; what is in it stays."""
+    os.makedirs(path, exist_ok=True)
+    os.chown(path, uid, gid, follow_symlinks=False)
+    os.chmod(path, mode)
+
+
+def _credentials(spec: Spec, source: str, private: str, uid: int, gid: int) -> list[str]:
+    """Copy the secrets, which only root may read, for the engine's user; in memory.
+
+    Not by LoadCredential=: systemd before 254 has no credentials for a second ExecStartPre=.
+    """
+    if not spec.secrets:
+        return []
+    target = os.path.join(private, "credentials")
+    shutil.rmtree(target, ignore_errors=True)
+    _directory(target, uid, gid, 0o700)
+    for name in spec.secrets:
+        path = os.path.join(target, name)
+        try:
+            with open(os.path.join(source, name), "rb") as stream:
+                value = stream.read()
+        except OSError as failure:
+            raise RefusalError(
+                "REPLICA-NO-SECRET",
+                f"no credential {name}: {failure.strerror}",
+                "run the site playbook with replicas_secrets, which writes it",
+            ) from failure
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(value)
+        os.chown(path, uid, gid)
+    return [f"--volume={target}:{CREDENTIALS}:ro"]
+
+
+def prepare(
+    spec: Spec, user: str, source: str, keep: list[str], empty: list[str], root: str = "/"
+) -> None:
+    """Make a replica's directories and write container.env: the words that a plan can't know.
+
+    ``source`` is the directory of the deployment's secrets.
+    """
+    try:
+        account = pwd.getpwnam(user)
+    except KeyError as failure:
+        raise RefusalError(
+            "CONTAINER-NO-USER",
+            f"the host has no user {user}",
+            "run the site playbook, which makes it",
+        ) from failure
+    uid, gid = account.pw_uid, account.pw_gid
+    words = [f"--user={uid}:{gid}", *device_arguments(spec.gpus, root)]
+    private = os.path.join(root, PRIVATE, spec.unit)
+    _directory(private, 0, 0, 0o700)
+    _directory(os.path.join(private, "notify"), uid, gid, 0o755)
+    _directory(os.path.join(root, SHARED, spec.unit), uid, gid, 0o755)
+    caches = os.path.join(root, "var/cache", os.path.splitext(spec.unit)[0])
+    _directory(caches, uid, gid, 0o750)
+    for name in empty:
+        shutil.rmtree(os.path.join(caches, name), ignore_errors=True)
+    for name in (*keep, *empty):
+        _directory(os.path.join(caches, name), uid, gid, 0o750)
+    words += _credentials(spec, source, private, uid, gid)
+    path = os.path.join(private, "container.env")
+    with open(path + ".new", "w", encoding="utf-8") as stream:
+        stream.write(f'APIARY_ARGUMENTS="{" ".join(words)}"\n')
+    os.replace(path + ".new", path)
+
+
+def passed_on(message: bytes) -> bytes:
+    """Return the assignments of a message that a container may send."""
+    lines = message.decode("utf-8", "replace").splitlines()
+    return "\n".join(line for line in lines if line.partition("=")[0] in RELAYED).encode()
+
+
+class Relay:
+    """Receives what the container's supervisor tells, and tells it systemd as this process."""
+
+    def __init__(self, path: str, manager: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        self._manager = "\0" + manager[1:] if manager.startswith("@") else manager
+        self._inside = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        # By the directory's descriptor: a socket's whole path has 107 bytes at most.
+        directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        self._inside.bind(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+        os.close(directory)
+        # The engine's user owns the directory, and writes to the socket.
+        owner = os.stat(os.path.dirname(path))
+        os.chown(path, owner.st_uid, owner.st_gid)
+        self._outside = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            message = passed_on(self._inside.recv(65536))
+            if message and self._manager:
+                with contextlib.suppress(OSError):
+                    self._outside.sendto(message, self._manager)
+
+
+def docker(name: str, path: str, command: list[str]) -> int:
+    """Run Docker's client in the foreground; return the container's exit status.
+
+    Being told to stop is told the container's first process, not the client: one that is killed
+    while it attaches would leave the container behind.
+    """
+    Relay(path, os.environ.get("NOTIFY_SOCKET", ""))
+    ended = threading.Event()
+    client = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+    def stop(_number: int, _frame: object) -> None:
+        if ended.is_set():
+            return
+        told = subprocess.run(
+            [command[0], "kill", "--signal=TERM", name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        if told.returncode != 0:
+            client.terminate()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    status = client.wait()
+    ended.set()
+    return 128 - status if status < 0 else status
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="container", description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="task", required=True)
+    first = commands.add_parser("prepare", help="resolve devices, make directories")
+    first.add_argument("--spec", required=True, help="the launch document")
+    first.add_argument("--user", required=True, help="whom the engine runs as")
+    first.add_argument("--credentials", default="", help="the directory of the secrets")
+    first.add_argument("--keep", action="append", default=[], help="a cache that stays")
+    first.add_argument("--empty", action="append", default=[], help="a cache that begins empty")
+    second = commands.add_parser("docker", help="run a container of Docker's")
+    second.add_argument("--name", required=True, help="the container's")
+    second.add_argument("--socket", required=True, help="where the container sends notifications")
+    second.add_argument("argv", nargs=argparse.REMAINDER, help="-- docker run ...")
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.task == "docker":
+            return docker(arguments.name, arguments.socket, arguments.argv[1:])
+        spec, user, source = read_spec(arguments.spec), arguments.user, arguments.credentials
+        prepare(spec, user, source, arguments.keep, arguments.empty)
+    except RefusalError as refusal:
+        print(f"error: {refusal.code}: {refusal}", file=sys.stderr)
+        print(f"  remedy: {refusal.remedy}", file=sys.stderr)
+        return REFUSED
+    return 0

@@ -1,0 +1,107 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What every step of a replica's life needs: spec, facts, service manager, a way out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import time
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, NamedTuple
+
+from .notify import Notifier
+from .output import Journal
+from .problems import RefusalError, StoppedError
+from .spec import Spec
+
+
+class Event(NamedTuple):
+    """Something that happened elsewhere: a signal, an answer of the engine."""
+
+    kind: str
+    value: Any = None
+
+
+class Context:
+    """One replica on one host. ``root`` holds sys/, proc/ and dev/."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        life: dict[str, Any],
+        environment: Mapping[str, str],
+        root: str = "/",
+    ) -> None:
+        self.spec, self.life, self.environment, self.root = spec, life, environment, root
+        self.notifier = Notifier(environment)
+        self.journal = Journal(by_systemd="JOURNAL_STREAM" in environment)
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.stopping = False
+        self._extended = float("-inf")
+        directory = environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+        self.phase_file = os.path.join(directory, "phase") if directory else None
+
+    def listen(self) -> None:
+        """Take signals as events from now on; as the first process of a container none is lost."""
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            self.stopping = True
+            self.events.put(Event("stop"))
+
+        def child(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            self.events.put(Event("child"))
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGCHLD, child)
+
+    def next_event(self, seconds: float) -> Event | None:
+        """Return the next event, or None when there was none for so long."""
+        try:
+            return self.events.get(timeout=max(seconds, 0.001))
+        except queue.Empty:
+            return None
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass before the engine runs; raises StoppedError at once when told to stop."""
+        end = time.monotonic() + seconds
+        while True:
+            if self.stopping:
+                raise StoppedError
+            left = end - time.monotonic()
+            self.extend()
+            if left <= 0:
+                return
+            self.next_event(min(left, 1.0))
+
+    def extend(self) -> None:
+        """Say now and then that the start goes on."""
+        start = self.life["start"]
+        now = time.monotonic()
+        if now - self._extended >= start["extend_every_seconds"]:
+            self._extended = now
+            self.notifier.extend(start["extend_by_seconds"])
+
+    def publish(self, phase: str) -> None:
+        """Write the phase where other replicas of the host read it; a full disk stops nobody."""
+        if self.phase_file is not None:
+            with contextlib.suppress(OSError):
+                with open(self.phase_file + ".new", "w", encoding="utf-8") as stream:
+                    stream.write(phase + "\n")
+                os.chmod(self.phase_file + ".new", 0o644)
+                os.replace(self.phase_file + ".new", self.phase_file)
+
+    def finding(self, refusal: RefusalError, severity: str = "error") -> None:
+        """Put a finding into the journal, and its first line into the status."""
+        head = f"{refusal.code}: {self.spec.unit}: {refusal}"
+        self.notifier.status(head)
+        self.journal.say(f"{severity}: {head}", severity)
+        self.journal.say(f"  remedy: {refusal.remedy}", severity)

@@ -1,0 +1,106 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run one replica on exactly the GPUs it was planned for, and tell how it does.
+
+Installed on hosts as /usr/libexec/apiary/launch with the package beside it (render/launcher.py):
+standard library, Python 3.9. The main process of a Type=notify unit; the engine is its child.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from . import preflight
+from .context import Context
+from .problems import RefusalError, StoppedError
+from .spec import Spec, read_life, read_spec
+from .supervise import Supervisor
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="launch", description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    runner = commands.add_parser("run", help="start the engine and stay with it")
+    runner.add_argument("--spec", required=True, help="the replica's launch document")
+    runner.add_argument("argv", nargs=argparse.REMAINDER, help="-- and the engine's command")
+    checker = commands.add_parser("check", help="say what would refuse a start")
+    checker.add_argument("--spec", required=True, help="the replica's launch document")
+    checker.add_argument(
+        "--outside",
+        action="store_true",
+        help="leave out what only the unit has: its devices, CPUs, port and free memory",
+    )
+    arguments = parser.parse_args(argv)
+    life = read_life()
+    try:
+        spec = read_spec(arguments.spec)
+    except RefusalError as refusal:
+        context = Context(_nobody(arguments.spec), life, os.environ)
+        return _refused(context, refusal)
+    context = Context(spec, life, dict(os.environ))
+    context.listen()
+    try:
+        if arguments.command == "check":
+            return check(context, arguments.outside)
+        command = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
+        if not command:
+            parser.error("no engine command given")
+        return run(context, command)
+    finally:
+        context.journal.close()
+
+
+def run(context: Context, command: list[str]) -> int:
+    """Return the exit status of a replica's whole life."""
+    try:
+        Supervisor(context, command).run()
+    except StoppedError:
+        return 0
+    except RefusalError as refusal:
+        return _refused(context, refusal)
+    return 0
+
+
+def check(context: Context, outside: bool) -> int:
+    """Put every refusal into the journal, and return the exit status of the worst."""
+    # Who asks wants an answer now.
+    context.life["gpu"]["busy"]["wait_seconds"] = 0
+    statuses = [0]
+    for one in preflight.outside(context) if outside else preflight.inside(context):
+        try:
+            one(context)
+        except RefusalError as refusal:
+            statuses.append(_refused(context, refusal))
+        except StoppedError:
+            return 0
+    return max(statuses)
+
+
+def _refused(context: Context, refusal: RefusalError) -> int:
+    context.finding(refusal)
+    known = context.life["refusals"]["entries"].get(refusal.code, {"kind": "transient"})
+    return int(context.life["exit_statuses"][known["kind"]])
+
+
+def _nobody(path: str) -> Spec:
+    """Return a spec to speak for a replica whose own cannot be read."""
+    return Spec(
+        unit=os.path.basename(path),
+        runtime="native",
+        gpus=(),
+        cpus=None,
+        memory_nodes=(),
+        listen_address="",
+        probe_address="",
+        port=0,
+        model_name="",
+        weights="",
+        secrets=(),
+        after=(),
+        start_timeout_seconds=0,
+        drain_timeout_seconds=0,
+        hang_seconds=0,
+    )

@@ -1,0 +1,226 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What must hold before an engine may start; each check raises RefusalError."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+
+from . import gpus
+from .context import Context
+from .problems import RefusalError
+
+
+def inside(context: Context) -> tuple[Callable[[Context], object], ...]:
+    """Return the checks in their order; the cheap ones that cannot heal come first."""
+    del context
+    return (check_binding, check_isolation, check_health, check_port, check_weights, wait_memory)
+
+
+def outside(context: Context) -> tuple[Callable[[Context], object], ...]:
+    """Return those that hold for the host whoever asks: nothing of the unit or its own use."""
+    del context
+    return (check_present, check_health, check_weights)
+
+
+def check_present(context: Context) -> None:
+    gpus.present(context.spec.gpus, context.root)
+
+
+def check_isolation(context: Context) -> list[str]:
+    """Refuse other GPUs than the planned ones; return their keys in HIP's order."""
+    return gpus.visible_devices(context.spec.gpus, context.root)
+
+
+def cpulist(text: str) -> set[int]:
+    """Return the numbers of a kernel list: 0-3,8."""
+    numbers: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _dash, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def check_binding(context: Context) -> None:
+    """Refuse CPUs and memory nodes of others; fewer than planned are told only.
+
+    The kernel's word counts, not the unit's: /proc/self/status and the policy of our own pages.
+    """
+    told = dict(
+        line.split(":", 1)
+        for line in gpus.read(os.path.join(context.root, "proc/self/status")).splitlines()
+        if ":" in line
+    )
+    spec = context.spec
+    if spec.cpus:
+        _compare(
+            context, "CPUs", cpulist(spec.cpus), cpulist(told.get("Cpus_allowed_list", "").strip())
+        )
+    allowed = cpulist(told.get("Mems_allowed_list", "").strip())
+    # With one node there is nothing to choose, and no policy to see.
+    if spec.memory_nodes and len(allowed) > 1:
+        bound = memory_policy(gpus.read(os.path.join(context.root, "proc/self/numa_maps")))
+        _compare(context, "memory nodes", set(spec.memory_nodes), bound or allowed)
+
+
+def memory_policy(numa_maps: str) -> set[int] | None:
+    """Return the nodes that a process's pages come from; None for the kernel's default.
+
+    Source: numa(7), second field of /proc/PID/numa_maps: bind:0, interleave:0-1, default.
+    """
+    for line in numa_maps.splitlines():
+        found = re.match(
+            r"\S+ (?:bind|interleave|weighted interleave|prefer[^:]*)[^:]*:([\d,-]+)", line
+        )
+        if found:
+            return cpulist(found[1])
+    return None
+
+
+def _compare(context: Context, what: str, planned: set[int], found: set[int]) -> None:
+    if found == planned:
+        return
+    refusal = RefusalError(
+        "REPLICA-BINDING",
+        f"planned {what} {ranges(planned)}, in effect {ranges(found) or 'none'}",
+        "check CPUAffinity= and NUMAPolicy= of the unit, and plan again if the host changed",
+    )
+    if found - planned or not found:
+        raise refusal
+    context.finding(refusal, "warning")
+
+
+def ranges(numbers: set[int]) -> str:
+    """Return numbers as the kernel lists them: 0-3,8."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(f"{a}-{b}" if a != b else str(a) for a, b in parts)
+
+
+def check_health(context: Context) -> None:
+    """Refuse GPUs with uncorrectable errors; one that doesn't tell (a guest's) passes."""
+    known = context.life["gpu"]["health"]
+    sick = []
+    for key in context.spec.gpus:
+        for name in known["files"]:
+            found = re.search(known["pattern"], gpus.device_file(key, name, context.root))
+            if found and int(found[1]) > known["limit"]:
+                sick.append(f"{key} ({found[1]} in {name})")
+    if sick:
+        raise RefusalError(
+            "REPLICA-GPU-SICK",
+            f"uncorrectable errors on planned GPU {', '.join(sick)}",
+            "drain the host, reboot it, run the vendor's diagnostics; replace a GPU that repeats",
+        )
+
+
+def wait_memory(context: Context) -> None:
+    """Wait until the GPUs' memory is free; raises REPLICA-GPU-BUSY with who holds it."""
+    known = context.life["gpu"]["busy"]
+    deadline = time.monotonic() + known["wait_seconds"]
+    while True:
+        used = {key: gpus.used_bytes(key, context.root) or 0 for key in context.spec.gpus}
+        busy = {key: count for key, count in used.items() if count > known["bytes"]}
+        if not busy:
+            return
+        shown = ", ".join(f"{key} ({count / 2**30:.1f} GiB)" for key, count in busy.items())
+        if time.monotonic() >= deadline:
+            raise RefusalError(
+                "REPLICA-GPU-BUSY",
+                f"memory of planned GPU {shown} is in use{_holders(context, set(busy))}",
+                "end who holds it (fuser -v /dev/kfd); if nobody does, reset the GPU or reboot",
+            )
+        context.notifier.status(f"waiting for memory of GPU {shown}")
+        context.pause(known["poll_seconds"])
+
+
+def _holders(context: Context, keys: set[str]) -> str:
+    host = gpus.gpus_of_host(context.root)
+    ids = {host[key].gpu_id for key in keys if key in host}
+    names = [
+        f"{pid} ({gpus.read(os.path.join(context.root, 'proc', str(pid), 'comm')) or 'unknown'})"
+        for pid, held in sorted(gpus.holders(context.root).items())
+        if held & ids
+    ]
+    return f" by process {', '.join(names)}" if names else ""
+
+
+def check_port(context: Context) -> None:
+    """Refuse a port that somebody serves: his answers would pass for this replica's."""
+    host, port = context.spec.listen_address, context.spec.port
+    if context.spec.headless:
+        return
+    try:
+        family, _type, _protocol, _name, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        socket.create_server(address[:2], family=family, backlog=1).close()
+    except OSError as failure:
+        raise RefusalError(
+            "REPLICA-PORT-BUSY",
+            f"cannot listen on {host} port {port}: {failure.strerror}",
+            "see who does: ss -ltnp, and systemctl list-units 'apiary-*' for another deployment",
+        ) from failure
+
+
+def check_weights(context: Context) -> None:
+    """Refuse weights that aren't there or aren't what was published."""
+    known, directory = context.life["weights"], context.spec.weights
+    program = known["check"]
+    if os.access(program, os.X_OK):
+        _ask_checker(context, [program, "--json", directory])
+    elif not os.path.exists(os.path.join(directory, known["needs"])):
+        raise RefusalError(
+            "REPLICA-WEIGHTS",
+            f"{directory} has no {known['needs']}",
+            f"see whether its file system is mounted: findmnt --target {directory}",
+        )
+
+
+def _ask_checker(context: Context, command: list[str]) -> None:
+    limit = context.life["weights"]["limit_seconds"]
+    deadline = time.monotonic() + limit
+    # Not communicate(): what reads a dead file server cannot even be killed.
+    with os.fdopen(os.memfd_create("weights-check"), "w+b") as told:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=told, stderr=subprocess.STDOUT
+        )
+        while process.poll() is None and time.monotonic() < deadline:
+            context.pause(0.05)
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+            raise RefusalError(
+                "REPLICA-WEIGHTS",
+                f"{context.spec.weights} could not be read within {limit} s",
+                "see whether its file server answers: stat on a file there, dmesg",
+            )
+        told.seek(0)
+        text = told.read().decode("utf-8", "replace")
+    try:
+        (model,) = json.loads(text)["models"]
+        finding: Mapping[str, str] | None = model["finding"]
+    except (ValueError, KeyError, TypeError) as failure:
+        raise RefusalError(
+            "REPLICA-WEIGHTS",
+            f"{command[0]} ended with status {process.returncode}: {text.strip()[-300:]}",
+            f"run it by hand: {' '.join(command)}",
+        ) from failure
+    if finding is not None:
+        message = f"{finding['subject']}: {finding['message']}"
+        refusal = RefusalError(finding["code"], message, finding["remedy"])
+        if finding["severity"] == "error":
+            raise refusal
+        context.finding(refusal, finding["severity"])

@@ -1,0 +1,306 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The life of one replica: checks, start, serving, stop. The main process of its unit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from . import gpus, leftovers, preflight, turn
+from .client import Client, Prober, ask_alone, wrong_answer
+from .context import Context, Event
+from .engine import Engine, adopt_orphans, descendants
+from .hang import Hang, drains_itself, overdue
+from .notify import VARIABLES
+from .phases import Phases, duration
+from .problems import RefusalError, StoppedError
+
+TICK_SECONDS = 1.0
+KILL_SECONDS = 10
+
+
+class Supervisor:
+    """Starts one engine and stays until it is gone."""
+
+    def __init__(self, context: Context, command: list[str]) -> None:
+        self._context, self._command = context, command
+        self._spec, self._life = context.spec, context.life
+        self._notifier = context.notifier
+        self._published = ""
+        self._pinged = float("-inf")
+
+    def run(self) -> None:
+        """Return when the replica was stopped; raises RefusalError when it ends otherwise."""
+        context = self._context
+        self._publish("checks")
+        self._notifier.status("checking the host")
+        leftovers.end_processes(context)
+        leftovers.remove_locks(context)
+        for check in preflight.inside(context):
+            check(context)
+            context.pause(0)
+        keys = preflight.check_isolation(context)
+        self._tell(keys)
+        secrets = self._secrets()
+        turn.wait_turn(context)
+        adopt_orphans()
+        phases = Phases(self._life)
+        phases.enter("launch")
+        environment = self._environment(len(keys), secrets)
+        engine = Engine(self._command, environment, context.journal, phases.see)
+        client = Client(context, secrets.get(self._life["answer"]["key_variable"]))
+        prober = Prober(context, client)
+        serving = False
+        try:
+            prober.start()
+            self._start(engine, phases)
+            phases.watching = False
+            serving = True
+            self._serve(engine, client)
+        except StoppedError:
+            prober.end()
+            self._stop(engine, client, serving)
+        finally:
+            prober.end()
+            self._end(engine)
+
+    def _publish(self, phase: str) -> None:
+        if phase != self._published:
+            self._published = phase
+            self._context.publish(phase)
+
+    def _tell(self, keys: list[str]) -> None:
+        host = gpus.gpus_of_host(self._context.root)
+        shown = [
+            f"{ordinal} = {key} ({host[key].render}"
+            + (f", GPU-{host[key].unique_id:016x})" if host[key].unique_id else ")")
+            for ordinal, key in enumerate(keys)
+        ]
+        self._context.journal.say(f"GPUs as the engine will number them: {', '.join(shown)}")
+
+    def _secrets(self) -> dict[str, str]:
+        """Return the values of credentials by name; they go nowhere but into the engine."""
+        values = {}
+        directory = self._context.environment.get("CREDENTIALS_DIRECTORY", "")
+        for name in self._spec.secrets:
+            try:
+                with open(os.path.join(directory, name), encoding="utf-8") as stream:
+                    values[name] = stream.read().rstrip("\n")
+            except (OSError, ValueError) as failure:
+                raise RefusalError(
+                    "REPLICA-NO-SECRET",
+                    f"cannot read the credential {name}: {type(failure).__name__}",
+                    "give it in replicas_secrets and run the site playbook again",
+                ) from None
+        return values
+
+    def _environment(self, gpu_count: int, secrets: dict[str, str]) -> dict[str, str]:
+        ordinals = ",".join(map(str, range(gpu_count)))
+        environment = {**self._context.environment, "HIP_VISIBLE_DEVICES": ordinals, **secrets}
+        # Indices of ROCR and HIP compound, and vLLM refuses two that differ.
+        drop = ("ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "CREDENTIALS_DIRECTORY")
+        for name in (*drop, *VARIABLES, "JOURNAL_STREAM"):
+            environment.pop(name, None)
+        return environment
+
+    def _next(self, engine: Engine) -> Event | None:
+        """Return what happened within a tick; raises when told to stop or the engine is gone."""
+        event = self._context.next_event(TICK_SECONDS)
+        if self._context.stopping:
+            raise StoppedError
+        engine.reap()
+        if engine.status is not None:
+            raise self._died(engine)
+        return event
+
+    def _died(self, engine: Engine) -> RefusalError:
+        # Its last lines first.
+        engine.drained(1)
+        status = engine.status or 0
+        how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        if status == self._life["exit_statuses"]["bad_arguments"] and not self._serving:
+            return RefusalError(
+                "REPLICA-ENGINE-ARGUMENTS",
+                "the engine refuses its command line; its lines above say which word",
+                "correct engine.args of the deployment, or engine.version, and apply it again",
+            )
+        return RefusalError(
+            "REPLICA-ENGINE-DIED",
+            f"the engine {how} {'while it served' if self._serving else 'before it answered'}",
+            "see the engine's lines above in this journal, and dmesg for its GPUs",
+        )
+
+    @property
+    def _serving(self) -> bool:
+        return self._published == "serving"
+
+    def _start(self, engine: Engine, phases: Phases) -> None:
+        began = time.monotonic()
+        refused = None
+        while True:
+            event = self._next(engine)
+            now = time.monotonic()
+            self._publish(phases.phase)
+            self._notifier.status(phases.text(now))
+            self._context.extend()
+            if event is not None and event.kind == "answers":
+                break
+            if event is not None and event.kind == "refused":
+                phases.enter("answering")
+                if 400 <= event.value.status < 500:
+                    refused = refused or now
+                    if now - refused > self._life["start"]["refused_seconds"]:
+                        raise wrong_answer(event.value)
+                else:
+                    refused = None
+            late = overdue(
+                self._life, self._spec.start_timeout_seconds, now - began, now - phases.progress
+            )
+            if late:
+                raise RefusalError(
+                    "REPLICA-NOT-READY",
+                    f"{late}; it was {phases.text(now)}; its last line: {phases.last_line}",
+                    "see the engine's lines above; if it was loading, raise start_timeout_seconds",
+                )
+        self._check_use(engine)
+        self._publish("serving")
+        self._notifier.send(READY=1, STATUS="serving")
+        self._context.journal.say(f"serving after {duration(time.monotonic() - began)}")
+
+    def _check_use(self, engine: Engine) -> None:
+        """Refuse an engine that has memory on other GPUs than its own, by the kernel's word."""
+        if self._spec.runtime != "native":  # the kernel tells process numbers of the host
+            return
+        host = gpus.gpus_of_host(self._context.root)
+        held = gpus.holders(self._context.root)
+        used = set().union(*(held.get(pid, set()) for pid in descendants(os.getpid())))
+        foreign = used - {host[key].gpu_id for key in self._spec.gpus if key in host}
+        if foreign:
+            names = [key for key, gpu in host.items() if gpu.gpu_id in foreign]
+            raise RefusalError(
+                "REPLICA-NOT-ISOLATED",
+                f"the engine uses GPUs of others: {', '.join(names or map(str, foreign))}",
+                "the device policy is not in effect: check DevicePolicy=closed",
+            )
+
+    def _serve(self, engine: Engine, client: Client) -> None:
+        """Stay with an engine that serves; raises when it is gone, hangs or must stop."""
+        events = self._context.events
+        engine.watch_core(self._life["core"]["names"], lambda: events.put(Event("core")))
+        hang = Hang(self._spec.hang_seconds, time.monotonic())
+        led = time.monotonic()
+        while True:
+            event = self._next(engine) or Event("tick")
+            now = time.monotonic()
+            reason = None
+            if event.kind == "core":
+                self._end_without_core(engine)
+            elif event.kind == "load" and event.value is not None:
+                load = event.value
+                self._notifier.status(f"serving {load.running:g}, waiting {load.waiting:g}")
+            elif event.kind == "canary" and not event.value.status:
+                reason = f"a completion of one token got no answer: {event.value.body}"
+            elif event.kind == "leader" and event.value.status:
+                led = now
+            if self._spec.headless:
+                self._check_leader(now - led)
+            else:
+                hang.take(event.value if event.kind == "load" else None, now)
+                reason = reason or hang.verdict(now)
+                if hang.wants_proof(now):
+                    ask_alone(self._context, client, self._spec.hang_seconds)
+            if reason:
+                raise RefusalError(
+                    "REPLICA-HUNG",
+                    f"the engine lives and does not work: {reason}",
+                    "it is restarted; if it comes again, see dmesg and the engine's lines above",
+                )
+            self._ping(now)
+
+    def _end_without_core(self, engine: Engine) -> None:
+        """Let requests in flight have their errors, and no new ones come."""
+        self._await_exit(engine, time.monotonic() + self._life["core"]["grace_seconds"])
+        if self._context.stopping:
+            raise StoppedError
+        engine.drained(0.1)
+        raise RefusalError(
+            "REPLICA-ENGINE-DIED",
+            "the engine's core process ended while it served",
+            "see the engine's lines above in this journal, and dmesg for its GPUs",
+        )
+
+    def _check_leader(self, gone: float) -> None:
+        if gone > self._life["leader"]["gone_seconds"]:
+            raise RefusalError(
+                "REPLICA-LEADER-GONE",
+                f"the replica's first host, {self._spec.probe_address}, has not answered "
+                f"for {duration(gone)}",
+                "see its unit there; this host starts anew and joins it when it is back",
+            )
+
+    def _ping(self, now: float) -> None:
+        every = self._notifier.ping_seconds
+        if every is not None and now - self._pinged >= every:
+            self._pinged = now
+            self._notifier.send(WATCHDOG=1)
+
+    def _stop(self, engine: Engine, client: Client, serving: bool) -> None:
+        """End the engine: one that serves finishes its requests, one that starts is deaf."""
+        known = self._life["drain"]
+        self._publish("stopping")
+        self._notifier.send(STOPPING=1)
+        now = time.monotonic()
+        if not serving or self._spec.headless:
+            self._notifier.status("stopping before it served" if not serving else "stopping")
+            engine.terminate()
+            self._await_exit(engine, now + self._life["start"]["deaf_seconds"])
+            return
+        deadline = now + self._spec.drain_timeout_seconds
+        if drains_itself(self._command, known["flag"]):
+            engine.terminate()
+        left = self._drain(engine, client, deadline)
+        if left and engine.status is None:
+            cut = RefusalError(
+                "REPLICA-DRAIN-CUT",
+                f"{left} requests did not end within {self._spec.drain_timeout_seconds} s",
+                "drain the replica at the router first, or raise drain_timeout_seconds",
+            )
+            self._context.finding(cut, "warning")
+        engine.terminate()
+        self._await_exit(engine, deadline + known["teardown_seconds"])
+
+    def _drain(self, engine: Engine, client: Client, deadline: float) -> int:
+        """Wait until the engine is idle or gone, and return how many requests are left."""
+        known = self._life["drain"]
+        own = drains_itself(self._command, known["flag"])
+        idle = requests = 0
+        while time.monotonic() < deadline:
+            load = client.load(min(5.0, max(deadline - time.monotonic(), 0.1)))
+            engine.reap()
+            if engine.status is not None:
+                return 0
+            if load is not None:
+                requests = int(load.running + load.waiting)
+                idle = idle + 1 if requests == 0 else 0
+                self._notifier.status(f"draining {requests} requests")
+            if idle >= known["idle_polls"] and not own:
+                return 0
+            self._await_exit(engine, min(time.monotonic() + known["poll_seconds"], deadline))
+        return requests
+
+    def _await_exit(self, engine: Engine, deadline: float) -> None:
+        while engine.status is None and time.monotonic() < deadline:
+            self._context.next_event(min(deadline - time.monotonic(), TICK_SECONDS))
+            engine.reap()
+
+    def _end(self, engine: Engine) -> None:
+        """Leave nothing behind."""
+        deadline = time.monotonic() + KILL_SECONDS
+        while not engine.kill() and time.monotonic() < deadline:
+            self._context.next_event(0.05)
+        with contextlib.suppress(RuntimeError):
+            engine.drained(2)

@@ -1,0 +1,126 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The virtual address of several routers as the files of keepalived."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import (
+    RenderedFile,
+    templates,
+)
+
+CONFIGURATION = "/etc/keepalived/keepalived.conf"
+PASSWORD = "/etc/keepalived/apiary-password.conf"  # noqa: S105 - a file's name
+_INTERFACE = re.compile(r"[A-Za-z0-9_.@:-]{1,15}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A router by its name in the inventory and the address that the others reach it at."""
+
+    host: str
+    address: str
+
+
+@dataclass(frozen=True)
+class VirtualAddress:
+    """Addresses, each with its prefix length, that one of several routers has.
+
+    ``peers`` are all routers, this one among them, the first preferred. ``router_id`` is theirs
+    alone in the network (1–255); ``password`` says whether there is one (``password_file``).
+    """
+
+    addresses: tuple[str, ...]
+    interface: str
+    peers: tuple[Peer, ...]
+    router_id: int = 51
+    password: bool = False
+
+
+def render_keepalived(
+    virtual: VirtualAddress, name: str, python: str, program: str
+) -> RenderedFile:
+    """Return keepalived's configuration on the router ``name``.
+
+    ``python`` runs ``program``, which says whether HAProxy answers. Raises ApiaryError with
+    ROUTER-VIRTUAL for what keepalived could not mean.
+    """
+    _check(virtual, name)
+    facts = knowledge("keepalived.yml")
+    place = [peer.host for peer in virtual.peers].index(name)
+    text = templates().get_template("keepalived.conf.j2")
+    return RenderedFile(
+        CONFIGURATION,
+        "0644",
+        text.render(
+            virtual=virtual,
+            name=name,
+            own=virtual.peers[place].address,
+            others=[peer.address for peer in virtual.peers if peer.host != name],
+            priority=facts["priority"]["first"] - facts["priority"]["step"] * place,
+            facts=facts,
+            python=python,
+            program=program,
+            password=PASSWORD if virtual.password else None,
+        ),
+    )
+
+
+def password_file(password: str) -> RenderedFile:
+    """Return the file with the routers' password; raise ROUTER-VIRTUAL, which does not show it."""
+    limits = knowledge("keepalived.yml")["limits"]
+    if not re.fullmatch(limits["password"], password, re.ASCII):
+        raise error(
+            "ROUTER-VIRTUAL",
+            "the password",
+            f"is not {limits['password_text']}",
+            "choose another; VRRP looks at no more than 8 characters",
+            limits["source"],
+        )
+    text = templates().get_template("keepalived_password.conf.j2")
+    return RenderedFile(PASSWORD, "0600", text.render(password=password))
+
+
+def _check(virtual: VirtualAddress, name: str) -> None:
+    limits = knowledge("keepalived.yml")["limits"]
+
+    def refuse(subject: str, message: str, remedy: str) -> None:
+        raise error("ROUTER-VIRTUAL", subject, message, remedy, limits["source"])
+
+    for address in virtual.addresses:
+        try:
+            if "/" not in address:
+                raise ValueError
+            ipaddress.ip_interface(address)
+        except ValueError:
+            refuse(name, f"{address!r} is no address with a prefix", "write it as 192.0.2.10/24")
+    if len({ipaddress.ip_interface(one).version for one in virtual.addresses}) > 1:
+        refuse(
+            name, "has addresses of both IPv4 and IPv6", "choose one kind, and DNS for the other"
+        )
+    if not _INTERFACE.fullmatch(virtual.interface):
+        refuse(name, f"interface {virtual.interface!r} is none", "name the interface, such as eth0")
+    if not 1 <= virtual.router_id <= limits["router_id"]:
+        refuse(name, f"id {virtual.router_id} is not 1 to {limits['router_id']}", "choose another")
+    if name not in [peer.host for peer in virtual.peers]:
+        refuse(name, "is not among the routers that share the address", "add it to router_peers")
+    most = knowledge("keepalived.yml")["priority"]
+    if len(virtual.peers) > (most["first"] - 1) // most["step"]:
+        refuse(name, f"{len(virtual.peers)} routers are too many for one address", "use DNS")
+    for peer in virtual.peers:
+        try:
+            ipaddress.ip_address(peer.address)
+        except ValueError:
+            refuse(
+                peer.host,
+                f"{peer.address!r} is no IP address, and keepalived needs one",
+                "set apiary_address of the router to its IP address",
+            )

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the unit of a replica says in every runtime: its files on the host, limits and times."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import RenderedFile
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import launch_spec
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher import LAUNCHER
+
+SLICE = "apiary.slice"
+
+
+def directory(plan: Plan) -> str:
+    """Return the directory of the deployment's files on the host."""
+    return f"/etc/apiary/{plan.deployment.name}"
+
+
+def plan_path(plan: Plan) -> str:
+    """Return where the host keeps the plan it runs."""
+    return f"{directory(plan)}/plan.json"
+
+
+def spec_path(plan: Plan, index: int) -> str:
+    """Return where a replica's launch document lies on the host."""
+    return f"{directory(plan)}/replica-{index}.json"
+
+
+def credentials(plan: Plan) -> dict[str, str]:
+    """Return {variable: file on the host} of the deployment's secrets, for LoadCredential=."""
+    return {name: f"{directory(plan)}/credentials/{name}" for name in plan.deployment.secrets}
+
+
+def digest(text: str) -> str:
+    """Return what a unit carries of a file it reads, so that the file's change changes it."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def spec_file(plan: Plan, replica: Replica, index: int) -> RenderedFile:
+    """Return a replica's launch document, which its supervisor reads."""
+    text = dumps(launch_spec(plan, replica, index))
+    return RenderedFile(spec_path(plan, index), "0644", text, replica.unit)
+
+
+def unit_facts(plan: Plan, replica: Replica, index: int) -> dict[str, Any]:
+    """Return what the unit of a replica needs in any runtime, by the names of the templates."""
+    serving: Mapping[str, Any] = knowledge("serving.yml")
+    spec = launch_spec(plan, replica, index)
+    return {
+        "plan": plan,
+        "replica": replica,
+        "index": index,
+        "spec": spec,
+        "launcher": LAUNCHER,
+        "slice": SLICE,
+        "plan_path": plan_path(plan),
+        "spec_path": spec_path(plan, index),
+        "spec_digest": digest(spec_file(plan, replica, index).content),
+        "credentials": credentials(plan),
+        "settings": serving["unit"],
+        "oom": serving["slice"],
+        "groups": serving["groups"]["entries"],
+        "caches": [
+            entry["directory"] for entry in serving["cache_directories"]["entries"].values()
+        ],
+        "cache_root": replica.unit.removesuffix(".service"),
+        "stop_seconds": spec.drain_timeout_seconds + serving["unit"]["stop_margin_seconds"],
+        "watchdog_seconds": knowledge("serving/life.yml")["watchdog"]["unit_seconds"],
+    }

@@ -1,0 +1,228 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the host does for a replica in a container, on directories and a stand-in for Docker."""
+
+import os
+import pwd
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import container
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
+    RefusalError,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import read_spec
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import launch_spec
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher import (
+    supervisor_files,
+)
+
+from support.containers import container_plan
+
+KFD = "sys/class/kfd/kfd/topology/nodes"
+# BDF: (KFD node, render minor); on real hosts their orders differ.
+GPUS = {"05": (3, 129), "26": (2, 131), "46": (5, 130), "65": (4, 128), "85": (6, 132)}
+ME = pwd.getpwuid(os.getuid()).pw_name
+UNIT = "apiary-qwen3-235b-0.service"
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A host with five GPUs, four of them the first replica's."""
+    (tmp_path / "dev/dri").mkdir(parents=True)
+    (tmp_path / "dev/kfd").touch()
+    for bus, (node, minor) in GPUS.items():
+        directory = tmp_path / KFD / str(node)
+        directory.mkdir(parents=True)
+        (directory / "properties").write_text(
+            f"simd_count 1216\nlocation_id {int(bus, 16) << 8}\ndomain 0\n"
+            f"drm_render_minor {minor}\n"
+        )
+        (tmp_path / f"dev/dri/renderD{minor}").touch()
+    # Only root may give files away.
+    monkeypatch.setattr(container.os, "chown", lambda *_words, **_options: None)
+    return tmp_path
+
+
+@pytest.fixture
+def spec(tmp_path):
+    plan = container_plan("quadlet")
+    path = tmp_path / "replica-0.json"
+    path.write_text(dumps(launch_spec(plan, plan.replicas[0], 0)))
+    return read_spec(str(path))
+
+
+def group(monkeypatch, number):
+    """Have every file belong to a group."""
+    real = os.stat
+
+    class Stat:
+        st_gid = number
+
+    monkeypatch.setattr(
+        container.os,
+        "stat",
+        lambda path, **options: Stat if "/dev/" in str(path) else real(path, **options),
+    )
+
+
+def test_only_the_planned_gpus_by_the_numbers_of_this_boot(root, spec, monkeypatch):
+    group(monkeypatch, 109)
+    assert container.device_arguments(spec.gpus, str(root)) == [
+        "--device=/dev/kfd",
+        "--device=/dev/dri/renderD129",
+        "--device=/dev/dri/renderD131",
+        "--device=/dev/dri/renderD130",
+        "--device=/dev/dri/renderD128",
+        "--group-add=109",
+    ]
+
+
+def test_nobody_is_given_the_group_of_root(root, spec, monkeypatch):
+    group(monkeypatch, 0)
+    assert "--group-add" not in " ".join(container.device_arguments(spec.gpus, str(root)))
+
+
+@pytest.mark.parametrize("path", ["dev/kfd", "dev/dri/renderD128"])
+def test_a_node_that_udev_has_not_made_is_named(root, spec, path):
+    (root / path).unlink()
+    with pytest.raises(RefusalError, match=f"/{path}") as refusal:
+        container.device_arguments(spec.gpus, str(root))
+    assert refusal.value.code == "REPLICA-NO-DEVICE"
+
+
+def test_a_gpu_that_is_gone_is_named(root, spec):
+    (root / KFD / "4/properties").unlink()
+    with pytest.raises(RefusalError, match="0000:65:00"):
+        container.device_arguments(spec.gpus, str(root))
+
+
+def test_what_a_start_resolves_is_written_for_systemd(root, spec, monkeypatch):
+    group(monkeypatch, 109)
+    credentials = root / "credentials"
+    credentials.mkdir()
+    (credentials / "VLLM_API_KEY").write_text("planted")
+    kept = root / "var/cache/apiary-qwen3-235b-0/triton/kernel"
+    gone = root / "var/cache/apiary-qwen3-235b-0/home/.aiter/module.so"
+    for path in (kept, gone):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    for _start in range(2):
+        container.prepare(spec, ME, str(credentials), ["triton", "vllm"], ["home"], str(root))
+    private = root / "run/apiary-private" / UNIT
+    text = (private / "container.env").read_text()
+    me = pwd.getpwnam(ME)
+    assert text.startswith(f'APIARY_ARGUMENTS="--user={me.pw_uid}:{me.pw_gid} --device=/dev/kfd ')
+    assert "renderD132" not in text
+    assert f"--volume={private}/credentials:/run/credentials:ro" in text
+    assert "planted" not in text
+    assert (private / "credentials/VLLM_API_KEY").read_text() == "planted"
+    assert stat.S_IMODE((private / "credentials/VLLM_API_KEY").stat().st_mode) == 0o400
+    assert stat.S_IMODE((private / "credentials").stat().st_mode) == 0o700
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert kept.exists()
+    assert not gone.exists()
+    assert (root / "var/cache/apiary-qwen3-235b-0/vllm").is_dir()
+    assert (root / "run/apiary" / UNIT).is_dir()
+
+
+def test_a_secret_that_is_not_there_is_refused(root, spec):
+    with pytest.raises(RefusalError, match="VLLM_API_KEY") as refusal:
+        container.prepare(spec, ME, str(root), [], [], str(root))
+    assert refusal.value.code == "REPLICA-NO-SECRET"
+
+
+def test_a_user_that_is_not_there_is_refused(root, spec):
+    with pytest.raises(RefusalError, match="no user nobody-here"):
+        container.prepare(spec, "nobody-here", "", [], [], str(root))
+
+
+def test_a_refusal_is_a_finding_and_tried_again(tmp_path, spec, capsys):
+    path = tmp_path / "replica-0.json"
+    assert container.main(["prepare", "--spec", str(path), "--user", "nobody-here"]) == 75
+    said = capsys.readouterr().err
+    assert "error: CONTAINER-NO-USER" in said
+    assert "remedy:" in said
+
+
+def test_a_container_tells_of_itself_only():
+    message = b"READY=1\nMAINPID=1\nSTATUS=serving: all of it\nFDSTORE=1\nWATCHDOG=1"
+    assert container.passed_on(message) == b"READY=1\nSTATUS=serving: all of it\nWATCHDOG=1"
+
+
+class Client:
+    """A stand-in for Docker's client, and the relay before it, as a process."""
+
+    def __init__(self, directory, run, kill="exit 0"):
+        self.log = directory / "log"
+        # Longer than a socket's path may be.
+        self.notify = directory / ("n" * 100) / "socket"
+        self.notify.parent.mkdir()
+        program = directory / "docker"
+        program.write_text(
+            f'#!/bin/bash\necho "$@" >> {self.log}\nif [ "$1" = kill ]; then {kill}; fi\n{run}\n'
+        )
+        program.chmod(0o755)
+        for path, _mode, text in supervisor_files():
+            target = directory / Path(path).relative_to("/usr/libexec/apiary")
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(text)
+        self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        address = f"apiary-{os.getpid()}-{id(self)}"
+        self.manager.bind("\0" + address)
+        self.manager.settimeout(30)
+        code = "import sys; from apiary_launch.container import main; sys.exit(main())"
+        words = ["docker", "--name", "n", "--socket", self.notify, "--", program, "run", "image"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, *words],
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": directory,
+                "NOTIFY_SOCKET": f"@{address}",
+            },
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_problem):
+        self.process.kill()
+        self.process.wait()
+        self.manager.close()
+
+
+SAY = (
+    f"exec {sys.executable} -c 'import os, socket, sys; os.chdir(sys.argv[1]);"
+    'socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(sys.argv[2].encode(), "socket")\''
+)
+
+
+def test_what_the_container_tells_reaches_systemd_and_its_status_is_the_service_s(tmp_path):
+    told = tmp_path / ("n" * 100)
+    with Client(tmp_path, f"({SAY} {told} $'READY=1\\nMAINPID=7'); exit 78") as client:
+        assert client.manager.recv(4096) == b"READY=1"
+        assert client.process.wait(timeout=30) == 78
+
+
+@pytest.mark.parametrize(
+    ("kill", "status"), [("kill -USR1 $(cat PID)", 3), ("exit 1", 128 + signal.SIGTERM)]
+)
+def test_being_told_to_stop_is_told_the_container_else_the_client(tmp_path, kill, status):
+    pid = tmp_path / "pid"
+    run = (
+        f"trap 'exit 3' USR1; echo $$ > {pid}; ({SAY} {tmp_path / ('n' * 100)} READY=1);"
+        " while :; do read -rt 1 <> <(:); done"
+    )
+    with Client(tmp_path, run, kill.replace("PID", str(pid)) + "; exit $?") as client:
+        assert client.manager.recv(4096) == b"READY=1"
+        client.process.send_signal(signal.SIGTERM)
+        assert client.process.wait(timeout=30) == status
+    assert "kill --signal=TERM n" in client.log.read_text()
