@@ -1,0 +1,179 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""All hosts' plans, the hosts that have none, and what the router runs now → what it is to run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    error,
+    has_errors,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.change import check_change
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.check import check_router
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import (
+    PlannedHost,
+    check_pools,
+    pools_from_plans,
+    renumbered,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    ApiKey,
+    Pool,
+    Router,
+    RouterSettings,
+    Server,
+)
+
+
+@dataclass(frozen=True)
+class MissingHost:
+    """A host of the inventory without a plan to route to, and why."""
+
+    host: str
+    reason: str
+
+
+def decide_router(
+    settings: RouterSettings,
+    plans: Sequence[PlannedHost],
+    missing: Sequence[MissingHost] = (),
+    before: Router | None = None,
+) -> Router:
+    """Return the router; raise ApiaryError with every refusal.
+
+    A host without a plan that the router serves now keeps its replicas: whether they answer is for
+    the health checks to say, and an empty directory of plans must not end the service. Hosts that
+    are in no inventory any more are left out.
+    """
+    pools, noted = pools_from_plans(plans, settings)
+    absent = {one.host: one.reason for one in missing}
+    kept = _kept(before, absent, {(one.host, one.plan.deployment.name) for one in plans})
+    if kept:
+        pools = _with(pools, kept, settings)
+        told = [one for one in noted if one.code != "ROUTER-NO-REPLICAS"]
+        noted = tuple(dict.fromkeys([*told, *check_pools(pools, settings)]))
+    router = Router(settings, pools)
+    findings = [*check_router(router), *noted]
+    findings += _missing(absent, {server.host for pool in kept for server in pool.servers})
+    if before is not None:
+        findings += _gone(before, router)
+        findings += check_change(before, router)
+    if has_errors(findings):
+        raise ApiaryError(*(one for one in findings if one.severity == "error"))
+    return replace(router, findings=tuple(findings))
+
+
+def _kept(
+    before: Router | None, absent: Mapping[str, str], planned: set[tuple[str, str]]
+) -> list[Pool]:
+    """Return what of the running pools stays because its hosts have no plan."""
+    kept = []
+    for pool in before.pools if before else ():
+        servers = tuple(
+            one
+            for one in pool.servers
+            if one.host in absent and (one.host, pool.deployment) not in planned
+        )
+        if servers:
+            kept.append(replace(pool, servers=servers))
+    return kept
+
+
+def _with(pools: tuple[Pool, ...], kept: list[Pool], settings: RouterSettings) -> tuple[Pool, ...]:
+    """Return pools with the kept servers in them; a pool that only they have keeps its port."""
+    merged = {pool.deployment: pool for pool in pools}
+    for pool in kept:
+        known = merged.get(pool.deployment)
+        if known is None:
+            merged[pool.deployment] = pool
+            continue
+        names = {server.name for server in known.servers}
+        more: list[Server] = [server for server in pool.servers if server.name not in names]
+        merged[pool.deployment] = renumbered(replace(known, servers=(*known.servers, *more)))
+    return tuple(merged[name] for name in sorted(merged))
+
+
+def _missing(absent: Mapping[str, str], kept: set[str]) -> Iterator[Finding]:
+    for host, reason in sorted(absent.items()):
+        if host in kept:
+            yield Finding(
+                "ROUTER-HOST-KEPT",
+                "warning",
+                host,
+                f"{reason}; its replicas stay in the router as they are, while they answer",
+                f"bring it to serving: ansible-playbook playbooks/site.yml --limit {host}, or "
+                "take it from the inventory",
+            )
+        else:
+            yield Finding(
+                "ROUTER-HOST-MISSING",
+                "warning",
+                host,
+                f"{reason}; nothing is routed to it",
+                f"bring it to serving: ansible-playbook playbooks/site.yml --limit {host}",
+            )
+
+
+def _gone(before: Router, after: Router) -> Iterator[Finding]:
+    """Name what leaves the router, so that nothing does unseen."""
+    now = {(pool.deployment, one.name) for pool in after.pools for one in pool.servers}
+    for pool in before.pools:
+        names = sorted(one.name for one in pool.servers if (pool.deployment, one.name) not in now)
+        if names:
+            shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if names[8:] else "")
+            yield Finding(
+                "ROUTER-SERVER-GONE",
+                "warning",
+                pool.deployment,
+                f"{shown} leave the router: no plan has them, or the host is in no inventory",
+                "nothing, if that is meant; requests that they work on are answered",
+            )
+
+
+def api_keys(keys: Mapping[str, Any]) -> tuple[ApiKey, ...]:
+    """Return the digests of keys by name, each a text or `{key, requests_per_minute}`.
+
+    Raises ApiaryError with ROUTER-KEY, which never shows a key.
+    """
+    least = knowledge("router.yml")["key_length"]
+    found = []
+    for name, told in sorted(keys.items()):
+        entry = told if isinstance(told, Mapping) else {"key": told}
+        key, rate = entry.get("key"), entry.get("requests_per_minute")
+        unknown = sorted(set(map(str, entry)) - {"key", "requests_per_minute"})
+        if unknown or not isinstance(key, str):
+            raise error(
+                "ROUTER-KEY",
+                f"key {name}",
+                f"has {', '.join(unknown)}" if unknown else "is no text",
+                "give a text, or a mapping with key and requests_per_minute",
+            )
+        if len(key) < least["minimum"]:
+            raise error(
+                "ROUTER-KEY",
+                f"key {name}",
+                f"has {len(key)} characters, expected at least {least['minimum']}",
+                "make one: openssl rand -hex 24",
+                least["source"],
+            )
+        digest = hashlib.sha256(str(key).encode()).hexdigest()
+        found.append(ApiKey(str(name), digest, None if rate is None else int(rate)))
+    doubles = {key.sha256 for key in found}
+    if len(doubles) < len(found):
+        raise error(
+            "ROUTER-KEY",
+            "keys",
+            "two names have the same key",
+            "give each a key of its own, or logs and rates could not tell them apart",
+        )
+    return tuple(found)

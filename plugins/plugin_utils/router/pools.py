@@ -1,0 +1,221 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plans of all hosts → pools: one for each deployment, with every replica in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Pool,
+    RouterSettings,
+    Server,
+)
+
+BASE_WEIGHT = 100
+
+
+@dataclass(frozen=True)
+class PlannedHost:
+    """A host's plan of one deployment, and the address that routers reach the host at."""
+
+    host: str
+    address: str
+    plan: Plan
+
+
+def server_ids(names: Iterable[str]) -> dict[str, int]:
+    """Return the place on the ring of each server, the same on every router: 1 to 2^20 - 1.
+
+    HAProxy spreads a server over the ring by the hash of id * 4096 + node in 32 bits, so that of
+    an id only the low 20 bits count; a taken id is hashed again, in the order of the names.
+    """
+    limit = knowledge("router.yml")["ring"]["ids"]
+    ids: dict[str, int] = {}
+    taken = {0}
+    for name in sorted(set(names)):
+        attempt = 0
+        while (number := _hash(name, attempt) % limit) in taken:
+            attempt += 1
+        ids[name] = number
+        taken.add(number)
+    return ids
+
+
+def _hash(name: str, attempt: int) -> int:
+    text = f"{name}#{attempt}" if attempt else name
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def pools_from_plans(
+    plans: Sequence[PlannedHost], settings: RouterSettings
+) -> tuple[tuple[Pool, ...], tuple[Finding, ...]]:
+    """Return one pool for each deployment, in the order of their names, and what to know of them.
+
+    Of a replica that spans hosts only the first host answers requests. The findings are refusals
+    (ROUTER-*, severity error) where the plans do not go together, else notes.
+    """
+    groups: dict[str, list[PlannedHost]] = {}
+    for one in sorted(plans, key=lambda one: one.host):
+        node = getattr(one.plan, "node", None)
+        if node is None or node.rank == 0:
+            groups.setdefault(one.plan.deployment.name, []).append(one)
+    ports = assigned_ports(sorted(groups), settings)
+    pools = tuple(_pool(name, groups[name], ports[name], settings) for name in sorted(groups))
+    findings = [finding for name in sorted(groups) for finding in _differences(name, groups[name])]
+    return pools, (*findings, *check_pools(pools, settings))
+
+
+def assigned_ports(names: Sequence[str], settings: RouterSettings) -> dict[str, int]:
+    """Return the port of each deployment: the one it was given, else the next that is free."""
+    taken = {*settings.ports.values(), settings.admin_port}
+    free = (
+        port
+        for port in range(settings.first_port, settings.first_port + 65536)
+        if port not in taken
+    )
+    return {
+        name: settings.ports[name] if name in settings.ports else next(free, 0) for name in names
+    }
+
+
+def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSettings) -> Pool:
+    replicas = [
+        (f"{one.host}-{index}", one, index, replica)
+        for one in hosts
+        for index, replica in enumerate(one.plan.replicas)
+    ]
+    ids = server_ids(key for key, *_rest in replicas)
+    weights = _weights([replica for *_place, replica in replicas])
+    servers = tuple(
+        Server(
+            name=key,
+            host=one.host,
+            replica=index,
+            address=one.address,
+            port=replica.port,
+            id=ids[key],
+            concurrency=_concurrency(replica, settings),
+            weight=weight,
+        )
+        for (key, one, index, replica), weight in zip(replicas, weights, strict=True)
+    )
+    return Pool(name, hosts[0].plan.deployment.model.name, port, servers)
+
+
+def _weights(replicas: Sequence[Replica]) -> list[int]:
+    """Return each replica's share: as its KV pool is to the largest, else as its GPUs are.
+
+    What fits into the pool decides how many sessions stay warm and how many run at once.
+    """
+    sizes = [replica.kv_tokens for replica in replicas]
+    known = [size for size in sizes if size]
+    capacities = known if len(known) == len(sizes) else [len(one.gpus) for one in replicas]
+    largest = max(capacities, default=1)
+    return [max(1, round(BASE_WEIGHT * capacity / largest)) for capacity in capacities]
+
+
+def _concurrency(replica: Replica, settings: RouterSettings) -> int:
+    """Return how many requests a replica gets at once from one of the routers that share it."""
+    limit = settings.queueing.concurrency
+    if limit is None:
+        flags = dict(zip(replica.argv, replica.argv[1:], strict=False))
+        asked = flags.get("--max-num-seqs", "")
+        default: int = knowledge("models/memory.yml")["sequences"]["value"]
+        limit = int(asked) if asked.isdecimal() else default
+    return max(1, -(-limit // settings.active_routers))
+
+
+def _differences(name: str, hosts: Sequence[PlannedHost]) -> Iterator[Finding]:
+    """Refuse hosts that serve different models under one name; say where versions differ."""
+    models = _by({one.host: one.plan.deployment.model.name for one in hosts})
+    if len(models) > 1:
+        yield Finding(
+            "ROUTER-MODELS",
+            "error",
+            name,
+            f"is {_told(models)}: clients would get answers of either",
+            "give each model a deployment of its own name, then plan all its hosts again",
+        )
+    versions = _by({one.host: one.plan.deployment.engine.version for one in hosts})
+    if len(versions) > 1:
+        yield Finding(
+            "ROUTER-VERSIONS",
+            "info",
+            name,
+            f"runs {_told(versions)}; answers may differ in wording",
+            "plan and roll out all hosts of the deployment unless that is meant",
+        )
+
+
+def _by(values: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the hosts by what they have."""
+    found: dict[str, list[str]] = {}
+    for host, value in values.items():
+        found.setdefault(value, []).append(host)
+    return found
+
+
+def _told(groups: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(
+        f"{value} on {hosts[0]}" + (f" and {len(hosts) - 1} more" if len(hosts) > 1 else "")
+        for value, hosts in sorted(groups.items())
+    )
+
+
+def check_pools(pools: Sequence[Pool], settings: RouterSettings) -> Iterator[Finding]:
+    """Refuse pools without replicas, ports of two pools, and replicas at one address."""
+    if not pools:
+        yield Finding(
+            "ROUTER-NO-REPLICAS",
+            "error",
+            "router",
+            "no plan of any host has a replica, so there is nothing to route to",
+            "plan the hosts first: ansible-playbook playbooks/plan.yml",
+        )
+    ports = Counter([*(pool.port for pool in pools), settings.admin_port])
+    for pool in pools:
+        if not pool.servers:
+            yield Finding(
+                "ROUTER-NO-REPLICAS",
+                "error",
+                pool.deployment,
+                "has no replica on any host",
+                "plan its hosts again, or remove the deployment",
+            )
+        if ports[pool.port] > 1 or not 1 <= pool.port <= 65535:
+            yield Finding(
+                "ROUTER-PORT",
+                "error",
+                pool.deployment,
+                f"would listen on port {pool.port}, which another deployment or the router's own "
+                f"metrics have, or which is none",
+                "give it a port of its own in `ports` of the router's settings",
+            )
+    places = [(server.address, server.port, server) for pool in pools for server in pool.servers]
+    several = Counter((address, port) for address, port, _server in places)
+    for (address, port), count in sorted(several.items()):
+        if count > 1:
+            names = sorted(one.name for there, at, one in places if (there, at) == (address, port))
+            yield Finding(
+                "ROUTER-ADDRESS",
+                "error",
+                ", ".join(names),
+                f"are all at {address} port {port}",
+                "give each host an apiary_address of its own, each deployment a base_port",
+            )
+
+
+def renumbered(pool: Pool) -> Pool:
+    """Return the pool with places on the ring for the servers that it has now."""
+    ids = server_ids(server.name for server in pool.servers)
+    servers = sorted(pool.servers, key=lambda server: (server.host, server.replica))
+    return replace(pool, servers=tuple(replace(one, id=ids[one.name]) for one in servers))

@@ -1,0 +1,166 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a router is: its pools of replicas and what an operator sets, `apiary.router/v1`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+
+
+@dataclass(frozen=True)
+class Server:
+    """One replica as every router knows it, whatever the order in which it heard of it.
+
+    ``name`` is `<host>-<replica>`. ``id`` decides its places on the ring and follows from the name
+    alone. ``concurrency`` is how many requests it gets at once, ``weight`` its share (1–256).
+    """
+
+    name: str
+    host: str
+    replica: int
+    address: str
+    port: int
+    id: int
+    concurrency: int
+    weight: int
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All replicas of one deployment behind one port; ``deployment`` names the HAProxy backend."""
+
+    deployment: str
+    model: str
+    port: int
+    servers: tuple[Server, ...]
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """What keeps a session on its replica, and how uneven that may make them.
+
+    ``keys`` are looked at in order, the first that a request has counts: `header:NAME`,
+    `cookie:NAME`, `json:FIELD` (of the request's body) and `address` (the client's).
+    A session leaves its replica for the next one where that has more requests than
+    ``balance_percent`` of the average, and more than ``free_percent`` of its concurrency: few
+    requests are never too many. ``json_bytes`` is how much of a body a `json:` key is sought in.
+    """
+
+    keys: tuple[str, ...] = ("header:X-Session-Id", "header:X-Session-Affinity", "cookie:session")
+    balance_percent: int = 125
+    free_percent: int = 25
+    json_bytes: int = 262144
+
+
+@dataclass(frozen=True)
+class Queueing:
+    """What happens to requests above the limit of every replica.
+
+    ``concurrency`` is the limit of one replica, None for that of its plan; ``per_replica`` how
+    many more may wait for each replica of a deployment, ``timeout_seconds`` for how long.
+    ``retry_after_seconds`` is what a client is told that was turned away.
+    """
+
+    concurrency: int | None = None
+    per_replica: int = 64
+    timeout_seconds: int = 30
+    retry_after_seconds: int = 2
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """How long a router waits, in seconds.
+
+    ``response`` is the longest silence of a replica: a long prompt answers nothing until its
+    prefill is done, and a request that is not streamed nothing until its end.
+    """
+
+    connect: int = 3
+    request: int = 30
+    client: int = 600
+    response: int = 3600
+    keep_alive: int = 60
+
+
+@dataclass(frozen=True)
+class Health:
+    """When a replica is taken out and let in again; times in seconds, counts in a row.
+
+    ``passive_errors`` failed requests (a 5xx, a lost connection) have it checked at once, and one
+    failed check then takes it out; a request alone never does.
+    """
+
+    interval: float = 1.0
+    fast_interval: float = 0.25
+    down_interval: float = 1.0
+    timeout: float = 5.0
+    rise: int = 2
+    fall: int = 3
+    passive_errors: int = 1
+    slow_start: float = 30.0
+
+
+@dataclass(frozen=True)
+class Tls:
+    """``certificate`` is a file on the router: certificate, chain and private key."""
+
+    certificate: str = "/etc/haproxy/apiary/tls.pem"
+    minimum: str = "TLSv1.2"
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """Who may ask: a ``name`` for logs, the key's SHA-256 in hex, and requests a minute."""
+
+    name: str
+    sha256: str
+    requests_per_minute: int | None = None
+
+
+@dataclass(frozen=True)
+class RouterSettings:
+    """Everything about a router that an operator sets.
+
+    ``listen`` are its addresses, ``ports`` the deployments' ports where they are not counted up
+    from ``first_port`` in the order of their names. Without ``keys`` everybody may ask.
+    ``admin_listen`` and ``admin_port`` serve `/metrics` and `/health`; ``paths`` are more paths
+    that clients may reach. ``active_routers`` share the replicas' concurrency. ``allow_removed``
+    lets most replicas of a deployment go at once. ``name_replica`` tells clients which replica
+    answered (`X-Apiary-Replica`). ``version`` is of the HAProxy that is installed.
+    """
+
+    listen: tuple[str, ...] = ("*",)
+    first_port: int = 8080
+    ports: dict[str, int] = field(default_factory=dict)
+    affinity: Affinity = field(default_factory=Affinity)
+    queueing: Queueing = field(default_factory=Queueing)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    health: Health = field(default_factory=Health)
+    tls: Tls | None = None
+    keys: tuple[ApiKey, ...] = ()
+    paths: tuple[str, ...] = ()
+    admin_listen: str = "127.0.0.1"
+    admin_port: int = 8405
+    active_routers: int = 1
+    allow_removed: bool = False
+    name_replica: bool = False
+    connections: int = 20000
+    threads: int | None = None
+    log: str = "/dev/log"
+    version: str = "2.6"
+
+
+@dataclass(frozen=True)
+class Router:
+    """One router's whole task; all routers of a fleet get the same."""
+
+    SCHEMA: ClassVar[str] = "apiary.router/v1"
+
+    settings: RouterSettings
+    pools: tuple[Pool, ...]
+    findings: tuple[Finding, ...] = ()
