@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,23 +19,38 @@ import testinfra
 ROOT = Path(__file__).parents[2]
 
 
+PLAY = """
+- hosts: {host}
+  gather_facts: false
+  become: true
+  roles:
+    - role: apiary.instinct.replicas
+"""
+
+
 def lab_hosts():
-    """Every host variable of the lab inventory, by host."""
+    """Every host variable of the lab inventory's GPU hosts, by host."""
     listed = subprocess.run(
         [sys.executable, ROOT / "inventory/lab/lab_hosts.py"],
         capture_output=True,
         text=True,
         check=True,
     )
-    return json.loads(listed.stdout)["_meta"]["hostvars"]
+    inventory = json.loads(listed.stdout)
+    return {name: inventory["_meta"]["hostvars"][name] for name in inventory["gpu_hosts"]["hosts"]}
 
 
 HOSTS = lab_hosts()
 
 
 @pytest.fixture(scope="session", params=sorted(HOSTS), ids=str)
-def variables(request):
-    return HOSTS[request.param]
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def variables(name):
+    return HOSTS[name]
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +68,43 @@ def plan(host):
     """The plan as it was applied: the role left it on the host."""
     (path,) = host.check_output("ls /etc/apiary/*/plan.json").split()
     return json.loads(host.file(path).content_string)
+
+
+@pytest.fixture(scope="session")
+def serve(name, host, plan, tmp_path_factory):
+    """Run the role on the host with the plan it has, or another; returns the finished process."""
+    directory = tmp_path_factory.mktemp("play")
+    home = host.check_output(f"getent passwd {plan['deployment']['user']}").split(":")[5]
+    # Molecule's own inventory and callbacks are not the operator's.
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+
+    def serve(*arguments, given=plan, check=True, **more):
+        (directory / "play.yml").write_text(PLAY.format(host=name))
+        stays = {"replicas_plan": given, "replicas_home": home, "replicas_remove_stale": False}
+        (directory / "vars.json").write_text(json.dumps(stays | more))
+        done = subprocess.run(
+            [
+                *("ansible-playbook", "-i", "inventory/lab", directory / "play.yml"),
+                *("-e", f"@{directory / 'vars.json'}", *arguments),
+            ],
+            cwd=ROOT,
+            env={**clean, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "true"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, done.stdout + done.stderr
+        return done
+
+    return serve
+
+
+@pytest.fixture(scope="session")
+def upload(host):
+    """Put a text on the host, readable by all; it shows in no argument as what it is."""
+
+    def upload(path, text):
+        coded = base64.b64encode(text.encode()).decode()
+        host.check_output(f"echo {coded} | base64 -d > {path} && chmod 0644 {path}")
+
+    return upload

@@ -28,7 +28,7 @@ PLAYBOOK = """
       vars:
         text: "{{ lookup('ansible.builtin.file', plan) }}"
     - ansible.builtin.assert:
-        that: files | length == 5
+        that: files | length == wanted | int
 """
 
 
@@ -66,6 +66,18 @@ def plan(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def wanted():
+    """How many files this checkout renders; what is installed must not lack a template of one."""
+    from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import (
+        render_systemd,
+    )
+
+    from support.demo import demo_plan
+
+    return len(render_systemd(demo_plan()))
+
+
+@pytest.fixture(scope="module")
 def tarball(tmp_path_factory):
     out = tmp_path_factory.mktemp("tarball")
     run("ansible-galaxy", "collection", "build", "--output-path", out, cwd=ROOT)
@@ -73,7 +85,7 @@ def tarball(tmp_path_factory):
     return built
 
 
-def test_the_tarball_installs_offline_and_runs_by_fqcn(tarball, plan, tmp_path):
+def test_the_tarball_installs_offline_and_runs_by_fqcn(tarball, plan, wanted, tmp_path):
     where = tmp_path / "collections"
     run(
         *("ansible-galaxy", "collection", "install", tarball, "--offline"),
@@ -85,6 +97,7 @@ def test_the_tarball_installs_offline_and_runs_by_fqcn(tarball, plan, tmp_path):
     run(
         *("ansible-playbook", "-i", "localhost,", "play.yml"),
         *("-e", f"plan={plan}", "-e", f"ansible_python_interpreter={sys.executable}"),
+        *("-e", f"wanted={wanted}"),
         cwd=tmp_path,
         HOME=str(tmp_path),
         ANSIBLE_COLLECTIONS_PATH=str(where),
@@ -109,7 +122,7 @@ def test_the_tarball_holds_what_runs_and_no_links(tarball):
     assert not [name for name in names if name.startswith(("src/", "tests/unit", "inventory/"))]
 
 
-def test_one_wheel_brings_the_command_and_the_collection(plan, tmp_path):
+def test_one_wheel_brings_the_command_and_the_collection(plan, wanted, tmp_path):
     run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, cwd=ROOT)
     (wheel,) = tmp_path.glob("apiary-*.whl")
     where = tmp_path / "site"
@@ -127,5 +140,5 @@ def test_one_wheel_brings_the_command_and_the_collection(plan, tmp_path):
         f"sys.exit(main(['render', {str(plan)!r}, '--out', 'rendered', '--json']))"
     )
     out = run(sys.executable, "-S", "-c", code, cwd=tmp_path)
-    assert len(json.loads(out)["files"]) == 5
+    assert len(json.loads(out)["files"]) == wanted
     assert (where / "ansible_collections/apiary/instinct/playbooks/site.yml").is_file()

@@ -9,6 +9,8 @@ knowledge/vllm/facts.yml says of each what it is.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import Fact
@@ -19,8 +21,25 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions im
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 
 
+@dataclass(frozen=True)
+class Seat:
+    """The place of an engine's process among those on ``nodes`` hosts, and where they all meet."""
+
+    rank: int = 0
+    master_address: str = "127.0.0.1"
+    master_port: int = 0
+
+
+ALONE = Seat()
+
+
 def facts(
-    architecture: Architecture, deployment: Deployment, gpu: str | None, version: str, port: int
+    architecture: Architecture,
+    deployment: Deployment,
+    gpu: str | None,
+    version: str,
+    port: int,
+    seat: Seat = ALONE,
 ) -> dict[str, Fact]:
     """Return the facts of one engine by name; None is unknown. ``version`` is a known one."""
     limits, layout = deployment.limits, deployment.decided
@@ -33,6 +52,13 @@ def facts(
         "port": port,
         "tensor_parallel_size": layout.tensor_parallel_size,
         "expert_parallel": layout.expert_parallel,
+        "pipeline_parallel_size": layout.pipeline_parallel_size,
+        "nodes": layout.nodes,
+        "gpus_per_node": layout.gpus // layout.nodes,
+        "tp_beyond_node": layout.tensor_parallel_size - layout.gpus // layout.nodes,
+        "node_rank": seat.rank,
+        "master_address": seat.master_address,
+        "master_port": seat.master_port,
         "profile": deployment.profile or "none",
         "profile_steps": steps(deployment.profile),
         "context_capped": limits.max_model_len is not None,
@@ -44,6 +70,8 @@ def facts(
         *("kv_cache_dtype", "start_timeout_seconds", "drain_timeout_seconds"),
     ):
         result[name] = getattr(limits, name)
+    if limits.start_timeout_seconds is None:
+        result["start_timeout_seconds"] = knowledge("start.yml")["at_least_seconds"]["value"]
     longest = limits.max_model_len or architecture.max_context
     result |= {
         "context_excess": _difference(limits.max_model_len, architecture.max_context),

@@ -14,7 +14,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.assembly import Assembly
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.attention import RULE, Choice
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import facts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import (
+    ALONE,
+    Seat,
+    facts,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import resolve_version
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import checks
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.profiles import with_profile
@@ -34,14 +38,19 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import
 
 
 def recipe(
-    architecture: Architecture, deployment: Deployment, gpu_model: str | None, port: int
+    architecture: Architecture,
+    deployment: Deployment,
+    gpu_model: str | None,
+    port: int,
+    seat: Seat = ALONE,
 ) -> Recipe:
     """Return the engine's env and argv (`serve MODEL …`), every element with rule and source.
 
-    ``gpu_model`` is a name of knowledge/gpus.yml, such as MI325X. Raises ApiaryError with every
+    ``gpu_model`` is a name of knowledge/gpus.yml, such as MI325X; ``seat`` matters to an engine on
+    several hosts. Raises ApiaryError with every
     refusal at once, and the warnings; these and the notes are otherwise in the recipe's findings.
     """
-    assessment = assess(architecture, deployment, gpu_model, port)
+    assessment = assess(architecture, deployment, gpu_model, port, seat)
     if assessment.refused:
         warnings = (item for item in assessment.recipe.findings if item.severity == "warning")
         raise ApiaryError(*(refused.finding for refused in assessment.refused), *warnings)
@@ -49,7 +58,11 @@ def recipe(
 
 
 def assess(
-    architecture: Architecture, deployment: Deployment, gpu_model: str | None, port: int
+    architecture: Architecture,
+    deployment: Deployment,
+    gpu_model: str | None,
+    port: int,
+    seat: Seat = ALONE,
 ) -> Assessment:
     """Return the recipe as if every refusal had been forced, and the refusals.
 
@@ -61,7 +74,7 @@ def assess(
         raise ApiaryError(*findings)
     engine, deployment = deployment.engine, with_profile(deployment)
     resolved = resolve_version(engine.version, engine.treat_as)
-    known = facts(architecture, deployment, gpu_model, resolved.version, port)
+    known = facts(architecture, deployment, gpu_model, resolved.version, port, seat)
     assembly = Assembly(known, engine.args, engine.env, deployment.force)
     assembly.apply(rules())
     made = Recipe(

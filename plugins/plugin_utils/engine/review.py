@@ -145,6 +145,8 @@ def deployment_of(command: EngineCommand, deployment: Deployment, version: str) 
             int(_number(text("tensor_parallel_size"), "whole") or 1),
             1,
             expert is not None and not expert.name.startswith(("--no-", "--disable-")),
+            int(_number(text("pipeline_parallel_size"), "whole") or 1),
+            int(_number(text("nnodes"), "whole") or 1),
         ),
         limits=Limits(**limits),
         profile=None,

@@ -260,7 +260,7 @@ def test_what_the_version_or_the_plan_does_not_take_is_refused(version, args, en
         ("0.33.0", {"uds": "/run/x"}, "socket"),
         ("0.33.0", {"ssl-certfile": "/etc/x.pem"}, "plain HTTP"),
         ("0.33.0", {"numa-bind": True}, "memory nodes"),
-        ("0.33.0", {"nnodes": 2}, "one host"),
+        ("0.33.0", {"nnodes": 2}, "groups of hosts"),
         ("0.33.0", {"data-parallel-rank": 1}, "engines of their own"),
         ("0.33.0", {"prefill-context-parallel-size": 2}, "tensor-parallel size"),
         ("0.33.0", {"shutdown-timeout": 61}, "stop timeout"),

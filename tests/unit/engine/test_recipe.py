@@ -7,7 +7,9 @@
 import dataclasses
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import Seat
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import (
     assess,
@@ -80,6 +82,48 @@ def test_studied_recipe(golden, version, model):
         golden(f"recipes/refused/{model}-{version}.json", dumps(assessment.refused))
     else:
         golden(f"recipes/{model}-{version}.json", dumps(assessment.recipe))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("version", ["0.20.2", "0.33.0"])
+@pytest.mark.parametrize(
+    ("model", "tensor", "pipeline"), [(LLAMA, 8, 2), (LLAMA, 16, 1), (DEEPSEEK, 8, 2)]
+)
+def test_recipe_of_a_replica_over_two_hosts(golden, model, tensor, pipeline, version, rank):
+    asked = deployment(model, version, max_model_len=32768)
+    layout = Layout(tensor, 1, pipeline_parallel_size=pipeline, nodes=2)
+    asked = dataclasses.replace(asked, layout=layout)
+    made = recipe(known(model), asked, "MI325X", 8000, Seat(rank, "10.0.0.1", 12000))
+    assert ("--headless" in made.argv) == (rank == 1)
+    name = model.rpartition("/")[2].lower()
+    golden(f"recipes/{name}-tp{tensor}-pp{pipeline}-rank{rank}-{version}.json", dumps(made))
+
+
+@pytest.mark.parametrize("version", ["0.9.2", "0.11.0"])
+def test_a_release_without_nnodes_is_refused_and_ray_is_named(version):
+    asked = deployment(LLAMA, version, max_model_len=32768)
+    asked = dataclasses.replace(asked, layout=Layout(8, 1, pipeline_parallel_size=2, nodes=2))
+    with pytest.raises(ApiaryError) as caught:
+        make(asked)
+    (finding,) = [one for one in caught.value.findings if one.severity == "error"]
+    assert finding.code == "ENGINE-NODES-VERSION"
+    assert "Ray" in finding.remedy
+
+
+def test_a_replica_over_hosts_has_vllms_own_processes_only():
+    args = {"distributed-executor-backend": "ray"}
+    asked = deployment(LLAMA, args=args, max_model_len=32768)
+    asked = dataclasses.replace(asked, layout=Layout(8, 1, pipeline_parallel_size=2, nodes=2))
+    assert refusal(asked) == ["ENGINE-NODES-BACKEND"]
+
+
+def test_tensor_parallelism_over_hosts_is_warned_of():
+    def told(layout):
+        asked = dataclasses.replace(deployment(LLAMA, max_model_len=32768), layout=layout)
+        return {one.code for one in make(asked).findings}
+
+    assert "ENGINE-NODES-TP" in told(Layout(16, nodes=2))
+    assert "ENGINE-NODES-TP" not in told(Layout(8, pipeline_parallel_size=2, nodes=2))
 
 
 def test_the_study_could_not_have_run_kimi_on_the_release_it_names():

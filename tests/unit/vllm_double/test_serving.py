@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 
 import pytest
 
@@ -84,7 +85,8 @@ def test_a_chat_answer_names_the_replica(served):
     status, body = served.post("/v1/chat/completions", CHAT)
     content = body["choices"][0]["message"]["content"]
     assert status == 200
-    assert f"Replica on port {served.port} answers from GPUs 0000:05:00.0, 0000:26" in content
+    replica = f"Replica on port {served.port} of {socket.gethostname()}"
+    assert f"{replica} answers from GPUs 0000:05:00.0, 0000:26" in content
     assert content.endswith(REPLY)
     assert body["choices"][0]["finish_reason"] == "stop"
     assert body["usage"]["total_tokens"] == (
@@ -94,7 +96,7 @@ def test_a_chat_answer_names_the_replica(served):
 
 @pytest.mark.parametrize(
     ("wish", "tokens", "finish"),
-    [({}, 16, "length"), ({"max_tokens": 3}, 3, "length"), ({"max_tokens": 99}, 18, "stop")],
+    [({}, 16, "length"), ({"max_tokens": 3}, 3, "length"), ({"max_tokens": 99}, 20, "stop")],
 )
 def test_a_completion_keeps_to_its_limit(served, wish, tokens, finish):
     prompt = "one two three four five"

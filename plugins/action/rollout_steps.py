@@ -1,0 +1,140 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide the order of a change: the adapter from Ansible to plugin_utils.rollout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    from_document,
+    knowledge,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.plan import (
+    plan_rollout,
+    summary,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.read import slots_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
+    Settings,
+    Situation,
+)
+
+DISPLAY = Display()
+
+
+def replicas_elsewhere(artifacts: str, hosts: list[str], deployment: str) -> int:
+    """Return how many replicas of a deployment the plans of other hosts have."""
+    count = 0
+    for host in hosts:
+        for path in (
+            Path(artifacts) / host / "plan.json",
+            Path(artifacts) / host / deployment / "plan.json",
+        ):
+            try:
+                plan = json.loads(path.read_text(encoding="utf-8"))
+                if plan["deployment"]["name"] == deployment:
+                    count += len(slots_of(plan, str(path)))
+                    break
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+    return count
+
+
+def servers_elsewhere(servers: dict, deployment: str, hosts: set[str]) -> tuple[int, int] | None:
+    """Return how many servers of other hosts a router knows, and how many of them are not up.
+
+    None where no router was asked.
+    """
+    states = [
+        str(told.get("state", ""))
+        for name, told in servers.items()
+        if name.partition("/")[0] == deployment
+        and name.partition("/")[2].rpartition("-")[0] not in hosts
+    ]
+    return (len(states), sum(not state.startswith("UP") for state in states)) if servers else None
+
+
+class ActionModule(ActionBase):
+    """The rollout_steps action."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp=None, task_vars=None):
+        """Return the rollout; fail with the findings that forbid it."""
+        super().run(tmp, task_vars)
+        facts = knowledge("rollout.yml")
+        _validation, arguments = self.validate_argument_spec(
+            {
+                "deployment": {"type": "str", "required": True},
+                "situations": {"type": "list", "elements": "dict", "required": True},
+                "batches": {"type": "list", "elements": "raw"},
+                "max_unavailable": {"type": "raw"},
+                "failure_budget": {"type": "int"},
+                "canary": {"type": "list", "elements": "str", "default": []},
+                "pool": {"type": "list", "elements": "str", "default": []},
+                "artifacts": {"type": "path"},
+                "servers": {"type": "dict", "default": {}},
+                "routers": {"type": "bool", "default": False},
+                "allow_outage": {"type": "bool", "default": False},
+                "allow_unhealthy": {"type": "bool", "default": False},
+                "take_over": {"type": "bool", "default": False},
+            }
+        )
+
+        def chosen(name):
+            given = arguments[name]
+            return facts[name]["value"] if given is None or given in ([], "") else given
+
+        try:
+            situations = [
+                from_document(Situation, one, "situation") for one in arguments["situations"]
+            ]
+            elsewhere = sorted(set(arguments["pool"]) - {one.host for one in situations})
+            planned = replicas_elsewhere(
+                arguments["artifacts"] or "artifacts", elsewhere, arguments["deployment"]
+            )
+            known, down = servers_elsewhere(
+                arguments["servers"], arguments["deployment"], {one.host for one in situations}
+            ) or (planned, 0)
+            settings = Settings(
+                batches=tuple(map(str, chosen("batches"))),
+                max_unavailable=str(chosen("max_unavailable")),
+                failure_budget=chosen("failure_budget"),
+                canary=tuple(arguments["canary"]),
+                elsewhere=known,
+                down_elsewhere=down,
+                routers=arguments["routers"],
+                allow_outage=arguments["allow_outage"],
+                allow_unhealthy=arguments["allow_unhealthy"],
+                take_over=arguments["take_over"],
+            )
+            rollout = plan_rollout(arguments["deployment"], situations, settings)
+            errors = [one for one in rollout.findings if one.severity == "error"]
+            if errors:
+                raise ApiaryError(*errors)
+        except ApiaryError as refusal:
+            raise AnsibleActionFail(
+                str(refusal), result={"findings": to_document(refusal.findings)}
+            ) from None
+        for finding in rollout.findings:
+            if finding.severity == "warning":
+                DISPLAY.warning(str(finding))
+        return {
+            "changed": False,
+            "rollout": to_document(rollout),
+            "steps": {one.host: to_document(one.steps) for one in rollout.hosts},
+            "findings": to_document(rollout.findings),
+            "moved": any(step.kind == "swap" for one in rollout.hosts for step in one.steps),
+            "summary": list(summary(rollout)),
+        }

@@ -1,0 +1,156 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide what a router runs, on the controller: the adapter from Ansible to plugin_utils.router."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    from_document,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.keepalived import (
+    VirtualAddress,
+    render_keepalived,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import (
+    PROGRAM,
+    render_router_host,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.fleet import (
+    MissingHost,
+    decide_router,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import PlannedHost
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Router,
+    RouterSettings,
+)
+
+DISPLAY = Display()
+# What everybody on the host may read; other files say who may ask.
+OPEN = "0644"
+
+
+class ActionModule(ActionBase):
+    """The router_plan action."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp=None, task_vars=None):
+        """Return the router, and its files by whether others may see them."""
+        super().run(tmp, task_vars)
+        _validation, arguments = self.validate_argument_spec(
+            {
+                "plans": {
+                    "type": "list",
+                    "elements": "dict",
+                    "required": True,
+                    "options": {
+                        "host": {"type": "str", "required": True},
+                        "address": {"type": "str", "required": True},
+                        "plan": {"type": "dict"},
+                        "artifacts": {"type": "path"},
+                    },
+                },
+                "settings": {"type": "dict", "default": {}},
+                "virtual": {"type": "dict"},
+                "before": {"type": "dict"},
+                "python": {"type": "path", "default": "/usr/bin/python3"},
+            }
+        )
+        host = task_vars["inventory_hostname"]
+        try:
+            return self._decide(host, arguments)
+        except ApiaryError as refusal:
+            raise AnsibleActionFail(
+                str(refusal), result={"findings": to_document(refusal.findings)}
+            ) from None  # ansible-core would print the whole chain of causes
+
+    def _decide(self, host, arguments):
+        settings = from_document(RouterSettings, arguments["settings"], f"{host}: the settings")
+        plans, missing = [], []
+        for one in arguments["plans"]:
+            found, reason = self._plans(one)
+            plans += [PlannedHost(one["host"], one["address"], plan) for plan in found]
+            if reason:
+                missing.append(MissingHost(one["host"], reason))
+        before = None
+        if arguments["before"]:
+            before = from_document(Router, arguments["before"], f"{host}: the router that runs")
+        router = decide_router(settings, plans, missing, before)
+        files = [*render_router_host(router, arguments["python"]), *render_router(router)]
+        virtual = []
+        if arguments["virtual"]:
+            told = arguments["virtual"]
+            peers = [{key: one[key] for key in ("host", "address")} for one in told["peers"]]
+            asked = from_document(
+                VirtualAddress, {**told, "peers": peers}, f"{host}: the virtual address"
+            )
+            virtual = [render_keepalived(asked, host, arguments["python"], PROGRAM)]
+        for finding in router.findings:
+            if finding.severity == "warning":
+                DISPLAY.warning(str(finding))
+        return {
+            "changed": False,
+            "pools": {
+                pool.deployment: {
+                    "port": pool.port,
+                    "servers": {one.name: f"{one.address}:{one.port}" for one in pool.servers},
+                }
+                for pool in router.pools
+            },
+            "files": [self._file(one) for one in files if one.mode == OPEN],
+            "secrets": [self._file(one) for one in files if one.mode != OPEN],
+            "virtual_files": [self._file(one) for one in virtual],
+            "findings": to_document(router.findings),
+        }
+
+    @staticmethod
+    def _file(one):
+        return {"path": one.path, "mode": one.mode, "content": one.content}
+
+    def _plans(self, one):
+        """Return a host's plans, and why they do not count or are not there."""
+        if one["plan"]:
+            return [self._plan(one["plan"], one["host"])], None
+        directory = Path(one["artifacts"] or "artifacts").absolute()
+        if (directory / "quarantine.json").exists():
+            return [], "is quarantined"
+        # A directory for each deployment; one deployment alone may lie above.
+        found = sorted(directory.glob("*/plan.json")) or sorted(directory.glob("plan.json"))
+        if not found:
+            return [], f"has no plan below {directory}"
+        return [self._plan(self._document(path), str(path)) for path in found], None
+
+    @staticmethod
+    def _document(path):
+        try:
+            return json.loads(read_text(str(path)))
+        except ValueError as failure:
+            raise error(
+                "DOC-TYPE",
+                str(path),
+                f"is no JSON: {failure}",
+                "plan the host again: ansible-playbook playbooks/plan.yml",
+            ) from None
+
+    @staticmethod
+    def _plan(document, subject):
+        plan = from_document(Plan, document, subject)
+        check_plan(plan, subject)
+        return plan

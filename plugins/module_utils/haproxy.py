@@ -1,0 +1,282 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""HAProxy's runtime socket: its servers' states, how busy they are, and states that outlive it.
+
+Routers also run this file by itself: `haproxy.py save|trim` when haproxy.service reloads, stops
+and starts, `haproxy.py check` for keepalived. Every table is read by the names in its first line,
+which versions 2.4 to 3.x extend at the end.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import os
+import re
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from typing import Callable
+
+SOCKET = "/run/haproxy/admin.sock"
+CONFIGURATION = "/etc/haproxy/haproxy.cfg"
+STATE_FILE = "/var/lib/haproxy/server-state"
+# Bits of srv_admin_state. Source: HAProxy include/haproxy/server-t.h (SRV_ADMF_*), 2.4 to 3.x.
+FORCED_MAINT, FORCED_DRAIN = 0x01, 0x08
+ANY_MAINT, ANY_DRAIN = 0x01 | 0x02 | 0x04 | 0x20 | 0x40, 0x08 | 0x10
+ANSWER_SECONDS, CHECK_SECONDS = 10.0, 2.0
+
+# Sends one command and returns the answer.
+Ask = Callable[[str], str]
+
+
+class HaproxyError(Exception):
+    """HAProxy could not be asked, or refused."""
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """A server of a backend: how an operator wants it, how it is, and what it has to do.
+
+    ``wanted`` is ready, drain or maint; ``inherited`` says that another server, which this one
+    tracks, wants it. ``status`` is HAProxy's word: UP, DOWN, DRAIN, MAINT, NOLB, no check.
+    """
+
+    backend: str
+    name: str
+    wanted: str
+    inherited: bool
+    status: str
+    sessions: int
+    queued: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.backend}/{self.name}"
+
+    @property
+    def up(self) -> bool:
+        # A rising server says `UP 1/2`; one that is not checked says `no check`.
+        return self.wanted == "ready" and self.status.startswith(("UP", "no check"))
+
+
+def ask(command: str, path: str = SOCKET, seconds: float = ANSWER_SECONDS) -> str:
+    """Return HAProxy's answer to one command; raise HaproxyError where nobody answers."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+            stream.settimeout(seconds)
+            stream.connect(path)
+            stream.sendall(command.encode() + b"\n")
+            parts = []
+            while True:
+                part = stream.recv(65536)
+                if not part:
+                    return b"".join(parts).decode(errors="replace")
+                parts.append(part)
+    except OSError as failure:
+        raise HaproxyError(f"{path}: {failure.strerror or failure}") from None
+
+
+def parse_state(text: str) -> list[dict[str, str]]:
+    """Return the rows of `show servers state` by column; values never hold spaces."""
+    names: list[str] = []
+    rows = []
+    for line in text.splitlines():
+        if line.startswith("# "):
+            names = line[2:].split()
+        elif names and line.strip():
+            # A row of an older state file may lack the columns that came later.
+            rows.append(dict(zip(names, line.split())))
+    return [row for row in rows if {"be_name", "srv_name", "srv_admin_state"} <= row.keys()]
+
+
+def parse_stat(text: str) -> list[dict[str, str]]:
+    """Return the rows of `show stat` by column."""
+    lines = text.lstrip("\n").splitlines()
+    if not lines or not lines[0].startswith("# "):
+        return []
+    return list(csv.DictReader([lines[0][2:], *(line for line in lines[1:] if line.strip())]))
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0
+
+
+def server_states(asked: Ask) -> list[ServerState]:
+    """Return every server of every backend; raise HaproxyError where the answer is no table."""
+    counted = {
+        (row.get("pxname"), row.get("svname")): row for row in parse_stat(asked("show stat"))
+    }
+    answer = asked("show servers state")
+    rows = parse_state(answer)
+    if not rows and not answer.lstrip().startswith("1"):
+        raise HaproxyError(f"show servers state: {answer.strip()[:200] or 'no answer'}")
+    states = []
+    for row in rows:
+        bits = _number(row["srv_admin_state"])
+        own = bits & (FORCED_MAINT | FORCED_DRAIN)
+        wanted = "maint" if bits & ANY_MAINT else "drain" if bits & ANY_DRAIN else "ready"
+        stat = counted.get((row["be_name"], row["srv_name"]), {})
+        states.append(
+            ServerState(
+                backend=row["be_name"],
+                name=row["srv_name"],
+                wanted=wanted,
+                inherited=wanted != "ready" and not own,
+                status=stat.get("status") or "",
+                sessions=_number(stat.get("scur")),
+                queued=_number(stat.get("qcur")),
+            )
+        )
+    return states
+
+
+def set_state(asked: Ask, server: ServerState, state: str) -> None:
+    """Set a server to ready, drain or maint; raise HaproxyError with what HAProxy says to it.
+
+    A server that tracks another takes that one's state, and has to be left alone.
+    """
+    answer = asked(f"set server {server.key} state {state}").strip()
+    if answer:
+        raise HaproxyError(f"set server {server.key} state {state}: {answer}")
+
+
+def chosen(
+    states: list[ServerState], deployment: str | None, names: list[str] | None
+) -> list[ServerState]:
+    """Return the servers of these names, in whichever backend, or of one deployment's."""
+    return [
+        one
+        for one in states
+        if (deployment is None or one.backend == deployment)
+        and (names is None or one.name in names)
+    ]
+
+
+_SECTION = re.compile(r"(backend|listen)\s+(\S+)")
+_OTHER = re.compile(r"(global|defaults|frontend|peers|resolvers|cache|program|userlist|ring)\b")
+_SERVER = re.compile(r"server\s+(\S+)\s+(\S+):(\d+)(?:\s|$)")
+
+
+def configured_ports(configuration: str) -> dict[tuple[str, str], str]:
+    """Return the port of every (backend, server) of a haproxy.cfg."""
+    ports: dict[tuple[str, str], str] = {}
+    backend = None
+    for line in configuration.splitlines():
+        word = line.strip()
+        section = _SECTION.match(word)
+        if section:
+            backend = section.group(2)
+        elif _OTHER.match(word):
+            backend = None
+        else:
+            server = _SERVER.match(word)
+            if server and backend is not None:
+                ports[backend, server.group(1)] = server.group(3)
+    return ports
+
+
+def kept_state(text: str, ports: dict[tuple[str, str], str], forced_only: bool) -> str:
+    """Return a state file for the configuration that has these servers at these ports.
+
+    HAProxy takes a server's port from the state file, not from a configuration that has changed
+    since (haproxy/haproxy issues 1412, 2506), so that the port is written anew and servers that
+    are gone are left out. With ``forced_only`` only what an operator took out is kept: whether
+    the others are up was true when it was written, and is asked anew.
+    """
+    names: list[str] = []
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("# "):
+            names = line[2:].split()
+            lines.append(line)
+            continue
+        values = line.split()
+        if not names or len(values) < len(names):
+            continue
+        row = dict(zip(names, values))
+        port = ports.get((row.get("be_name", ""), row.get("srv_name", "")))
+        bits = _number(row.get("srv_admin_state"))
+        if port is None or (forced_only and not bits & (FORCED_MAINT | FORCED_DRAIN)):
+            continue
+        if "srv_port" in names:
+            values[names.index("srv_port")] = port
+        lines.append(" ".join(values))
+    return "\n".join(["1", *lines]) + "\n"
+
+
+def read(path: str) -> str:
+    """Return a file's text, nothing where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return ""
+
+
+def replace_file(path: str, content: str) -> None:
+    """Replace a file in one step; HAProxy may read it at any moment."""
+    if read(path) == content:
+        return
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".apiary-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(content)
+        os.chmod(temporary, 0o644)
+        os.rename(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
+
+
+def save(
+    asked: Ask,
+    forced_only: bool,
+    configuration: str = CONFIGURATION,
+    state_file: str = STATE_FILE,
+) -> None:
+    """Write what the next HAProxy starts from; raise HaproxyError or OSError.
+
+    Several hosts may be drained at once: who asks last must write last.
+    """
+    lock = os.open(os.path.dirname(state_file), os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        answer = asked("show servers state")
+        if not answer.startswith("1"):
+            raise HaproxyError(f"show servers state: {answer.strip()[:200] or 'no answer'}")
+        ports = configured_ports(read(configuration))
+        replace_file(state_file, kept_state(answer, ports, forced_only))
+    finally:
+        os.close(lock)
+
+
+def main(arguments: list[str]) -> int:
+    """Save all states before a reload (`save`), or leave of the saved what was forced (`trim`).
+
+    A reload follows at once, so that what is down stays down; a start may come hours later.
+    `check` says whether HAProxy answers at all.
+    """
+    try:
+        if arguments == ["save"]:
+            save(ask, forced_only=False)
+        elif arguments == ["trim"]:
+            ports = configured_ports(read(CONFIGURATION))
+            replace_file(STATE_FILE, kept_state(read(STATE_FILE), ports, forced_only=True))
+        elif arguments == ["check"]:
+            return 0 if "Pid: " in ask("show info", seconds=CHECK_SECONDS) else 1
+        else:
+            sys.stderr.write("usage: haproxy.py save|trim|check\n")
+            return 2
+    except (HaproxyError, OSError) as failure:
+        # The service goes on without it; the journal has the line.
+        sys.stderr.write(f"warning: ROUTER-STATE: {' '.join(arguments)}: {failure}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

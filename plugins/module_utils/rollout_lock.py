@@ -1,0 +1,55 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One change of a deployment at a time on a host: a file with who, since when, and what is out."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from typing import Any
+
+SCHEMA = "apiary.rollout-lock/v1"
+
+
+def read_lock(path: str) -> dict[str, Any] | None:
+    """Return the lock, or None where nobody holds it; a damaged one is held by nobody known."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            told = json.load(stream)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return {"owner": "unknown", "since": "unknown", "out": []}
+    return told if isinstance(told, dict) else {"owner": "unknown", "since": "unknown", "out": []}
+
+
+def wanted_lock(
+    held: dict[str, Any] | None, owner: str, out: list[str], now: str
+) -> dict[str, Any]:
+    """Return the lock as it is to be; who holds it already goes on from the same time."""
+    same = held is not None and held.get("owner") == owner
+    since = held["since"] if held is not None and same else now
+    return {"schema": SCHEMA, "owner": owner, "since": since, "out": sorted(out)}
+
+
+def take_lock(path: str, told: dict[str, Any], fresh: bool) -> bool:
+    """Write the lock; ``fresh`` says nobody may hold it. Return whether it is ours now."""
+    directory = os.path.dirname(path)
+    os.makedirs(directory, mode=0o755, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=".lock-", dir=directory)
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(json.dumps(told, indent=2, sort_keys=True) + "\n")
+    try:
+        if not fresh:
+            os.replace(temporary, path)
+            return True
+        # A link, unlike a rename, fails where another run was faster.
+        os.link(temporary, path)
+        os.unlink(temporary)
+    except FileExistsError:
+        os.unlink(temporary)
+        return False
+    return True

@@ -1,0 +1,239 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""See that a replica really answers, and as it did before."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: replica_smoke
+short_description: See that a replica really answers, and as it did before
+version_added: 0.1.0
+description:
+  - Asks a replica fixed prompts at temperature 0, and one of them as a stream, from the host that
+    it runs on. Compares the answers with earlier ones, and the time to the first token with a
+    limit.
+  - Greedy answers are the same only where a request is alone in its batch, so both the earlier
+    and the later ones are to be asked of a replica that is drained.
+author:
+  - The Apiary authors (@apiary)
+attributes:
+  check_mode:
+    description: Can predict the changed status without modifying the target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed.
+    support: none
+    details: The module changes nothing.
+options:
+  unit:
+    description: The replica's unit, for messages.
+    type: str
+    required: true
+  address:
+    description: The address that the replica listens on; a wildcard means loopback.
+    type: str
+    default: 127.0.0.1
+  port:
+    description: The replica's port.
+    type: int
+    required: true
+  model:
+    description: The model's name, as clients give it.
+    type: str
+    required: true
+  prompts:
+    description: The fixed prompts; the first is the one that is streamed.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      id:
+        description: What findings call it.
+        type: str
+        required: true
+      text:
+        description: The prompt.
+        type: str
+        required: true
+      max_tokens:
+        description: How many tokens are asked for.
+        type: int
+        default: 16
+  key_file:
+    description:
+      - A file on the host with the key that the replica asks for. It is read on the host by the
+        user that the module runs as, and is in no argument, result or log.
+    type: path
+  before:
+    description:
+      - What this module returned for the replica before it was replaced.
+    type: dict
+  compare:
+    description: Whether other answers than before are an error, a warning or not looked at.
+    type: str
+    choices: [must, should, "no"]
+    default: must
+  because:
+    description: Why O(compare) is what it is, for messages.
+    type: str
+    default: the model and the engine are the same
+  baseline:
+    description:
+      - Only note the answers, for a later comparison. Each prompt is asked twice, for a model that
+        doesn't repeat itself can't be compared; a replica that does not answer is a warning.
+    type: bool
+    default: false
+  limits:
+    description: The limits of time in seconds, as the rollout's facts have them.
+    type: dict
+    default: {}
+  timeout:
+    description: How long one answer may take, in seconds.
+    type: float
+    default: 120.0
+"""
+
+EXAMPLES = r"""
+- name: Ask the replica that was replaced
+  apiary.instinct.replica_smoke:
+    unit: apiary-qwen3-235b-0.service
+    port: 8000
+    model: Qwen/Qwen3-235B-A22B-Instruct-2507-FP8
+    prompts:
+      - id: count
+        text: "One, two, three,"
+    before: "{{ before }}"
+"""
+
+RETURN = r"""
+answers:
+  description: The answers by the prompts' ids; none of a replica that did not answer.
+  type: dict
+  returned: always
+stable:
+  description: Whether the replica gave the same answers twice; none where it was asked once.
+  type: bool
+  returned: always
+first_token_seconds:
+  description: When the first token of the streamed answer came.
+  type: float
+  returned: always
+findings:
+  description: What a person should know.
+  type: list
+  elements: dict
+  returned: always
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.apiary.instinct.plugins.module_utils import smoke
+
+LIMITS = {"first_token_seconds": 30.0, "slower_factor": 3.0, "slower_least_seconds": 1.0}
+
+
+def read_key(path) -> str | None:
+    """Return the key; one that cannot be read is a refusal, for every request would fail."""
+    if not path:
+        return None
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return stream.read().strip()
+    except (OSError, ValueError) as failure:
+        reason = getattr(failure, "strerror", None) or "no text"
+        raise smoke.SmokeError(f"the key in {path} cannot be read: {reason}") from None
+
+
+def compared(parameters, outcome, limits) -> list:
+    """Return what the answers and the time say, against those before."""
+    unit, before = parameters["unit"], parameters["before"] or {}
+    found = list(
+        smoke.judge_speed(
+            outcome["first_token_seconds"], before.get("first_token_seconds"), limits, unit
+        )
+    )
+    compare, because = parameters["compare"], parameters["because"]
+    if before.get("stable") is False and compare == "must":
+        compare, because = "should", "but it did not repeat itself before the change, either"
+    found += smoke.judge_answers(
+        before.get("answers") or {}, outcome["answers"], compare, because, unit
+    )
+    return found
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "unit": {"type": "str", "required": True},
+            "address": {"type": "str", "default": "127.0.0.1"},
+            "port": {"type": "int", "required": True},
+            "model": {"type": "str", "required": True},
+            "prompts": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "id": {"type": "str", "required": True},
+                    "text": {"type": "str", "required": True},
+                    "max_tokens": {"type": "int", "default": 16},
+                },
+            },
+            "key_file": {"type": "path", "no_log": False},
+            "before": {"type": "dict"},
+            "compare": {"type": "str", "choices": ["must", "should", "no"], "default": "must"},
+            "because": {"type": "str", "default": "the model and the engine are the same"},
+            "baseline": {"type": "bool", "default": False},
+            "limits": {"type": "dict", "default": {}},
+            "timeout": {"type": "float", "default": 120.0},
+        },
+        supports_check_mode=True,
+    )
+    parameters = module.params
+    unit = parameters["unit"]
+    address = parameters["address"]
+    limits = {**LIMITS, **{name: float(one) for name, one in parameters["limits"].items()}}
+    prompts = [smoke.Prompt(**one) for one in parameters["prompts"]]
+    outcome = {"answers": {}, "stable": None, "first_token_seconds": None, "findings": []}
+    try:
+        endpoint = smoke.Endpoint(
+            # A wildcard address listens on loopback too.
+            "127.0.0.1" if address in ("0.0.0.0", "::", "") else address,  # noqa: S104
+            parameters["port"],
+            parameters["model"],
+            read_key(parameters["key_file"]),
+            parameters["timeout"],
+        )
+        # The first answer of an engine may wait for kernels; the streamed one, which is timed, not.
+        outcome["answers"] = {one.id: smoke.complete(endpoint, one) for one in prompts}
+        if parameters["baseline"]:
+            again = {one.id: smoke.complete(endpoint, one) for one in prompts}
+            outcome["stable"] = again == outcome["answers"]
+        streamed = smoke.stream(endpoint, prompts[0])
+        outcome["first_token_seconds"] = round(streamed.first_token_seconds, 3)
+    except smoke.SmokeError as failure:
+        outcome["answers"] = {}
+        severity = "warning" if parameters["baseline"] else "error"
+        outcome["findings"] = [
+            smoke.finding(
+                "ROLLOUT-SMOKE-FAILED",
+                severity,
+                unit,
+                str(failure),
+                f"read journalctl -u {unit} on the host",
+            )
+        ]
+    else:
+        if not parameters["baseline"]:
+            outcome["findings"] = compared(parameters, outcome, limits)
+    errors = [one for one in outcome["findings"] if one["severity"] == "error"]
+    if errors:
+        module.fail_json(msg="\n".join(map(smoke.told, errors)), **outcome)
+    for one in outcome["findings"]:
+        module.warn(smoke.told(one))
+    module.exit_json(changed=False, **outcome)
+
+
+if __name__ == "__main__":
+    main()

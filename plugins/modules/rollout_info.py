@@ -1,0 +1,160 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Tell what a host runs of a deployment, and what it could go back to."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rollout_info
+short_description: Tell what a host runs of a deployment, and what it could go back to
+version_added: 0.1.0
+description:
+  - Returns the plan that the host runs, the state of its units, the releases it keeps, and who is
+    changing it at the moment.
+author:
+  - The Apiary authors (@apiary)
+attributes:
+  check_mode:
+    description: Can predict the changed status without modifying the target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed.
+    support: none
+    details: The module changes nothing.
+options:
+  deployment:
+    description: The deployment's name.
+    type: str
+    required: true
+  release:
+    description:
+      - Return this release with its files, too. V(current) and V(previous) follow the links,
+        V(rollback) is the one before the newest that was current; else an id, or the hash in it.
+    type: str
+  directory:
+    description: Where releases are kept.
+    type: path
+    default: /var/lib/apiary/releases
+  plan_directory:
+    description: Where plans lie, each below its deployment's name.
+    type: path
+    default: /etc/apiary
+  lock_directory:
+    description: Where locks lie.
+    type: path
+    default: /var/lib/apiary/rollout
+"""
+
+EXAMPLES = r"""
+- name: See what the host runs, and what it would go back to
+  apiary.instinct.rollout_info:
+    deployment: qwen3-235b
+    release: rollback
+  register: running
+"""
+
+RETURN = r"""
+plan:
+  description: The plan that the host has, or none.
+  type: dict
+  returned: success
+serving:
+  description: The units of the plan that are up.
+  type: list
+  elements: str
+  returned: success
+lock:
+  description: Who is changing the deployment on this host, since when, and which units are out.
+  type: dict
+  returned: success
+releases:
+  description: The ids of the releases that are kept, oldest first.
+  type: list
+  elements: str
+  returned: success
+current:
+  description: The id of the current release, or none.
+  type: str
+  returned: success
+previous:
+  description: The id of the release before, or none.
+  type: str
+  returned: success
+release:
+  description:
+    - The release that was asked for, with RV(ignore:files) and RV(ignore:units) as
+      M(apiary.instinct.replica_units) takes them. None where V(rollback) has nothing to do.
+  type: dict
+  returned: when O(release) is given
+"""
+
+import json
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.apiary.instinct.plugins.module_utils import (
+    releases,
+    rollout_lock,
+    units,
+)
+
+
+def read_plan(path: str):
+    """Return a plan document, None where there is none or it cannot be read."""
+    content, _mode = units.read_file(path)
+    if content is None:
+        return None
+    try:
+        plan = json.loads(content)
+    except ValueError:
+        return None
+    return plan if isinstance(plan, dict) and isinstance(plan.get("replicas"), list) else None
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "deployment": {"type": "str", "required": True},
+            "release": {"type": "str"},
+            "directory": {"type": "path", "default": "/var/lib/apiary/releases"},
+            "plan_directory": {"type": "path", "default": "/etc/apiary"},
+            "lock_directory": {"type": "path", "default": "/var/lib/apiary/rollout"},
+        },
+        supports_check_mode=True,
+    )
+    parameters = module.params
+    name = parameters["deployment"]
+    directory = os.path.join(parameters["directory"], name)
+
+    def systemctl(arguments: list[str]) -> tuple[int, str, str]:
+        return module.run_command(["systemctl", "--no-ask-password", *arguments])
+
+    plan = read_plan(os.path.join(parameters["plan_directory"], name, "plan.json"))
+    services = [str(one["unit"]) for one in plan["replicas"]] if plan else []
+    states = units.unit_states(systemctl, services)
+    shelf = releases.read_shelf(directory)
+    outcome = {
+        "plan": plan,
+        "serving": [one for one in services if states[one].get("ActiveState") == "active"],
+        "lock": rollout_lock.read_lock(os.path.join(parameters["lock_directory"], f"{name}.lock")),
+        "releases": list(shelf.releases),
+        "current": shelf.current,
+        "previous": shelf.previous,
+    }
+    wanted = parameters["release"]
+    try:
+        if wanted == "rollback":
+            wanted = releases.default_rollback(shelf)
+            outcome["release"] = None
+        if wanted:
+            outcome["release"] = releases.restore(directory, shelf, wanted)
+    except releases.ReleaseError as refusal:
+        module.fail_json(msg=str(refusal), **outcome)
+    module.exit_json(changed=False, **outcome)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Take replicas out of a running router, bring them back, or look at them."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: router_servers
+short_description: Take replicas out of a running router, and bring them back
+version_added: 0.1.0
+description:
+  - Sets the state of servers in a running HAProxy by its runtime socket, and waits until they have
+    nothing left to do, or are up again.
+  - A replica that is taken out gets no new request; those that it has are answered.
+  - The states are saved, so that they outlive a reload, a restart and a crash of HAProxy.
+author:
+  - The Apiary authors (@apiary)
+attributes:
+  check_mode:
+    description: Can predict the changed status without modifying the target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed.
+    support: full
+options:
+  servers:
+    description: Names of servers, HOST-REPLICA each; without it all servers.
+    type: list
+    elements: str
+  hosts:
+    description: Names of hosts, all of whose servers are meant.
+    type: list
+    elements: str
+  deployment:
+    description: The deployment, which names the backend; without it all that have such servers.
+    type: str
+  state:
+    description:
+      - V(drain) lets a server finish what it has, V(maint) also stops its health checks, V(ready)
+        brings it back, V(present) changes nothing and tells how it is.
+    type: str
+    choices: [drain, ready, maint, present]
+    default: present
+  wait:
+    description:
+      - Whether to wait until the servers have no request left (V(drain) and V(maint)), or until
+        they are up (V(ready)).
+    type: bool
+    default: true
+  timeout:
+    description: How long to wait, in seconds. What is left then is in the result, with a finding.
+    type: float
+    default: 300
+  missing:
+    description: What it is when there is no such server.
+    type: str
+    choices: [fail, ignore]
+    default: fail
+  socket:
+    description: HAProxy's runtime socket, of level admin.
+    type: path
+    default: /run/haproxy/admin.sock
+  configuration:
+    description: HAProxy's configuration, which says where the servers are.
+    type: path
+    default: /etc/haproxy/haproxy.cfg
+  state_file:
+    description: Where the states are saved.
+    type: path
+    default: /var/lib/haproxy/server-state
+"""
+
+EXAMPLES = r"""
+- name: Take the replicas of a host out, and wait for what they have
+  apiary.instinct.router_servers:
+    hosts: [gpu-001]
+    state: drain
+    timeout: 600
+
+- name: Bring one replica back
+  apiary.instinct.router_servers:
+    deployment: qwen3-235b
+    servers: [gpu-001-0]
+    state: ready
+"""
+
+RETURN = r"""
+servers:
+  description: Each server by backend and name, as it is now.
+  type: dict
+  returned: success
+  sample:
+    qwen3-235b/gpu-001-0: {state: drain, status: DRAIN, sessions: 0, queued: 0, up: false}
+finished:
+  description: Whether all are where they were to be when the module ended its wait.
+  type: bool
+  returned: success
+sessions:
+  description: Requests that the servers work on, together.
+  type: int
+  returned: success
+queued:
+  description: Requests that wait for the servers, together.
+  type: int
+  returned: success
+findings:
+  description: What a person should know.
+  type: list
+  elements: dict
+  returned: success
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.apiary.instinct.plugins.module_utils import haproxy
+from ansible_collections.apiary.instinct.plugins.module_utils.router_states import (
+    changes_of,
+    diff_of,
+    of_hosts,
+    remaining,
+    told,
+)
+
+# How often HAProxy is asked; one question costs it well below a millisecond.
+LOOK_SECONDS = 0.2
+
+
+def fail(module, code, message, remedy) -> None:
+    module.fail_json(msg=f"error: {code}: {message}\n  remedy: {remedy}")
+
+
+def find(module, asked):
+    """Return the servers that are meant; end the module where there are none."""
+    asked_for = module.params
+    states = haproxy.server_states(asked)
+    names = asked_for["servers"]
+    if asked_for["hosts"]:
+        names = [*(names or []), *of_hosts(states, asked_for["hosts"])]
+    found = haproxy.chosen(states, asked_for["deployment"], names)
+    absent = sorted(set(asked_for["servers"] or []) - {one.name for one in found})
+    empty = not found and (asked_for["hosts"] or asked_for["deployment"])
+    if (absent or empty) and asked_for["missing"] == "fail":
+        place = f"backend {asked_for['deployment']}" if asked_for["deployment"] else "this router"
+        what = ", ".join(absent or asked_for["hosts"] or ["any server"])
+        known = ", ".join(sorted({one.key for one in states})[:8]) or "none"
+        fail(
+            module,
+            "ROUTER-SERVER-UNKNOWN",
+            f"{place} does not have {what}; it has {known}",
+            "correct the name, or bring the router up to date with playbooks/router.yml",
+        )
+    return found
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "servers": {"type": "list", "elements": "str"},
+            "hosts": {"type": "list", "elements": "str"},
+            "deployment": {"type": "str"},
+            "state": {
+                "type": "str",
+                "choices": ["drain", "ready", "maint", "present"],
+                "default": "present",
+            },
+            "wait": {"type": "bool", "default": True},
+            "timeout": {"type": "float", "default": 300},
+            "missing": {"type": "str", "choices": ["fail", "ignore"], "default": "fail"},
+            "socket": {"type": "path", "default": haproxy.SOCKET},
+            "configuration": {"type": "path", "default": haproxy.CONFIGURATION},
+            "state_file": {"type": "path", "default": haproxy.STATE_FILE},
+        },
+        supports_check_mode=True,
+    )
+    state, timeout = module.params["state"], module.params["timeout"]
+
+    def asked(command: str) -> str:
+        return haproxy.ask(command, module.params["socket"])
+
+    try:
+        found = find(module, asked)
+        changes = [] if state == "present" else changes_of(found, state)
+        keys = {one.key for one in found}
+        after = found
+        if changes and not module.check_mode:
+            for one in changes:
+                haproxy.set_state(asked, one, state)
+            haproxy.save(asked, True, module.params["configuration"], module.params["state_file"])
+        if not module.check_mode:
+            end = time.monotonic() + timeout
+            while True:
+                after = [one for one in haproxy.server_states(asked) if one.key in keys]
+                over = not module.params["wait"] or time.monotonic() >= end
+                if over or not remaining(after, state):
+                    break
+                time.sleep(LOOK_SECONDS)
+    except haproxy.HaproxyError as failure:
+        fail(
+            module,
+            "ROUTER-SOCKET",
+            f"HAProxy could not be asked: {failure}",
+            "see whether it runs (systemctl status haproxy), or bring it up: "
+            "ansible-playbook playbooks/router.yml",
+        )
+    except OSError as failure:
+        fail(
+            module,
+            "ROUTER-STATE",
+            f"the servers' states were not kept: {failure.filename}: {failure.strerror}",
+            "make the directory writable for root and run again",
+        )
+    waited = module.params["wait"] and not module.check_mode
+    outcome = told(after, state, timeout if waited else None)
+    for finding in outcome["findings"]:
+        module.warn(f"{finding['code']}: {finding['subject']}: {finding['message']}")
+    module.exit_json(changed=bool(changes), diff=diff_of(changes, state), **outcome)
+
+
+if __name__ == "__main__":
+    main()

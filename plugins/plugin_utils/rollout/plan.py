@@ -1,0 +1,202 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide a rollout: hosts, their steps, batches, and what forbids it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.batches import (
+    allowed_out,
+    cut_batches,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.steps import down, host_steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
+    HostSteps,
+    Rollout,
+    Settings,
+    Situation,
+    Step,
+)
+
+
+def plan_rollout(deployment: str, hosts: Sequence[Situation], settings: Settings) -> Rollout:
+    """Return the rollout of a deployment over hosts, in their order, the canary first.
+
+    The findings of severity error say why it must not begin: ROLLOUT-OUTAGE,
+    ROLLOUT-MAX-UNAVAILABLE, ROLLOUT-HOST-UNHEALTHY, ROLLOUT-IN-PROGRESS, ROLLOUT-UNKNOWN-HOST,
+    ROLLOUT-NEW-PORTS.
+    Raises ApiaryError (ROLLOUT-SETTING) for a share that is none.
+    """
+    decided = {one.host: host_steps(one) for one in hosts}
+    names = [host for host, one in decided.items() if one.steps]
+    first = [host for host in settings.canary if host in names]
+    order = [*first, *(host for host in names if host not in first)]
+    chosen = [decided[host] for host in order]
+    replicas = settings.elsewhere + sum(len(one.running) for one in hosts)
+    missing = settings.down_elsewhere + sum(len(down(one)) for one in hosts)
+    allowed = allowed_out(settings.max_unavailable, replicas)
+    capacity = max(0, allowed - missing)
+    changing = [one for one in hosts if one.host in names]
+    findings = [
+        *_unknown(settings.canary, decided),
+        *_locked(changing, settings),
+        *_unhealthy(changing, settings),
+        *_nothing_to_go_back_to(changing),
+        *(_new_ports(changing, settings) if settings.routers else ()),
+        *_too_many(deployment, chosen, (replicas, allowed, missing), settings.allow_outage),
+    ]
+    return Rollout(
+        deployment=deployment,
+        order=tuple(order),
+        batches=cut_batches(chosen, settings.batches, len(first), capacity),
+        hosts=tuple(chosen),
+        unchanged=tuple(host for host in decided if host not in names),
+        replicas=replicas,
+        allowed=allowed,
+        failure_budget=settings.failure_budget,
+        findings=tuple(findings),
+    )
+
+
+def summary(rollout: Rollout) -> tuple[str, ...]:
+    """Return the order in lines for a person: which replica is replaced when."""
+    if not rollout.order:
+        return (f"{rollout.deployment}: nothing to change on {len(rollout.unchanged)} hosts",)
+    lines = [
+        f"{rollout.deployment}: {len(rollout.order)} hosts in {len(rollout.batches)} batches; "
+        f"at most {rollout.allowed} of {rollout.replicas} replicas out at once; "
+        f"stops after {rollout.failure_budget + 1} failed hosts"
+    ]
+    rest = list(rollout.hosts)
+    for number, size in enumerate(rollout.batches, 1):
+        lines.append(f"batch {number}" + (", the canary" if number == 1 else ""))
+        for host in rest[:size]:
+            lines += [f"  {host.host}: {_told(step)}" for step in host.steps]
+        rest = rest[size:]
+    if rollout.unchanged:
+        lines.append(f"unchanged: {', '.join(rollout.unchanged)}")
+    return tuple(lines)
+
+
+def _told(step: Step) -> str:
+    """Return a step in a line."""
+    if step.kind == "replace":
+        return f"replace {step.drain[0]}: {step.reason}"
+    if step.kind == "return":
+        return f"bring back {', '.join(step.undrain)}: {step.reason}"
+    if step.kind == "finish":
+        return f"write {step.reason}"
+    away = f"drain {', '.join(step.drain)}; " if step.drain else ""
+    there = f"then serve from {', '.join(step.ask)}" if step.ask else "then remove them"
+    return f"{away}{there}: {step.reason}"
+
+
+def _unknown(canary: Sequence[str], decided: dict[str, HostSteps]) -> Iterator[Finding]:
+    for host in canary:
+        if host not in decided:
+            yield Finding(
+                "ROLLOUT-UNKNOWN-HOST",
+                "error",
+                host,
+                "is to be the canary, but is not among the hosts of this run",
+                "name a host of the run in rollout_canary, or widen target",
+            )
+
+
+def _locked(hosts: Sequence[Situation], settings: Settings) -> Iterator[Finding]:
+    for one in hosts:
+        if one.lock is None:
+            continue
+        taken = settings.take_over
+        yield Finding(
+            "ROLLOUT-IN-PROGRESS",
+            "info" if taken else "error",
+            one.host,
+            f"{one.lock.owner} has been changing it since {one.lock.since}"
+            + (f"; out of the routers: {', '.join(one.lock.out)}" if one.lock.out else "")
+            + ("; this run takes over" if taken else ""),
+            "let that run end; if it is dead, run again with rollout_take_over=true",
+        )
+
+
+def _unhealthy(hosts: Sequence[Situation], settings: Settings) -> Iterator[Finding]:
+    for one in hosts:
+        left = set(one.lock.out) if one.lock else set[str]()
+        broken = sorted({slot.unit for slot in one.running} - set(one.serving) - left)
+        if broken:
+            allowed = settings.allow_unhealthy
+            yield Finding(
+                "ROLLOUT-HOST-UNHEALTHY",
+                "warning" if allowed else "error",
+                one.host,
+                f"{', '.join(broken)} does not serve before the change",
+                "mend it first (journalctl -u UNIT), or run with rollout_allow_unhealthy=true "
+                "where the change is what mends it",
+            )
+
+
+def _nothing_to_go_back_to(hosts: Sequence[Situation]) -> Iterator[Finding]:
+    for one in hosts:
+        if one.running and one.kept is None:
+            yield Finding(
+                "ROLLOUT-NO-PREVIOUS",
+                "warning",
+                one.host,
+                "keeps no release of what it runs: if the new one fails, there is no way back",
+                "run playbooks/site.yml with the present settings once, which keeps a release",
+            )
+
+
+def _new_ports(hosts: Sequence[Situation], settings: Settings) -> Iterator[Finding]:
+    """Refuse ports that the routers would learn of only when all hosts have changed."""
+    for one in hosts:
+        ports = {slot.unit: slot.port for slot in one.running}
+        other = [slot.unit for slot in one.wanted if ports.get(slot.unit, slot.port) != slot.port]
+        if other:
+            yield Finding(
+                "ROLLOUT-NEW-PORTS",
+                "warning" if settings.allow_outage else "error",
+                one.host,
+                f"{', '.join(other)} would listen on another port, where no router looks for it "
+                "until all hosts have changed",
+                "keep base_port, or accept the outage with rollout_allow_outage=true",
+            )
+
+
+def _too_many(
+    deployment: str, hosts: Sequence[HostSteps], counts: tuple[int, int, int], allow: bool
+) -> Iterator[Finding]:
+    """Refuse hosts that, even alone, take out more than is allowed.
+
+    ``counts`` are the replicas there are, those that may be out, and those that are out already.
+    """
+    replicas, allowed, missing = counts
+    severity: Severity = "warning" if allow else "error"
+    capacity = max(0, allowed - missing)
+    for one in hosts:
+        if one.out <= capacity:
+            continue
+        gone = f"{missing} of {replicas} replicas do not serve already, and " if missing else ""
+        if missing + one.out >= replicas:
+            yield Finding(
+                "ROLLOUT-OUTAGE",
+                severity,
+                one.host,
+                f"{gone}changing it takes out {one.out}: nothing of {deployment}, which has "
+                f"{replicas} replicas, would answer",
+                "give the deployment more replicas first, or accept the outage with "
+                "rollout_allow_outage=true",
+            )
+        else:
+            yield Finding(
+                "ROLLOUT-MAX-UNAVAILABLE",
+                severity,
+                one.host,
+                f"{gone}changing it takes out {one.out} of {replicas}, {allowed} may be out",
+                "mend what does not serve, change fewer replicas of a host at once (keep the "
+                "layout), raise rollout_max_unavailable, or run with rollout_allow_outage=true",
+            )

@@ -1,0 +1,89 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What hosts told, as the situations that a rollout is decided from.
+
+The plan that a host runs may be of an earlier version of Apiary, so only what is needed is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
+    Lock,
+    Situation,
+    Slot,
+)
+
+
+def slots_of(plan: Mapping[str, Any] | None, subject: str) -> tuple[Slot, ...]:
+    """Return the replicas' places of a plan document; raise ROLLOUT-PLAN for one that is none."""
+    try:
+        return tuple(
+            Slot(str(one["unit"]), int(one["port"]), tuple(map(str, one["gpus"])))
+            for one in (plan or {}).get("replicas", ())
+        )
+    except (KeyError, TypeError, ValueError) as failure:
+        raise error(
+            "ROLLOUT-PLAN",
+            subject,
+            f"is no plan: {failure}",
+            "apply the present settings with playbooks/site.yml first",
+        ) from failure
+
+
+def situation_of(
+    host: str,
+    told: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    would: Mapping[str, Any],
+    servers: Mapping[str, Any],
+) -> Situation:
+    """Return a host's situation.
+
+    ``told`` is what rollout_info returned, ``wanted`` the new plan, ``would`` what replica_units
+    would do with it, as it says in check mode, ``servers`` what a router knows: states by
+    deployment/host-replica. Raises ApiaryError: ROLLOUT-PLAN.
+    """
+    lock = told.get("lock")
+    deployment = wanted.get("deployment", {}).get("name")
+    out = set(lock.get("out", ())) if lock else set[str]()
+    running = slots_of(told.get("plan"), f"{host}: the plan that it runs")
+    parked = tuple(
+        slot.unit
+        for slot in running
+        if slot.unit not in out
+        and _is_parked(servers.get(f"{deployment}/{host}-{_index(slot.unit)}", {}))
+    )
+    changed: Sequence[str] = [*would.get("restarted", ()), *would.get("started", ())]
+    return Situation(
+        host=host,
+        running=running,
+        wanted=slots_of(wanted, f"{host}: the new plan"),
+        changed=tuple(dict.fromkeys(unit for unit in changed if unit.endswith(".service"))),
+        files=bool(would.get("changed")),
+        serving=tuple(map(str, told.get("serving", ()))),
+        parked=parked,
+        kept=told.get("current"),
+        lock=None
+        if not lock
+        else Lock(
+            str(lock.get("owner", "unknown")),
+            str(lock.get("since", "unknown")),
+            tuple(map(str, lock.get("out", ()))),
+        ),
+    )
+
+
+def _index(unit: str) -> str:
+    """Return a replica's number as server names have it."""
+    return unit.removesuffix(".service").rpartition("-")[2]
+
+
+def _is_parked(server: Mapping[str, Any]) -> bool:
+    """Say whether somebody has taken a server out, which is not the same as its being down."""
+    return any(word in str(server.get("state", "")).lower() for word in ("drain", "maint"))

@@ -1,0 +1,80 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What one change means for one host: steps, and how many replicas they take out at once."""
+
+from __future__ import annotations
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
+    HostSteps,
+    Situation,
+    Step,
+)
+
+
+def host_steps(situation: Situation) -> HostSteps:
+    """Return the steps of a host; none where it is as wanted already.
+
+    Replicas that keep their unit, port and GPUs are replaced one at a time; the others change
+    places together, after them, because a GPU is free only when its last owner has stopped.
+    """
+    places = {slot.unit: slot for slot in situation.running}
+    kept = {slot.unit for slot in situation.wanted if places.get(slot.unit) == slot}
+    wanted = [slot.unit for slot in situation.wanted]
+    changed = set(situation.changed)
+    parked = set(situation.parked)
+    missing = down(situation)
+    steps = [*_returns(situation, changed, kept)]
+    alone = [unit for unit in wanted if unit in kept & changed]
+    # What is down already costs nothing, and gives room for the others.
+    for unit in sorted(alone, key=lambda unit: unit not in missing):
+        up = unit in situation.serving
+        reason = "its unit or its environment changes" if up else "it does not serve"
+        back = tuple(one for one in (unit,) if one not in parked)
+        steps.append(Step("replace", (unit,), (unit,), back, reason))
+    leaving = tuple(slot.unit for slot in situation.running if slot.unit not in kept)
+    coming = tuple(unit for unit in wanted if unit not in kept)
+    if leaving or coming:
+        back = tuple(unit for unit in coming if unit not in parked)
+        steps.append(Step("swap", leaving, coming, back, _swap_reason(leaving, coming)))
+    elif situation.files or steps:
+        steps.append(Step("finish", (), (), (), "what no replica runs from, and the record"))
+    return HostSteps(situation.host, tuple(steps), extra_out(situation, steps))
+
+
+def down(situation: Situation) -> frozenset[str]:
+    """Return the replicas of the host that do not serve now, or that nobody is sent to."""
+    units = {slot.unit for slot in situation.running}
+    left = set(situation.lock.out) & units if situation.lock else set[str]()
+    return frozenset((units - set(situation.serving)) | left | (units & set(situation.parked)))
+
+
+def extra_out(situation: Situation, steps: list[Step]) -> int:
+    """Return how many more replicas than now are out at the worst moment of the steps."""
+    missing = set(down(situation))
+    units = {slot.unit for slot in situation.running}
+    before, worst = len(missing), 0
+    for step in steps:
+        missing |= set(step.drain) & units
+        worst = max(worst, len(missing) - before)
+        missing -= set(step.undrain) | (set(step.drain) - set(step.ask))
+    return worst
+
+
+def _returns(situation: Situation, changed: set[str], kept: set[str]) -> list[Step]:
+    """Return the step that brings back what an interrupted run has replaced, but left out."""
+    if situation.lock is None:
+        return []
+    left = tuple(unit for unit in situation.lock.out if unit in kept - changed)
+    if not left:
+        return []
+    return [Step("return", (), left, left, "an interrupted run left it out of the routers")]
+
+
+def _swap_reason(leaving: tuple[str, ...], coming: tuple[str, ...]) -> str:
+    if not leaving:
+        return "replicas are added"
+    if not coming:
+        return "replicas are removed"
+    return "replicas change GPUs, ports or number"

@@ -1,0 +1,32 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the tests with a real HAProxy share."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
+
+from labkit.prerequisites import ensure_programs
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _haproxy():
+    """Have the distribution's HAProxy, as the lab gets what it needs."""
+    ensure_programs({"haproxy"})
+
+
+@pytest.fixture
+def place():
+    """Give a directory with a short name: the path of a socket has at most 107 letters."""
+    directory = Path(tempfile.mkdtemp(prefix="router-"))
+    yield directory
+    shutil.rmtree(directory)

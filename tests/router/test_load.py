@@ -1,0 +1,112 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""More requests than replicas can have, with a real HAProxy."""
+
+import asyncio
+from collections import Counter
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Queueing,
+    RouterSettings,
+)
+
+from support.replicas import Client
+from support.scenario import QUICK, ask_all, serving
+
+
+def test_requests_of_no_session_go_where_the_fewest_are(place):
+    """Long requests of a session hold one replica; the others get all that has no session."""
+
+    async def scenario():
+        async with serving(place, 4) as (replicas, [router]):
+            held = [Client(router.port) for _number in range(12)]
+            for client in held:
+                await client.send({"seconds": 30}, {"X-Session-Id": "busy"})
+            await router.until(lambda: sum(one.running for one in replicas) == 12)
+            before = +Counter({one.name: sum(one.seen.values()) for one in replicas})
+            await ask_all(router.port, [None] * 300, 8, {"seconds": 0.01})
+            after = Counter({one.name: sum(one.seen.values()) for one in replicas})
+            for client in held:
+                client.close()
+            return before, after - before
+
+    before, got = asyncio.run(scenario())
+    [busy] = before
+    print(f"busy: {busy}, requests of no session: {dict(got)}")
+    assert busy not in got
+    assert max(got.values()) < 1.3 * 100
+
+
+def test_no_replica_gets_more_than_its_limit_and_the_rest_waits_its_turn(place):
+    async def scenario():
+        async with serving(place, 3, concurrency=4) as (replicas, [router]):
+            sessions = [f"s{number % 20}" if number % 2 else None for number in range(300)]
+            answers = await ask_all(router.port, sessions, 40, {"seconds": 0.05})
+            return [one.peak for one in replicas], answers
+
+    peaks, answers = asyncio.run(scenario())
+    assert {answer.status for _session, answer in answers} == {200}
+    assert peaks == [4, 4, 4]
+    # 40 clients at 12 places of 50 ms: each waits for two or three turns, no session for more.
+    slowest = sorted(answer.seconds for _session, answer in answers)
+    print(f"seconds: median {slowest[150]:.2f}, p99 {slowest[-3]:.2f}")
+    assert slowest[-3] < 2.5 * slowest[150]
+
+
+def test_beyond_the_queue_is_429_at_once_and_says_when_to_come_back(place):
+    settings = RouterSettings(
+        queueing=Queueing(per_replica=5, retry_after_seconds=7, timeout_seconds=20), health=QUICK
+    )
+
+    async def scenario():
+        async with serving(place, 2, concurrency=2, settings=settings) as (replicas, [router]):
+            answers = await ask_all(router.port, [None] * 60, 60, {"seconds": 0.5})
+            return [one.peak for one in replicas], [answer for _session, answer in answers]
+
+    peaks, answers = asyncio.run(scenario())
+    statuses = Counter(answer.status for answer in answers)
+    print(f"statuses: {dict(statuses)}")
+    assert peaks == [2, 2]
+    # 4 places and 10 in the queue
+    assert statuses[200] >= 14
+    assert statuses[429] >= 60 - 14 - 4
+    assert set(statuses) == {200, 429}
+    turned_away = [answer for answer in answers if answer.status == 429]
+    assert {answer.error for answer in turned_away} == {"engine_overloaded"}
+    assert {answer.headers["retry-after"] for answer in turned_away} == {"7"}
+    assert max(answer.seconds for answer in turned_away) < 0.4
+
+
+def test_who_waits_too_long_gets_503(place):
+    settings = RouterSettings(queueing=Queueing(timeout_seconds=1), health=QUICK)
+
+    async def scenario():
+        async with serving(place, 1, concurrency=1, settings=settings) as (_replicas, [router]):
+            return await ask_all(router.port, [None, None], 2, {"seconds": 2})
+
+    answers = sorted((answer for _s, answer in asyncio.run(scenario())), key=lambda one: one.status)
+    assert [answer.status for answer in answers] == [200, 503]
+    assert answers[1].error == "unavailable"
+    assert answers[1].headers["retry-after"] == "2"
+
+
+def test_without_a_replica_it_is_503_at_once(place):
+    async def scenario():
+        async with serving(place, 2) as (_replicas, [router]):
+            for name in ("host-00-0", "host-01-0"):
+                await router.set_state(name, "maint")
+            client = Client(router.port)
+            answers = [await client.ask({}), await client.ask({}, path="/health")]
+            client.close()
+            admin = Client(router.settings.admin_port)
+            answers += [await admin.ask({}, path="/ready"), await admin.ask({}, path="/health")]
+            admin.close()
+            return answers
+
+    asked, health, ready, alive = asyncio.run(scenario())
+    assert (asked.status, asked.error) == (503, "no_replica")
+    assert asked.headers["retry-after"] == "2"
+    assert (health.status, ready.status, alive.status) == (503, 503, 200)
+    assert asked.seconds < 0.5

@@ -1,0 +1,253 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+import dataclasses
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.plan import (
+    plan_rollout,
+    summary,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.steps import host_steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
+    Lock,
+    Settings,
+    Situation,
+    Slot,
+)
+
+ZERO, ONE = "apiary-x-0.service", "apiary-x-1.service"
+
+
+def slots(*gpus, port=8000):
+    return tuple(
+        Slot(f"apiary-x-{index}.service", port + index, tuple(devices.split()))
+        for index, devices in enumerate(gpus)
+    )
+
+
+TWO = slots("a b", "c d")
+
+
+def host(name="gpu-001", **changes):
+    """A host with two replicas that serve, both of which change."""
+    usual = Situation(
+        name, TWO, TWO, (ZERO, ONE), files=True, serving=(ZERO, ONE), kept="20260722T101500Z-0"
+    )
+    return dataclasses.replace(usual, **changes)
+
+
+def settings(**changes):
+    usual = Settings(batches=("1", "50%", "100%"), max_unavailable="25%", failure_budget=0)
+    return dataclasses.replace(usual, **changes)
+
+
+def codes(rollout):
+    return {(one.code, one.severity) for one in rollout.findings}
+
+
+def kinds(situation):
+    return [(step.kind, step.drain, step.undrain) for step in host_steps(situation).steps]
+
+
+def test_a_host_as_wanted_has_nothing_to_do():
+    found = host_steps(host(changed=(), files=False))
+    assert found.steps == ()
+    assert found.out == 0
+
+
+def test_replicas_in_their_places_are_replaced_one_at_a_time():
+    assert kinds(host()) == [
+        ("replace", (ZERO,), (ZERO,)),
+        ("replace", (ONE,), (ONE,)),
+        ("finish", (), ()),
+    ]
+    assert host_steps(host()).out == 1
+
+
+def test_an_unchanged_replica_is_not_touched():
+    assert kinds(host(changed=(ONE,))) == [("replace", (ONE,), (ONE,)), ("finish", (), ())]
+
+
+def test_what_no_replica_runs_from_takes_nothing_out():
+    found = host_steps(host(changed=()))
+    assert [step.kind for step in found.steps] == ["finish"]
+    assert found.out == 0
+
+
+def test_replicas_that_exchange_gpus_change_together():
+    moved = host(wanted=slots("c d", "a b"))
+    assert kinds(moved) == [("swap", (ZERO, ONE), (ZERO, ONE))]
+    assert host_steps(moved).out == 2
+
+
+def test_an_added_replica_leaves_the_others_alone():
+    added = host(wanted=slots("a b", "c d", "e f"), changed=("apiary-x-2.service",))
+    assert kinds(added) == [("swap", (), ("apiary-x-2.service",))]
+    assert host_steps(added).out == 0
+
+
+def test_one_that_keeps_its_place_is_replaced_before_the_others_move():
+    three = slots("a", "b", "c")
+    units = tuple(one.unit for one in three)
+    moved = host(
+        running=three, wanted=(three[0], *slots("x", "c", "b")[1:]), changed=units, serving=units
+    )
+    assert kinds(moved) == [
+        ("replace", (units[0],), (units[0],)),
+        ("swap", units[1:], units[1:]),
+    ]
+
+
+def test_removed_replicas_are_drained_and_do_not_come_back():
+    assert kinds(host(wanted=TWO[:1], changed=())) == [("swap", (ONE,), ())]
+
+
+def test_a_fresh_host_takes_nothing_out():
+    assert host_steps(host(running=(), serving=())).out == 0
+
+
+def test_what_does_not_serve_comes_first_and_costs_nothing():
+    broken = host(serving=(ZERO,))
+    assert next(step.drain for step in host_steps(broken).steps) == (ONE,)
+    assert host_steps(broken).out == 0
+
+
+def test_what_an_interrupted_run_left_out_is_brought_back():
+    left = host(changed=(ONE,), lock=Lock("ann", "today", (ZERO,)))
+    assert kinds(left)[0] == ("return", (), (ZERO,))
+    assert host_steps(left).steps[0].ask == (ZERO,)
+
+
+def test_what_an_operator_has_taken_out_stays_out():
+    parked = host(parked=(ZERO,))
+    assert kinds(parked)[0] == ("replace", (ZERO,), ())
+
+
+def test_batches_grow_and_the_canary_is_first():
+    hosts = [host(f"gpu-{number:03}") for number in range(12)]
+    rollout = plan_rollout("x", hosts, settings(batches=("1", "25%"), canary=("gpu-007",)))
+    assert rollout.order[0] == "gpu-007"
+    assert rollout.batches == (1, 1, 3, 3, 3, 1)
+    assert rollout.replicas == 24
+    assert rollout.allowed == 6
+    assert not rollout.findings
+
+
+def test_a_batch_is_cut_to_what_may_be_out():
+    hosts = [host(f"gpu-{number:03}") for number in range(5)]
+    rollout = plan_rollout("x", hosts, settings(batches=("100%",)))  # 10 replicas, 2 may be out
+    assert rollout.batches == (2, 2, 1)
+
+
+def test_replicas_of_other_hosts_count():
+    rollout = plan_rollout("x", [host()], settings(elsewhere=10))
+    assert (rollout.replicas, rollout.allowed) == (12, 3)
+
+
+def test_replicas_that_are_out_elsewhere_leave_less_room():
+    hosts = [host("a"), host("b")]
+    wide = settings(batches=("100%",), elsewhere=4)
+    assert plan_rollout("x", hosts, wide).batches == (2,)
+    few = dataclasses.replace(wide, down_elsewhere=1)
+    assert plan_rollout("x", hosts, few).batches == (1, 1)
+    none = dataclasses.replace(wide, down_elsewhere=2)
+    assert codes(plan_rollout("x", hosts, none)) == {("ROLLOUT-MAX-UNAVAILABLE", "error")}
+
+
+def test_the_only_replica_is_not_taken_out():
+    alone = host(running=TWO[:1], wanted=TWO[:1], changed=(ZERO,), serving=(ZERO,))
+    assert codes(plan_rollout("x", [alone], settings())) == {("ROLLOUT-OUTAGE", "error")}
+    allowed = plan_rollout("x", [alone], settings(allow_outage=True))
+    assert codes(allowed) == {("ROLLOUT-OUTAGE", "warning")}
+    assert allowed.batches == (1,)
+
+
+def test_a_whole_host_that_is_the_whole_pool_is_an_outage():
+    moved = host(wanted=slots("c d", "a b"))
+    assert ("ROLLOUT-OUTAGE", "error") in codes(plan_rollout("x", [moved], settings()))
+
+
+def test_a_whole_host_needs_that_many_to_spare():
+    moved = host(wanted=slots("c d", "a b"))
+    few = plan_rollout("x", [moved], settings(elsewhere=2))
+    assert codes(few) == {("ROLLOUT-MAX-UNAVAILABLE", "error")}
+    assert not plan_rollout("x", [moved], settings(elsewhere=6)).findings
+
+
+def test_new_ports_are_refused_where_there_are_routers():
+    moved = host(wanted=slots("a b", "c d", port=9000))
+    wide = settings(elsewhere=20)
+    assert not plan_rollout("x", [moved], wide).findings
+    routed = plan_rollout("x", [moved], dataclasses.replace(wide, routers=True))
+    assert codes(routed) == {("ROLLOUT-NEW-PORTS", "error")}
+
+
+@pytest.mark.parametrize(
+    ("situation", "changes", "expected"),
+    [
+        (host(serving=(ZERO,)), {}, ("ROLLOUT-HOST-UNHEALTHY", "error")),
+        (
+            host(serving=(ZERO,)),
+            {"allow_unhealthy": True},
+            ("ROLLOUT-HOST-UNHEALTHY", "warning"),
+        ),
+        (host(kept=None), {}, ("ROLLOUT-NO-PREVIOUS", "warning")),
+        (host(lock=Lock("ann", "today")), {}, ("ROLLOUT-IN-PROGRESS", "error")),
+        (host(lock=Lock("ann", "today")), {"take_over": True}, ("ROLLOUT-IN-PROGRESS", "info")),
+        (host(), {"canary": ("gpu-009",)}, ("ROLLOUT-UNKNOWN-HOST", "error")),
+    ],
+)
+def test_what_is_found_before_the_change(situation, changes, expected):
+    assert codes(plan_rollout("x", [situation], settings(**changes))) == {expected}
+
+
+def test_a_host_that_does_not_change_may_be_locked_or_broken():
+    quiet = host(changed=(), files=False, serving=(), lock=Lock("ann", "today"), kept=None)
+    found = plan_rollout("x", [quiet], settings())
+    assert found.order == ()
+    assert found.unchanged == ("gpu-001",)
+    assert not found.findings
+
+
+@pytest.mark.parametrize("value", ["", "some", "-1", "101%", "1.5"])
+def test_a_setting_that_is_no_share_is_refused(value):
+    with pytest.raises(ApiaryError, match="ROLLOUT-SETTING"):
+        plan_rollout("x", [host()], settings(max_unavailable=value))
+
+
+def test_the_defaults_are_shares():
+    facts = knowledge("rollout.yml")
+    usual = settings(
+        batches=tuple(facts["batches"]["value"]),
+        max_unavailable=facts["max_unavailable"]["value"],
+        failure_budget=facts["failure_budget"]["value"],
+    )
+    assert plan_rollout("x", [host("a"), host("b")], usual).batches == (1, 1)
+
+
+def test_the_summary_says_what_is_replaced_in_which_order():
+    quiet = host("gpu-002", changed=(), files=False)
+    lines = summary(plan_rollout("x", [host(), quiet], settings()))
+    assert lines == (
+        "x: 1 hosts in 1 batches; at most 1 of 4 replicas out at once; stops after 1 failed hosts",
+        "batch 1, the canary",
+        f"  gpu-001: replace {ZERO}: its unit or its environment changes",
+        f"  gpu-001: replace {ONE}: its unit or its environment changes",
+        "  gpu-001: write what no replica runs from, and the record",
+        "unchanged: gpu-002",
+    )
+    assert summary(plan_rollout("x", [quiet], settings())) == ("x: nothing to change on 1 hosts",)
+
+
+def test_the_summary_of_other_steps():
+    moved = host(wanted=slots("c d"), lock=Lock("ann", "today", ()), changed=())
+    added = host("b", wanted=slots("a b", "c d", "e"), changed=("apiary-x-2.service",))
+    left = host("c", changed=(), lock=Lock("ann", "today", (ONE,)))
+    text = "\n".join(summary(plan_rollout("x", [moved, added, left], settings())))
+    assert f"drain {ZERO}, {ONE}; then serve from {ZERO}: replicas change GPUs" in text
+    assert "b: then serve from apiary-x-2.service: replicas are added" in text
+    assert f"c: bring back {ONE}: an interrupted run left it out of the routers" in text
