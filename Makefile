@@ -21,10 +21,10 @@ unit: .venv/ready
 	pytest -n auto
 
 faults: .venv/ready ## Break a simulated host in every way and see that it is found
-	pytest --quiet tests/faults
+	pytest --quiet tests/faults tests/containers
 
 loss: .venv/ready ## Change and break replicas, hosts and routers under load: requests lost
-	pytest --quiet tests/loss
+	pytest --quiet tests/router tests/loss
 
 molecule: .venv/ready
 	python tests/lab/scenarios.py

@@ -108,8 +108,13 @@ class ActionModule(ActionBase):
         ]
         if has_errors(alike):
             raise ApiaryError(*alike)
-        plans = build_plans(asked, topology, () if removed else others)
         findings = (*tell_others(others, removed), *unread, *alike)
+        try:
+            plans = build_plans(asked, topology, () if removed else others)
+        except ApiaryError as refusal:
+            # Who has the GPUs that are missing is told with the refusal.
+            known = [one for one in findings if one.severity != "info"]
+            raise ApiaryError(*refusal.findings, *known) from None
         files = {
             f"files{item.path}": item.content for plan in plans for item in render_systemd(plan)
         }

@@ -70,6 +70,7 @@ class ActionModule(ActionBase):
                 "settings": {"type": "dict", "default": {}},
                 "virtual": {"type": "dict"},
                 "before": {"type": "dict"},
+                "engine_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
                 "python": {"type": "path", "default": "/usr/bin/python3"},
             }
         )
@@ -92,7 +93,12 @@ class ActionModule(ActionBase):
         before = None
         if arguments["before"]:
             before = from_document(Router, arguments["before"], f"{host}: the router that runs")
-        router = decide_router(settings, plans, missing, before)
+        if self._task.check_mode and before is None and not plans:
+            # On a fresh fleet check mode has saved no plan.
+            told = f"{host}: no host has a plan yet, so that there is nothing to route to"
+            return {"changed": False, "skipped": True, "msg": told}
+        keyed = frozenset(arguments["engine_keys"])
+        router = decide_router(settings, plans, missing, before, keyed)
         files = [*render_router_host(router, arguments["python"]), *render_router(router)]
         virtual = []
         if arguments["virtual"]:

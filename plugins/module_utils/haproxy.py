@@ -70,7 +70,7 @@ def ask(command: str, path: str = SOCKET, seconds: float = ANSWER_SECONDS) -> st
             stream.settimeout(seconds)
             stream.connect(path)
             stream.sendall(command.encode() + b"\n")
-            parts = []
+            parts: list[bytes] = []
             while True:
                 part = stream.recv(65536)
                 if not part:

@@ -422,8 +422,11 @@ ACCEPTANCE = Scope(
     ),
     files=(
         "/etc/apiary/*/plan.json",
-        "/etc/systemd/system/apiary-*",
+        "/etc/apiary/*/replica-*",
+        "/etc/systemd/system/apiary*",
+        "/etc/containers/systemd/apiary-*",
         "/usr/libexec/apiary/*",
+        "/usr/libexec/apiary/apiary_launch/*",
         "/sys/class/drm/card*/device/ras/*_err_count",
         "/sys/class/drm/card*/device/hwmon/hwmon*/power1_cap",
     ),

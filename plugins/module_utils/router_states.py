@@ -13,7 +13,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.haproxy import Ser
 
 
 def of_hosts(states: list[ServerState], hosts: list[str]) -> list[str]:
-    """Return the names of all servers of hosts; a server is called HOST-REPLICA."""
+    """Return the names of all servers of hosts; a server is called <host>-<replica>."""
     patterns = [re.compile(rf"{re.escape(host)}-[0-9]+") for host in hosts]
     return sorted({one.name for one in states if any(p.fullmatch(one.name) for p in patterns)})
 

@@ -15,6 +15,7 @@ description:
   - Turns the plans of all hosts into a router's pools and files, on the controller.
   - Decides nothing on the host and connects to none.
   - Fails with every finding that forbids it, before anything is touched.
+  - In check mode it is skipped on a fleet that has no plan yet.
 author:
   - The Apiary authors (@apiary)
 attributes:
@@ -60,6 +61,11 @@ options:
   before:
     description: The document of the router that runs, for what leaves it to be named.
     type: dict
+  engine_keys:
+    description: The names of deployments whose engines' key the router is given.
+    type: list
+    elements: str
+    default: []
   python:
     description: The Python interpreter of the router's host.
     type: path

@@ -27,7 +27,7 @@ attributes:
     support: full
 options:
   servers:
-    description: Names of servers, HOST-REPLICA each; without it all servers.
+    description: Names of servers, host-replica each; without it all servers.
     type: list
     elements: str
   hosts:

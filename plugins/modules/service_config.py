@@ -217,6 +217,7 @@ def take(service, steps, changes) -> None:
         ]
         write(service.module, former, False)
         service.reload()
+        service.remember("")
         service.fail(
             "ROUTER-RELOAD",
             f"does not take the new configuration; the former one is back\n{journal}",

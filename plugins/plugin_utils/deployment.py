@@ -123,7 +123,8 @@ class EngineSpec:
 class Limits:
     """What the engine is sized for; tokens, sequences and a share of VRAM.
 
-    Without ``start_timeout_seconds`` a start may take as long as the weights need (plan/timing.py).
+    Without ``start_timeout_seconds`` a start may take as long as the weights need (plan/timing.py);
+    an engine with requests that makes no token for ``hang_timeout_seconds`` is restarted.
     """
 
     max_model_len: int | None = None
@@ -133,6 +134,7 @@ class Limits:
     kv_cache_dtype: str = "auto"
     start_timeout_seconds: int | None = None
     drain_timeout_seconds: int = 60
+    hang_timeout_seconds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,7 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
         "limits.max_num_batched_tokens": limits.max_num_batched_tokens,
         "limits.max_num_seqs": limits.max_num_seqs,
         "limits.start_timeout_seconds": limits.start_timeout_seconds,
+        "limits.hang_timeout_seconds": limits.hang_timeout_seconds,
         "model.read_mb_per_second": deployment.model.read_mb_per_second,
     }
     for path, number in positive.items():

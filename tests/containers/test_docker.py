@@ -188,8 +188,10 @@ class Host:
         done = self.prepare()
         assert done.returncode == 0, done.stderr
         self.log = self.at("/log").open("w")
+        # As under the unit's CapabilityBoundingSet= and NoNewPrivileges=.
+        without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
         self.process = subprocess.Popen(
-            self.words(),
+            [*without, *self.words()],
             env={**os.environ, "NOTIFY_SOCKET": self.address},
             stdout=self.log,
             stderr=self.log,

@@ -243,8 +243,9 @@ def test_a_taken_port_is_tried_again_until_it_is_free(unit):
         unit.systemctl("stop")
         taker = "systemd-run --collect --unit=apiary-test-port python3 -m http.server"
         unit.host.check_output(f"{taker} {unit.replica['port']}")
-        await_true(lambda: unit.host.socket(f"tcp://{unit.replica['port']}").is_listening)
         try:
+            asked = f"curl -s -o /dev/null http://127.0.0.1:{unit.replica['port']}/"
+            await_true(lambda: unit.host.run(asked).rc == 0)
             assert unit.systemctl("start").rc != 0
             assert "REPLICA-PORT-BUSY" in unit.journal()
         finally:

@@ -64,11 +64,11 @@ def with_secrets(plan):
 
 
 @pytest.fixture(scope="module")
-def given(serve, with_secrets, host):
+def given(serve, plan, with_secrets, host):
     """The output of the run that brought the secrets; afterwards they are taken away again."""
     yield serve("-vvv", "--diff", given=with_secrets, replicas_secrets=KEYS)
     serve()
-    assert not host.file(directory(with_secrets)).listdir()
+    assert host.file(directory(with_secrets)).listdir() == plan["deployment"]["secrets"]
 
 
 def directory(plan):

@@ -85,12 +85,12 @@ def start_hosts(lab: Lab, count: int, faults: Sequence[str] = (), routers: int =
 
 
 def start_hosts_for_real(lab: Lab) -> None:
-    """Start one host that has the real vLLM (CPU build) and a tiny model."""
+    """Start one host that has the real vLLM (CPU build) and a tiny model, and a router."""
     engine, models = lab.root / "real-vllm", lab.root / "tiny-models"
     python("real_vllm/build.py", engine)
     python("real_vllm/make_model.py", models)
     python(
-        *("lab.py", "up", "--name", lab.name, "--hosts", "1"),
+        *("lab.py", "up", "--name", lab.name, "--hosts", "1", "--routers", "1"),
         *("--engine-dir", engine, "--models-dir", models),
     )
     bring_repositories(lab)
@@ -136,8 +136,23 @@ def show_host(lab: Lab, name: str) -> None:
     print(f"rendered files as on the host:     {files}/files/etc/systemd/system/")
 
 
+def named(lab: Lab, group: str) -> list[str]:
+    """Return the lab's hosts of one group."""
+    return [name for name, host in lab.hosts().items() if host["group"] == group]
+
+
+def show_router(lab: Lab, name: str, model: str) -> None:
+    """Print which replicas a router knows, and one answer of its endpoint."""
+    print(f"\n=== {name} " + "=" * (90 - len(name)))
+    servers = "awk '$1 == \"server\" {print $2, $3}' /etc/haproxy/haproxy.cfg"
+    python("lab.py", "ssh", "--name", lab.name, name, f"sudo {servers}")
+    endpoint = lab.hosts()[name]["ports"]["8080"]
+    print(f"\n--- a chat completion of the endpoint, http://127.0.0.1:{endpoint}/v1")
+    print(chat(endpoint, model))
+
+
 def chat(port: int, model: str) -> str:
-    """Return what a replica answers to one question."""
+    """Return what a replica or a router answers to one question."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": "Which GPUs do you run on?"}],
@@ -163,15 +178,17 @@ def chat(port: int, model: str) -> str:
 
 
 def up(lab: Lab, arguments: argparse.Namespace) -> None:
-    """The demo: bare hosts become serving replicas."""
+    """The demo: bare hosts become serving replicas, and a router makes them one endpoint."""
     started = time.monotonic()
-    say(f"[1/3] {arguments.hosts} simulated bare MI325X host(s)")
-    start_hosts(lab, arguments.hosts)
+    say(f"[1/3] {arguments.hosts} simulated bare MI325X host(s), and one for the router")
+    start_hosts(lab, arguments.hosts, routers=1)
     say("[2/3] the site playbook over SSH: evidence, topology, placement, recipe, plan, units")
     run_site(lab)
     say("[3/3] what serves")
-    for name in lab.hosts():
+    for name in named(lab, "gpu_hosts"):
         show_host(lab, name)
+    for name in named(lab, "routers"):
+        show_router(lab, name, deployment("gpu_hosts")["model"]["name"])
     print(f"\nDone in {time.monotonic() - started:.0f} s. `make demo-down` removes all of it.")
 
 
@@ -184,7 +201,7 @@ def e2e(lab: Lab, arguments: argparse.Namespace) -> None:
     try:
         with step("Running the site playbook"):
             run_site(lab)
-        for name in lab.hosts():
+        for name in named(lab, "gpu_hosts"):
             show_host(lab, name)
             pss = "cat /proc/[0-9]*/smaps_rollup | awk '/^Pss:/ {s += $2} END {print s / 2^20}'"
             print(f"\n--- memory of {name}: all processes, PSS in GiB")
@@ -193,6 +210,7 @@ def e2e(lab: Lab, arguments: argparse.Namespace) -> None:
             *("pytest", "--quiet", "tests/e2e", "-m", "not double"),
             APIARY_LAB=lab.name,
         )
+        program(*("pytest", "--quiet", "tests/loss/real.py"), APIARY_LAB=lab.name)
     finally:
         python("lab.py", "down", "--name", lab.name)
     print(

@@ -26,7 +26,7 @@ HEAD = (
     "why",
 )
 NAME = os.environ.get("APIARY_LOSS_LAB", "loss")
-VARIABLES = (f"@{ROOT}/tests/loss/deployment.yml",)
+VARIABLES = (f"@{ROOT}/tests/loss/variables.yml",)
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +36,7 @@ def fleet():
     was_up = (found.directory / "hosts.json").exists()
     try:
         start(NAME, hosts=2, routers=2)
-        found.playbook("site", "--tags", "replicas")
-        found.playbook("router")
+        found.playbook("site", "--tags", "replicas,router")
         found.await_whole()
         yield found
     finally:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 Kind = Literal["ok", "refused", "error", "cut", "lost"]
 KINDS: tuple[Kind, ...] = ("ok", "refused", "error", "cut", "lost")
 
-# What the double's answers begin with; a router's header tells it of any engine.
+# A router's header tells it of any engine; the double's answers begin with it.
 REPLICA_HEADER = "x-apiary-replica"
 REPLICA_TEXT = re.compile(r"port (\d+) of (\S+) answers")
 # Pause between attempts to connect, as long as nothing was sent.
@@ -111,11 +111,11 @@ class Seen:
 
     @property
     def replica(self) -> str | None:
-        """Return ``HOST:PORT`` or the router's name of who answered, as far as it was told."""
+        """Return the router's name of who answered, or ``HOST:PORT`` as the double says itself."""
+        if REPLICA_HEADER in self.headers:
+            return self.headers[REPLICA_HEADER]
         named = REPLICA_TEXT.search(self.text)
-        if named:
-            return f"{named[2]}:{named[1]}"
-        return self.headers.get(REPLICA_HEADER)
+        return f"{named[2]}:{named[1]}" if named else None
 
     def event(self, data: str) -> None:
         """Take in one event of a stream."""

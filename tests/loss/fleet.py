@@ -45,7 +45,7 @@ def await_true(condition: Callable[[], object], seconds: float, what: str) -> fl
 
 @dataclass(frozen=True)
 class Replica:
-    """One replica; ``name`` is how routers call it, ``place`` how its answers do."""
+    """One replica; ``name`` is how routers call it."""
 
     host: str
     index: int
@@ -56,17 +56,18 @@ class Replica:
     def name(self) -> str:
         return f"{self.host}-{self.index}"
 
-    @property
-    def place(self) -> str:
-        return f"{self.host}:{self.port}"
-
 
 @dataclass(frozen=True)
 class Fleet:
-    """One lab that is up and serves; ``variables`` are the extra variables of its playbooks."""
+    """One lab that is up and serves; ``variables`` are the extra variables of its playbooks.
+
+    ``rate`` and ``tokens`` are what its replicas can do while one of them is out.
+    """
 
     lab: str
     variables: tuple[str, ...] = ()
+    rate: float = 30.0
+    tokens: int = 20
 
     @property
     def directory(self) -> Path:
@@ -122,7 +123,8 @@ class Fleet:
     def load(self, **options: Any) -> Load:
         """Return a load on all routers."""
         targets = tuple(self.endpoint(router) for router in self.routers)
-        return Load(**{"targets": targets, "model": self.model, **options})
+        usual = {"model": self.model, "rate": self.rate, "tokens": self.tokens}
+        return Load(**{"targets": targets, **usual, **options})
 
     def run(self, host: str, command: str, *, check: bool = True) -> str:
         """Run a shell command on a host as root, beside all that its SSH and systemd do."""
@@ -182,8 +184,9 @@ class Fleet:
         return int(self.show(replica, "NRestarts")["NRestarts"])
 
     def ask_router(self, router: str, command: str) -> str:
-        """Return what a router's HAProxy answers on its admin socket."""
-        return self.run(router, f"python3 -c {shlex.quote(ASK)} {shlex.quote(command)}")
+        """Return what a router's HAProxy answers on its admin socket; nothing if it is down."""
+        asked = f"python3 -c {shlex.quote(ASK)} {shlex.quote(command)} 2>/dev/null"
+        return self.run(router, asked, check=False)
 
     def servers(self, router: str) -> dict[str, dict[str, str]]:
         """Return a router's view of the replicas: one row of `show stat` each, by server."""
@@ -208,6 +211,22 @@ class Fleet:
     def await_whole(self, seconds: float = 60) -> float:
         """Wait until every router uses every replica, and return how long that took."""
         return await_true(self.whole, seconds, "every router uses every replica")
+
+    def await_out(self, names: set[str], seconds: float = 30) -> float:
+        """Wait until no router uses any of these servers, and return how long that took."""
+
+        def out() -> bool:
+            return not any(names & self.up(router) for router in self.routers)
+
+        return await_true(out, seconds, f"{', '.join(sorted(names))} are out")
+
+    def holder(self) -> str:
+        """Return the router that has the virtual address, or nothing while none has it."""
+        address = f" {self.virtual[0]}/"
+        for router in self.routers:
+            if address in self.run(router, "ip -4 -o address show", check=False):
+                return router
+        return ""
 
 
 def start(lab: str, *, hosts: int, routers: int) -> None:

@@ -179,6 +179,10 @@ class Running:
         """Return what has ended so far."""
         return Report(tuple(self.outcomes))
 
+    def go_on(self, seconds: float) -> None:
+        """Let the load go on for so long."""
+        time.sleep(seconds)
+
     def run(self) -> None:
         asyncio.run(self._run())
 
@@ -219,7 +223,7 @@ def under(load: Load, warm: float = 1.0) -> Iterator[Running]:
     thread = threading.Thread(target=running.run)
     thread.start()
     try:
-        time.sleep(warm)
+        running.go_on(warm)
         yield running
     finally:
         running.stopped.set()

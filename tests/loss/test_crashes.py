@@ -2,17 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What dies takes only its own requests along, and each of them ends with a clean error."""
+"""What dies takes only its own requests along, and each of them ends with an error that tells so.
+
+Where a whole process is killed that was writing a stream, that error is the missing last chunk.
+"""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import pytest
-
 from loss.fleet import await_true
 from loss.load import under
 
-RATE = 30.0
+# As /proc/PID/comm has them.
+CORE, WORKER = "VLLM::EngineCor", "VLLM::Worker_TP"
 
 
 # How long a router may take to notice: until then it sends requests to what is dead.
@@ -26,9 +28,9 @@ class Moment:
     began: float
     ended: float
 
-    def took(self, one):
+    def took(self, one, noticed):
         """Say whether a request was under way on what died, or sent there before it was noticed."""
-        return one.ended >= self.began and one.started <= self.ended + NOTICED
+        return one.ended >= self.began and one.started <= self.ended + noticed
 
 
 @contextmanager
@@ -39,11 +41,10 @@ def at(running):
     moment.ended = running.now()
 
 
-def only_those_in_flight_failed(report, moment, replicas, *, cut=False):
-    """Only requests of these replicas failed, and each was told so."""
-    late = [one for one in report.failed if not moment.took(one)]
+def only_those_in_flight_failed(report, moment, names, *, cut=False, noticed=NOTICED):
+    """Only requests of these replicas or routers failed, and each was told so."""
+    late = [one for one in report.failed if not moment.took(one, noticed)]
     assert not late, f"{len(late)} of {len(report.failed)} were not in flight: {late[:3]}"
-    names = {replica.place for replica in replicas} | {replica.name for replica in replicas}
     elsewhere = [one for one in report.failed if one.replica and one.replica not in names]
     assert not elsewhere, elsewhere[:3]
     kinds = {"error", "refused", "cut"} if cut else {"error", "refused"}
@@ -51,55 +52,97 @@ def only_those_in_flight_failed(report, moment, replicas, *, cut=False):
     assert not silent, f"{len(silent)} without an error: {silent[:3]}"
 
 
-def crash(whole, told, what, replica, command, *, seconds=30.0, cut=False):
+def crash(whole, told, what, replica, command, *, seconds=30.0, cut=False, noticed=NOTICED):
     """Break a replica under load; it is left alone, comes back by itself and is used again."""
     before = whole.restarts(replica)
-    with under(whole.load(rate=RATE, seconds=120)) as running:
+    with under(whole.load(seconds=120, timeout_seconds=60)) as running:
         with at(running) as moment:
             whole.run(replica.host, command)
         await_true(lambda: whole.restarts(replica) > before, seconds, "systemd restarted it")
-        whole.await_whole()
-    report = told(what, running.report())
-    only_those_in_flight_failed(report, moment, [replica], cut=cut)
+        back = whole.await_whole()
+    report = told(f"{what} (back after {back:.0f} s)", running.report())
+    only_those_in_flight_failed(report, moment, {replica.name}, cut=cut, noticed=noticed)
 
 
 def test_an_engine_core_that_is_killed(whole, told):
     replica = whole.replicas[0]
-    (core,) = whole.processes(replica)["VLLM::EngineCor"]
+    (core,) = whole.processes(replica)[CORE]
     crash(whole, told, "kill -9 of an engine core", replica, f"kill -9 {core}")
 
 
-def test_a_main_process_that_is_killed(whole, told):
-    """systemd ends what the supervisor leaves behind, and the engine drains meanwhile."""
+def test_a_worker_that_is_killed(whole, told):
     replica = whole.replicas[1]
+    worker = whole.processes(replica)[WORKER][-1]
+    crash(whole, told, "kill -9 of a worker", replica, f"kill -9 {worker}")
+
+
+def test_a_supervisor_that_is_killed(whole, told):
+    """systemd kills the engine after it, so that nobody is left to end the streams well."""
+    replica = whole.replicas[3]
     (main,) = whole.processes(replica)["main"]
-    crash(whole, told, "kill -9 of a supervisor", replica, f"kill -9 {main}")
+    crash(whole, told, "kill -9 of a supervisor", replica, f"kill -9 {main}", cut=True)
 
 
 def test_an_engine_that_hangs(whole, told):
+    """It is restarted after limits.hang_timeout_seconds; what it got meanwhile fails with it."""
     replica = whole.replicas[2]
-    (core,) = whole.processes(replica)["VLLM::EngineCor"]
-    crash(whole, told, "an engine core hangs", replica, f"kill -STOP {core}", seconds=60)
+    limits = whole.plans[replica.host]["deployment"]["limits"]
+    noticed = limits["hang_timeout_seconds"] + 10
+    (core,) = whole.processes(replica)[CORE]
+    stop = f"kill -STOP {core}"
+    what = "SIGSTOP of an engine core"
+    crash(whole, told, what, replica, stop, seconds=noticed + 10, noticed=noticed)
 
 
-@pytest.mark.parametrize("action", ["kill", "pause"])
-def test_a_host_that_is_lost_and_comes_back(whole, told, action):
-    host = whole.replicas[-1].host
-    gone = [replica for replica in whole.replicas if replica.host == host]
-    back = {"kill": "start", "pause": "unpause"}[action]
-
-    def out():
-        used = [whole.up(router) for router in whole.routers]
-        return not any(replica.name in up for replica in gone for up in used)
-
-    with under(whole.load(rate=RATE, seconds=120)) as running:
+def test_a_host_that_loses_power_and_boots(whole, told):
+    host, gone = last_host(whole)
+    with under(whole.load(seconds=120)) as running:
         with at(running) as moment:
-            whole.docker(action, host)
-        try:
-            await_true(out, 30, f"{host} is out")
-        finally:
-            whole.docker(back, host)
+            whole.docker("kill", host)
+        whole.await_out(gone)
+        whole.docker("start", host)
         whole.await_whole()
-    what = {"kill": "a host loses power", "pause": "a host falls silent"}[action]
+    report = told("a host loses power and boots", running.report())
     # Of a host that is gone nobody is left to end the streams well.
-    only_those_in_flight_failed(told(what, running.report()), moment, gone, cut=True)
+    only_those_in_flight_failed(report, moment, gone, cut=True)
+
+
+def test_a_host_that_vanishes_from_the_network(whole, told):
+    """No packet says that it is gone: what was in flight ends when TCP gives up, in 30 s."""
+    host, gone = last_host(whole)
+    gateway = whole.run(host, "ip route show default | cut -d' ' -f3").strip()
+    with under(whole.load(seconds=120, timeout_seconds=60)) as running:
+        with at(running) as moment:
+            whole.run(host, "ip link set eth0 down")
+        whole.await_out(gone)
+        caught = [one.number for one in running.report().outcomes]
+        running.go_on(34)  # TCP gives up
+        whole.run(host, f"ip link set eth0 up; ip route replace default via {gateway}")
+        whole.await_whole()
+    report = told("a host vanishes and comes back", running.report())
+    assert len(report.outcomes) > len(caught)
+    only_those_in_flight_failed(report, moment, gone, cut=True, noticed=5)
+
+
+def test_the_router_that_has_the_address_loses_power(whole, told):
+    """Clients of the virtual address lose what was in flight there, and go on at the other one."""
+    holder = whole.holder()
+    with under(whole.load(targets=(whole.virtual,))) as running:
+        with at(running) as moment:
+            whole.docker("kill", holder)
+        try:
+            moved = await_true(lambda: whole.holder() not in ("", holder), 20, "the address moved")
+            before = len(running.report().of("ok"))
+            await_true(lambda: len(running.report().of("ok")) > before + 30, 20, "it serves")
+        finally:
+            whole.docker("start", holder)
+        whole.await_whole()
+    report = told(f"the router with the address dies, moved in {moved:.0f} s", running.report())
+    late = [one for one in report.failed if not moment.took(one, 0)]
+    assert not late, late[:3]
+
+
+def last_host(whole):
+    """The last host, and its replicas by name."""
+    host = whole.replicas[-1].host
+    return host, {replica.name for replica in whole.replicas if replica.host == host}

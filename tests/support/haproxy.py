@@ -12,7 +12,7 @@ import random
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,9 +92,10 @@ class HAProxy:
     def port(self) -> int:
         return self.pools[0].port
 
-    def write(self) -> None:
+    def write(self, engine_keys: Mapping[str, str] | None = None) -> None:
         """Write the files for the present pools and settings."""
-        for file in rendering.render_router(Router(self.settings, self.pools)):
+        router = Router(self.settings, self.pools)
+        for file in rendering.render_router(router, engine_keys or {}):
             name = file.path.removeprefix("/etc/haproxy/")
             path = self.directory / name
             path.parent.mkdir(exist_ok=True)

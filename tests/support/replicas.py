@@ -137,6 +137,7 @@ class Answer:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+    started: float = 0.0
     first_seconds: float = 0.0
     seconds: float = 0.0
 
@@ -166,7 +167,7 @@ class Client:
     ) -> Answer:
         """Send one request and read its whole answer."""
         start = time.monotonic()
-        answer = Answer()
+        answer = Answer(started=start)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await self.send(asked, headers, path)
             await self.receive(answer, start)

@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -54,8 +55,13 @@ _LOG_NUMBERS = {
 }
 
 
-def render_router(router: Router) -> tuple[RenderedFile, ...]:
-    """Return every file of a router; those with mode 0640 say who may ask (root:haproxy)."""
+def render_router(
+    router: Router, engine_keys: Mapping[str, str] = MappingProxyType({})
+) -> tuple[RenderedFile, ...]:
+    """Return every file of a router; those with mode 0640 are secret (root:haproxy).
+
+    ``engine_keys`` are by deployment what engines ask for that have keys of their own.
+    """
     keys = router.settings.keys
     facts = knowledge("router.yml")
     paths = sorted({*facts["paths"]["exact"], *router.settings.paths})
@@ -73,10 +79,15 @@ def render_router(router: Router) -> tuple[RenderedFile, ...]:
                 f"{key.name} {key.requests_per_minute}" for key in keys if key.requests_per_minute
             ),
         ),
+        RenderedFile(
+            f"{DIRECTORY}/engines.map",
+            "0640",
+            _lines(f"{name} {key}" for name, key in sorted(engine_keys.items())),
+        ),
     )
 
 
-def _lines(lines: Any) -> str:
+def _lines(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -115,7 +126,7 @@ def _chooser(settings: RouterSettings) -> str:
 
 def _configuration(router: Router) -> str:
     settings, facts = router.settings, knowledge("router.yml")
-    tls = f" ssl crt {settings.tls.certificate} alpn h2,http/1.1" if settings.tls else ""
+    tls = f" ssl crt {settings.tls.certificate} alpn http/1.1" if settings.tls else ""
     return _template("haproxy.cfg.j2").render(
         settings=settings,
         pools=router.pools,

@@ -73,6 +73,7 @@ def launch_spec(plan: Plan, replica: Replica, index: int) -> LaunchSpec:
         after=tuple(other.unit for other in plan.replicas[:index]),
         start_timeout_seconds=start_timeout(plan, replica),
         drain_timeout_seconds=deployment.limits.drain_timeout_seconds,
-        hang_seconds=knowledge("serving/life.yml")["watchdog"]["hang_seconds"],
+        hang_seconds=deployment.limits.hang_timeout_seconds
+        or knowledge("serving/life.yml")["watchdog"]["hang_seconds"],
         headless=headless,
     )

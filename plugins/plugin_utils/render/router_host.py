@@ -6,10 +6,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import (
     RenderedFile,
     templates,
@@ -23,8 +27,26 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
 DOCUMENT = f"{DIRECTORY}/router.json"
 PROGRAM = "/usr/libexec/apiary/haproxy.py"
 DROP_IN = "/etc/systemd/system/haproxy.service.d/50-apiary.conf"
+_WORD = re.compile(r"[!-~]+", re.ASCII)
 # The module that drains and the service that keeps drains read states by the same code.
 _PROGRAM = Path(__file__).parents[2] / "module_utils/haproxy.py"
+
+
+def engines_map(keys: Mapping[str, str]) -> RenderedFile:
+    """Return the file that has what engines ask for, by deployment; raise ROUTER-KEY.
+
+    It is rendered apart from the others, so that no result of deciding has the keys.
+    """
+    for name, key in keys.items():
+        if not _WORD.fullmatch(key) or not _WORD.fullmatch(name):
+            raise error(
+                "ROUTER-KEY",
+                f"the engines' key of {name!r}",
+                "is empty, or has spaces or letters that a header cannot have",
+                "set replicas_secrets to a key without them",
+            )
+    lines = "".join(f"{name} {key}\n" for name, key in sorted(keys.items()))
+    return RenderedFile(f"{DIRECTORY}/engines.map", "0640", lines)
 
 
 @cache
@@ -35,7 +57,8 @@ def program() -> str:
 
 def render_router_host(router: Router, python: str) -> tuple[RenderedFile, ...]:
     """Return the files; ``python`` is the host's interpreter, an absolute path."""
-    limits = knowledge("router_unit.yml")["open_files"]
+    facts = knowledge("router_unit.yml")
+    limits = facts["open_files"]
     connections = router.settings.connections
     drop_in = templates().get_template("haproxy_drop_in.conf.j2")
     return (
@@ -47,9 +70,10 @@ def render_router_host(router: Router, python: str) -> tuple[RenderedFile, ...]:
                 python=python,
                 program=PROGRAM,
                 configuration=CONFIGURATION,
+                stop_seconds=facts["stop"]["seconds"],
                 open_files=max(limits["least"], limits["per_connection"] * connections),
             ),
         ),
-        # It names the digests of API keys.
-        RenderedFile(DOCUMENT, "0600", dumps(router)),
+        # It names the digests of API keys. Findings are of the day, and change nothing.
+        RenderedFile(DOCUMENT, "0600", dumps(replace(router, findings=()))),
     )

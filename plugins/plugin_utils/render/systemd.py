@@ -71,7 +71,7 @@ def native_files(plan: Plan, replica: Replica, index: int) -> tuple[RenderedFile
             **unit_facts(plan, replica, index),
             environment_path=environment_path,
             environment_digest=digest(environment),
-            sandbox=knowledge("serving.yml")["sandbox"]["entries"],
+            sandbox=_sandbox(plan),
         )
     )
     return (
@@ -79,6 +79,16 @@ def native_files(plan: Plan, replica: Replica, index: int) -> tuple[RenderedFile
         spec_file(plan, replica, index),
         RenderedFile(f"{UNITS}/{replica.unit}", "0644", unit, replica.unit),
     )
+
+
+def _sandbox(plan: Plan) -> dict[str, dict[str, object]]:
+    """Return the directives that hold a replica in; homes stay readable where it lives in one."""
+    facts = knowledge("serving.yml")["sandbox"]
+    entries = dict(facts["entries"])
+    paths = (plan.deployment.engine.executable, plan.deployment.model.path)
+    if any(path.startswith(tuple(facts["homes"])) for path in paths):
+        entries["ProtectHome"] = facts["home_in_use"]
+    return entries
 
 
 def _slice() -> str:

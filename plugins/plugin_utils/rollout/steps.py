@@ -36,7 +36,8 @@ def host_steps(situation: Situation) -> HostSteps:
     leaving = tuple(slot.unit for slot in situation.running if slot.unit not in kept)
     coming = tuple(unit for unit in wanted if unit not in kept)
     if leaving or coming:
-        back = tuple(unit for unit in coming if unit not in parked)
+        # Of those that are new, routers learn by their own playbook.
+        back = tuple(unit for unit in coming if unit in places and unit not in parked)
         steps.append(Step("swap", leaving, coming, back, _swap_reason(leaving, coming)))
     elif situation.files or steps:
         steps.append(Step("finish", (), (), (), "what no replica runs from, and the record"))

@@ -48,12 +48,14 @@ def decide_router(
     plans: Sequence[PlannedHost],
     missing: Sequence[MissingHost] = (),
     before: Router | None = None,
+    engine_keys: frozenset[str] = frozenset(),
 ) -> Router:
     """Return the router; raise ApiaryError with every refusal.
 
     A host without a plan that the router serves now keeps its replicas: whether they answer is for
     the health checks to say, and an empty directory of plans must not end the service. Hosts that
-    are in no inventory any more are left out.
+    are in no inventory any more are left out. ``engine_keys`` names the deployments whose engines'
+    key the router has.
     """
     pools, noted = pools_from_plans(plans, settings)
     absent = {one.host: one.reason for one in missing}
@@ -63,7 +65,7 @@ def decide_router(
         told = [one for one in noted if one.code != "ROUTER-NO-REPLICAS"]
         noted = tuple(dict.fromkeys([*told, *check_pools(pools, settings)]))
     router = Router(settings, pools)
-    findings = [*check_router(router), *noted]
+    findings = [*check_router(router), *noted, *_locked(router, engine_keys)]
     findings += _missing(absent, {server.host for pool in kept for server in pool.servers})
     if before is not None:
         findings += _gone(before, router)
@@ -101,6 +103,20 @@ def _with(pools: tuple[Pool, ...], kept: list[Pool], settings: RouterSettings) -
         more: list[Server] = [server for server in pool.servers if server.name not in names]
         merged[pool.deployment] = renumbered(replace(known, servers=(*known.servers, *more)))
     return tuple(merged[name] for name in sorted(merged))
+
+
+def _locked(router: Router, engine_keys: frozenset[str]) -> Iterator[Finding]:
+    """Refuse a router that takes clients' keys away and has none that the engines take."""
+    variable = knowledge("router.yml")["engine_key"]["variable"]
+    for pool in router.pools:
+        if router.settings.keys and pool.engine_key and pool.deployment not in engine_keys:
+            yield Finding(
+                "ROUTER-ENGINE-KEY",
+                "error",
+                pool.deployment,
+                f"its engines ask for {variable}, which the router does not have",
+                f"set replicas_secrets.{variable} for its hosts, or router_engine_keys.{pool.deployment}",
+            )
 
 
 def _missing(absent: Mapping[str, str], kept: set[str]) -> Iterator[Finding]:

@@ -65,8 +65,7 @@ def pools_from_plans(
     """
     groups: dict[str, list[PlannedHost]] = {}
     for one in sorted(plans, key=lambda one: one.host):
-        node = getattr(one.plan, "node", None)
-        if node is None or node.rank == 0:
+        if one.plan.node is None or one.plan.node.rank == 0:
             groups.setdefault(one.plan.deployment.name, []).append(one)
     ports = assigned_ports(sorted(groups), settings)
     pools = tuple(_pool(name, groups[name], ports[name], settings) for name in sorted(groups))
@@ -108,7 +107,9 @@ def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSe
         )
         for (key, one, index, replica), weight in zip(replicas, weights, strict=True)
     )
-    return Pool(name, hosts[0].plan.deployment.model.name, port, servers)
+    deployment = hosts[0].plan.deployment
+    engine_key = knowledge("router.yml")["engine_key"]["variable"] in deployment.secrets
+    return Pool(name, deployment.model.name, port, servers, engine_key)
 
 
 def _weights(replicas: Sequence[Replica]) -> list[int]:

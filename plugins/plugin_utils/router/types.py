@@ -32,12 +32,16 @@ class Server:
 
 @dataclass(frozen=True)
 class Pool:
-    """All replicas of one deployment behind one port; ``deployment`` names the HAProxy backend."""
+    """All replicas of one deployment behind one port; ``deployment`` names the HAProxy backend.
+
+    With ``engine_key`` the engines want a key of their own, which a router with keys sends them.
+    """
 
     deployment: str
     model: str
     port: int
     servers: tuple[Server, ...]
+    engine_key: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,16 +95,16 @@ class Timeouts:
 class Health:
     """When a replica is taken out and let in again; times in seconds, counts in a row.
 
-    ``passive_errors`` failed requests (a 5xx, a lost connection) have it checked at once, and one
-    failed check then takes it out; a request alone never does.
+    ``passive_errors`` failed requests in a row (a 5xx, a lost connection) have it checked at the
+    fast interval; requests alone never take it out, or one that no replica can answer took out all.
     """
 
     interval: float = 1.0
-    fast_interval: float = 0.25
+    fast_interval: float = 0.1
     down_interval: float = 1.0
-    timeout: float = 5.0
+    timeout: float = 10.0
     rise: int = 2
-    fall: int = 3
+    fall: int = 2
     passive_errors: int = 1
     slow_start: float = 30.0
 

@@ -144,7 +144,8 @@ def test_what_a_host_runs_beside_is_left_its_gpus_and_told(decide, tmp_path):
     assert any("PLAN-OTHER-DEPLOYMENT" in line for line in result["summary"])
     two = {"layout": {"tensor_parallel_size": 4, "replicas": 2}, **renamed}
     crowded = decide(whole=two, options=("-e", "@facts.json"))
-    assert "PLACE-TOO-FEW-GPUS" in {item["code"] for item in crowded["findings"]}
+    codes = [item["code"] for item in crowded["findings"]]
+    assert codes == ["PLACE-TOO-FEW-GPUS", "PLAN-OTHER-DEPLOYMENT", "PLAN-OTHER-UNREADABLE"]
     removing = decide(whole=two, options=("-e", "@facts.json", "-e", "remove=true"))
     assert len(removing["plan"]["replicas"]) == 2
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Replicas over hosts, as a playbook meets them: groups from the inventory, compared by evidence."""
+"""Replicas over hosts, as a playbook meets them: groups of the inventory, compared."""
 
 import json
 import os
@@ -25,12 +25,14 @@ PLAY = """
   tasks:
     - ansible.builtin.set_fact:
         __probed:
-          evidence: "{{ lookup('ansible.builtin.file', inventory_hostname ~ '.json') | from_json }}"
+          evidence: >-
+            {{ lookup('ansible.builtin.file', inventory_hostname ~ '.json') | from_json }}
       when: inventory_hostname not in (unseen | default([]))
     - block:
         - apiary.instinct.plan:
             deployments: ["{{ apiary_deployment }}"]
-            evidence: "{{ lookup('ansible.builtin.file', inventory_hostname ~ '.json') | from_json }}"
+            evidence: >-
+              {{ lookup('ansible.builtin.file', inventory_hostname ~ '.json') | from_json }}
             hosts: "{{ groups['all'] }}"
           register: decided
       rescue:

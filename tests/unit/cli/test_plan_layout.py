@@ -175,3 +175,22 @@ def test_what_they_share_is_refused(plan, capsys):
     half = {"tensor_parallel_size": 4, "expert_parallel": True}
     assert plan("--with", small(base_port=7999), layout=half) == 1
     assert "PLAN-PORT-TAKEN" in capsys.readouterr().err
+
+
+def test_a_replica_over_hosts_names_them(plan, capsys):
+    over_two = {"tensor_parallel_size": 4, "pipeline_parallel_size": 4, "nodes": 2}
+    assert plan(layout=over_two) == 1
+    assert "PLAN-NODES-UNPLACED" in capsys.readouterr().err
+    hosts = ("--nodes", "gpu-000=10.0.0.1,gpu-001=10.0.0.2", "--interface", "ens1")
+    assert plan(*hosts, "--out", "plan.json", layout=over_two) == 0
+    assert "DP1/TP4/PP4 over 2 hosts" in capsys.readouterr().out
+    document = json.loads(Path("plan.json").read_text())
+    jsonschema.validate(document, schema("plan"))
+    assert document["node"]["rank"] == 1
+    assert main(["explain", "plan.json"]) == 0
+    out = capsys.readouterr().out
+    assert "rank 1 of gpu-000 gpu-001" in out
+    assert "--headless" in out
+    assert main(["explain", "plan.json", "--against", "0.11.0"]) == 1
+    assert main(["explain", "plan.json", "--against", "0.26.0"]) == 0
+    assert plan("--nodes", "gpu-000=10.0.0.1", layout=over_two) == 2

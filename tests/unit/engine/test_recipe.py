@@ -140,7 +140,8 @@ def test_the_published_recipe_on_the_newest_version_is_the_translated_one():
         *("--attention-backend", "ROCM_AITER_FA", "--kv-cache-dtype", "fp8"),
         *("--max-model-len", "32768", "--max-num-batched-tokens", "32768"),
         *("--gpu-memory-utilization", "0.9"),
-        *("--safetensors-load-strategy", "prefetch", "--shutdown-timeout", "60"),
+        *("--safetensors-load-strategy", "prefetch"),
+        *("--disable-access-log-for-endpoints", "/health,/metrics", "--shutdown-timeout", "60"),
     )
     assert made.env == {
         "VLLM_ROCM_USE_AITER": "1",

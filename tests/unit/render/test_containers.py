@@ -3,9 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 import dataclasses
+import re
+import subprocess
+from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.filter import container_refusals as plugin
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    knowledge,
+    to_document,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
     engine_findings,
@@ -196,3 +203,42 @@ def test_who_sets_the_variable_is_not_told_of_it():
 )
 def test_the_engine_of_the_host(runtime, version, expected):
     assert [one.code for one in engine_findings(runtime, version, "gpu-001")] == expected
+
+
+def test_playbooks_are_told_of_an_engine_that_will_not_do():
+    refusals = plugin.FilterModule().filters()["container_refusals"]
+    plan = to_document(container_plan("quadlet"))
+    (told,) = refusals(plan, version="podman version 4.3.1")
+    assert "CONTAINER-RUNTIME-OLD" in told
+    assert "remedy:" in told
+    assert refusals(plan, version="podman version 5.4.2") == []
+    assert refusals(to_document(demo_plan()), version="") == []
+
+
+def test_real_systemd_finds_nothing_wrong_with_docker_s_units(tmp_path):
+    for item in render_systemd(container_plan("docker")):
+        if item.path.startswith("/etc/systemd/system/"):
+            text = re.sub(r"(Exec\w+=[-+]*)/\S+", r"\1/bin/true", item.content)
+            (tmp_path / Path(item.path).name).write_text(text)
+    (tmp_path / "docker.service").write_text("[Service]\nExecStart=/bin/true\n")
+    units = sorted(tmp_path.glob("apiary*"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units],
+        env={"SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert [line for line in done.stderr.splitlines() if "apiary" in line] == []
+
+
+def test_the_unit_around_docker_is_exposed_little(tmp_path):
+    path = tmp_path / "apiary-x-0.service"
+    path.write_text(unit("docker"))
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=30", "--no-pager", path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout

@@ -3,12 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 import dataclasses
+import fnmatch
 import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import FILE_LIMIT
+from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import SCOPES, masked
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     knowledge,
@@ -158,3 +161,24 @@ def test_secrets_are_credentials_by_name():
     text = files["/etc/systemd/system/apiary-qwen3-235b-0.service"].content
     wanted = "LoadCredential=VLLM_API_KEY:/etc/apiary/qwen3-235b/credentials/VLLM_API_KEY\n"
     assert wanted in text
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("/srv/models/x", "yes"), ("/home/models/x", "read-only"), ("/homes/x", "yes")],
+)
+def test_weights_in_a_home_stay_readable(path, said):
+    plan = demo_plan()
+    model = dataclasses.replace(plan.deployment.model, path=path)
+    deployment = dataclasses.replace(plan.deployment, model=model)
+    files = render_systemd(dataclasses.replace(plan, deployment=deployment))
+    (text,) = (item.content for item in files if item.path.endswith("qwen3-235b-0.service"))
+    assert f"ProtectHome={said}\n" in text
+
+
+def test_acceptance_sees_every_file_as_it_is():
+    """What the evidence lacks, cuts off or masks would be told as drift of a sound host."""
+    for path, item in rendered().items():
+        assert any(fnmatch.fnmatchcase(path, pattern) for pattern in SCOPES["acceptance"].files)
+        assert masked(item.content) == item.content
+        assert len(item.content.encode()) < FILE_LIMIT

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -224,3 +225,14 @@ def test_an_unknown_version_cannot_be_built(builder, tmp_path, monkeypatch, caps
     assert builder.main() == 1
     assert "ENGINE-NEAREST-VERSION" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_worker_that_dies_ends_its_engine(start):
+    running = start("--tensor-parallel-size", "2").ready()
+    core = engine_pid(running)
+    children = Path(f"/proc/{core}/task/{core}/children").read_text().split()
+    names = [Path(f"/proc/{child}/comm").read_text().strip() for child in children]
+    assert names == ["VLLM::Worker_TP"] * 2
+    os.kill(int(children[1]), signal.SIGKILL)
+    running.await_line("Worker proc VllmWorker-1 died unexpectedly")
+    assert running.end() == 0

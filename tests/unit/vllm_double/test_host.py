@@ -95,7 +95,9 @@ def test_kept_promises_pass_whatever_their_order(host):
         ("APIARY_MEMORY_NODES", "1", "promised 1; found"),
     ],
 )
-def test_a_broken_promise_names_both_sides(host, name, value, message):
+def test_a_broken_promise_names_both_sides(host, monkeypatch, name, value, message):
+    monkeypatch.setattr(hardware, "_kernel_nodes", lambda: frozenset({0, 1}))
+    monkeypatch.setattr(hardware, "_allowed_nodes", lambda: "0")
     with pytest.raises(StartupError) as broken:
         promised(host, **{name: value})
     assert str(broken.value).startswith(f"{name}: {message}")

@@ -73,6 +73,7 @@ def _unit(plan: Plan, replica: Replica, index: int) -> RenderedFile:
             **shared,
             run=container_run(plan, replica, index),
             rights=facts["rights"],
+            sandbox=facts["sandbox"]["entries"],
             program=PROGRAM,
             credentials_directory=CREDENTIALS,
             systemd_notify=SYSTEMD_NOTIFY,

@@ -46,7 +46,7 @@ class ContainerRun:
     """One replica's container. ``options`` are words of `run`; ``command`` follows the image.
 
     ``prepare`` are the words after `container prepare`, which resolves what changes from boot to
-    boot. ``private`` is root's own directory of this replica.
+    boot. Directories: ``private`` is root's, ``shared`` what replicas tell each other.
     """
 
     name: str
@@ -57,6 +57,7 @@ class ContainerRun:
     prepare: tuple[str, ...]
     command: tuple[str, ...]
     private: str
+    shared: str
 
 
 def container_run(plan: Plan, replica: Replica, index: int) -> ContainerRun:
@@ -89,6 +90,7 @@ def container_run(plan: Plan, replica: Replica, index: int) -> ContainerRun:
             *replica.argv[1:],
         ),
         private=f"/run/apiary-private/{replica.unit}",
+        shared=shared,
     )
 
 

@@ -126,7 +126,9 @@ class Prober(threading.Thread):
                     post(Event("answers"))
                     break
                 post(Event("refused", told))
-        while not self._over.wait(self._context.life["watchdog"]["poll_seconds"]):
+        # A hang is judged by several answers.
+        most = self._context.spec.hang_seconds / 4
+        while not self._over.wait(min(self._context.life["watchdog"]["poll_seconds"], most)):
             post(Event("load", self._client.load()))
 
     def _follow(self) -> None:

@@ -119,7 +119,7 @@ def prepare(
     words = [f"--user={uid}:{gid}", *device_arguments(spec.gpus, root)]
     private = os.path.join(root, PRIVATE, spec.unit)
     _directory(private, 0, 0, 0o700)
-    _directory(os.path.join(private, "notify"), uid, gid, 0o755)
+    _directory(os.path.join(private, "notify"), 0, 0, 0o755)
     _directory(os.path.join(root, SHARED, spec.unit), uid, gid, 0o755)
     caches = os.path.join(root, "var/cache", os.path.splitext(spec.unit)[0])
     _directory(caches, uid, gid, 0o750)
@@ -150,11 +150,11 @@ class Relay:
         self._inside = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         # By the directory's descriptor: a socket's whole path has 107 bytes at most.
         directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        # The engine's user writes to it; on the host the directory above is root's alone.
+        mask = os.umask(0)
         self._inside.bind(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+        os.umask(mask)
         os.close(directory)
-        # The engine's user owns the directory, and writes to the socket.
-        owner = os.stat(os.path.dirname(path))
-        os.chown(path, owner.st_uid, owner.st_gid)
         self._outside = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         threading.Thread(target=self._serve, daemon=True).start()
 

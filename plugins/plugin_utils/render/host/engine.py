@@ -100,12 +100,12 @@ class Engine:
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGTERM)
 
-    def kill(self) -> bool:
+    def kill(self, spared: int | None = None) -> bool:
         """Kill all that the engine started; say whether nothing is left. Call until True."""
-        left = descendants(os.getpid())
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        for pid in descendants(os.getpid()):
+            if pid != spared:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
         self.reap()
         return not descendants(os.getpid())
 

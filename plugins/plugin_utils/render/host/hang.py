@@ -22,7 +22,8 @@ class Hang:
 
     def __init__(self, seconds: float, now: float) -> None:
         self._seconds = seconds
-        self._heard = self._moved = self._asked = now
+        self._moved = self._asked = now
+        self._silent_since: float | None = None
         self._tokens: float | None = None
         self._requests = 0
         self._busy_since = now
@@ -30,8 +31,9 @@ class Hang:
     def take(self, load: Load | None, now: float) -> None:
         """Take what /metrics said, None for no answer."""
         if load is None:
+            self._silent_since = now if self._silent_since is None else self._silent_since
             return
-        self._heard = now
+        self._silent_since = None
         if load.tokens != self._tokens:
             self._tokens, self._moved = load.tokens, now
         requests = int(load.running + load.waiting)
@@ -41,7 +43,7 @@ class Hang:
 
     def verdict(self, now: float) -> str | None:
         """Return why the engine hangs, or None."""
-        silent = now - self._heard
+        silent = 0.0 if self._silent_since is None else now - self._silent_since
         if silent > self._seconds:
             return f"/metrics has not answered for {duration(silent)}"
         still = now - max(self._moved, self._busy_since)

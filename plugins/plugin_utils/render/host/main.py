@@ -36,11 +36,12 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     life = read_life()
     try:
-        spec = read_spec(arguments.spec)
+        context = Context(read_spec(arguments.spec), life, dict(os.environ))
     except RefusalError as refusal:
         context = Context(_nobody(arguments.spec), life, os.environ)
-        return _refused(context, refusal)
-    context = Context(spec, life, dict(os.environ))
+        status = _refused(context, refusal)
+        context.journal.close()
+        return status
     context.listen()
     try:
         if arguments.command == "check":

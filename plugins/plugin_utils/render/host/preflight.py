@@ -171,7 +171,7 @@ def check_port(context: Context) -> None:
     except OSError as failure:
         raise RefusalError(
             "REPLICA-PORT-BUSY",
-            f"cannot listen on {host} port {port}: {failure.strerror}",
+            f"cannot listen on {host} port {port}: {os.strerror(failure.errno or 0)}",
             "see who does: ss -ltnp, and systemctl list-units 'apiary-*' for another deployment",
         ) from failure
 
@@ -202,6 +202,7 @@ def _ask_checker(context: Context, command: list[str]) -> None:
             context.pause(0.05)
         if process.returncode is None:
             process.send_signal(signal.SIGKILL)
+            process.returncode = -signal.SIGKILL  # nobody waits: it may never end
             raise RefusalError(
                 "REPLICA-WEIGHTS",
                 f"{context.spec.weights} could not be read within {limit} s",

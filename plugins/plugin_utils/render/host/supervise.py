@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 
-from . import gpus, leftovers, preflight, turn
+from . import backoff, gpus, leftovers, preflight, turn
 from .client import Client, Prober, ask_alone, wrong_answer
 from .context import Context, Event
 from .engine import Engine, adopt_orphans, descendants
@@ -37,6 +37,7 @@ class Supervisor:
         """Return when the replica was stopped; raises RefusalError when it ends otherwise."""
         context = self._context
         self._publish("checks")
+        backoff.wait(context)
         self._notifier.status("checking the host")
         leftovers.end_processes(context)
         leftovers.remove_locks(context)
@@ -50,6 +51,8 @@ class Supervisor:
         adopt_orphans()
         phases = Phases(self._life)
         phases.enter("launch")
+        self._publish(phases.phase)
+        self._notifier.status(phases.text())
         environment = self._environment(len(keys), secrets)
         engine = Engine(self._command, environment, context.journal, phases.see)
         client = Client(context, secrets.get(self._life["answer"]["key_variable"]))
@@ -167,6 +170,8 @@ class Supervisor:
                     "see the engine's lines above; if it was loading, raise start_timeout_seconds",
                 )
         self._check_use(engine)
+        events = self._context.events
+        engine.watch_core(self._life["core"]["names"], lambda: events.put(Event("core")))
         self._publish("serving")
         self._notifier.send(READY=1, STATUS="serving")
         self._context.journal.say(f"serving after {duration(time.monotonic() - began)}")
@@ -189,19 +194,20 @@ class Supervisor:
 
     def _serve(self, engine: Engine, client: Client) -> None:
         """Stay with an engine that serves; raises when it is gone, hangs or must stop."""
-        events = self._context.events
-        engine.watch_core(self._life["core"]["names"], lambda: events.put(Event("core")))
         hang = Hang(self._spec.hang_seconds, time.monotonic())
-        led = time.monotonic()
+        began = led = time.monotonic()
+        proven = False
         while True:
             event = self._next(engine) or Event("tick")
             now = time.monotonic()
             reason = None
             if event.kind == "core":
                 self._end_without_core(engine)
-            elif event.kind == "load" and event.value is not None:
-                load = event.value
-                self._notifier.status(f"serving {load.running:g}, waiting {load.waiting:g}")
+            elif event.kind == "load":
+                hang.take(event.value, now)
+                if event.value is not None:
+                    load = event.value
+                    self._notifier.status(f"serving {load.running:g}, waiting {load.waiting:g}")
             elif event.kind == "canary" and not event.value.status:
                 reason = f"a completion of one token got no answer: {event.value.body}"
             elif event.kind == "leader" and event.value.status:
@@ -209,17 +215,22 @@ class Supervisor:
             if self._spec.headless:
                 self._check_leader(now - led)
             else:
-                hang.take(event.value if event.kind == "load" else None, now)
                 reason = reason or hang.verdict(now)
                 if hang.wants_proof(now):
                     ask_alone(self._context, client, self._spec.hang_seconds)
             if reason:
+                # Without its core the API tells everybody that waits; killed first, it could not.
+                engine.kill(spared=engine.pid)
+                self._await_exit(engine, now + self._life["core"]["grace_seconds"])
                 raise RefusalError(
                     "REPLICA-HUNG",
                     f"the engine lives and does not work: {reason}",
                     "it is restarted; if it comes again, see dmesg and the engine's lines above",
                 )
             self._ping(now)
+            if not proven and now - began > self._life["backoff"]["good_seconds"]:
+                proven = True
+                backoff.forget(self._context)
 
     def _end_without_core(self, engine: Engine) -> None:
         """Let requests in flight have their errors, and no new ones come."""

@@ -101,10 +101,6 @@ class EngineClient:
         self._write({"id": name, "tokens": tokens, "finish": finish, "prompt": prompt_tokens})
         first = last = None
         made, reason = 0, "abort"
-        self.metrics.add("vllm:prompt_tokens", prompt_tokens)
-        self.metrics.add("vllm:prompt_tokens_by_source", prompt_tokens, source="local_compute")
-        for series in ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries"):
-            self.metrics.add(series, prompt_tokens)
         try:
             while reason == "abort":
                 message = mine.get()
@@ -116,6 +112,7 @@ class EngineClient:
                 self.metrics.add("vllm:generation_tokens")
                 if last is None:
                     first = now
+                    self._prefilled(prompt_tokens)
                     self.metrics.observe("vllm:time_to_first_token_seconds", now - began)
                 else:
                     self.metrics.observe("vllm:inter_token_latency_seconds", now - last)
@@ -134,6 +131,13 @@ class EngineClient:
                 self._write({"abort": name})
             if reason in ("abort", "error"):
                 self.metrics.add("vllm:request_success", finished_reason=reason)
+
+    def _prefilled(self, tokens: int) -> None:
+        """Count a prompt with its first output (IterationStats.update_from_output)."""
+        self.metrics.add("vllm:prompt_tokens", tokens)
+        self.metrics.add("vllm:prompt_tokens_by_source", tokens, source="local_compute")
+        for series in ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries"):
+            self.metrics.add(series, tokens)
 
     def _finished(
         self,

@@ -23,12 +23,21 @@ import sys
 import time
 import typing
 
-from engine_double import arguments, checkpoint, engine, environment, hardware, logs, server
+from engine_double import (
+    arguments,
+    checkpoint,
+    engine,
+    environment,
+    hardware,
+    logs,
+    nodes,
+    server,
+)
 from engine_double.client import EngineClient
 from engine_double.logs import StartupError, info, warning
 from engine_double.metrics import Metrics
 
-SIGNALLED, DIED = b"s", b"d"
+DIED = b"d"
 
 
 def version_data() -> dict[str, typing.Any]:
@@ -80,7 +89,9 @@ def serve(
         warning("argparse_utils.py:0", message)
     if settings.get("config"):
         raise StartupError("ValueError", "--config files are beyond this double")
-    taken = server.bind(settings.get("host") or "0.0.0.0", settings["port"])
+    headless = bool(settings.get("headless"))
+    address = settings.get("host") or "0.0.0.0"
+    taken = None if headless else server.bind(address, settings["port"])
     config = checkpoint.read_config(model)
     info("model.py:0", f"Resolved architecture: {config['architectures'][0]}")
     environment.check(os.environ, data, bool(settings.get("fail_on_environ_validation")))
@@ -101,16 +112,26 @@ def serve(
     info("model.py:0", f"Using max model len {settings['max_model_len']}")
     checkpoint.check_parallel(config, settings)
     checkpoint.check_backend(settings, data)
+    size = nodes.share(settings)
     gpus = hardware.visible_gpus(settings["root"], os.environ)
     hardware.check_promises(gpus, os.environ)
-    if len(gpus) < settings["tensor_parallel_size"]:
+    if len(gpus) < size:
         raise StartupError(
             "RuntimeError",
-            f"{settings['tensor_parallel_size']} GPUs are needed and {len(gpus)} are visible: "
+            f"{size} GPUs are needed and {len(gpus)} are visible: "
             + (", ".join(gpu.bdf for gpu in gpus) or "No HIP GPUs are available"),
         )
     checkpoint.check_fp8_blocks(config, settings, data)
-    return run(data, settings, taken, gpus)
+    # From here on what is one host's counts.
+    settings["tensor_parallel_size"] = size
+    peers = nodes.meet(settings)
+    try:
+        if taken is None:
+            return nodes.work(settings, gpus[:size])
+        return run(data, settings, taken, gpus)
+    finally:
+        for peer in peers:
+            peer.close()
 
 
 def run(
@@ -144,8 +165,11 @@ def run(
             "Failed core proc(s): {'EngineCore': 1}",
         )
     endings, ending = os.pipe()
+    # The kernel may hand a signal to any thread, which would not wake this one.
+    os.set_blocking(ending, False)
+    signal.set_wakeup_fd(ending, warn_on_full_buffer=False)
     for number in engine.ENDINGS:
-        signal.signal(number, lambda *_: os.write(ending, SIGNALLED))
+        signal.signal(number, lambda *_: None)
     client.on_death = lambda: os.write(ending, DIED)
     keys = settings.get("api_key") or os.environ.get("VLLM_API_KEY") or []
     used = ", ".join(sorted(gpu.bdf for gpu in gpus[: settings["tensor_parallel_size"]]))
@@ -168,10 +192,10 @@ def run(
     print("INFO:     Waiting for application startup.", flush=True)
     print("INFO:     Application startup complete.", flush=True)
     # A pipe, because a handler that sets a threading.Event can deadlock with who waits for it.
-    if os.read(endings, 1) == SIGNALLED:
-        drain(api, client, settings)
-    else:
+    if os.read(endings, 1) == DIED:
         linger(endings)
+    else:
+        drain(api, client, settings)
     api.shutdown()
     client.stop()
     print("INFO:     Application shutdown complete.", flush=True)

@@ -136,12 +136,13 @@ class Supervised:
         self.manager.bind(address)
         self.manager.settimeout(30)
         self.messages = []
+        output = os.open("/dev/full", os.O_WRONLY) if habits.pop("full", False) else subprocess.PIPE
         engine = [sys.executable, str(FAKE), json.dumps({"port": self.port, **habits}), *words]
         entry = str(directory / launcher.LAUNCHER.lstrip("/"))
         self.process = subprocess.Popen(
             [sys.executable, "-B", entry, "run", "--spec", str(self.spec), "--", *engine],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
             env={
                 **os.environ,
                 "NOTIFY_SOCKET": address,
@@ -150,11 +151,14 @@ class Supervised:
                 **environment,
             },
         )
+        if output != subprocess.PIPE:
+            os.close(output)
         self.output = {}
         self.lines = queue.Queue()
         self._readers = [
             threading.Thread(target=self._read, args=(stream, name), daemon=True)
             for name, stream in (("out", self.process.stdout), ("err", self.process.stderr))
+            if stream
         ]
         for reader in self._readers:
             reader.start()
@@ -206,7 +210,7 @@ class Supervised:
         self.process.wait()
         for reader in self._readers:
             reader.join(10)
-        for stream in (self.process.stdout, self.process.stderr, self.manager):
+        for stream in filter(None, (self.process.stdout, self.process.stderr, self.manager)):
             stream.close()
 
 

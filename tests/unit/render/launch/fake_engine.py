@@ -7,6 +7,7 @@
 Its one argument is JSON: port, and which habits to have; see DEFAULTS.
 """
 
+import ctypes
 import http.server
 import json
 import os
@@ -37,6 +38,9 @@ DEFAULTS = {
     "stdout": "",
     "stderr": "",
     "key": None,
+    # What the core process is called, and how long the API process outlives it.
+    "core_name": None,
+    "outlives": 0,
 }
 BUSY = "vllm:num_requests_running"
 
@@ -70,7 +74,8 @@ class Api(http.server.BaseHTTPRequestHandler):
             server.running += 1
         try:
             for _ in range(body["max_tokens"]):
-                server.core_token()
+                if not server.core_token():
+                    return self.answer(500, '{"error": "EngineDeadError"}')
                 server.tokens += 1
         finally:
             with server.lock:
@@ -102,6 +107,9 @@ class Server(http.server.ThreadingHTTPServer):
         self.core = os.fork()
         if self.core == 0:
             os.close(self.ask)
+            if habits["core_name"]:
+                # PR_SET_NAME
+                ctypes.CDLL(None).prctl(15, habits["core_name"].encode(), 0, 0, 0)
             while os.read(asked, 1):
                 time.sleep(habits["token_seconds"])
                 os.write(tell, b"t")
@@ -112,7 +120,7 @@ class Server(http.server.ThreadingHTTPServer):
     def core_token(self):
         with self.turn:
             os.write(self.ask, b"a")
-            os.read(self.told, 1)
+            return os.read(self.told, 1)
 
 
 def main():
@@ -133,6 +141,7 @@ def main():
     # As vLLM: an engine whose core is gone ends with status 0.
     while not select.select([stops], [], [], 0.05)[0]:
         if os.waitpid(server.core, os.WNOHANG)[0]:
+            time.sleep(habits["outlives"] or 0.1)
             os._exit(0)
     while habits["drains"] and server.running:
         time.sleep(0.01)

@@ -105,10 +105,13 @@ def test_a_core_that_hangs_with_a_request_is_noticed(supervise):
     replica.message("READY=1")
     core = replica.core()
     os.kill(core, signal.SIGSTOP)
-    asking = threading.Thread(target=quiet_complete, args=(replica.port, 1))
+    statuses = []
+    asking = threading.Thread(target=lambda: statuses.append(quiet_complete(replica.port, 1)))
     asking.start()
     assert replica.ended() == 1
     asking.join()
+    # From the API process, which the core's death lets speak.
+    assert statuses == [500]
     assert "REPLICA-HUNG" in replica.error
     assert "1 requests and not one token" in replica.error
     assert not alive(core)
@@ -158,7 +161,9 @@ def test_a_deaf_engine_is_killed_soon_after_a_stop(supervise):
 )
 def test_requests_in_flight_end_before_the_engine_does(supervise, drains, words):
     """Only vLLM 0.18.1 and newer drains, and only when told to."""
-    replica = supervise(*words, token_seconds=0.5, drains=drains, spec={"drain_timeout_seconds": 20})
+    replica = supervise(
+        *words, token_seconds=0.5, drains=drains, spec={"drain_timeout_seconds": 20}
+    )
     replica.message("READY=1")
     statuses = []
     asking = threading.Thread(
@@ -248,3 +253,22 @@ def test_the_second_replica_reads_after_the_first(supervise):
     second.message("STATUS=waiting for apiary-demo-0.service to read the weights")
     (first.runtime / "phase").write_text("compile\n")
     second.message("READY=1")
+
+
+def test_a_journal_that_takes_nothing_does_not_stop_the_engine(supervise):
+    """A full disk, a stopped journald."""
+    replica = supervise(full=True, lines=["x" * 500] * 100)
+    replica.message("READY=1")
+    assert complete(replica.port, 1) == 200
+    replica.stop()
+    assert replica.ended() == 0
+
+
+def test_a_core_that_dies_takes_its_api_along(supervise):
+    """An API process without a core answers 500 for seconds, while others could serve."""
+    name = "fake-core"
+    replica = supervise(core_name=name, outlives=600, change={"core": {"names": [name]}})
+    replica.message("READY=1")
+    os.kill(replica.core(), signal.SIGKILL)
+    assert replica.ended() == 1
+    assert "the engine's core process ended while it served" in replica.error

@@ -1,0 +1,62 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The keys that engines ask for, from what their hosts' inventory says."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: router_engine_keys
+short_description: The keys that engines ask for
+version_added: 0.1.0
+author: The Apiary authors (@apiary)
+description:
+  - Looks into the inventory for deployments whose secrets have the engine's API key, and for its
+    value in C(replicas_secrets).
+positional: _input, hostvars
+options:
+  _input:
+    description: Names of hosts.
+    type: list
+    elements: str
+    required: true
+  hostvars:
+    description: Ansible's variable of this name.
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+router_engine_keys: "{{ groups.gpu_hosts | apiary.instinct.router_engine_keys(hostvars) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The keys by deployment.
+  type: dict
+"""
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+
+
+def router_engine_keys(names, hostvars):
+    """Return the key of each deployment that has one."""
+    variable = knowledge("router.yml")["engine_key"]["variable"]
+    keys = {}
+    for name in names:
+        known = hostvars[name]
+        one = known.get("apiary_deployment")
+        deployments = known.get("apiary_deployments") or ([one] if one else [])
+        secrets = known.get("replicas_secrets") or {}
+        for deployment in deployments:
+            if variable in (deployment.get("secrets") or ()) and secrets.get(variable):
+                keys.setdefault(deployment["name"], secrets[variable])
+    return keys
+
+
+class FilterModule:
+    """Filters of a router."""
+
+    def filters(self):
+        return {"router_engine_keys": router_engine_keys}

@@ -1,0 +1,56 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Longer and longer pauses between starts that fail, whatever systemd's version.
+
+The starts are counted in the unit's runtime directory. With RuntimeDirectoryPreserve=restart it
+outlives automatic restarts only, so that an operator's start never waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from .context import Context
+from .gpus import read
+from .phases import duration
+
+
+def pause_seconds(context: Context, failed: int) -> float:
+    """Return what a start waits after so many failed ones, beside the unit's own RestartSec=."""
+    known = context.life["backoff"]
+    if failed == 0:
+        return 0.0
+    doubled = known["first_seconds"] * 2.0 ** min(failed - 1, 30)
+    return min(doubled, known["most_seconds"]) - known["first_seconds"]
+
+
+def wait(context: Context) -> None:
+    """Count this start, and wait for its time."""
+    path = _path(context)
+    if path is None:
+        return
+    told = read(path)
+    failed = int(told) if told.isdigit() else 0
+    with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as stream:
+        stream.write(f"{failed + 1}\n")
+    seconds = pause_seconds(context, failed)
+    if seconds > 0:
+        context.notifier.status(f"waiting {duration(seconds)} after {failed} failed starts")
+        context.pause(seconds)
+
+
+def forget(context: Context) -> None:
+    """Let the next start be the first again: this one was good."""
+    path = _path(context)
+    if path is not None:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _path(context: Context) -> str | None:
+    if context.phase_file is None:
+        return None
+    return os.path.join(os.path.dirname(context.phase_file), "starts")

@@ -1,0 +1,175 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Changes of the one simulated host of this lab, run as an operator runs them.
+
+Every test leaves both replicas serving the lab's own deployment.
+"""
+
+from __future__ import annotations
+
+import copy
+import http.client
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+LAB = os.environ.get("APIARY_LAB", "demo")
+HOST = "gpu-001"
+UNITS = ("apiary-qwen3-235b-0.service", "apiary-qwen3-235b-1.service")
+# Molecule sets a configuration of its own; an operator has the project's.
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+    "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+    "ANSIBLE_NOCOLOR": "1",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a playbook said."""
+
+    code: int
+    said: str
+
+    @property
+    def changed(self):
+        """How many tasks changed the host."""
+        (line,) = [line for line in self.said.splitlines() if line.startswith(f"{HOST} ")]
+        counts = dict(word.split("=") for word in line.split(":", 1)[1].split())
+        return int(counts["changed"])
+
+
+@dataclass
+class Answers:
+    """Who answered and who did not, asked every tenth of a second while something happens."""
+
+    seen: list = field(default_factory=list)
+
+    @property
+    def nobody(self):
+        """The moments at which no replica was healthy."""
+        return [up for up in self.seen if not any(up)]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Somebody at the controller with artifacts and variables of his own."""
+
+    directory: Path
+
+    def play(self, name, *arguments, deployment=None):
+        """Run a playbook, with another deployment than the lab's if there is one."""
+        extra = []
+        if deployment:
+            path = self.directory / "deployment.json"
+            path.write_text(json.dumps({"apiary_deployment": deployment}))
+            extra = ["-e", f"@{path}"]
+        command = ["ansible-playbook", "-i", "inventory/lab", f"playbooks/{name}.yml"]
+        done = subprocess.run(
+            [*command, *extra, *arguments, "-e", f"apiary_artifacts={self.directory}"],
+            cwd=ROOT,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Run(done.returncode, done.stdout + done.stderr)
+
+    def document(self, name):
+        return json.loads((self.directory / HOST / name).read_text())
+
+    def shell(self, line):
+        """Run a line of shell as root on the host; return what it said."""
+        command = [sys.executable, "tests/lab/lab.py", "ssh", "--name", LAB, HOST]
+        done = subprocess.run(
+            [*command, f"sudo sh -c '{line}'"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout
+
+    def starts(self):
+        """Return which start of each replica this is, by systemd's own mark."""
+        told = self.shell(f"systemctl show --property=InvocationID {' '.join(UNITS)}")
+        return dict(zip(UNITS, told.split(), strict=True))
+
+    def active(self):
+        return self.shell(f"systemctl is-active {' '.join(UNITS)}").split()
+
+    def current(self):
+        return self.shell("readlink /var/lib/apiary/releases/qwen3-235b/current").strip()
+
+    def argv(self, unit):
+        return self.shell(f"systemctl show --property=ExecStart {unit}")
+
+
+@pytest.fixture
+def operator(tmp_path):
+    return Operator(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def ports():
+    """The published ports of the replicas."""
+    listed = subprocess.run(
+        [sys.executable, "inventory/lab/lab_hosts.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    published = json.loads(listed.stdout)["_meta"]["hostvars"][HOST]["lab_ports"]
+    return published["8000"], published["8001"]
+
+
+@pytest.fixture
+def deployment():
+    """The lab's deployment, to be changed."""
+    variables = yaml.safe_load((ROOT / "inventory/lab/group_vars/gpu_hosts.yml").read_text())
+    return copy.deepcopy(variables["apiary_deployment"])
+
+
+@pytest.fixture
+def answers(ports):
+    """What the replicas' health was while the test ran."""
+    found, over = Answers(), threading.Event()
+
+    def healthy(port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def watch():
+        while not over.wait(0.1):
+            found.seen.append(tuple(healthy(port) for port in ports))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    yield found
+    over.set()
+    thread.join()
+
+
+def await_true(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not true within {seconds} s"
+        time.sleep(0.2)

@@ -1,0 +1,115 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""HAProxy's own check of every golden configuration, and of settings of all kinds."""
+
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.check import check_router
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Affinity,
+    ApiKey,
+    Health,
+    Queueing,
+    Router,
+    RouterSettings,
+    Timeouts,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.haproxy import localized, pool_of
+from support.router_cases import routers
+
+GOLDEN = Path(__file__).parents[1] / "golden/router"
+
+
+def check(files, place):
+    """Return what HAProxy says of a configuration that is not sound, warnings included."""
+    for name, text in files.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(localized(text, place))
+    (place / "state").write_text("1\n")
+    if "tls.pem" in files["haproxy.cfg"]:
+        certificate(place / "apiary/tls.pem")
+    done = subprocess.run(
+        ["haproxy", "-c", "-f", place / "haproxy.cfg"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = [line for line in done.stderr.splitlines() if "WARNING" in line or "ALERT" in line]
+    return told if done.returncode == 0 else [*told, done.stderr]
+
+
+def certificate(path):
+    request = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    names = ["-subj", "/CN=localhost", "-keyout", path, "-out", path.with_suffix(".crt")]
+    subprocess.run([*request.split(), *names], capture_output=True, check=True)
+    path.write_text(path.with_suffix(".crt").read_text() + path.read_text())
+
+
+@pytest.mark.parametrize("case", routers())
+def test_every_golden_configuration_is_valid(place, case):
+    files = {
+        "haproxy.cfg" if file.name == "haproxy.cfg" else f"apiary/{file.name}": file.read_text()
+        for folder in (GOLDEN / "everything", GOLDEN / case)
+        for file in folder.iterdir()
+    }
+    assert check(files, place) == []
+
+
+TOKEN = st.from_regex(r"[A-Za-z0-9_-]{1,20}", fullmatch=True)
+KEYS = st.one_of(
+    st.just("address"),
+    TOKEN.map(lambda name: f"header:{name}"),
+    TOKEN.map(lambda name: f"cookie:{name}"),
+    st.from_regex(r"json:[A-Za-z_][A-Za-z0-9_]{0,9}", fullmatch=True),
+)
+SETTINGS = st.builds(
+    RouterSettings,
+    affinity=st.builds(
+        Affinity,
+        keys=st.lists(KEYS, max_size=4).map(tuple),
+        balance_percent=st.integers(101, 1000),
+        free_percent=st.integers(0, 100),
+        json_bytes=st.integers(16384, 1 << 20),
+    ),
+    queueing=st.builds(Queueing, per_replica=st.integers(1, 10**6)),
+    timeouts=st.builds(Timeouts, client=st.integers(1, 86400), response=st.integers(1, 86400)),
+    health=st.builds(Health, interval=st.floats(0.1, 3600), slow_start=st.floats(0, 3600)),
+    keys=st.lists(
+        st.builds(
+            ApiKey,
+            TOKEN,
+            st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+            st.none() | st.integers(1, 10**6),
+        ),
+        max_size=3,
+        unique_by=(lambda key: key.name, lambda key: key.sha256),
+    ).map(tuple),
+    name_replica=st.booleans(),
+    threads=st.none() | st.integers(1, 8),
+    connections=st.just(1000),
+    version=st.sampled_from(["2.4.0", "2.6.12", "2.8.1", "3.0"]),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(chosen=SETTINGS, replicas=st.integers(1, 6), model=st.text(max_size=20))
+def test_whatever_the_settings_say_haproxy_takes(chosen, replicas, model):
+    pool = replace(pool_of(range(20000, 20000 + replicas), port=8080), model=model)
+    router = Router(chosen, (pool,))
+    assert check_router(router) == ()
+    files = {
+        file.path.removeprefix("/etc/haproxy/"): file.content for file in render_router(router)
+    }
+    with tempfile.TemporaryDirectory(prefix="router-") as place:
+        assert check(files, Path(place)) == []

@@ -1,0 +1,153 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Routers with the role's defaults: two of them agree, and nothing is lost by what operators do."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from .conftest import BACKEND, ROUTERS, VARIABLES, ask, playbook
+
+PORT = 8080
+SESSIONS = [{"X-Session-Id": f"session-{number}"} for number in range(60)]
+CONFIGURATION = "/etc/haproxy/haproxy.cfg"
+STATES = "/usr/libexec/apiary/haproxy.py"
+
+
+def replicas(router, count=20):
+    """The replicas that answer requests without a session."""
+    return {ask(router, PORT, {})[1]["replica"] for _number in range(count)}
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_the_router_runs_the_distributions_haproxy_with_our_limits(routers, name):
+    host = routers[name]
+    assert host.service("haproxy").is_running
+    assert host.service("haproxy").is_enabled
+    assert host.run("haproxy -c -q -f %s", CONFIGURATION).rc == 0
+    assert host.run("systemd-analyze verify --man=no haproxy.service").rc == 0
+    assert host.file("/etc/haproxy/apiary/router.json").mode == 0o600
+
+
+def test_a_configuration_that_was_there_is_kept(routers):
+    kept = routers["router-002"].file(f"/var/lib/apiary/originals{CONFIGURATION}")
+    assert "somebody else" in kept.content_string
+
+
+def test_both_routers_send_a_session_to_the_same_replica():
+    places = [
+        [ask(router, PORT, {}, headers=session)[1]["replica"] for session in SESSIONS]
+        for router in ROUTERS
+    ]
+    assert places[0] == places[1]
+    assert set(places[0]) == {"gpu-001-0", "gpu-001-1"}
+
+
+def test_a_drain_waits_for_what_is_in_work_and_outlives_reload_restart_and_playbook(routers):
+    router = ROUTERS[0]
+    session = next(
+        one for one in SESSIONS if ask(router, PORT, {}, headers=one)[1]["replica"] == "gpu-001-1"
+    )
+    answers = []
+    request = threading.Thread(
+        target=lambda: answers.append(
+            ask(router, PORT, {"seconds": 4}, headers=session, seconds=20)
+        )
+    )
+    request.start()
+    told = playbook("drain", "-e", "target=gpu-001", "-e", "replica=1")
+    # The playbook ends after the request, not with it.
+    assert answers, told.stdout
+    request.join()
+    assert answers[0][:2] == (200, {"replica": "gpu-001-1", "authorization": None})
+    assert "gpu-001: drained, 0 in work and 0 waiting at 2 routers" in told.stdout
+    assert all(replicas(name) == {"gpu-001-0"} for name in ROUTERS)
+    assert "changed=0" in playbook("drain", "-e", "target=gpu-001", "-e", "replica=1").stdout
+
+    assert "changed=0" in playbook("router").stdout
+    routers["router-001"].check_output("systemctl reload haproxy")
+    routers["router-002"].check_output("systemctl restart haproxy")
+    assert all(replicas(name) == {"gpu-001-0"} for name in ROUTERS)
+    routers["router-001"].check_output("systemctl kill --signal=KILL haproxy")
+    routers["router-001"].check_output(
+        "timeout 20 sh -c 'until python3 %s check; do sleep 0.1; done'", STATES
+    )
+    assert replicas("router-001") == {"gpu-001-0"}
+
+    playbook("undrain", "-e", "target=gpu-001")
+    assert all(replicas(name) == {"gpu-001-0", "gpu-001-1"} for name in ROUTERS)
+
+
+def test_a_reload_ends_no_request(routers):
+    answers = []
+    requests = [
+        threading.Thread(
+            target=lambda: answers.append(ask("router-001", PORT, {"seconds": 1.5})[0])
+        )
+        for _number in range(8)
+    ]
+    for one in requests:
+        one.start()
+    routers["router-001"].check_output("systemctl reload haproxy")
+    assert [ask("router-001", PORT, {})[0] for _number in range(50)] == [200] * 50
+    for one in requests:
+        one.join()
+    assert answers == [200] * 8
+
+
+def settings(**values):
+    return ("--limit", "router-001", "-e", json.dumps(values))
+
+
+def test_a_configuration_that_haproxy_refuses_changes_nothing(routers):
+    host = routers["router-001"]
+    before = host.file(CONFIGURATION).sha256sum
+    refused = playbook("router", *settings(router_tls_enabled=True), check=False)
+    assert refused.returncode != 0
+    assert "ROUTER-CONFIG" in refused.stdout
+    assert "tls.pem" in refused.stdout
+    assert host.file(CONFIGURATION).sha256sum == before
+    assert ask("router-001", PORT, {})[0] == 200
+    assert host.check_output("ls /tmp | grep -c apiary-judge || true") == "0"
+
+
+def test_a_port_that_is_taken_brings_the_former_configuration_back(routers):
+    host = routers["router-001"]
+    before = host.file(CONFIGURATION).sha256sum
+    host.check_output("systemd-run --unit=squatter python3 -m http.server 8088")
+    host.check_output(
+        "timeout 20 sh -c 'until curl -s http://127.0.0.1:8088 >/dev/null; do sleep 0.1; done'"
+    )
+    try:
+        refused = playbook("router", *settings(router_first_port=8088), check=False)
+    finally:
+        host.check_output("systemctl stop squatter")
+    assert refused.returncode != 0
+    assert "ROUTER-RELOAD" in refused.stdout
+    assert host.file(CONFIGURATION).sha256sum == before
+    assert ask("router-001", PORT, {})[0] == 200
+    assert "changed=0" in playbook("router", "--limit", "router-001").stdout
+
+
+def test_a_host_whose_plan_is_gone_is_named_and_stays(tmp_path):
+    plans = Path(VARIABLES["gpu-001"]["apiary_artifacts"]) / "gpu-001"
+    moved = plans.with_name("gpu-001.moved")
+    plans.rename(moved)
+    try:
+        told = playbook("router", "--limit", "router-001")
+    finally:
+        moved.rename(plans)
+    assert "ROUTER-HOST-KEPT: gpu-001" in told.stderr + told.stdout
+    assert "changed=0" in told.stdout
+    assert ask("router-001", PORT, {})[0] == 200
+
+
+def test_the_router_says_what_it_cannot_drain():
+    refused = playbook(
+        "drain", "-e", "target=gpu-001", "-e", '{"replica": 7}', "-e", f"deployment={BACKEND}"
+    )
+    assert "changed=0" in refused.stdout

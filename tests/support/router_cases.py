@@ -1,0 +1,60 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Routers whose configurations are golden files, and checked by HAProxy itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import (
+    PlannedHost,
+    pools_from_plans,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Affinity,
+    ApiKey,
+    Router,
+    RouterSettings,
+    Tls,
+)
+
+from support.demo import demo_plan
+
+EVERYTHING = RouterSettings(
+    listen=("*", "::"),
+    ports={"qwen3-235b": 8443},
+    affinity=Affinity(
+        keys=("header:X-Session-Id", "cookie:session", "json:prompt_cache_key", "address")
+    ),
+    tls=Tls(minimum="TLSv1.3"),
+    keys=(ApiKey("alice", "a" * 64, 600), ApiKey("batch@team", "b" * 64)),
+    paths=("/v1/custom",),
+    admin_listen="::1",
+    active_routers=2,
+    threads=4,
+    name_replica=True,
+)
+
+
+def routers() -> dict[str, Router]:
+    """Return the routers by name."""
+    plan = demo_plan()
+    one = [PlannedHost("gpu-001", "10.0.0.1", plan)]
+    deployment = replace(plan.deployment, name="small", secrets=("VLLM_API_KEY",))
+    moved = tuple(replace(replica, port=replica.port + 100) for replica in plan.replicas)
+    several = [
+        *one,
+        PlannedHost("gpu-002.example.org", "fd00::2", plan),
+        PlannedHost("gpu-001", "10.0.0.1", replace(plan, deployment=deployment, replicas=moved)),
+    ]
+    cases = {
+        "default": (one, RouterSettings()),
+        "everything": (several, EVERYTHING),
+        "haproxy-2.4": (one, RouterSettings(version="2.4.24-0ubuntu0.22.04.1")),
+    }
+    return {
+        name: Router(settings, pools_from_plans(plans, settings)[0])
+        for name, (plans, settings) in cases.items()
+    }

@@ -1,0 +1,166 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The router_plan action as a playbook meets it, and what it shows of secrets."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+
+from support.demo import demo_plan
+
+ROOT = Path(__file__).parents[3]
+KEY = "planted-" + "key-of-a-test"
+PLAY = """
+- hosts: router-001
+  connection: local
+  gather_facts: false
+  tasks:
+    - block:
+        - apiary.instinct.router_plan:
+            plans: "{{ ['gpu-001', 'gpu-002'] | apiary.instinct.router_hosts(hostvars) }}"
+            settings: {keys: "{{ keys | default({}) | apiary.instinct.router_keys }}"}
+            virtual: "{{ virtual | default(none) }}"
+          register: decided
+      rescue:
+        - ansible.builtin.set_fact:
+            decided: "{{ ansible_failed_result }}"
+      always:
+        - ansible.builtin.copy:
+            content: "{{ decided | to_json }}"
+            dest: result.json
+            mode: "0600"
+"""
+INVENTORY = """
+router-001 apiary_address=192.0.2.1
+gpu-001 ansible_host=192.0.2.11
+gpu-002 ansible_host=192.0.2.12 apiary_address=198.51.100.2
+"""
+
+
+@pytest.fixture
+def decide(tmp_path):
+    """Run the action over the artifacts below tmp_path; return its result and its output."""
+
+    def decide(**variables):
+        (tmp_path / "play.yml").write_text(PLAY)
+        (tmp_path / "hosts").write_text(INVENTORY)
+        (tmp_path / "variables.json").write_text(
+            json.dumps(
+                {
+                    "ansible_python_interpreter": sys.executable,
+                    "apiary_artifacts": str(tmp_path / "artifacts"),
+                    **variables,
+                }
+            )
+        )
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+        done = subprocess.run(
+            [
+                Path(sys.executable).with_name("ansible-playbook"),
+                *("-vvv", "-i", "hosts", "play.yml", "-e", "@variables.json"),
+            ],
+            cwd=tmp_path,
+            env={**clean, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        told = done.stdout + done.stderr
+        assert (tmp_path / "result.json").exists(), told[-2000:]
+        return json.loads((tmp_path / "result.json").read_text()), told
+
+    return decide
+
+
+@pytest.fixture
+def artifacts(tmp_path):
+    """Save a plan of the demo's deployment, or of one with another name, for a host."""
+
+    def save(host, name=None):
+        plan = demo_plan()
+        if name:
+            plan = replace(
+                plan,
+                deployment=replace(plan.deployment, name=name),
+                target=f"apiary-{name}.target",
+                replicas=tuple(
+                    replace(one, unit=f"apiary-{name}-{index}.service", port=8100 + index)
+                    for index, one in enumerate(plan.replicas)
+                ),
+            )
+        path = tmp_path / "artifacts" / host / (name or "") / "plan.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dumps(replace(plan, host=host)))
+        return path
+
+    return save
+
+
+def test_all_hosts_plans_become_pools_at_the_routers_addresses(decide, artifacts):
+    artifacts("gpu-001")
+    artifacts("gpu-002")
+    told, _said = decide()
+    assert told["pools"]["qwen3-235b"]["port"] == 8080
+    assert told["pools"]["qwen3-235b"]["servers"] == {
+        "gpu-001-0": "192.0.2.11:8000",
+        "gpu-001-1": "192.0.2.11:8001",
+        "gpu-002-0": "198.51.100.2:8000",
+        "gpu-002-1": "198.51.100.2:8001",
+    }
+
+
+def test_a_plan_for_each_deployment_counts_before_the_one_above(decide, artifacts):
+    artifacts("gpu-001")
+    artifacts("gpu-001", "small")
+    artifacts("gpu-002", "small")
+    told, _said = decide()
+    assert list(told["pools"]) == ["small"]
+
+
+def test_hosts_without_a_plan_and_quarantined_ones_are_warned_of(decide, artifacts):
+    artifacts("gpu-001")
+    artifacts("gpu-002").with_name("quarantine.json").write_text("{}")
+    told, said = decide()
+    assert sorted(told["pools"]["qwen3-235b"]["servers"]) == ["gpu-001-0", "gpu-001-1"]
+    assert "gpu-002: is quarantined; nothing is routed to it" in " ".join(said.split())
+
+
+def test_a_refusal_is_findings_and_no_traceback(decide):
+    told, said = decide()
+    assert told["findings"][0]["code"] == "ROUTER-NO-REPLICAS"
+    assert "Traceback" not in said
+
+
+def test_a_plan_that_is_no_json_is_named(decide, artifacts):
+    path = artifacts("gpu-001")
+    path.write_text("{")
+    told, _said = decide()
+    assert told["findings"][0]["code"] == "DOC-TYPE"
+    assert str(path) in told["msg"]
+
+
+def test_no_key_is_shown_however_much_is_asked(decide, artifacts):
+    artifacts("gpu-001")
+    told, said = decide(keys={"lab": KEY})
+    assert [one["path"] for one in told["secrets"] if "keys.map" in one["path"]]
+    assert KEY not in said
+    assert KEY not in json.dumps(told)
+    told, said = decide(keys={"lab": "short-" + "key"})
+    assert "ROUTER-KEY" in said
+    assert "short-key" not in said
+
+
+def test_a_shared_address_has_its_file(decide, artifacts):
+    artifacts("gpu-001")
+    peers = [{"host": "router-001", "address": "192.0.2.1", "artifacts": "x"}]
+    virtual = {"addresses": ["192.0.2.10/24"], "interface": "eth0", "peers": peers}
+    told, _said = decide(virtual=virtual)
+    assert [one["path"] for one in told["virtual_files"]] == ["/etc/keepalived/keepalived.conf"]

@@ -1,0 +1,66 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the adapters read around the pure half: plans of other hosts, routers, dead runs."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.action import rollout_situation, rollout_steps
+
+
+def plan(name="x", count=2):
+    replicas = [
+        {"unit": f"apiary-{name}-{index}.service", "port": 8000 + index, "gpus": []}
+        for index in range(count)
+    ]
+    return json.dumps({"deployment": {"name": name}, "replicas": replicas})
+
+
+def test_replicas_of_other_hosts_are_read_from_their_plans(tmp_path):
+    for path, text in {
+        "a/plan.json": plan(),
+        "a/x/plan.json": plan(),  # the same one, in the place of one of several
+        "b/plan.json": plan("y", 4),
+        "b/x/plan.json": plan(count=1),
+        "c/plan.json": "{",
+        "d/plan.json": "[]",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    hosts = ["a", "b", "c", "d", "e"]
+    assert rollout_steps.replicas_elsewhere(str(tmp_path), hosts, "x") == 3
+
+
+def test_a_router_knows_better_than_plans_which_replicas_there_are():
+    servers = {
+        "x/gpu-001-0": {"state": "UP"},
+        "x/gpu-002-0": {"state": "UP"},
+        "x/gpu-002-1": {"state": "DRAIN"},
+        "x/gpu-003-0": {"state": "DOWN"},
+        "y/gpu-002-0": {"state": "DOWN"},
+    }
+    assert rollout_steps.servers_elsewhere(servers, "x", {"gpu-001"}) == (3, 2)
+    assert rollout_steps.servers_elsewhere({}, "x", {"gpu-001"}) is None
+
+
+def test_this_run_is_not_dead():
+    ours = rollout_situation.owner()
+    assert f"process {os.getppid()}" in ours
+    assert not rollout_situation.is_dead(ours)
+
+
+def test_a_run_of_this_controller_that_ended_is_dead():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    where = rollout_situation.owner().partition(",")[0]
+    assert rollout_situation.is_dead(f"{where}, process {ended.pid}")
+
+
+@pytest.mark.parametrize("holder", ["bob@elsewhere, process 1", "unknown", ""])
+def test_of_other_controllers_nobody_knows(holder):
+    assert not rollout_situation.is_dead(holder)

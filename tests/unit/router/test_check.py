@@ -1,0 +1,109 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.check import (
+    check_router,
+    check_settings,
+    since,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Affinity,
+    ApiKey,
+    Health,
+    Queueing,
+    Router,
+    RouterSettings,
+    Timeouts,
+    Tls,
+)
+
+from support.haproxy import pool_of
+
+DIGEST = "a" * 64
+
+
+def test_the_defaults_are_sound():
+    assert check_settings(RouterSettings()) == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "settings"),
+    [
+        ("listen", {"listen": ("1.2.3.4\n    bind *:1",)}),
+        ("listen", {"listen": ()}),
+        ("listen", {"admin_listen": ""}),
+        ("first_port", {"first_port": 0}),
+        ("ports.a", {"ports": {"a": 70000}}),
+        ("paths", {"paths": ("/v1/x\n/metrics",)}),
+        ("log", {"log": "/dev/log\n    user root"}),
+        ("tls.certificate", {"tls": Tls(certificate="relative.pem")}),
+        ("tls.minimum", {"tls": Tls(minimum="SSLv3")}),
+        ("version", {"version": "2.2.9"}),
+        ("version", {"version": "new"}),
+        ("connections", {"connections": 1}),
+        ("threads", {"threads": 0}),
+        ("active_routers", {"active_routers": 0}),
+        ("queueing.concurrency", {"queueing": Queueing(concurrency=0)}),
+        ("queueing.timeout_seconds", {"queueing": Queueing(timeout_seconds=0)}),
+        ("timeouts.response", {"timeouts": Timeouts(response=0)}),
+        ("health.interval", {"health": Health(interval=0)}),
+        ("health.slow_start", {"health": Health(slow_start=-1)}),
+        ("health.passive_errors", {"health": Health(passive_errors=0)}),
+        ("affinity.balance_percent", {"affinity": Affinity(balance_percent=100)}),
+        ("affinity.free_percent", {"affinity": Affinity(free_percent=101)}),
+        ("affinity.json_bytes", {"affinity": Affinity(json_bytes=10**9)}),
+        ("affinity.keys", {"affinity": Affinity(keys=("header:",))}),
+        ("affinity.keys", {"affinity": Affinity(keys=("header:a b",))}),
+        ("affinity.keys", {"affinity": Affinity(keys=("json:a'b",))}),
+        ("affinity.keys", {"affinity": Affinity(keys=("address:x",))}),
+        ("affinity.keys", {"affinity": Affinity(keys=("body:user",))}),
+        ("keys.name", {"keys": (ApiKey('a"b', DIGEST),)}),
+        ("keys.a.sha256", {"keys": (ApiKey("a", "sk-clear-text-by-mistake"),)}),
+        ("keys.a.requests_per_minute", {"keys": (ApiKey("a", DIGEST, 0),)}),
+        ("keys", {"keys": (ApiKey("a", DIGEST), ApiKey("a", "b" * 64))}),
+        ("keys", {"keys": (ApiKey("a", DIGEST), ApiKey("b", DIGEST))}),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(field, settings):
+    findings = check_settings(RouterSettings(**settings))
+    assert [(one.code, one.severity, one.subject) for one in findings] == [
+        ("ROUTER-SETTING", "error", field)
+    ]
+
+
+def test_a_key_in_place_of_its_digest_is_not_shown():
+    [finding] = check_settings(RouterSettings(keys=(ApiKey("a", "sk-clear-text-by-mistake"),)))
+    assert "sk-clear" not in str(finding)
+
+
+def named(**changes):
+    pool = pool_of([8000])
+    server = replace(pool.servers[0], **{k: v for k, v in changes.items() if k != "deployment"})
+    pool = replace(pool, servers=(server,), deployment=changes.get("deployment", "demo"))
+    return [finding.code for finding in check_router(Router(RouterSettings(), (pool,)))]
+
+
+def test_names_stay_in_their_place():
+    assert named() == []
+    assert named(name="a b") == ["ROUTER-NAME"]
+    assert named(address="10.0.0.1\nserver x") == ["ROUTER-NAME"]
+    assert named(address="fd00::1") == []
+    assert named(deployment="apiary-admin") == ["ROUTER-NAME"]
+    assert named(deployment="a\nb") == ["ROUTER-NAME"]
+
+
+@pytest.mark.parametrize(
+    ("version", "first", "expected"),
+    [
+        ("2.6.12-1+deb12u4", "2.6", True),
+        ("2.4.24-0ubuntu0.22.04.1", "2.6", False),
+        ("2.10", "2.6", True),
+        ("3.0.11", "2.6", True),
+    ],
+)
+def test_versions_are_compared_by_number(version, first, expected):
+    assert since(version, first) is expected

@@ -1,0 +1,147 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a router is to run, from all hosts' plans, hosts without one, and what it runs now."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.fleet import (
+    MissingHost,
+    api_keys,
+    decide_router,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import PlannedHost
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Router,
+    RouterSettings,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.demo import demo_plan
+
+SETTINGS = RouterSettings()
+
+
+def planned(number, name="qwen3-235b"):
+    plan = demo_plan()
+    plan = replace(plan, deployment=replace(plan.deployment, name=name))
+    return PlannedHost(f"gpu-{number:03}", f"10.0.0.{number}", plan)
+
+
+def fleet(*numbers):
+    return [planned(number) for number in numbers]
+
+
+def missing(number, reason="has no plan"):
+    return MissingHost(f"gpu-{number:03}", reason)
+
+
+def servers(router):
+    return {one.name: one for pool in router.pools for one in pool.servers}
+
+
+def codes(router):
+    return sorted({(one.code, one.severity) for one in router.findings})
+
+
+def test_every_host_with_a_plan_is_routed_to():
+    router = decide_router(SETTINGS, fleet(1, 2))
+    assert sorted(servers(router)) == ["gpu-001-0", "gpu-001-1", "gpu-002-0", "gpu-002-1"]
+    assert router.findings == ()
+
+
+def test_a_host_without_a_plan_is_named_and_left_out():
+    router = decide_router(SETTINGS, fleet(1), [missing(2, "is quarantined")])
+    [finding] = router.findings
+    assert (finding.code, finding.severity) == ("ROUTER-HOST-MISSING", "warning")
+    assert finding.subject == "gpu-002"
+    assert "is quarantined; nothing is routed to it" in finding.message
+
+
+def test_a_host_that_is_served_now_keeps_its_replicas_in_their_places():
+    before = decide_router(SETTINGS, fleet(1, 2))
+    router = decide_router(SETTINGS, fleet(1), [missing(2)], before)
+    assert servers(router) == servers(before)
+    assert codes(router) == [("ROUTER-HOST-KEPT", "warning")]
+
+
+def test_an_empty_directory_of_plans_does_not_end_the_service():
+    before = decide_router(SETTINGS, fleet(1, 2))
+    router = decide_router(SETTINGS, [], [missing(1), missing(2)], before)
+    assert router.pools == before.pools
+
+
+def test_without_plans_and_without_a_router_nothing_is_decided():
+    with pytest.raises(ApiaryError, match="ROUTER-NO-REPLICAS"):
+        decide_router(SETTINGS, [], [missing(1)])
+
+
+def test_a_host_that_left_the_inventory_leaves_the_router_by_name():
+    before = decide_router(SETTINGS, fleet(1, 2, 3))
+    router = decide_router(SETTINGS, fleet(1, 2), (), before)
+    assert "gpu-003-0" not in servers(router)
+    [finding] = router.findings
+    assert (finding.code, finding.subject) == ("ROUTER-SERVER-GONE", "qwen3-235b")
+    assert "gpu-003-0, gpu-003-1 leave the router" in finding.message
+
+
+def test_most_replicas_do_not_leave_at_once_unless_that_is_said():
+    before = decide_router(SETTINGS, fleet(1, 2, 3, 4))
+    with pytest.raises(ApiaryError, match="ROUTER-SHRUNK"):
+        decide_router(SETTINGS, fleet(1), (), before)
+    allowed = replace(SETTINGS, allow_removed=True)
+    assert len(servers(decide_router(allowed, fleet(1), (), before))) == 2
+
+
+def test_a_deployment_whose_plan_ended_is_left_out_though_its_host_is_missing_nothing():
+    before = decide_router(SETTINGS, [*fleet(1), planned(2, "other")])
+    router = decide_router(replace(SETTINGS, allow_removed=True), fleet(1, 2), (), before)
+    assert [pool.deployment for pool in router.pools] == ["qwen3-235b"]
+
+
+def test_every_refusal_is_told_at_once():
+    bad = replace(SETTINGS, listen=(), admin_port=0)
+    with pytest.raises(ApiaryError) as refused:
+        decide_router(bad, fleet(1))
+    assert len(refused.value.findings) >= 2
+
+
+@given(st.sets(st.integers(1, 8), min_size=1), st.sets(st.integers(1, 8)))
+def test_deciding_again_changes_nothing(present, gone):
+    before = decide_router(SETTINGS, fleet(*sorted(present)))
+    left = fleet(*sorted(present - gone))
+    absent = [missing(number) for number in sorted(present & gone)]
+    once = decide_router(SETTINGS, left, absent, before)
+    read = from_document(Router, json.loads(dumps(once)), "router.json")
+    assert servers(once).keys() == servers(before).keys()
+    assert decide_router(SETTINGS, left, absent, read).pools == once.pools
+
+
+def test_of_a_key_only_its_digest_is_left():
+    [few, lab] = api_keys({"lab": "k" * 16, "few": {"key": "f" * 16, "requests_per_minute": 5}})
+    assert (few.name, few.requests_per_minute) == ("few", 5)
+    assert lab.sha256 == hashlib.sha256(b"k" * 16).hexdigest()
+    assert "k" * 16 not in repr(lab)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"a": "too-short"}, "has 9 characters"),
+        ({"a": 12345678901234567}, "is no text"),
+        ({"a": {"key": "k" * 16, "rate": 3}}, "has rate"),
+        ({"a": "k" * 16, "b": "k" * 16}, "two names have the same key"),
+    ],
+)
+def test_a_key_that_is_none_is_refused_and_not_shown(keys, expected):
+    with pytest.raises(ApiaryError) as refused:
+        api_keys(keys)
+    assert expected in str(refused.value)
+    assert "too-short" not in str(refused.value)

@@ -1,0 +1,81 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+import re
+from dataclasses import replace
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Affinity,
+    ApiKey,
+    RouterSettings,
+)
+
+from support.router_cases import routers
+
+
+def rendered(router, **engine_keys):
+    return {file.path: file for file in render_router(router, engine_keys)}
+
+
+def configuration(settings, case="default"):
+    router = replace(routers()[case], settings=settings)
+    return rendered(router)["/etc/haproxy/haproxy.cfg"].content
+
+
+@pytest.mark.parametrize("case", routers())
+def test_golden(golden, case):
+    for path, file in rendered(routers()[case]).items():
+        name = path.rpartition("/")[2]
+        # The list of paths is the same for all.
+        if name != "paths.lst" or case == "everything":
+            golden(f"router/{case}/{name}", file.content)
+
+
+def test_what_says_who_may_ask_is_no_ones_to_read():
+    modes = {path: file.mode for path, file in rendered(routers()["everything"]).items()}
+    secret = {path for path, mode in modes.items() if mode != "0644"}
+    assert {path.rpartition("/")[2] for path in secret} == {"keys.map", "rates.map", "engines.map"}
+    assert {modes[path] for path in secret} == {"0640"}
+
+
+def test_an_engines_key_is_in_its_map_alone():
+    files = rendered(routers()["everything"], small="sk-engine-key")
+    holding = [path for path, file in files.items() if "sk-engine-key" in file.content]
+    assert holding == ["/etc/haproxy/apiary/engines.map"]
+
+
+def test_every_place_is_where_the_role_puts_files():
+    text = configuration(routers()["everything"].settings, "everything")
+    named = set(re.findall(r"/etc/haproxy/apiary/[a-z.]+", text))
+    assert named == set(rendered(routers()["everything"])) - {"/etc/haproxy/haproxy.cfg"} | {
+        "/etc/haproxy/apiary/tls.pem"
+    }
+
+
+def test_a_body_is_looked_into_only_where_that_is_asked_for():
+    assert "wait-for-body" not in configuration(RouterSettings())
+    assert "tune.bufsize" not in configuration(RouterSettings())
+    text = configuration(RouterSettings(affinity=Affinity(keys=("json:user",), json_bytes=65536)))
+    assert "tune.bufsize 81920\n" in text
+    assert text.count("{ req.hdr_val(content-length) le 65536 }") == 2
+
+
+def test_without_keys_nobody_is_asked_for_one():
+    assert "Authorization" not in configuration(RouterSettings())
+    assert "apiary-rates" not in configuration(RouterSettings(keys=(ApiKey("a", "a" * 64),)))
+
+
+def test_keys_are_tried_in_their_order():
+    keys = ("cookie:b", "address", "header:A")
+    text = configuration(RouterSettings(affinity=Affinity(keys=keys)))
+    rules = re.findall(r"set-header X-Apiary-Session %\[(\S+),xxh64\]", text)
+    assert rules == ["req.cook(b)", "src,ipmask(32,64)", "req.fhdr(A)"]
+
+
+def test_no_path_of_the_engines_operator_is_let_through():
+    for path in ("/metrics", "/sleep", "/collective_rpc", "/v1/load_lora_adapter", "/health"):
+        assert path not in knowledge("router.yml")["paths"]["exact"]

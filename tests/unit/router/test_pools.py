@@ -1,0 +1,191 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+import json
+from dataclasses import replace
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    from_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.change import check_change
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import (
+    PlannedHost,
+    pools_from_plans,
+    server_ids,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Queueing,
+    Router,
+    RouterSettings,
+)
+
+from support.demo import demo_plan
+
+
+def planned(number=1, name=None, model=None, address=None, version=None, **changes):
+    """The demo's plan on a host, or one of another deployment."""
+    plan = demo_plan()
+    deployment = plan.deployment
+    if name:
+        deployment = replace(deployment, name=name)
+    if model:
+        deployment = replace(deployment, model=replace(deployment.model, name=model))
+    if version:
+        deployment = replace(deployment, engine=replace(deployment.engine, version=version))
+    plan = replace(plan, deployment=deployment, **changes)
+    return PlannedHost(f"gpu-{number:03}", address or f"10.0.0.{number}", plan)
+
+
+def other_ports(plans, base):
+    """The replicas of a plan at other ports."""
+    replicas = demo_plan().replicas
+    moved = tuple(replace(one, port=base + index) for index, one in enumerate(replicas))
+    return replace(plans, plan=replace(plans.plan, replicas=moved))
+
+
+def codes(plans, **settings):
+    _pools, findings = pools_from_plans(plans, RouterSettings(**settings))
+    return [(finding.code, finding.severity) for finding in findings]
+
+
+def test_a_pool_has_every_replica_of_every_host():
+    [pool], findings = pools_from_plans([planned(2), planned(1)], RouterSettings())
+    assert findings == ()
+    assert (pool.deployment, pool.port) == ("qwen3-235b", 8080)
+    assert pool.model == "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"
+    assert [(one.name, one.address, one.port) for one in pool.servers] == [
+        ("gpu-001-0", "10.0.0.1", 8000),
+        ("gpu-001-1", "10.0.0.1", 8001),
+        ("gpu-002-0", "10.0.0.2", 8000),
+        ("gpu-002-1", "10.0.0.2", 8001),
+    ]
+    assert {one.weight for one in pool.servers} == {100}
+
+
+def test_the_order_of_the_plans_changes_nothing():
+    plans = [planned(number) for number in range(1, 6)]
+    assert pools_from_plans(plans, RouterSettings()) == pools_from_plans(
+        plans[::-1], RouterSettings()
+    )
+
+
+def test_a_host_more_changes_nothing_for_the_others():
+    few, _none = pools_from_plans([planned(1), planned(2)], RouterSettings())
+    many, _none = pools_from_plans([planned(1), planned(2), planned(3)], RouterSettings())
+    assert set(few[0].servers) < set(many[0].servers)
+
+
+def test_each_deployment_has_a_port_of_its_own():
+    second = other_ports(planned(1, name="b"), 8100)
+    pools, findings = pools_from_plans([second, planned(1, name="a")], RouterSettings())
+    assert [(pool.deployment, pool.port) for pool in pools] == [("a", 8080), ("b", 8081)]
+    pools, _none = pools_from_plans(
+        [second, planned(1, name="a")], RouterSettings(ports={"b": 8080})
+    )
+    assert [pool.port for pool in pools] == [8081, 8080]
+    assert findings == ()
+
+
+def test_a_port_that_is_taken_is_refused():
+    second = other_ports(planned(1, name="b"), 8100)
+    plans = [planned(1, name="a"), second]
+    assert codes(plans, ports={"a": 9000, "b": 9000}) == [("ROUTER-PORT", "error")] * 2
+    assert codes(plans, ports={"a": 8405}) == [("ROUTER-PORT", "error")]
+    assert codes(plans, first_port=65535) == [("ROUTER-PORT", "error")]
+
+
+def test_two_models_under_one_name_are_refused():
+    assert codes([planned(1), planned(2, model="other/model")]) == [("ROUTER-MODELS", "error")]
+
+
+def test_two_replicas_at_one_address_are_refused():
+    assert ("ROUTER-ADDRESS", "error") in codes([planned(1), planned(2, address="10.0.0.1")])
+
+
+def test_no_replica_is_refused():
+    assert codes([]) == [("ROUTER-NO-REPLICAS", "error")]
+    assert codes([planned(replicas=())]) == [("ROUTER-NO-REPLICAS", "error")]
+
+
+def test_two_versions_are_said():
+    assert codes([planned(1), planned(2, version="0.32.0")]) == [("ROUTER-VERSIONS", "info")]
+
+
+def test_a_smaller_replica_gets_a_smaller_share():
+    plan = demo_plan()
+    small = tuple(replace(one, kv_tokens=one.kv_tokens // 4) for one in plan.replicas)
+    [pool], _none = pools_from_plans([planned(1), planned(2, replicas=small)], RouterSettings())
+    assert [one.weight for one in pool.servers] == [100, 100, 25, 25]
+
+
+def test_where_a_pool_is_unknown_the_gpus_decide():
+    plan = demo_plan()
+    unknown = tuple(
+        replace(one, kv_tokens=None, gpus=one.gpus[: 2 + 2 * index])
+        for index, one in enumerate(plan.replicas)
+    )
+    [pool], _none = pools_from_plans([planned(1, replicas=unknown)], RouterSettings())
+    assert [one.weight for one in pool.servers] == [50, 100]
+
+
+@pytest.mark.parametrize(
+    ("argv", "settings", "expected"),
+    [
+        ((), {}, 1024),
+        (("--max-num-seqs", "48"), {}, 48),
+        (("--max-num-seqs", "48"), {"active_routers": 2}, 24),
+        (("--max-num-seqs", "3"), {"active_routers": 2}, 2),
+        (("--max-num-seqs", "48"), {"queueing": Queueing(concurrency=7)}, 7),
+    ],
+)
+def test_concurrency_is_the_engines_own(argv, settings, expected):
+    replicas = tuple(replace(one, argv=(*one.argv, *argv)) for one in demo_plan().replicas)
+    [pool], _none = pools_from_plans([planned(1, replicas=replicas)], RouterSettings(**settings))
+    assert {one.concurrency for one in pool.servers} == {expected}
+
+
+def test_ids_that_meet_are_told_apart():
+    """HAProxy's ring has 2^20 places to begin at: names meet sooner than one thinks."""
+    names = [f"host-{number}-0" for number in range(3000)]
+    ids = server_ids(names)
+    assert len(set(ids.values())) == len(names)
+    assert all(0 < number < 1 << 20 for number in ids.values())
+    assert ids == server_ids(reversed(names))
+
+
+def test_of_a_replica_over_hosts_only_the_first_answers():
+    hosts = ("gpu-001", "gpu-002")
+    plans = [planned(rank + 1, node=Node(rank, 2, "10.0.0.1", hosts)) for rank in range(len(hosts))]
+    [pool], _none = pools_from_plans(plans, RouterSettings())
+    assert {server.host for server in pool.servers} == {"gpu-001"}
+
+
+def test_engines_with_a_key_are_marked():
+    plan = demo_plan()
+    deployment = replace(plan.deployment, secrets=("VLLM_API_KEY",))
+    [pool], _none = pools_from_plans(
+        [PlannedHost("gpu-001", "10.0.0.1", replace(plan, deployment=deployment))],
+        RouterSettings(),
+    )
+    assert pool.engine_key
+
+
+def test_the_document_survives_json():
+    pools, findings = pools_from_plans([planned(1)], RouterSettings())
+    router = Router(RouterSettings(), pools, findings)
+    assert from_document(Router, json.loads(dumps(router)), "router.json") == router
+
+
+@pytest.mark.parametrize(("left", "found"), [(4, 0), (2, 0), (1, 1), (0, 1)])
+def test_a_pool_that_loses_most_of_its_replicas_is_refused(left, found):
+    pools, _none = pools_from_plans([planned(1), planned(2)], RouterSettings())
+    before = Router(RouterSettings(), pools)
+    kept = replace(pools[0], servers=pools[0].servers[:left])
+    after = Router(RouterSettings(), (kept,) if left else ())
+    assert [one.code for one in check_change(before, after)] == ["ROUTER-SHRUNK"] * found
+    meant = replace(after, settings=RouterSettings(allow_removed=True))
+    assert check_change(before, meant) == ()
