@@ -104,7 +104,11 @@ class ActionModule(ActionBase):
             finding
             for one in asked
             if one.place is not None
-            for finding in check_nodes(one.place.node, fleet.members(one.deployment), topology)
+            for finding in check_nodes(
+                one.place.node,
+                [fleet.member(name, one.deployment) for name in one.place.node.hosts],
+                topology,
+            )
         ]
         if has_errors(alike):
             raise ApiaryError(*alike)
@@ -167,27 +171,34 @@ class _Fleet:
     def place(self, host: str, deployment: Deployment) -> Place:
         """Return a host's place among those that its replicas span."""
         own = self.variables[host]
-        node = node_of(host, self.members(deployment), deployment)
+        # Of all hosts of a fleet only the names count; those of the group are looked at closely.
+        members = [
+            Member(
+                name,
+                self._address(name),
+                self.variables[name].get("apiary_node_group"),
+                deployment if self._asked(name, deployment.name) else None,
+            )
+            for name in self.hosts
+        ]
+        node = node_of(host, members, deployment)
         return Place(node, self._address(host), own.get("apiary_interface"))
 
-    def members(self, deployment: Deployment) -> list[Member]:
-        """Return the hosts with what each is asked to serve under this deployment's name."""
-        return [self._member(host, deployment.name) for host in self.hosts]
-
-    def _member(self, host: str, name: str) -> Member:
-        own = self.variables[host]
-        asked = own.get("apiary_deployments") or [own.get("apiary_deployment") or {}]
-        found = next((one for one in asked if one.get("name") == name), None)
-        evidence = (own.get("__probed") or {}).get("evidence")
+    def member(self, host: str, deployment: Deployment) -> Member:
+        """Return a host with what it is asked to serve under this name, and what it has."""
+        asked = self._asked(host, deployment.name)
+        evidence = (self.variables[host].get("__probed") or {}).get("evidence")
         return Member(
             host=host,
             address=self._address(host),
-            group=own.get("apiary_node_group"),
-            deployment=None if found is None else from_document(Deployment, found, host),
-            topology=None
-            if evidence is None
-            else dataclasses.replace(from_evidence(evidence), host=host),
+            deployment=from_document(Deployment, asked, host) if asked else None,
+            topology=dataclasses.replace(from_evidence(evidence), host=host) if evidence else None,
         )
+
+    def _asked(self, host: str, name: str) -> dict | None:
+        own = self.variables[host]
+        asked = own.get("apiary_deployments") or [own.get("apiary_deployment") or {}]
+        return next((one for one in asked if one.get("name") == name), None)
 
     def _address(self, host: str) -> str:
         own = self.variables[host]

@@ -50,17 +50,17 @@ def replicas_elsewhere(artifacts: str, hosts: list[str], deployment: str) -> int
 
 
 def servers_elsewhere(servers: dict, deployment: str, hosts: set[str]) -> tuple[int, int] | None:
-    """Return how many servers of other hosts a router knows, and how many of them are not up.
+    """Return how many servers of other hosts a router knows, and how many of them get no requests.
 
     None where no router was asked.
     """
-    states = [
-        str(told.get("state", ""))
+    there = [
+        bool(told.get("up")) and told.get("state") == "ready"
         for name, told in servers.items()
         if name.partition("/")[0] == deployment
         and name.partition("/")[2].rpartition("-")[0] not in hosts
     ]
-    return (len(states), sum(not state.startswith("UP") for state in states)) if servers else None
+    return (len(there), there.count(False)) if servers else None
 
 
 class ActionModule(ActionBase):

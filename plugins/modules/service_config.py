@@ -131,7 +131,8 @@ from ansible_collections.apiary.instinct.plugins.module_utils import (
     units,
 )
 
-RELOAD_SECONDS = 20
+# A process with thousands of servers is up well within it.
+RELOAD_SECONDS = 10
 PROPERTIES = "--property=ActiveState,UnitFileState,NeedDaemonReload,LoadState"
 
 

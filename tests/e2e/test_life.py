@@ -103,7 +103,7 @@ class Unit:
         except OSError:
             return 0
 
-    def restarted(self, since, seconds=60):
+    def restarted(self, since, seconds=300):
         """Wait until the unit was restarted once more than that, and serves."""
 
         def back():
@@ -282,3 +282,12 @@ def test_the_second_replica_waits_until_the_first_has_read(host, variables, plan
         # Not longer than that: the first compiles and captures yet.
         await_true(lambda: second.show("ActiveState")["ActiveState"] == "active")
         assert first.show("ActiveState")["ActiveState"] == "activating"
+
+
+@pytest.mark.double
+def test_a_supervisor_that_hangs_is_ended_by_systemd(unit):
+    with unit.changed(QUICK, "WatchdogSec=6", "TimeoutAbortSec=1"):
+        unit.systemctl("restart")
+        unit.host.check_output(f"kill -STOP {unit.show('MainPID')['MainPID']}")
+        unit.restarted(0)
+        assert unit.ask(1) == 200

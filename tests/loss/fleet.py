@@ -212,6 +212,16 @@ class Fleet:
         """Wait until every router uses every replica, and return how long that took."""
         return await_true(self.whole, seconds, "every router uses every replica")
 
+    def await_settled(self, seconds: float = 60) -> float:
+        """Wait until no replica's share grows any more: each slow start is over."""
+
+        def settled() -> bool:
+            rows = [row for router in self.routers for row in self.servers(router).values()]
+            # Replicas of one kind have one weight.
+            return len({row["weight"] for row in rows}) == 1
+
+        return await_true(settled, seconds, "every replica has its whole share")
+
     def await_out(self, names: set[str], seconds: float = 30) -> float:
         """Wait until no router uses any of these servers, and return how long that took."""
 

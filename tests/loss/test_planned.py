@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an operator does on purpose costs no request, and sessions stay where they are."""
+"""What an operator does on purpose costs no request."""
 
 from loss.fleet import await_true
 from loss.load import under
@@ -11,35 +11,6 @@ from loss.load import under
 def nothing_failed(report, least=30):
     assert len(report.outcomes) >= least
     assert report.failed == [], f"{len(report.failed)} failed: {report.failed[:3]}"
-
-
-def test_sessions_stay_over_a_reload_and_at_both_routers(whole, told):
-    """Every key has one replica, whichever router is asked, before and after a reload."""
-    with under(whole.load(rate=60, seconds=60, keyed=1.0, keys=60, tokens=4)) as running:
-        running.go_on(4)
-        for router in whole.routers:
-            whole.run(router, "systemctl reload haproxy")
-        running.go_on(4)
-    report = told("reload of both routers, keyed", running.report())
-    nothing_failed(report)
-    homes = report.homes()
-    requests = [one for one in report.of("ok") if one.key]
-    usual = {key: max(told, key=told.get) for key, told in counted(requests).items()}
-    moved = [one for one in requests if one.replica != usual[one.key]]
-    assert len(moved) <= len(requests) * 0.001, f"{len(moved)} of {len(requests)} moved"
-    assert len(homes) >= 50
-    assert set().union(*homes.values()) == {replica.name for replica in whole.replicas}
-    routers = {one.router for one in requests}
-    assert len(routers) == 2
-
-
-def counted(requests):
-    """How often each key was answered by each replica."""
-    counts = {}
-    for one in requests:
-        places = counts.setdefault(one.key, {})
-        places[one.replica] = places.get(one.replica, 0) + 1
-    return counts
 
 
 def test_routers_that_reload_again_and_again(whole, told):

@@ -98,6 +98,7 @@ def check_apart(plans, topology):
 
 
 @given(ports, st.data())
+@settings(deadline=None)
 def test_blocks_of_ports_never_meet(api_ports, data):
     count = data.draw(st.integers(0, len(api_ports) - 1))
     others, mine = api_ports[:count], api_ports[count:]

@@ -4,11 +4,12 @@
 
 """Changes of the one simulated host of this lab, run as an operator runs them.
 
-Every test leaves both replicas serving the lab's own deployment.
+The tests follow one another: a change, what may follow it, the way back, and what is refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import http.client
 import json
@@ -16,7 +17,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,9 +116,9 @@ class Operator:
         return self.shell(f"systemctl show --property=ExecStart {unit}")
 
 
-@pytest.fixture
-def operator(tmp_path):
-    return Operator(tmp_path)
+@pytest.fixture(scope="session")
+def operator(tmp_path_factory):
+    return Operator(tmp_path_factory.mktemp("artifacts"))
 
 
 @pytest.fixture(scope="session")
@@ -142,9 +142,14 @@ def deployment():
     return copy.deepcopy(variables["apiary_deployment"])
 
 
-@pytest.fixture
-def answers(ports):
-    """What the replicas' health was while the test ran."""
+@pytest.fixture(scope="session")
+def watched(ports):
+    """What the replicas' health is while something is done: a context."""
+    return lambda: watch_health(ports)
+
+
+@contextlib.contextmanager
+def watch_health(ports):
     found, over = Answers(), threading.Event()
 
     def healthy(port):
@@ -163,13 +168,8 @@ def answers(ports):
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
-    yield found
-    over.set()
-    thread.join()
-
-
-def await_true(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not true within {seconds} s"
-        time.sleep(0.2)
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()

@@ -177,3 +177,31 @@ def test_a_client_cannot_choose_the_hash_itself(place):
     replicas = asyncio.run(scenario())
     assert sum(bool(replica.headers) for replica in replicas) > 1
     assert not any("x-apiary-session" in seen for one in replicas for seen in one.headers)
+
+
+def test_of_an_id_only_the_low_twenty_bits_count(place):
+    """Why ids are no longer: two that differ above have the same places on HAProxy's own ring.
+
+    Which of the two is first at a place is then a matter of their order in the file.
+    """
+
+    async def disagreed(second):
+        async with serving(place / str(second), 2, routers=2) as (_replicas, routers):
+            found = []
+            for router in routers:
+                path = router.directory / "haproxy.cfg"
+                lines = path.read_text().splitlines()
+                # Without the chooser HAProxy's hash is the only choice.
+                text = "\n".join(line for line in lines if "txn.replica" not in line)
+                ids = {"host-00-0": 1, "host-01-0": second}
+                for server in router.pools[0].servers:
+                    text = text.replace(f" id {server.id} ", f" id {ids[server.name]} ")
+                path.write_text(text + "\n")
+                await router.restart()
+                found.append(homes(await ask_all(router.port, SESSIONS[:200], 4)))
+            return sum(found[0][session] != found[1][session] for session in found[0])
+
+    apart, together = asyncio.run(disagreed(2)), asyncio.run(disagreed(1 + (1 << 20)))
+    print(f"disagreed of 200: {apart} for ids 1 and 2, {together} for 1 and 1 + 2^20")
+    assert apart == 0
+    assert together > 20

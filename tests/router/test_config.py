@@ -46,6 +46,8 @@ def check(files, place):
         check=False,
     )
     told = [line for line in done.stderr.splitlines() if "WARNING" in line or "ALERT" in line]
+    # Said from 3.0 on of a machine with fewer CPUs than the router is to have.
+    told = [line for line in told if "threads running on a total of" not in line]
     return told if done.returncode == 0 else [*told, done.stderr]
 
 

@@ -17,6 +17,7 @@ KEY = {"Authorization": "Bearer planted-key-of-the-lab-1"}
 FEW = {"Authorization": "Bearer planted-key-of-the-lab-2"}
 # Written apart, so that a search for them does not find this file.
 PLANTED = ("planted-key-of" + "-the-lab", "planted" + "8", "PRIVATE" + " KEY")
+ENGINES = "planted-key" + "-of-the-engines"
 
 
 def holders(routers):
@@ -54,6 +55,9 @@ def test_secrets_are_nowhere_else(routers, name):
     assert found.split() == ["/etc/keepalived/apiary-password.conf"]
     found = host.run("grep -rls %s /etc/haproxy /var/lib/apiary", private).stdout
     assert found.split() == ["/etc/haproxy/apiary/served.pem"]
+    found = host.run("grep -rls %s /etc /var/lib", ENGINES).stdout
+    assert found.split() == ["/etc/haproxy/apiary/engines.map"]
+    assert host.file("/etc/haproxy/apiary/engines.map").mode == 0o640
     journal = host.check_output("journalctl --no-pager --output=cat --boot")
     arguments = host.check_output("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
     assert not any(word in journal + arguments for word in (keys, private))

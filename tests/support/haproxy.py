@@ -144,6 +144,13 @@ class HAProxy:
         # A failure in there is none for clients: the request goes to HAProxy's own second choice.
         assert "Lua" not in said, said
 
+    async def restart(self) -> None:
+        """End the process and start another one, of the files as they are."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(timeout=20)
+        await self.start()
+
     async def command(self, text: str) -> str:
         """Send one command to the admin socket and return its answer."""
         reader, writer = await asyncio.open_unix_connection(self.directory / "admin.sock")

@@ -86,4 +86,4 @@ def _index(unit: str) -> str:
 
 def _is_parked(server: Mapping[str, Any]) -> bool:
     """Say whether somebody has taken a server out, which is not the same as its being down."""
-    return any(word in str(server.get("state", "")).lower() for word in ("drain", "maint"))
+    return server.get("state") in ("drain", "maint")

@@ -115,7 +115,7 @@ def _locked(router: Router, engine_keys: frozenset[str]) -> Iterator[Finding]:
                 "error",
                 pool.deployment,
                 f"its engines ask for {variable}, which the router does not have",
-                f"set replicas_secrets.{variable} for its hosts, or router_engine_keys.{pool.deployment}",
+                f"set replicas_secrets.{variable} for its hosts, or router_engine_keys",
             )
 
 

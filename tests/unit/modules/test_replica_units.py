@@ -9,7 +9,11 @@ import stat
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.apiary.instinct.plugins.module_utils import unit_apply
-from ansible_collections.apiary.instinct.plugins.modules import replica_secrets, replica_units
+from ansible_collections.apiary.instinct.plugins.modules import (
+    replica_absent,
+    replica_secrets,
+    replica_units,
+)
 
 SERVICE, OTHER, TARGET = "apiary-x-0.service", "apiary-x-1.service", "apiary-x.target"
 
@@ -304,3 +308,49 @@ def test_a_changed_secret_restarts_what_runs_with_the_old_one(run, give):
 def test_a_missing_secret_changes_nothing(give, tmp_path):
     assert "REPLICA-SECRET-MISSING" in give(Systemd(), {})["msg"]
     assert not (tmp_path / "apiary").exists()
+
+
+@pytest.fixture
+def remove(tmp_path, capsys, monkeypatch):
+    def remove(systemd, check=False, **more):
+        monkeypatch.setattr(
+            replica_absent.AnsibleModule,
+            "run_command",
+            lambda _module, line: systemd.run_command(line),
+        )
+        arguments = {
+            "deployment": "x",
+            "root": str(tmp_path),
+            **more,
+            "_ansible_check_mode": check,
+            "_ansible_remote_tmp": str(tmp_path / "tmp"),
+        }
+        with patch_module_args(arguments), pytest.raises(SystemExit):
+            replica_absent.main()
+        return json.loads(capsys.readouterr().out)
+
+    return remove
+
+
+def test_a_deployment_is_stopped_and_taken_away(remove, tmp_path):
+    for path in (
+        f"etc/systemd/system/{SERVICE}",
+        f"etc/systemd/system/{TARGET}",
+        "etc/apiary/x/credentials/KEY",
+        "usr/libexec/apiary/apiary_launch/main.py",
+        "var/cache/apiary-x-0/home/kernel",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    systemd = Systemd()
+    asked = remove(systemd, check=True)
+    assert asked["changed"]
+    assert systemd.told == []
+    done = remove(systemd)
+    assert done["removed"] == asked["removed"]
+    assert systemd.told[0] == ("stop", SERVICE, TARGET)
+    assert ("disable", SERVICE, TARGET) in systemd.told
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert left == ["var/cache/apiary-x-0/home/kernel"]
+    assert not remove(Systemd())["changed"]
+    assert remove(Systemd(), caches=True)["removed"] == [str(tmp_path / "var/cache/apiary-x-0")]

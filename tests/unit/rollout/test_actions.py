@@ -38,11 +38,11 @@ def test_replicas_of_other_hosts_are_read_from_their_plans(tmp_path):
 
 def test_a_router_knows_better_than_plans_which_replicas_there_are():
     servers = {
-        "x/gpu-001-0": {"state": "UP"},
-        "x/gpu-002-0": {"state": "UP"},
-        "x/gpu-002-1": {"state": "DRAIN"},
-        "x/gpu-003-0": {"state": "DOWN"},
-        "y/gpu-002-0": {"state": "DOWN"},
+        "x/gpu-001-0": {"state": "ready", "up": True},
+        "x/gpu-002-0": {"state": "ready", "up": True},
+        "x/gpu-002-1": {"state": "drain", "up": True},
+        "x/gpu-003-0": {"state": "ready", "up": False},
+        "y/gpu-002-0": {"state": "ready", "up": False},
     }
     assert rollout_steps.servers_elsewhere(servers, "x", {"gpu-001"}) == (3, 2)
     assert rollout_steps.servers_elsewhere({}, "x", {"gpu-001"}) is None

@@ -99,7 +99,7 @@ def told(**more):
 def test_a_situation_is_read_from_what_the_host_said():
     lock = {"schema": "x", "owner": "ann", "since": "today", "out": []}
     would = {"changed": True, "restarted": [UNIT], "started": ["apiary-x.target", UNIT]}
-    servers = {"x/gpu-001-0": {"state": "MAINT"}, "x/gpu-0010-0": {"state": "UP"}}
+    servers = {"x/gpu-001-0": {"state": "maint"}, "x/gpu-0010-0": {"state": "ready"}}
     found = situation_of("gpu-001", told(lock=lock), PLAN, would, servers)
     assert found.changed == (UNIT,)
     assert found.parked == (UNIT,)
@@ -110,7 +110,7 @@ def test_a_situation_is_read_from_what_the_host_said():
 
 @pytest.mark.parametrize(
     ("state", "out", "parked"),
-    [("UP", [], ()), ("DOWN", [], ()), ("DRAIN", [], (UNIT,)), ("DRAIN", [UNIT], ())],
+    [("ready", [], ()), ("drain", [], (UNIT,)), ("maint", [], (UNIT,)), ("drain", [UNIT], ())],
 )
 def test_what_somebody_else_took_out_is_parked(state, out, parked):
     lock = {"owner": "ann", "since": "today", "out": out}

@@ -124,6 +124,19 @@ def test_deciding_again_changes_nothing(present, gone):
     assert decide_router(SETTINGS, left, absent, read).pools == once.pools
 
 
+def test_engines_that_ask_for_a_key_are_not_put_behind_a_router_without_it():
+    locked = [planned(1)]
+    plan = locked[0].plan
+    deployment = replace(plan.deployment, secrets=("VLLM_API_KEY",))
+    locked = [replace(locked[0], plan=replace(plan, deployment=deployment))]
+    keyed = replace(SETTINGS, keys=api_keys({"lab": "k" * 16}))
+    with pytest.raises(ApiaryError, match="ROUTER-ENGINE-KEY"):
+        decide_router(keyed, locked)
+    assert decide_router(keyed, locked, engine_keys=frozenset({"qwen3-235b"})).findings == ()
+    # Without keys of its own it hands on what clients send.
+    assert decide_router(SETTINGS, locked).findings == ()
+
+
 def test_of_a_key_only_its_digest_is_left():
     [few, lab] = api_keys({"lab": "k" * 16, "few": {"key": "f" * 16, "requests_per_minute": 5}})
     assert (few.name, few.requests_per_minute) == ("few", 5)

@@ -23,8 +23,8 @@ def pause_seconds(context: Context, failed: int) -> float:
     known = context.life["backoff"]
     if failed == 0:
         return 0.0
-    doubled = known["first_seconds"] * 2.0 ** min(failed - 1, 30)
-    return min(doubled, known["most_seconds"]) - known["first_seconds"]
+    first, most = float(known["first_seconds"]), float(known["most_seconds"])
+    return min(first * 2.0 ** min(failed - 1, 30), most) - first
 
 
 def wait(context: Context) -> None:

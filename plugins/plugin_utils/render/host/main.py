@@ -62,6 +62,9 @@ def run(context: Context, command: list[str]) -> int:
         return 0
     except RefusalError as refusal:
         return _refused(context, refusal)
+    finally:
+        # Nobody waits for one that is gone; the file outlives an automatic restart.
+        context.publish("stopping")
     return 0
 
 

@@ -169,14 +169,14 @@ class Supervisor:
                     f"{late}; it was {phases.text(now)}; its last line: {phases.last_line}",
                     "see the engine's lines above; if it was loading, raise start_timeout_seconds",
                 )
-        self._check_use(engine)
+        self.check_use()
         events = self._context.events
         engine.watch_core(self._life["core"]["names"], lambda: events.put(Event("core")))
         self._publish("serving")
         self._notifier.send(READY=1, STATUS="serving")
         self._context.journal.say(f"serving after {duration(time.monotonic() - began)}")
 
-    def _check_use(self, engine: Engine) -> None:
+    def check_use(self) -> None:
         """Refuse an engine that has memory on other GPUs than its own, by the kernel's word."""
         if self._spec.runtime != "native":  # the kernel tells process numbers of the host
             return

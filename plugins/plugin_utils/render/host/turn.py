@@ -46,7 +46,8 @@ def _states(context: Context, waited: float) -> dict[str, str]:
             states[unit] = PASSED
         elif told is None:
             settled = waited >= context.life["after_first"]["settle_seconds"]
-            states[unit] = COMING if phase or not settled else ABSENT
+            coming = phase != "stopping" if phase else not settled
+            states[unit] = COMING if coming else ABSENT
         else:
             states[unit] = told.get(unit, ABSENT)
     return states

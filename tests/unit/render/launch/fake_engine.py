@@ -41,6 +41,8 @@ DEFAULTS = {
     # What the core process is called, and how long the API process outlives it.
     "core_name": None,
     "outlives": 0,
+    # The API process ends with status 1 and leaves its core behind.
+    "forsakes": False,
 }
 BUSY = "vllm:num_requests_running"
 
@@ -110,8 +112,8 @@ class Server(http.server.ThreadingHTTPServer):
             if habits["core_name"]:
                 # PR_SET_NAME
                 ctypes.CDLL(None).prctl(15, habits["core_name"].encode(), 0, 0, 0)
-            while os.read(asked, 1):
-                time.sleep(habits["token_seconds"])
+            while os.read(asked, 1) or habits["forsakes"]:
+                time.sleep(600 if habits["forsakes"] else habits["token_seconds"])
                 os.write(tell, b"t")
             os._exit(0)
         os.close(asked)
@@ -138,6 +140,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: os.write(stop, b"s"))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"core {server.core}", flush=True)
+    if habits["forsakes"]:
+        os._exit(1)
     # As vLLM: an engine whose core is gone ends with status 0.
     while not select.select([stops], [], [], 0.05)[0]:
         if os.waitpid(server.core, os.WNOHANG)[0]:

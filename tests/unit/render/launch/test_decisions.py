@@ -303,8 +303,9 @@ def replicas(tmp_path, monkeypatch, make_context):
         # One has read them: all others may go, also beside one that reads from the page cache.
         ({"a.service": turn.COMING, "b.service": turn.COMING}, {"a.service": "memory"}),
         ({"a.service": turn.PASSED, "b.service": turn.COMING}, {"b.service": "weights"}),
-        # Nobody to ask and nobody showed himself.
+        # Nobody to ask and nobody showed himself, or not any more.
         (None, {}),
+        (None, {"a.service": "stopping"}),
     ],
 )
 def test_nobody_waits_for_nothing(replicas, life, states, phases):

@@ -6,7 +6,7 @@ import errno
 import os
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import gpus
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import gpus, supervise
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
     RefusalError,
 )
@@ -103,3 +103,29 @@ def test_who_holds_memory_is_told_by_kfd(root):
         (held / name).write_text("0\n")
     assert gpus.holders(str(root)) == {4711: {22, 33}}
     assert gpus.holders(str(root / "nowhere")) == {}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "held", "fine"),
+    [
+        ("native", "vram_22", True),
+        ("native", "vram_33", False),
+        # Process numbers of a container are others than the kernel's.
+        ("quadlet", "vram_33", True),
+    ],
+)
+def test_what_the_engine_uses_is_asked_of_the_kernel(
+    root, make_context, monkeypatch, runtime, held, fine
+):
+    directory = root / "sys/class/kfd/kfd/proc/4711"
+    directory.mkdir(parents=True)
+    (directory / held).write_text("1\n")
+    monkeypatch.setattr(supervise, "descendants", lambda _pid: [4710, 4711])
+    context = make_context(gpus=("0000:26:00.0",), runtime=runtime)
+    supervisor = supervise.Supervisor(context, [])
+    if fine:
+        supervisor.check_use()
+        return
+    with pytest.raises(RefusalError, match=r"uses GPUs of others: 0000:05:00\.0") as caught:
+        supervisor.check_use()
+    assert caught.value.code == "REPLICA-NOT-ISOLATED"

@@ -41,6 +41,7 @@ def test_ready_comes_after_an_answer_and_a_stop_leaves_nothing(supervise):
     replica.message("STOPPING=1")
     assert replica.ended() == 0
     assert not alive(core)
+    assert replica.phase() == "stopping"
 
 
 def test_not_ready_while_the_model_does_not_answer(supervise):
@@ -222,6 +223,14 @@ def test_nothing_is_left_of_a_replica_that_is_killed_while_it_serves(supervise):
     replica.process.kill()
     replica.process.wait()
     await_true(lambda: not alive(core))
+
+
+def test_a_process_that_lost_its_parent_is_ended_too(supervise):
+    """It would hold the GPUs' memory against the next start."""
+    replica = supervise(forsakes=True)
+    core = replica.core()
+    assert replica.ended() == 1
+    assert not alive(core)
 
 
 def test_a_closed_notify_socket_does_no_harm(supervise):
