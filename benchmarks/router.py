@@ -169,7 +169,7 @@ async def measure(count: int, seconds: int) -> list[Row]:
             for number, (case, (settings, headers)) in enumerate(cases.items()):
                 router = HAProxy(place / f"r{number}", [pool_of(ports)], settings)
                 async with router:
-                    worker = router.worker() or 0
+                    [worker] = router.workers()
                     subprocess.run(
                         ["taskset", "-a", "-c", "-p", ROUTER_CORE, str(worker)],
                         capture_output=True,

@@ -68,8 +68,8 @@ class Applier:
                 "run the same command on the host and mend what it says",
             )
 
-    def start(self, verb: str, names: list[str]) -> None:
-        """Start or restart units; a replica that used up its start limit gets a new one."""
+    def start(self, names: list[str]) -> None:
+        """Start units; a replica that used up its start limit gets a new one."""
         states = unit_states(self.systemctl, names)
         unknown = [name for name in names if states[name].get("LoadState") == "not-found"]
         if unknown:
@@ -80,7 +80,7 @@ class Applier:
             )
         self.systemctl(["reset-failed", "--", *names])
         since = int(time.time())
-        if self.systemctl([verb, "--", *names])[0] != 0:
+        if self.systemctl(["start", "--", *names])[0] != 0:
             states = unit_states(self.systemctl, names)
             broken = [name for name in names if states[name].get("ActiveState") != "active"]
             self._fail_start((broken or names)[0], since)
@@ -149,8 +149,10 @@ class Applier:
                 if item.unit == name:
                     self.write(item)
             self.must("daemon-reload")
-            self.start("restart", [name])
+            # Not `restart`: that keeps the runtime directory, where failed starts are counted.
+            self.must("stop", "--", name)
+            self.start([name])
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(DUE, name))
         if changes.move or changes.start:
-            self.start("start", [*changes.move, *changes.start])
+            self.start([*changes.move, *changes.start])

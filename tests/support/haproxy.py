@@ -201,10 +201,10 @@ class HAProxy:
     async def reload(self) -> None:
         """Do as the unit does: keep the servers' state, then have the master start a new worker."""
         assert self.process is not None
-        before = self.worker()
+        before = self.workers()
         (self.directory / "state").write_text(await self.command("show servers state") + "\n")
         os.kill(self.process.pid, signal.SIGUSR2)
-        await self.until(lambda: self.worker() not in (None, before))
+        await self.until(lambda: self.workers() - before)
         await self.until(self._answers)
 
     async def _answers(self) -> bool:
@@ -213,11 +213,11 @@ class HAProxy:
         except OSError:
             return False
 
-    def worker(self) -> int | None:
-        """Return the newest worker's process id."""
+    def workers(self) -> set[int]:
+        """Return the processes that the master has: one, and after reloads those that end."""
         assert self.process is not None
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return max(map(int, children.split()), default=None)
+        return set(map(int, children.split()))
 
     def read_log(self) -> list[str]:
         """Return every line logged until now."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -173,18 +174,44 @@ def version_document(version: str) -> dict[str, Any]:
 def build(version: str, outdir: Path) -> Path:
     """Write the double of ``version`` below ``outdir`` and return its executable."""
     document = version_document(version)
-    library = outdir / "lib" / "engine_double"
-    shutil.rmtree(library, ignore_errors=True)
-    library.mkdir(parents=True)
-    for module in sorted((HERE / "engine_double").glob("*.py")):
-        shutil.copy(module, library / module.name)
-    data = library / f"vllm_{document['version']}.json"
-    data.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    files = {
+        module.name: module.read_text(encoding="utf-8")
+        for module in sorted((HERE / "engine_double").glob("*.py"))
+    }
+    data = json.dumps(document, indent=1, sort_keys=True) + "\n"
+    replace_directory(
+        outdir / "lib" / "engine_double", {**files, f"vllm_{document['version']}.json": data}
+    )
     executable = outdir / "bin" / "vllm"
     executable.parent.mkdir(exist_ok=True)
-    shutil.copy(HERE / "bin" / "vllm", executable)
+    if not executable.exists() or executable.read_bytes() != (HERE / "bin/vllm").read_bytes():
+        shutil.copy(HERE / "bin" / "vllm", executable)
     executable.chmod(0o755)
     return executable
+
+
+def replace_directory(directory: Path, files: dict[str, str]) -> None:
+    """Have exactly these texts in a directory; who reads it meanwhile sees the old or the new.
+
+    Hosts of other labs run from it. Left alone where nothing differs.
+    """
+    if directory.is_dir():
+        found = {
+            path.name: path.read_text(encoding="utf-8")
+            for path in directory.iterdir()
+            if path.is_file()
+        }
+        if found == files:
+            return
+    fresh = directory.with_name(f".{directory.name}-{os.getpid()}-new")
+    stale = directory.with_name(f".{directory.name}-{os.getpid()}-old")
+    fresh.mkdir(parents=True)
+    for name, text in files.items():
+        (fresh / name).write_text(text, encoding="utf-8")
+    if directory.exists():
+        directory.rename(stale)
+    fresh.rename(directory)
+    shutil.rmtree(stale, ignore_errors=True)
 
 
 def main() -> int:

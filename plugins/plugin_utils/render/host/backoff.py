@@ -4,8 +4,8 @@
 
 """Longer and longer pauses between starts that fail, whatever systemd's version.
 
-The starts are counted in the unit's runtime directory. With RuntimeDirectoryPreserve=restart it
-outlives automatic restarts only, so that an operator's start never waits.
+The starts are counted in the unit's runtime directory, which RuntimeDirectoryPreserve=restart keeps
+over restarts, automatic and asked for. A stop forgets the count, so that an operator never waits.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ standard library, Python 3.9. The main process of a Type=notify unit; the engine
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 
-from . import preflight
+from . import backoff, preflight
 from .context import Context
 from .problems import RefusalError, StoppedError
 from .spec import Spec, read_life, read_spec
@@ -57,9 +58,10 @@ def main(argv: list[str] | None = None) -> int:
 def run(context: Context, command: list[str]) -> int:
     """Return the exit status of a replica's whole life."""
     try:
-        Supervisor(context, command).run()
-    except StoppedError:
-        return 0
+        with contextlib.suppress(StoppedError):
+            Supervisor(context, command).run()
+        # A restart that somebody asked for keeps the directory, too, and is no failed start.
+        backoff.forget(context)
     except RefusalError as refusal:
         return _refused(context, refusal)
     finally:
