@@ -197,9 +197,11 @@ class Service:
         return False
 
 
-def write(module, changes, keep) -> None:
+def write(module, changes, theirs=None) -> None:
+    """Write what differs; what ``theirs`` held before is kept, and nothing of ours."""
     os.umask(0o022)
-    host_files.apply(module, changes, keep)
+    for one in changes:
+        host_files.apply(module, [one], one is theirs)
 
 
 def take(service, steps, changes) -> None:
@@ -216,7 +218,7 @@ def take(service, steps, changes) -> None:
             units.FileChange(one.path, one.after, one.before, one.mode_after, one.mode_before)
             for one in changes
         ]
-        write(service.module, former, False)
+        write(service.module, former)
         service.reload()
         service.remember("")
         service.fail(
@@ -249,7 +251,7 @@ def present(service, changes, secret) -> None:
             )
     if outcome["changed"] and not module.check_mode:
         service.remember("taking")
-        write(module, changes, True)
+        write(module, changes, None if was_ours else main)
         take(service, steps, changes)
         service.remember(service_config.fingerprint(changes, module.params["main"]))
     module.exit_json(**outcome)
@@ -276,7 +278,7 @@ def absent(service, changes, secret) -> None:
     if not service.module.check_mode:
         if steps.take:
             service.must("disable", "--now", service.name)
-        write(service.module, changes, False)
+        write(service.module, changes)
         if steps.daemon_reload:
             service.must("daemon-reload")
         for path in (service.stamp, *(host_files.ORIGINALS + one.path for one in changes)):

@@ -126,7 +126,7 @@ def test_a_host_that_somebody_else_changes_is_left_alone(operator, other):
 
 
 def test_an_outage_is_refused(operator, deployment):
-    deployment["layout"] = {"replicas": 1, "tensor_parallel_size": 8}
+    deployment["layout"] = {"replicas": 1, "tensor_parallel_size": 8, "expert_parallel": True}
     before = operator.starts()
     refused = operator.play("rollout", deployment=deployment)
     assert refused.code != 0

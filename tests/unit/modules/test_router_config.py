@@ -183,7 +183,9 @@ def test_somebody_elses_configuration_is_kept_and_comes_back(service):
     main.write_text("theirs\n")
     systemd.properties |= {"ActiveState": "active"}
     assert run(**files(systemd))["action"] == "restart"
-    run(**files(systemd, text=OURS + "more\n"))
+    run(**files(systemd, text=OURS + "more\n", key="another"))
+    kept = [path for path in (systemd.directory / "originals").rglob("*") if path.is_file()]
+    assert [path.name for path in kept] == ["demo.conf"]
     told = run(**files(systemd), state="absent")
     assert told["action"] == "disable and stop"
     assert main.read_text() == "theirs\n"
