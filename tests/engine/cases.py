@@ -62,6 +62,7 @@ class Mistake:
     limits: Mapping[str, Any] = field(default_factory=dict)
     size: int = 8
     expert_parallel: bool = False
+    nodes: int = 1  # with as many pipeline stages
     until: str | None = None  # the last release that has it
 
 
@@ -146,6 +147,10 @@ ODD = (
     ("odd/fbgemm-fp8", Mistake()),
     ("odd/fbgemm-fp8", Mistake(args={"allow-deprecated-quantization": None})),
     ("odd/new-class", Mistake(until="0.20.2")),
+    (
+        "odd/10-kv-heads",
+        Mistake(args={"distributed-executor-backend": "ray"}, size=2, nodes=2),
+    ),
 )
 
 
@@ -208,14 +213,21 @@ def mistaken(
         size, expert_parallel = mistake.size, mistake.expert_parallel
         asked = {**mistake.args, **mistake.env, **mistake.limits}
         words = [f"{key}={value}" for key, value in asked.items()]
+        over = f" over {mistake.nodes} hosts" if mistake.nodes > 1 else ""
         yield from _assessed(
-            f"{name} TP{size}{' EP' if expert_parallel else ''} {' '.join(words)}".strip(),
+            f"{name} TP{size}{' EP' if expert_parallel else ''}{over} {' '.join(words)}".strip(),
             model,
             gpu,
             _deployment(
                 model,
                 version,
-                Layout(size, 1, expert_parallel),
+                Layout(
+                    size,
+                    1,
+                    expert_parallel,
+                    pipeline_parallel_size=mistake.nodes,
+                    nodes=mistake.nodes,
+                ),
                 Limits(**mistake.limits),
                 args=mistake.args,
                 env=mistake.env,
