@@ -90,9 +90,11 @@ class Applier:
         _code, status, _err = self.systemctl(
             ["show", "--property=Result,ExecMainStatus,ActiveState", "--", name]
         )
-        # Only this start's lines: the previous run's say nothing about it.
+        # Only this start's lines: the previous run's say nothing about it. With --since alone -n
+        # counts from there, so the last ones come by --reverse.
         command = ["journalctl", "--unit", name, f"--since=@{since}", "--no-pager", "-n", "20"]
-        _code, journal, _err = self._module.run_command([*command, "--output=cat"])
+        _code, journal, _err = self._module.run_command([*command, "--reverse", "--output=cat"])
+        journal = "\n".join(reversed(journal.splitlines()))
         self.fail(
             "REPLICA-START-FAILED",
             f"{name} did not start ({', '.join(status.split())})",

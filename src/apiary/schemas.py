@@ -16,6 +16,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import LaunchSpec
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import Rollout
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 from pydantic import TypeAdapter
 
@@ -23,9 +26,12 @@ DOCUMENTS: dict[str, type] = {
     "acceptance": Acceptance,
     "deployment": Deployment,
     "evidence": Evidence,
+    "launch": LaunchSpec,
     "model": Architecture,
     "placement": Placement,
     "plan": Plan,
+    "rollout": Rollout,
+    "router": Router,
     "topology": Topology,
 }
 NAMES = tuple(sorted(DOCUMENTS))

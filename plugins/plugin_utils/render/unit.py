@@ -58,6 +58,7 @@ def unit_facts(plan: Plan, replica: Replica, index: int) -> dict[str, Any]:
         "plan": plan,
         "replica": replica,
         "index": index,
+        "engine_name": _engine_name(plan, index),
         "spec": spec,
         "launcher": LAUNCHER,
         "slice": SLICE,
@@ -75,3 +76,14 @@ def unit_facts(plan: Plan, replica: Replica, index: int) -> dict[str, Any]:
         "stop_seconds": spec.drain_timeout_seconds + serving["unit"]["stop_margin_seconds"],
         "watchdog_seconds": knowledge("serving/life.yml")["watchdog"]["unit_seconds"],
     }
+
+
+def _engine_name(plan: Plan, index: int) -> str:
+    """Return how a replica's engine is cut, in short: TP4, or TP8 PP2 over 2 hosts."""
+    engine = plan.layout.engines[index]
+    name = f"TP{engine.tensor_parallel_size}"
+    if engine.pipeline_parallel_size > 1:
+        name += f" PP{engine.pipeline_parallel_size}"
+    if plan.node is not None:
+        name += f", host {plan.node.rank + 1} of {plan.node.size},"
+    return name
