@@ -69,7 +69,7 @@ options:
     type: bool
     default: false
   remove_others:
-    description: Whether deployments that are not asked for are removed, so that nothing is left to them.
+    description: Whether deployments that are not asked for are removed and leave nothing taken.
     type: bool
     default: false
   hosts:

@@ -87,7 +87,8 @@ EXAMPLES = r"""
 - name: Decide the order
   apiary.instinct.rollout_steps:
     deployment: qwen3-235b
-    situations: "{{ ansible_play_hosts | map('extract', hostvars, 'looked') | map(attribute='situation') }}"
+    situations: >-
+      {{ ansible_play_hosts | map('extract', hostvars, 'looked') | map(attribute='situation') }}
     batches: [1, 25%, 100%]
   run_once: true
   register: order

@@ -4,7 +4,7 @@
 
 """What the supervisor makes of trouble, on hosts with real systemd.
 
-Tests change a unit by a drop-in below /run that is gone at their end, and leave it serving.
+Tests change a unit by a drop-in below /run that is gone at their end. All serve when all are done.
 """
 
 import contextlib
@@ -19,6 +19,18 @@ import urllib.request
 import pytest
 
 QUICK = "RestartSec=500ms"
+
+# The supervisor as it is, with facts that a test can wait for.
+LAUNCHER = "/usr/local/lib/apiary-test"
+HASTY = """
+import json, sys
+path = sys.argv[1]
+life = json.load(open(path))
+life["watchdog"].update(poll_seconds=1, answer_seconds=10)
+life["core"].update(grace_seconds=0.3)
+life["backoff"].update(first_seconds=1, most_seconds=2)
+json.dump(life, open(path, "w"))
+"""
 
 
 class Unit:
@@ -63,7 +75,7 @@ class Unit:
         start = re.search(
             r"^ExecStart=(.*)$", self.host.check_output(f"systemctl cat {self.name}"), re.M
         )[1]
-        start = re.sub(r"--spec \S+", f"--spec {spec}", start)
+        start = re.sub(r"^\S+ run --spec \S+", f"{LAUNCHER}/launch run --spec {spec}", start)
         drop_in = "\n".join(
             ["[Service]", *lines, "ExecStart=", f"ExecStart={' '.join([start, *words])}", ""]
         )
@@ -75,10 +87,9 @@ class Unit:
         try:
             yield
         finally:
-            self.host.run(f"rm -r {folder} {spec}; systemctl daemon-reload")
             self.systemctl("stop")
             self.systemctl("reset-failed")
-            assert self.systemctl("start").rc == 0
+            self.host.run(f"rm -r {folder} {spec}; systemctl daemon-reload")
 
     def write(self, path, text):
         self.host.check_output(f"printf %s {shlex.quote(text)} > {path}")
@@ -113,11 +124,23 @@ class Unit:
         await_true(back, seconds)
 
 
-def await_true(condition, seconds=30):
+def await_true(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not true within {seconds} s"
         time.sleep(0.2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def restored(host, plan):
+    """A supervisor in haste beside the installed one; at the end every replica serves again."""
+    host.check_output(
+        f"mkdir -p {LAUNCHER} && cp -r /usr/libexec/apiary/launch /usr/libexec/apiary/apiary_launch"
+        f" {LAUNCHER} && python3 -c {shlex.quote(HASTY)} {LAUNCHER}/apiary_launch/life.json"
+    )
+    yield
+    host.run(f"rm -r {LAUNCHER}")
+    assert host.run(f"systemctl start {' '.join(one['unit'] for one in plan['replicas'])}").rc == 0
 
 
 @pytest.fixture
@@ -176,7 +199,8 @@ def test_a_stop_while_the_engine_starts_is_quick(unit):
         await_true(lambda: "starting workers" in unit.show("StatusText")["StatusText"])
         began = time.monotonic()
         assert unit.systemctl("stop").rc == 0
-        assert time.monotonic() - began < 15
+        # The engine's own ten minutes, with all that a busy machine may add to our 5 s.
+        assert time.monotonic() - began < 60
         assert unit.show("Result", "ActiveState") == {
             "Result": "success",
             "ActiveState": "inactive",
@@ -188,7 +212,7 @@ def test_requests_in_flight_end_before_a_stop_does(unit):
     with unit.changed("Environment=APIARY_DOUBLE_STEP_SECONDS=0.2"):
         unit.systemctl("restart")
         statuses = []
-        asking = threading.Thread(target=lambda: statuses.append(unit.ask(60)))
+        asking = threading.Thread(target=lambda: statuses.append(unit.ask(30)))
         asking.start()
         await_true(lambda: "serving 1" in unit.show("StatusText")["StatusText"])
         assert unit.systemctl("stop").rc == 0
@@ -232,8 +256,8 @@ def test_what_cannot_heal_stays_down(unit, lines, fields, code):
 def test_missing_weights_are_tried_again(unit):
     with unit.changed(QUICK, weights="/srv/models/nobody/nothing"):
         assert unit.systemctl("restart").rc != 0
-        await_true(lambda: int(unit.show("NRestarts")["NRestarts"]) > 1)
-        assert unit.show("ExecMainStatus") == {"ExecMainStatus": "75"}
+        # Twice, by systemd's own words: between two starts its properties are those of neither.
+        await_true(lambda: unit.journal().count("status=75") > 1)
         assert re.search(r"error: (REPLICA-WEIGHTS|WEIGHTS-ABSENT): ", unit.journal())
 
 
@@ -273,20 +297,21 @@ def test_stale_locks_go_and_modules_stay(unit):
 @pytest.mark.double
 def test_the_second_replica_waits_until_the_first_has_read(host, variables, plan):
     first, second = (Unit(host, variables, plan, index) for index in (0, 1))
-    slow = "Environment=APIARY_DOUBLE_PHASE_SECONDS=2"
+    slow = "Environment=APIARY_DOUBLE_PHASE_SECONDS=3"
     with first.changed(slow), second.changed():
         host.check_output(f"systemctl stop {first.name} {second.name}")
         host.check_output(f"systemctl start --no-block {first.name} {second.name}")
         wanted = f"waiting for {first.name} to read the weights"
         await_true(lambda: wanted in second.show("StatusText")["StatusText"])
         # Not longer than that: the first compiles and captures yet.
+        await_true(lambda: wanted not in second.show("StatusText")["StatusText"])
+        assert first.show("ActiveState") == {"ActiveState": "activating"}
         await_true(lambda: second.show("ActiveState")["ActiveState"] == "active")
-        assert first.show("ActiveState")["ActiveState"] == "activating"
 
 
 @pytest.mark.double
 def test_a_supervisor_that_hangs_is_ended_by_systemd(unit):
-    with unit.changed(QUICK, "WatchdogSec=6", "TimeoutAbortSec=1"):
+    with unit.changed(QUICK, "WatchdogSec=10", "TimeoutAbortSec=1"):
         unit.systemctl("restart")
         unit.host.check_output(f"kill -STOP {unit.show('MainPID')['MainPID']}")
         unit.restarted(0)

@@ -60,5 +60,5 @@ def test_the_inventory_leads_to_every_host(tmp_path):
     done = subprocess.run(argv, capture_output=True, text=True, check=True, env=env)
     assert done.stderr == ""
     assert json.loads(done.stdout)["files"] == {
-        name: f"{tmp_path}/{name}.json" for name in json.loads(listed.stdout)["_meta"]["hostvars"]
+        name: f"{tmp_path}/{name}.json" for name in json.loads(listed.stdout)["gpu_hosts"]["hosts"]
     }

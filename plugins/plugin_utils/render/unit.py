@@ -79,7 +79,7 @@ def unit_facts(plan: Plan, replica: Replica, index: int) -> dict[str, Any]:
 
 
 def _engine_name(plan: Plan, index: int) -> str:
-    """Return how a replica's engine is cut, in short: TP4, or TP8 PP2 over 2 hosts."""
+    """Return how a replica's engine is cut, such as TP4 or `TP8 PP2, host 1 of 2,`."""
     engine = plan.layout.engines[index]
     name = f"TP{engine.tensor_parallel_size}"
     if engine.pipeline_parallel_size > 1:

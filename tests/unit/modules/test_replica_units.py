@@ -28,7 +28,9 @@ class Systemd:
 
     def run_command(self, command):
         if command[0] == "journalctl":
-            return 0, "the engine's last words\n", ""
+            # As --reverse has it.
+            assert "--reverse" in command
+            return 0, "the engine's last words\nwhat it said before\n", ""
         verb, *rest = command[2:]
         names = rest[rest.index("--") + 1 :] if "--" in rest else []
         if verb == "show":
@@ -175,7 +177,7 @@ def test_a_replica_that_does_not_start_ends_with_its_last_words(run):
     result = run(Systemd(broken=[SERVICE]))
     assert result["failed"]
     assert "REPLICA-START-FAILED" in result["msg"]
-    assert "the engine's last words" in result["msg"]
+    assert result["msg"].endswith("what it said before\nthe engine's last words")
 
 
 @pytest.mark.parametrize("cut_at", ["daemon-reload", "stop", "start"])

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import FILE_LIMIT
 from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import SCOPES, masked
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     knowledge,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node, Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
 from support.demo import demo_plan
@@ -77,6 +78,20 @@ def test_a_replica_is_bound_to_its_own_socket(index, cpus, node, buses):
     assert allowed == [
         f"DeviceAllow=/dev/dri/by-path/pci-0000:{bus}:00.0-render rw" for bus in buses
     ]
+
+
+def test_a_unit_tells_how_its_engine_is_cut():
+    """The GPUs of a host are not the tensor-parallel size where an engine has pipeline stages."""
+    plan = demo_plan()
+    wide = Layout(4, 2, pipeline_parallel_size=2, nodes=2)
+    node = Node(1, 2, "10.0.0.1", ("gpu-001", "gpu-002"))
+    for one, name in (
+        (plan, "TP4 on 0000:05:00.0 "),
+        (dataclasses.replace(plan, layout=wide, node=node), "TP4 PP2, host 2 of 2, on 0000:05:00."),
+    ):
+        files = {item.path: item.content for item in render_systemd(one)}
+        text = files["/etc/systemd/system/apiary-qwen3-235b-0.service"]
+        assert f"Description=vLLM replica 0 of qwen3-235b, {name}" in text
 
 
 def test_no_index_is_stored():

@@ -131,6 +131,8 @@ class Supervised:
         self.spec.write_text(json.dumps({"schema": "apiary.launch/v1", **document}))
         self.runtime = directory / "run" / UNIT
         self.runtime.mkdir(parents=True, exist_ok=True)
+        if failed := habits.pop("failed_starts", 0):
+            (self.runtime / "starts").write_text(f"{failed}\n")
         address = str(directory / "notify")
         self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.manager.bind(address)
@@ -203,6 +205,11 @@ class Supervised:
 
     def phase(self):
         return (self.runtime / "phase").read_text().strip()
+
+    def starts(self):
+        """How many starts it has counted, or None."""
+        path = self.runtime / "starts"
+        return path.read_text().strip() if path.exists() else None
 
     def close(self):
         if self.process.poll() is None:

@@ -273,6 +273,35 @@ def test_a_journal_that_takes_nothing_does_not_stop_the_engine(supervise):
     assert replica.ended() == 0
 
 
+AT_ONCE = {"backoff": {"first_seconds": 1, "most_seconds": 1}}
+
+
+def test_a_stop_that_was_asked_for_forgets_the_starts_that_failed(supervise):
+    """An asked-for restart keeps the runtime directory, and so would wait."""
+    replica = supervise(change=AT_ONCE, failed_starts=3)
+    replica.message("READY=1")
+    assert replica.starts() == "4"
+    replica.stop()
+    assert replica.ended() == 0
+    assert replica.starts() is None
+
+
+def test_a_stop_while_a_start_waits_forgets_them_too(supervise):
+    replica = supervise(failed_starts=3)
+    replica.message("STATUS=waiting 30 s after 3 failed starts")
+    replica.stop()
+    assert replica.ended() == 0
+    assert replica.starts() is None
+
+
+def test_an_engine_that_dies_is_one_more_failed_start(supervise):
+    replica = supervise(change=AT_ONCE, failed_starts=3)
+    replica.message("READY=1")
+    os.kill(replica.core(), signal.SIGKILL)
+    assert replica.ended() == 1
+    assert replica.starts() == "4"
+
+
 def test_a_core_that_dies_takes_its_api_along(supervise):
     """An API process without a core answers 500 for seconds, while others could serve."""
     name = "fake-core"
