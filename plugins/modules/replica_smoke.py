@@ -177,7 +177,7 @@ def main() -> None:
                 "options": {
                     "id": {"type": "str", "required": True},
                     "text": {"type": "str", "required": True},
-                    "max_tokens": {"type": "int", "default": 16},
+                    "max_tokens": {"type": "int", "default": 16, "no_log": False},
                 },
             },
             "key_file": {"type": "path", "no_log": False},

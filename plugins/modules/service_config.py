@@ -240,9 +240,7 @@ def present(service, changes, secret) -> None:
     check = module.params["check"]
     # Check mode on a host that does not have the program yet has nobody to ask.
     if check and (outcome["written"] or steps.take) and module.get_bin_path(check[0]):
-        refused = service_config.judge(
-            changes, check, module.params["main"], lambda argv: module.run_command(argv)
-        )
+        refused = service_config.judge(changes, check, module.params["main"], module.run_command)
         if refused:
             service.fail(
                 "ROUTER-CONFIG",

@@ -28,4 +28,4 @@ def test_a_rolling_update_of_every_replica(whole, told):
 def test_an_engine_core_that_is_killed(whole, told):
     replica = whole.replicas[0]
     (core,) = whole.processes(replica)[CORE]
-    crash(whole, told, "kill -9 of an engine core", replica, f"kill -9 {core}", seconds=120)
+    crash(whole, told, "kill -9 of an engine core", replica, f"kill -9 {core}", seconds=180)

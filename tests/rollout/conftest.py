@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import csv
 import http.client
+import io
 import json
 import os
+import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +30,8 @@ import yaml
 ROOT = Path(__file__).parents[2]
 LAB = os.environ.get("APIARY_LAB", "demo")
 HOST = "gpu-001"
+LOCK = "/var/lib/apiary/rollout/qwen3-235b.lock"
+ROUTER = "router-001"
 UNITS = ("apiary-qwen3-235b-0.service", "apiary-qwen3-235b-1.service")
 # Molecule sets a configuration of its own; an operator has the project's.
 ENVIRONMENT = {
@@ -33,6 +39,16 @@ ENVIRONMENT = {
     "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
     "ANSIBLE_NOCOLOR": "1",
 }
+
+
+# An image without socat: what HAProxy answers to one command on its admin socket.
+ASK = """
+import socket, sys
+asked = socket.socket(socket.AF_UNIX)
+asked.connect("/run/haproxy/admin.sock")
+asked.sendall(sys.argv[1].encode() + b"\\n")
+print(asked.makefile().read())
+"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +88,8 @@ class Operator:
         """Run a playbook, with another deployment than the lab's if there is one."""
         extra = []
         if deployment:
-            path = self.directory / "deployment.json"
+            # Runs at the same time must not read one another's.
+            path = Path(tempfile.mkdtemp(dir=self.directory)) / "deployment.json"
             path.write_text(json.dumps({"apiary_deployment": deployment}))
             extra = ["-e", f"@{path}"]
         command = ["ansible-playbook", "-i", "inventory/lab", f"playbooks/{name}.yml"]
@@ -89,11 +106,11 @@ class Operator:
     def document(self, name):
         return json.loads((self.directory / HOST / name).read_text())
 
-    def shell(self, line):
-        """Run a line of shell as root on the host; return what it said."""
-        command = [sys.executable, "tests/lab/lab.py", "ssh", "--name", LAB, HOST]
+    def shell(self, line, host=HOST):
+        """Run a line of shell as root on a host; return what it said."""
+        command = [sys.executable, "tests/lab/lab.py", "ssh", "--name", LAB, host]
         done = subprocess.run(
-            [*command, f"sudo sh -c '{line}'"],
+            [*command, f"sudo sh -c {shlex.quote(line)}"],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -114,6 +131,30 @@ class Operator:
 
     def argv(self, unit):
         return self.shell(f"systemctl show --property=ExecStart {unit}")
+
+    def lock(self, out):
+        """Leave the lock of somebody else's run, which had taken these units out."""
+        document = {
+            "schema": "apiary.rollout-lock/v1",
+            "owner": "bob@elsewhere",
+            "since": "x",
+            "out": out,
+        }
+        text = shlex.quote(json.dumps(document))
+        self.shell(f"mkdir -p {Path(LOCK).parent}; echo {text} > {LOCK}")
+
+    def locked(self):
+        """Return the lock's text, nothing if there is none."""
+        return self.shell(f"cat {LOCK} 2>/dev/null")
+
+    def router(self, command):
+        """Return what a router's HAProxy answers to a command on its admin socket."""
+        return self.shell(f"python3 -c {shlex.quote(ASK)} {shlex.quote(command)}", ROUTER)
+
+    def taken_out(self):
+        """Return the replicas that the router gets no requests to by somebody's wish."""
+        rows = csv.DictReader(io.StringIO(self.router("show stat").removeprefix("# ")))
+        return [row["svname"] for row in rows if row["status"].startswith(("DRAIN", "MAINT"))]
 
 
 @pytest.fixture(scope="session")
@@ -137,9 +178,15 @@ def ports():
 
 @pytest.fixture
 def deployment():
-    """The lab's deployment, to be changed."""
+    """The lab's deployment, with other limits: a function."""
     variables = yaml.safe_load((ROOT / "inventory/lab/group_vars/gpu_hosts.yml").read_text())
-    return copy.deepcopy(variables["apiary_deployment"])
+
+    def changed(**limits):
+        document = copy.deepcopy(variables["apiary_deployment"])
+        document["limits"].update(limits)
+        return document
+
+    return changed
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,6 @@ import pytest
 import testinfra
 
 ROOT = Path(__file__).parents[2]
-BACKEND = "qwen3-235b"
 
 
 def lab():

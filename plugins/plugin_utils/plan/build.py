@@ -254,6 +254,10 @@ class _Drafts:
 def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[int, int]) -> Plan:
     """Return the plan of one placed deployment."""
     asked, deployment = draft.asked, draft.asked.deployment
+    before = asked.keep.placement if asked.keep else None
+    # Where nothing moves, what was found when the places were chosen still says why.
+    if before is not None and dataclasses.replace(placement, runner_up=before.runner_up) == before:
+        placement = before
     used = [key for share in placement.replicas for key in share.gpus]
     vram = _least_vram(topology, used)
     engines = Engines(deployment, asked.architecture, draft.gpu_model, vram)

@@ -125,6 +125,11 @@ def test_engines_may_not_hold_more_memory_than_the_host_has():
     assert not list(check_memory(plans, dataclasses.replace(mi325x(), numa_nodes=nodes)))
 
 
+def test_a_kept_plan_is_the_same_plan():
+    (first,) = build_plans([PAIR], mi325x())
+    assert build_plans([dataclasses.replace(PAIR, keep=first)], mi325x()) == (first,)
+
+
 def test_a_deployment_that_stays_keeps_what_it_has():
     there = build_plans([BIG], mi325x())
     (plan,) = build_plans([asked("new", 8100, Layout(4, 1, True))], mi325x(), there)

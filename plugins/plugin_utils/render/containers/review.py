@@ -57,7 +57,7 @@ def review(plan: Plan) -> Iterator[Finding]:
 def _image(plan: Plan) -> Iterator[Finding]:
     engine = plan.deployment.engine
     if engine.image is None:
-        official = next(iter(knowledge(FACTS)["images"]["families"]))
+        official = list(knowledge(FACTS)["images"]["families"])[0]  # noqa: RUF015 - a generator
         yield Finding(
             "CONTAINER-NO-IMAGE",
             "error",
