@@ -67,7 +67,9 @@ class ActionModule(ActionBase):
         host = task_vars["inventory_hostname"]
         told, wanted = arguments["told"], arguments["wanted"]
         try:
-            situation = situation_of(host, told, wanted, arguments["would"], arguments["servers"])
+            situation = situation_of(
+                host, told, wanted, arguments["would"], arguments["servers"], arguments["back"]
+            )
         except ApiaryError as refusal:
             raise AnsibleActionFail(
                 str(refusal), result={"findings": to_document(refusal.findings)}

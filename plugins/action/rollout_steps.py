@@ -24,6 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.plan impor
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.read import slots_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
+    Rollout,
     Settings,
     Situation,
 )
@@ -61,6 +62,18 @@ def servers_elsewhere(servers: dict, deployment: str, hosts: set[str]) -> tuple[
         and name.partition("/")[2].rpartition("-")[0] not in hosts
     ]
     return (len(there), there.count(False)) if servers else None
+
+
+def routers_must_learn(rollout: Rollout, situations: list[Situation]) -> bool:
+    """Say whether routers are to be configured anew: other replicas, ports or keys.
+
+    What an interrupted run had not told them, nobody knows, so they are asked then, too.
+    """
+    steps = [step for one in rollout.hosts for step in one.steps]
+    locked = {one.host for one in situations if one.lock is not None}
+    return any(step.kind == "swap" or step.later for step in steps) or bool(
+        locked & set(rollout.order)
+    )
 
 
 class ActionModule(ActionBase):
@@ -135,6 +148,6 @@ class ActionModule(ActionBase):
             "rollout": to_document(rollout),
             "steps": {one.host: to_document(one.steps) for one in rollout.hosts},
             "findings": to_document(rollout.findings),
-            "moved": any(step.kind == "swap" for one in rollout.hosts for step in one.steps),
+            "moved": routers_must_learn(rollout, situations),
             "summary": list(summary(rollout)),
         }

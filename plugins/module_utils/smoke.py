@@ -199,6 +199,12 @@ def _ask(
     except (OSError, http.client.HTTPException) as failure:
         connection.close()
         raise SmokeError(f"prompt {prompt.id}: no answer: {failure}") from failure
+    except ValueError as failure:
+        connection.close()
+        # A key that no header can have; the error's text would be the key.
+        raise SmokeError(
+            f"prompt {prompt.id}: cannot be sent with this key ({type(failure).__name__})"
+        ) from None
     except SmokeError:
         connection.close()
         raise

@@ -45,6 +45,13 @@ def mark_due(name: str, state: dict[str, str]) -> None:
         stream.write(state.get("InvocationID", ""))
 
 
+def serving(states: dict[str, dict[str, str]], names: list[str]) -> list[str]:
+    """Return those of the units that are up, in order."""
+    return [
+        name for name in names if states.get(name, {}).get("ActiveState") in ("active", "reloading")
+    ]
+
+
 class Applier:
     """Applies file and unit changes on this host; ends the module where systemd does not obey."""
 
@@ -58,6 +65,20 @@ class Applier:
     def fail(self, code: str, message: str, remedy: str) -> None:
         text = f"error: {code}: {message}\n  remedy: {remedy}"
         self._module.fail_json(msg=text, **self._outcome)
+
+    def spare(self, names: list[str], reason: str) -> None:
+        """Refuse to interrupt units that serve; check mode only tells of it."""
+        if not names:
+            return
+        message = f"{', '.join(names)}: {reason}, which would interrupt what they serve"
+        remedy = (
+            "run playbooks/rollout.yml, which drains one after the other,"
+            " or accept it with -e replicas_restart=true"
+        )
+        if self._module.check_mode:
+            self._module.warn(f"REPLICA-SERVES: {message}; remedy: {remedy}")
+        else:
+            self.fail("REPLICA-SERVES", message, remedy)
 
     def must(self, *arguments: str) -> None:
         code, _out, err = self.systemctl(list(arguments))

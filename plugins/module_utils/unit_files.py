@@ -20,6 +20,8 @@ from ansible_collections.apiary.instinct.plugins.module_utils.units import (
 )
 
 _DOCUMENT = re.compile(r"replica-[0-9]+\.json")
+# What a header or a variable of the environment takes in any locale; no control characters.
+_SECRET = re.compile(r"[ -~\u00a0-\u00ff]+")
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,17 @@ def handed_over(files: list[FileChange], states: dict[str, dict[str, str]]) -> b
     return False
 
 
+def _unfit(value: Any) -> str | None:
+    """Return why a secret would not reach the engine, in words that do not show it."""
+    if not isinstance(value, str):
+        return "is not a text"
+    if not value:
+        return "is empty"
+    if not _SECRET.fullmatch(value):
+        return "has control characters or letters beyond Latin-1, which no HTTP header takes"
+    return None
+
+
 def secret_changes(
     directory: str, names: list[str], values: dict[str, Any]
 ) -> tuple[list[FileChange], list[tuple[str, str, str]]]:
@@ -186,13 +199,15 @@ def secret_changes(
         path = os.path.join(directory, name)
         before, mode = read_file(path)
         value = values.get(name)
-        if name in values and (
-            not isinstance(value, str) or not value or "\0" in value or value.endswith("\n")
-        ):
+        if isinstance(value, str):
+            # A file's last line end; within a value it would end a header.
+            value = re.sub(r"\r?\n\Z", "", value)
+        problem = _unfit(value) if name in values else None
+        if problem:
             wrong.append(
                 (
                     "REPLICA-SECRET-VALUE",
-                    f"the value of {name} is not a text, is empty, or ends with a line end",
+                    f"the value of {name} {problem}",
                     "quote it, and read it from a file with the lookup ansible.builtin.file",
                 )
             )

@@ -44,6 +44,12 @@ options:
     type: list
     elements: str
     default: []
+  restart:
+    description:
+      - Whether services that are up may be interrupted for another value.
+      - Without it a run with one fails before it writes anything, and check mode warns.
+    type: bool
+    default: true
 """
 
 EXAMPLES = r"""
@@ -80,7 +86,11 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.apiary.instinct.plugins.module_utils import unit_files, units
-from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import Applier, mark_due
+from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import (
+    Applier,
+    mark_due,
+    serving,
+)
 
 
 def main() -> None:
@@ -90,6 +100,7 @@ def main() -> None:
             "names": {"type": "list", "elements": "str", "required": True, "no_log": False},
             "values": {"type": "dict", "default": {}, "no_log": True},
             "services": {"type": "list", "elements": "str", "default": []},
+            "restart": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
     )
@@ -114,6 +125,8 @@ def main() -> None:
     if any(item.before != item.after for item in changed):
         states = units.unit_states(applier.systemctl, parameters["services"])
     up = [name for name in states if states[name].get("ActiveState") not in ("inactive", "failed")]
+    if not parameters["restart"]:
+        applier.spare(serving(states, parameters["services"]), "a secret of theirs changes")
     if not module.check_mode:
         os.umask(0o022)
         for directory in directories:

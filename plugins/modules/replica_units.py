@@ -78,6 +78,13 @@ options:
     type: list
     elements: str
     default: []
+  restart:
+    description:
+      - Whether replicas that serve may be interrupted for a change of theirs.
+      - Without it a run that would restart, stop or remove one that is up fails before it writes
+        anything, and check mode warns.
+    type: bool
+    default: true
   unit_directory:
     description: Where administrators' units live.
     type: path
@@ -134,7 +141,11 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.apiary.instinct.plugins.module_utils import unit_files, units
-from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import Applier, due_units
+from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import (
+    Applier,
+    due_units,
+    serving,
+)
 
 
 def in_turn(files: list[units.FileChange], target: str, only: list[str]) -> list[units.FileChange]:
@@ -166,6 +177,7 @@ def main() -> None:
             "stale_pattern": {"type": "str", "required": True},
             "only": {"type": "list", "elements": "str"},
             "outdated": {"type": "list", "elements": "str", "default": []},
+            "restart": {"type": "bool", "default": True},
             "unit_directory": {"type": "path", "default": "/etc/systemd/system"},
             "quadlet_directory": {"type": "path", "default": "/etc/containers/systemd"},
         },
@@ -213,6 +225,10 @@ def main() -> None:
         due,
         bool(shadows) or unit_files.handed_over(files, states),
     )
+    if not parameters["restart"]:
+        ended = units.unit_states(applier.systemctl, changes.remove)
+        names = [*changes.remove, *changes.move, *changes.restart]
+        applier.spare(serving({**states, **ended}, names), "this run would restart or remove them")
     outcome.update(units.result(directories, [*files, *removed], changes))
     if not module.check_mode:
         applier.apply(directories, [*files, *removed], changes, states)

@@ -48,6 +48,9 @@ options:
     description: Whether a lock of another owner may be taken.
     type: bool
     default: false
+  take_over_from:
+    description: The owner whose lock may be taken, and no other's.
+    type: str
   directory:
     description: Where locks lie.
     type: path
@@ -83,6 +86,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "out": {"type": "list", "elements": "str", "default": []},
             "take_over": {"type": "bool", "default": False},
+            "take_over_from": {"type": "str"},
             "directory": {"type": "path", "default": "/var/lib/apiary/rollout"},
         },
         supports_check_mode=True,
@@ -103,7 +107,8 @@ def main() -> None:
             lock=holder,
         )
 
-    if foreign and not parameters["take_over"]:
+    named = held is not None and held.get("owner") == parameters["take_over_from"]
+    if foreign and not named and not parameters["take_over"]:
         refuse(held)
     if parameters["state"] == "absent":
         if held is not None and not module.check_mode:

@@ -37,7 +37,9 @@ options:
     type: dict
     required: true
   would:
-    description: What M(apiary.instinct.replica_units) returned for the new plan in check mode.
+    description:
+      - What M(apiary.instinct.replica_units) returned for the new plan in check mode, with
+        V(secrets), the files of secrets that change.
     type: dict
     required: true
   servers:

@@ -104,7 +104,7 @@ steps:
   type: dict
   returned: success
 moved:
-  description: Whether any host gets other replicas than it had, of which routers must learn.
+  description: Whether routers must learn of other replicas, ports or keys than they know.
   type: bool
   returned: success
 findings:

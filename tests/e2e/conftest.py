@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -55,10 +56,19 @@ def variables(name):
 
 @pytest.fixture(scope="session")
 def host(variables):
+    """The host as root; every command goes over one connection: a new one takes thrice as long."""
+    with tempfile.TemporaryDirectory(prefix="apiary-ssh-") as directory:
+        # Short: the path of a socket has at most 107 bytes.
+        shared = f"-o ControlMaster=auto -o ControlPersist=60 -o ControlPath={directory}/%C"
+        yield connected(variables, f"{variables['ansible_ssh_common_args']} {shared}")
+
+
+def connected(variables, arguments):
+    """The lab host of these host variables over SSH with some more arguments."""
     return testinfra.get_host(
         f"ssh://{variables['ansible_user']}@{variables['ansible_host']}:{variables['ansible_port']}",
         ssh_identity_file=variables["ansible_ssh_private_key_file"],
-        ssh_extra_args=variables["ansible_ssh_common_args"],
+        ssh_extra_args=arguments,
         sudo=True,
     )
 

@@ -106,7 +106,11 @@ def bring_repositories(lab: Lab) -> None:
 
 def run_site(lab: Lab) -> None:
     """Run the site playbook as an operator would."""
-    command = ("ansible-playbook", "-i", "inventory/lab", "playbooks/site.yml")
+    # A lab that is up may serve what an earlier version of Apiary decided.
+    command = (
+        *("ansible-playbook", "-i", "inventory/lab", "playbooks/site.yml"),
+        *("-e", "replicas_restart=true"),
+    )
     say(f"$ {shlex.join(command)}")
     program(*command, APIARY_LAB=lab.name)
 

@@ -36,7 +36,7 @@ def fleet():
     was_up = (found.directory / "hosts.json").exists()
     try:
         start(NAME, hosts=2, routers=2)
-        found.playbook("site", "--tags", "replicas,router")
+        found.playbook("site", "--tags", "replicas,router", "-e", "replicas_restart=true")
         found.await_whole()
         yield found
     finally:

@@ -15,17 +15,12 @@ from .conftest import UNITS
 
 
 def test_what_is_asked_or_refused_changes_nothing(operator, deployment):
-    """Somebody else changes the host; three runs at once, which may all only look."""
-    whole_host = {"replicas": 1, "tensor_parallel_size": 8, "expert_parallel": True}
-    operator.lock([])
     before = operator.starts()
-    runs = (
-        (["--check", "--diff", "-e", "rollout_take_over=true"], deployment(max_num_seqs=96)),
-        ([], {**deployment(), "layout": whole_host}),
-        ([], {**deployment(), "model": {**deployment()["model"], "path": "/srv/models/none"}}),
-    )
+    unpublished = deployment()
+    unpublished["model"]["path"] = "/srv/models/none"
+    runs = ((["--check", "--diff"], deployment(max_num_seqs=96)), ([], unpublished))
     with ThreadPoolExecutor() as pool:
-        asked, refused, unpublished = pool.map(
+        asked, refused = pool.map(
             lambda run: operator.play("rollout", *run[0], deployment=run[1]), runs
         )
     assert asked.code == 0, asked.said
@@ -33,11 +28,20 @@ def test_what_is_asked_or_refused_changes_nothing(operator, deployment):
     assert first < second
     assert '+"96",' in asked.said.replace(" ", "")
     assert refused.code != 0
+    assert "ROLLOUT-NO-WEIGHTS" in refused.said
+    assert operator.starts() == before
+    assert operator.locked() == ""
+
+
+def test_an_outage_and_a_host_that_somebody_else_changes_are_refused(operator, deployment):
+    before = operator.starts()
+    whole_host = {"replicas": 1, "tensor_parallel_size": 8, "expert_parallel": True}
+    operator.lock([])
+    refused = operator.play("rollout", deployment={**deployment(), "layout": whole_host})
+    assert refused.code != 0
     assert "ROLLOUT-OUTAGE" in refused.said
     assert "ROLLOUT-IN-PROGRESS" in refused.said
     assert "bob@elsewhere" in refused.said
-    assert unpublished.code != 0
-    assert "ROLLOUT-NO-WEIGHTS" in unpublished.said
     assert operator.starts() == before
     assert "bob@elsewhere" in operator.locked()
 

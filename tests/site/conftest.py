@@ -50,7 +50,7 @@ class Operator:
         """Run one of the playbooks."""
         command = ["ansible-playbook", "-i", "inventory/lab", f"playbooks/{name}.yml", *arguments]
         done = subprocess.run(
-            [*command, "-e", f"apiary_artifacts={self.artifacts}"],
+            [*command, "-e", f"apiary_artifacts={self.artifacts}", "-e", "replicas_restart=true"],
             cwd=ROOT,
             env=ENVIRONMENT,
             capture_output=True,

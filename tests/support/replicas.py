@@ -24,6 +24,8 @@ class Replica:
     def __init__(self, name: str, port: int = 0, address: str = "127.0.0.1") -> None:
         self.name, self.port, self.address = name, port, address
         self.healthy = True
+        # As an engine that drains: new requests get 500, /health 200.
+        self.refusing = False
         self.running = self.peak = self.finished = self.aborted = 0
         self.seen: Counter[str] = Counter()
         self.headers: list[dict[str, str]] = []
@@ -72,7 +74,7 @@ class Replica:
             return False
         self.seen[headers.get("x-request-id", "")] += 1
         self.headers.append(headers)
-        asked = json.loads(body or b"{}")
+        asked = {"status": 500} if self.refusing else json.loads(body or b"{}")
         self.running += 1
         self.peak = max(self.peak, self.running)
         try:

@@ -11,12 +11,22 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
 
 
 def block_size() -> int:
     """Return how many ports, from ``Replica.internal_port`` on, are one replica's own."""
     return int(knowledge("ports.yml")["internal"]["size"])
+
+
+def agent_port(replica: Replica) -> int | None:
+    """Return where a replica's supervisor tells routers whether it takes requests, or None.
+
+    It is the last port of the replica's block: engines take theirs from the first on. A replica
+    over hosts has the block of its meeting port.
+    """
+    first = replica.master_port if replica.internal_port is None else replica.internal_port
+    return None if first is None else first + block_size() - 1
 
 
 def meeting_port(port: int) -> int:

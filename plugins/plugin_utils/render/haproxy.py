@@ -131,6 +131,7 @@ def _configuration(router: Router) -> str:
         settings=settings,
         pools=router.pools,
         facts=facts,
+        agent=knowledge("serving/life.yml")["agent"],
         errors=facts["errors"]["entries"],
         socket=SOCKET,
         state_file=STATE_FILE,

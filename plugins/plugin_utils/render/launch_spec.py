@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Runtime
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import agent_port
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import start_timeout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
 
@@ -24,6 +25,7 @@ class LaunchSpec:
     same host that shall have read the weights first. An engine that makes no token for
     ``hang_seconds`` while it has requests hangs. A ``headless`` one is a further host of a replica:
     its API is the first host's, at ``probe_address``. Times are in seconds.
+    At ``agent_port`` routers ask whether it takes requests; None where none can.
     """
 
     SCHEMA: ClassVar[str] = "apiary.launch/v1"
@@ -46,6 +48,7 @@ class LaunchSpec:
     drain_timeout_seconds: int
     hang_seconds: int
     headless: bool
+    agent_port: int | None
 
 
 def launch_spec(plan: Plan, replica: Replica, index: int) -> LaunchSpec:
@@ -76,4 +79,5 @@ def launch_spec(plan: Plan, replica: Replica, index: int) -> LaunchSpec:
         hang_seconds=deployment.limits.hang_timeout_seconds
         or knowledge("serving/life.yml")["watchdog"]["hang_seconds"],
         headless=headless,
+        agent_port=None if headless else agent_port(replica),
     )

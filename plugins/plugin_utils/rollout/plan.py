@@ -28,7 +28,7 @@ def plan_rollout(deployment: str, hosts: Sequence[Situation], settings: Settings
 
     The findings of severity error say why it must not begin: ROLLOUT-OUTAGE,
     ROLLOUT-MAX-UNAVAILABLE, ROLLOUT-HOST-UNHEALTHY, ROLLOUT-IN-PROGRESS, ROLLOUT-UNKNOWN-HOST,
-    ROLLOUT-NEW-PORTS.
+    ROLLOUT-NEW-PORTS, ROLLOUT-ENGINE-KEY, ROLLOUT-NODES.
     Raises ApiaryError (ROLLOUT-SETTING) for a share that is none.
     """
     decided = {one.host: host_steps(one) for one in hosts}
@@ -46,7 +46,9 @@ def plan_rollout(deployment: str, hosts: Sequence[Situation], settings: Settings
         *_locked(changing, settings),
         *_unhealthy(changing, settings),
         *_nothing_to_go_back_to(changing),
+        *_several_nodes(changing),
         *(_new_ports(changing, settings) if settings.routers else ()),
+        *(_engine_key(changing, settings) if settings.routers else ()),
         *_too_many(deployment, chosen, (replicas, allowed, missing), settings.allow_outage),
     ]
     return Rollout(
@@ -84,10 +86,15 @@ def summary(rollout: Rollout) -> tuple[str, ...]:
 
 def _told(step: Step) -> str:
     """Return a step in a line."""
+    later = f"; {', '.join(step.later)} back when the routers know the change" if step.later else ""
+    return _done(step) + later
+
+
+def _done(step: Step) -> str:
     if step.kind == "replace":
         return f"replace {step.drain[0]}: {step.reason}"
     if step.kind == "return":
-        return f"bring back {', '.join(step.undrain)}: {step.reason}"
+        return f"bring back {', '.join(step.ask)}: {step.reason}"
     if step.kind == "finish":
         return f"write {step.reason}"
     away = f"drain {', '.join(step.drain)}; " if step.drain else ""
@@ -164,6 +171,38 @@ def _new_ports(hosts: Sequence[Situation], settings: Settings) -> Iterator[Findi
                 f"{', '.join(other)} would listen on another port, where no router looks for it "
                 "until all hosts have changed",
                 "keep base_port, or accept the outage with rollout_allow_outage=true",
+            )
+
+
+def _engine_key(hosts: Sequence[Situation], settings: Settings) -> Iterator[Finding]:
+    """Refuse another key of the engine: routers show all replicas of a deployment the same one."""
+    for one in hosts:
+        if not one.engine_key:
+            continue
+        alone = not settings.elsewhere
+        yield Finding(
+            "ROLLOUT-ENGINE-KEY",
+            "warning" if settings.allow_outage and alone else "error",
+            one.host,
+            "the key that the engine asks for (VLLM_API_KEY) changes; routers show one key to all "
+            "replicas of the deployment, which would refuse it until all have changed"
+            + ("" if alone else f", and {settings.elsewhere} replicas are not of this run"),
+            "keep the key, or change it on all hosts of the deployment in a maintenance window "
+            "with rollout_allow_outage=true: replicas stay out until the routers have the new key",
+        )
+
+
+def _several_nodes(hosts: Sequence[Situation]) -> Iterator[Finding]:
+    """Refuse replicas that end on all their hosts when they end on one."""
+    for one in hosts:
+        if one.nodes > 1:
+            yield Finding(
+                "ROLLOUT-NODES",
+                "error",
+                one.host,
+                f"its replicas span {one.nodes} hosts, which can only change together",
+                "drain all hosts of the group with playbooks/drain.yml, change them with "
+                "playbooks/site.yml, and bring them back with playbooks/undrain.yml",
             )
 
 

@@ -9,9 +9,10 @@ The plan that a host runs may be of an earlier version of Apiary, so only what i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
     Lock,
@@ -42,17 +43,22 @@ def situation_of(
     wanted: Mapping[str, Any],
     would: Mapping[str, Any],
     servers: Mapping[str, Any],
+    back: bool = False,
 ) -> Situation:
     """Return a host's situation.
 
     ``told`` is what rollout_info returned, ``wanted`` the new plan, ``would`` what replica_units
-    would do with it, as it says in check mode, ``servers`` what a router knows: states by
-    deployment/host-replica. Raises ApiaryError: ROLLOUT-PLAN.
+    would do with it, as it says in check mode, with ``secrets``, the files of them that change;
+    ``servers`` is what a router knows: states by deployment/host-replica. ``back`` says that this
+    is the way back from a change, whose own drains are nobody else's.
+    Raises ApiaryError: ROLLOUT-PLAN.
     """
     lock = told.get("lock")
     deployment = wanted.get("deployment", {}).get("name")
     out = set(lock.get("out", ())) if lock else set[str]()
-    running = slots_of(told.get("plan"), f"{host}: the plan that it runs")
+    before: Mapping[str, Any] = told.get("plan") or {}
+    running = slots_of(before, f"{host}: the plan that it runs")
+    new = slots_of(wanted, f"{host}: the new plan")
     parked = tuple(
         slot.unit
         for slot in running
@@ -63,7 +69,7 @@ def situation_of(
     return Situation(
         host=host,
         running=running,
-        wanted=slots_of(wanted, f"{host}: the new plan"),
+        wanted=new,
         changed=tuple(dict.fromkeys(unit for unit in changed if unit.endswith(".service"))),
         files=bool(would.get("changed")),
         serving=tuple(map(str, told.get("serving", ()))),
@@ -76,7 +82,34 @@ def situation_of(
             str(lock.get("since", "unknown")),
             tuple(map(str, lock.get("out", ()))),
         ),
+        routed=tuple(
+            slot.unit
+            for slot in new
+            if back and f"{deployment}/{host}-{_index(slot.unit)}" in servers
+        ),
+        engine_key=bool(before) and _other_key(before, wanted, would.get("secrets", ())),
+        nodes=max(_nodes(before), _nodes(wanted)),
     )
+
+
+def _other_key(
+    before: Mapping[str, Any], wanted: Mapping[str, Any], written: Iterable[str]
+) -> bool:
+    """Say whether the engine asks for another key than before, or for one at all."""
+    variable = knowledge("router.yml")["engine_key"]["variable"]
+    asks = [variable in (_deployment(one).get("secrets") or ()) for one in (before, wanted)]
+    return asks[0] != asks[1] or any(path.rpartition("/")[2] == variable for path in written)
+
+
+def _deployment(plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    told = plan.get("deployment")
+    return told if isinstance(told, Mapping) else {}
+
+
+def _nodes(plan: Mapping[str, Any]) -> int:
+    """Return how many hosts each replica of a plan spans."""
+    node = plan.get("node")
+    return int(node.get("size", 1)) if isinstance(node, Mapping) else 1
 
 
 def _index(unit: str) -> str:

@@ -32,13 +32,17 @@ def host_steps(situation: Situation) -> HostSteps:
         up = unit in situation.serving
         reason = "its unit or its environment changes" if up else "it does not serve"
         back = tuple(one for one in (unit,) if one not in parked)
-        steps.append(Step("replace", (unit,), (unit,), back, reason))
+        now, later = _when(situation, back)
+        steps.append(Step("replace", (unit,), (unit,), now, reason, later))
     leaving = tuple(slot.unit for slot in situation.running if slot.unit not in kept)
     coming = tuple(unit for unit in wanted if unit not in kept)
     if leaving or coming:
-        # Of those that are new, routers learn by their own playbook.
-        back = tuple(unit for unit in coming if unit in places and unit not in parked)
-        steps.append(Step("swap", leaving, coming, back, _swap_reason(leaving, coming)))
+        # Of those that are new, routers learn by their own playbook; those that an interrupted
+        # change took out they know, even where the host does not run them.
+        left = set(situation.lock.out) if situation.lock else set[str]()
+        known = {*places, *left, *situation.routed} - parked
+        now, later = _when(situation, tuple(unit for unit in coming if unit in known))
+        steps.append(Step("swap", leaving, coming, now, _swap_reason(leaving, coming), later))
     elif situation.files or steps:
         steps.append(Step("finish", (), (), (), "what no replica runs from, and the record"))
     return HostSteps(situation.host, tuple(steps), extra_out(situation, steps))
@@ -63,6 +67,18 @@ def extra_out(situation: Situation, steps: list[Step]) -> int:
     return worst
 
 
+def _when(situation: Situation, back: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which units come back at once, and which when the routers know them as they are."""
+    before = {slot.unit: slot.port for slot in situation.running}
+    after = {slot.unit: slot.port for slot in situation.wanted}
+    later = tuple(
+        unit
+        for unit in back
+        if situation.engine_key or before.get(unit, after[unit]) != after[unit]
+    )
+    return tuple(unit for unit in back if unit not in later), later
+
+
 def _returns(situation: Situation, changed: set[str], kept: set[str]) -> list[Step]:
     """Return the step that brings back what an interrupted run has replaced, but left out."""
     if situation.lock is None:
@@ -70,7 +86,8 @@ def _returns(situation: Situation, changed: set[str], kept: set[str]) -> list[St
     left = tuple(unit for unit in situation.lock.out if unit in kept - changed)
     if not left:
         return []
-    return [Step("return", (), left, left, "an interrupted run left it out of the routers")]
+    now, later = _when(situation, left)
+    return [Step("return", (), left, now, "an interrupted run left it out of the routers", later)]
 
 
 def _swap_reason(leaving: tuple[str, ...], coming: tuple[str, ...]) -> str:

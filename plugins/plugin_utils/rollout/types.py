@@ -41,7 +41,9 @@ class Situation:
     new plan. ``changed`` are the units that would be restarted or started, ``files`` says whether
     anything at all would be written or removed, ``serving`` which units are up, ``parked`` which
     of them somebody else has taken out of the routers, where they stay. ``kept`` is the release to
-    go back to, None where there is none.
+    go back to, None where there is none. ``routed`` are wanted units that routers know although
+    the host does not run them, which only the way back asks for. ``engine_key`` says whether the
+    key changes that routers show to the engine, ``nodes`` how many hosts a replica spans.
     """
 
     host: str
@@ -53,6 +55,9 @@ class Situation:
     parked: tuple[str, ...] = ()
     kept: str | None = None
     lock: Lock | None = None
+    routed: tuple[str, ...] = ()
+    engine_key: bool = False
+    nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ class Step:
     """One thing that is done to a host as a whole.
 
     ``drain`` are the units that leave the routers before it, ``ask`` those that must answer after
-    it, ``undrain`` those that then come back. ``replace`` restarts the one unit in ``drain``,
+    it, ``undrain`` those that then come back, ``later`` those that come back only when the routers
+    have learned their new port or key. ``replace`` restarts the one unit in ``drain``,
     ``swap`` all that changes places, ``return`` only brings back what an interrupted run left out,
     ``finish`` writes what nobody runs from.
     """
@@ -92,6 +98,7 @@ class Step:
     ask: tuple[str, ...]
     undrain: tuple[str, ...]
     reason: str
+    later: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import agent_port
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Pool,
@@ -104,6 +105,7 @@ def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSe
             id=ids[key],
             concurrency=_concurrency(replica, settings),
             weight=weight,
+            agent_port=agent_port(replica),
         )
         for (key, one, index, replica), weight in zip(replicas, weights, strict=True)
     )

@@ -18,6 +18,7 @@ class Server:
 
     ``name`` is `<host>-<replica>`. ``id`` decides its places on the ring and follows from the name
     alone. ``concurrency`` is how many requests it gets at once, ``weight`` its share (1–256).
+    At ``agent_port`` its supervisor tells whether it takes requests; None where that is unknown.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Server:
     id: int
     concurrency: int
     weight: int
+    agent_port: int | None = None
 
 
 @dataclass(frozen=True)

@@ -175,3 +175,66 @@ def test_the_program_says_why_it_kept_nothing(capsys, monkeypatch):
     assert haproxy.main(["save"]) == 1
     assert "ROUTER-STATE" in capsys.readouterr().err
     assert haproxy.main(["check"]) == 1
+
+
+KEEPALIVED = """
+vrrp_instance apiary {
+    unicast_peer {
+        192.0.2.2
+    }
+    virtual_ipaddress {
+        192.0.2.10/24 dev eth0
+        2001:DB8:0::10/64 dev eth0
+    }
+}
+"""
+
+
+@pytest.fixture
+def keepalived(tmp_path):
+    path = tmp_path / "keepalived.conf"
+    path.write_text(KEEPALIVED)
+    return str(path)
+
+
+def test_the_shared_addresses_are_those_of_keepalived(keepalived):
+    assert haproxy.virtual_addresses(KEEPALIVED) == {"192.0.2.10", "2001:db8::10"}
+    # Where there is one router alone its address has nowhere to go.
+    assert haproxy.virtual_addresses(KEEPALIVED.replace("unicast_peer", "")) == set()
+    assert "127.0.0.1" in haproxy.own_addresses() or not haproxy.own_addresses()
+
+
+def test_a_router_leaves_once_the_shared_address_is_elsewhere(keepalived, tmp_path, monkeypatch):
+    """keepalived's check fails from the flag on, while HAProxy still takes connections."""
+    flag = tmp_path / "leaving"
+    monkeypatch.setattr(haproxy, "LEAVING", str(flag))
+    monkeypatch.setattr(haproxy, "answers", lambda: True)
+    assert haproxy.main(["check"]) == 0
+    asked = []
+
+    def own():
+        asked.append(haproxy.main(["check"]))
+        return {"192.0.2.1", *(["2001:db8::10"] if len(asked) < 4 else [])}
+
+    assert haproxy.leave(keepalived, 30, lambda: True, own, str(flag), 0.001)
+    assert asked == [1, 1, 1, 1]
+    # The next start is one of a router that stays.
+    monkeypatch.setattr(haproxy, "read", lambda path: pytest.fail("stop here"))
+    with pytest.raises(pytest.fail.Exception):
+        haproxy.main(["trim"])
+    assert haproxy.main(["check"]) == 0
+
+
+def test_a_shared_address_that_stays_is_waited_for_so_long_and_no_longer(keepalived, tmp_path):
+    flag = str(tmp_path / "leaving")
+    assert not haproxy.leave(keepalived, 0.05, lambda: True, lambda: {"192.0.2.10"}, flag, 0.001)
+
+
+def test_without_keepalived_or_with_a_dead_haproxy_nothing_is_waited_for(keepalived, tmp_path):
+    def own():
+        pytest.fail("asked for addresses")
+
+    flag = tmp_path / "leaving"
+    assert haproxy.leave(str(tmp_path / "none"), 30, lambda: True, own, str(flag))
+    assert haproxy.leave(keepalived, 30, lambda: False, own, str(flag))
+    assert not flag.exists()

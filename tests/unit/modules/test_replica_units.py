@@ -161,6 +161,61 @@ def test_a_changed_unit_is_restarted(run):
     assert told(systemd, "stop", "start") == [("stop", SERVICE), ("start", SERVICE)]
 
 
+@pytest.mark.parametrize("change", ["restart", "move", "remove"])
+def test_replicas_that_serve_are_not_interrupted_unless_allowed(run, tmp_path, change):
+    """Of two replicas that are up one would restart, both exchange GPUs, or one go."""
+    systemd = Systemd()
+    home = tmp_path / "etc/apiary/x"
+
+    def files(services, gpus):
+        units = [(tmp_path / name, "[Service]\n", name) for name in services]
+        told = [
+            (home / f"replica-{place}.json", document(name, gpus[place]), name)
+            for place, name in enumerate(services)
+        ]
+        return [
+            *[
+                {"path": str(path), "mode": "0644", "content": text, "unit": name}
+                for path, text, name in units + told
+            ],
+            {"path": str(home / "plan.json"), "mode": "0644", "content": "{}"},
+            {"path": str(tmp_path / TARGET), "mode": "0644", "content": "[Unit]\n"},
+        ]
+
+    def document(name, gpu):
+        return json.dumps({"unit": name, "gpus": [gpu]})
+
+    both = (SERVICE, OTHER)
+    run(systemd, services=both, files=files(both, ["0", "1"]), restart=False)
+    services = (SERVICE,) if change == "remove" else both
+    wanted = files(services, ["1", "0"] if change == "move" else ["0", "1"])
+    if change == "restart":
+        wanted[0]["content"] += "Nice=1\n"
+    named = {"restart": SERVICE, "move": f"{SERVICE}, {OTHER}", "remove": OTHER}[change]
+    systemd.told.clear()
+    before = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    shown = run(systemd, services=services, files=wanted, restart=False, check=True)
+    assert shown["changed"]
+    assert f"REPLICA-SERVES: {named}: " in str(shown["warnings"])
+    refused = run(systemd, services=services, files=wanted, restart=False)
+    assert refused["failed"]
+    assert f"error: REPLICA-SERVES: {named}: " in refused["msg"]
+    assert "playbooks/rollout.yml" in refused["msg"]
+    assert "replicas_restart=true" in refused["msg"]
+    assert systemd.told == []
+    assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert not run(systemd, services=services, files=wanted).get("failed")
+    assert told(systemd, "stop", "disable")
+
+
+def test_what_does_not_serve_is_changed_without_being_allowed_to_restart(run):
+    systemd = Systemd()
+    assert run(systemd, restart=False)["started"]
+    systemd.active.clear()
+    assert run(systemd, content="[Service]\nNice=1\n", restart=False)["started"]
+    assert not run(systemd, content="[Service]\nNice=1\n", restart=False)["changed"]
+
+
 def test_a_unit_whose_turn_never_came_is_left_to_the_next_run(run, tmp_path):
     """Unit 0 fails to restart: unit 1 must still differ on disk, or nobody would restart it."""
     systemd = Systemd()
@@ -262,7 +317,7 @@ def test_a_change_of_runtime_stops_removes_and_starts(run, tmp_path):
 def give(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(unit_apply, "DUE", str(tmp_path / "due"))
 
-    def give(systemd, values, check=False, names=("KEY",)):
+    def give(systemd, values, check=False, names=("KEY",), **more):
         monkeypatch.setattr(
             replica_secrets.AnsibleModule,
             "run_command",
@@ -273,6 +328,7 @@ def give(tmp_path, capsys, monkeypatch):
             "names": list(names),
             "values": values,
             "services": [SERVICE, OTHER],
+            **more,
             "_ansible_check_mode": check,
             "_ansible_diff": True,
             "_ansible_remote_tmp": str(tmp_path / "tmp"),
@@ -312,6 +368,17 @@ def test_a_changed_secret_restarts_what_runs_with_the_old_one(run, give):
     assert give(systemd, {"KEY": "planted-key-2"})["outdated"] == [SERVICE]
     # Without being told: the mark says so, whatever became of the run that wrote the secret.
     assert run(systemd)["restarted"] == [SERVICE]
+    assert not run(systemd)["changed"]
+
+
+def test_another_secret_is_not_given_to_what_serves_unless_allowed(run, give, tmp_path):
+    systemd = Systemd()
+    give(systemd, {"KEY": "planted-key-1"}, restart=False)
+    run(systemd)
+    refused = give(systemd, {"KEY": "planted-key-2"}, restart=False)
+    assert f"REPLICA-SERVES: {SERVICE}: " in refused["msg"]
+    assert (tmp_path / "apiary/x/credentials/KEY").read_text() == "planted-key-1"
+    assert "warnings" in give(systemd, {"KEY": "planted-key-2"}, check=True, restart=False)
     assert not run(systemd)["changed"]
 
 

@@ -151,7 +151,12 @@ def test_a_secret_that_is_named_no_longer_goes(tmp_path):
         ([], {"KEY": "x"}, "REPLICA-SECRET-UNNAMED"),
         (["KEY"], {"KEY": ""}, "REPLICA-SECRET-VALUE"),
         (["KEY"], {"KEY": None}, "REPLICA-SECRET-VALUE"),
-        (["KEY"], {"KEY": "x\n"}, "REPLICA-SECRET-VALUE"),
+        (["KEY"], {"KEY": "\n"}, "REPLICA-SECRET-VALUE"),
+        (["KEY"], {"KEY": "x\n\n"}, "REPLICA-SECRET-VALUE"),
+        (["KEY"], {"KEY": "x\ry"}, "REPLICA-SECRET-VALUE"),
+        (["KEY"], {"KEY": "x\x7f"}, "REPLICA-SECRET-VALUE"),
+        (["KEY"], {"KEY": "x\x85y"}, "REPLICA-SECRET-VALUE"),
+        (["KEY"], {"KEY": "x\u20ac"}, "REPLICA-SECRET-VALUE"),
         (["KEY"], {"KEY": "x\0y"}, "REPLICA-SECRET-VALUE"),
         (["KEY"], {"KEY": 12345678}, "REPLICA-SECRET-VALUE"),
     ],
@@ -159,6 +164,19 @@ def test_a_secret_that_is_named_no_longer_goes(tmp_path):
 def test_what_is_wrong_with_secrets_is_a_finding(tmp_path, names, values, code):
     _changes, wrong = unit_files.secret_changes(str(tmp_path), names, values)
     assert [found for found, _message, _remedy in wrong] == [code]
+
+
+def test_a_refused_secret_is_not_shown(tmp_path):
+    _changes, (finding,) = unit_files.secret_changes(
+        str(tmp_path), ["KEY"], {"KEY": "planted\x07value"}
+    )
+    assert "planted" not in "".join(finding)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_the_line_end_of_a_file_is_no_part_of_a_secret(tmp_path, end):
+    (change,), wrong = unit_files.secret_changes(str(tmp_path), ["KEY"], {"KEY": "x\u00e4 y" + end})
+    assert (change.after, wrong) == ("x\u00e4 y", [])
 
 
 def grow(root, *paths):

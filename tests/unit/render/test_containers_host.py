@@ -6,6 +6,7 @@
 
 import os
 import pwd
+import shutil
 import signal
 import socket
 import stat
@@ -14,8 +15,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import container
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.files import (
+    container_files,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import backoff, container
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import Context
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
     RefusalError,
 )
@@ -145,12 +150,80 @@ def test_a_user_that_is_not_there_is_refused(root, spec):
         container.prepare(spec, "nobody-here", "", [], [], str(root))
 
 
-def test_a_refusal_is_a_finding_and_tried_again(tmp_path, spec, capsys):
-    path = tmp_path / "replica-0.json"
-    assert container.main(["prepare", "--spec", str(path), "--user", "nobody-here"]) == 75
+@pytest.fixture
+def paused(root, monkeypatch):
+    """The pauses of `container prepare` on this host, which nobody waits for."""
+    pauses = []
+    for name in ("PRIVATE", "SHARED"):
+        monkeypatch.setattr(container, name, str(root / getattr(container, name)))
+    monkeypatch.setattr(container, "read_life", lambda: knowledge("serving/life.yml"))
+    monkeypatch.setattr(container.time, "sleep", pauses.append)
+    return pauses
+
+
+def start(path):
+    return container.main(["prepare", "--spec", str(path), "--user", "nobody-here"])
+
+
+def test_a_refusal_is_a_finding_and_tried_again(paused, tmp_path, spec, capsys):
+    assert start(tmp_path / "replica-0.json") == 75
     said = capsys.readouterr().err
     assert "error: CONTAINER-NO-USER" in said
     assert "remedy:" in said
+
+
+def test_starts_that_fail_pause_longer_and_longer(paused, tmp_path, spec):
+    for _start in range(8):
+        start(tmp_path / "replica-0.json")
+    # The unit's RestartSec= of 10 s is beside them.
+    assert paused == [10, 30, 70, 150, 290, 290]
+
+
+def test_a_good_start_and_a_stop_forget_those_that_failed(paused, tmp_path, root, spec):
+    shared = root / "run/apiary" / UNIT
+    for forget in (
+        # The supervisor in the container.
+        lambda: backoff.forget(Context(spec, {}, {"RUNTIME_DIRECTORY": str(shared)})),
+        # systemd, at a stop.
+        lambda: shutil.rmtree(root / "run/apiary-private" / UNIT),
+    ):
+        for _start in range(3):
+            start(tmp_path / "replica-0.json")
+        assert paused == [10]
+        forget()
+        paused.clear()
+        start(tmp_path / "replica-0.json")
+        assert paused == []
+        forget()
+
+
+def test_the_supervisor_in_the_container_counts_nothing_of_its_own(paused, tmp_path, root, spec):
+    shared = root / "run/apiary" / UNIT
+    life = knowledge("serving/life.yml")
+    context = Context(spec, life, {"RUNTIME_DIRECTORY": str(shared)})
+    context.pause = lambda seconds: pytest.fail(f"paused {seconds} s once more")
+    for _start in range(3):
+        start(tmp_path / "replica-0.json")
+        backoff.wait(context)
+
+
+def test_the_mark_of_a_start_is_written_nowhere_else(paused, tmp_path, root, spec):
+    shared = root / "run/apiary" / UNIT
+    shared.mkdir(parents=True)
+    (tmp_path / "precious").write_text("as it was")
+    (shared / "starts").symlink_to(tmp_path / "precious")
+    start(tmp_path / "replica-0.json")
+    assert (tmp_path / "precious").read_text() == "as it was"
+    assert not (shared / "starts").is_symlink()
+
+
+@pytest.mark.parametrize("runtime", ["quadlet", "docker"])
+def test_the_unit_keeps_the_count_over_automatic_starts(runtime):
+    plan = container_plan(runtime)
+    text = container_files(plan, plan.replicas[0], 0)[-1].content
+    assert "RuntimeDirectoryPreserve=restart\n" in text
+    (gone,) = [line for line in text.splitlines() if "/bin/rm" in line and "ExecStopPost" in line]
+    assert gone == f"ExecStopPost=-+/bin/rm -f /run/apiary/{UNIT}/phase"
 
 
 def test_a_container_tells_of_itself_only():

@@ -4,6 +4,7 @@
 
 """What the adapters read around the pure half: plans of other hosts, routers, dead runs."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -11,6 +12,13 @@ import sys
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.action import rollout_situation, rollout_steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
+    HostSteps,
+    Lock,
+    Rollout,
+    Situation,
+    Step,
+)
 
 
 def plan(name="x", count=2):
@@ -64,3 +72,18 @@ def test_a_run_of_this_controller_that_ended_is_dead():
 @pytest.mark.parametrize("holder", ["bob@elsewhere, process 1", "unknown", ""])
 def test_of_other_controllers_nobody_knows(holder):
     assert not rollout_situation.is_dead(holder)
+
+
+def routed(*steps, lock=None):
+    situation = Situation("a", (), (), lock=lock)
+    rollout = Rollout("x", ("a",), (1,), (HostSteps("a", steps, 1),), (), 1, 1, 0)
+    return rollout_steps.routers_must_learn(rollout, [situation])
+
+
+def test_routers_learn_of_what_changes_for_them():
+    alone = Step("replace", ("u",), ("u",), ("u",), "")
+    assert not routed(alone)
+    assert routed(dataclasses.replace(alone, undrain=(), later=("u",)))
+    assert routed(dataclasses.replace(alone, kind="swap"))
+    # Whether an interrupted run had told them, nobody knows.
+    assert routed(alone, lock=Lock("ann", "today"))

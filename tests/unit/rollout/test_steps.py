@@ -252,3 +252,60 @@ def test_the_summary_of_other_steps():
     assert f"drain {ZERO}, {ONE}; then serve from {ZERO}: replicas change GPUs" in text
     assert "b: then serve from apiary-x-2.service: replicas are added" in text
     assert f"c: bring back {ONE}: an interrupted run left it out of the routers" in text
+
+
+def test_after_a_failed_shrinking_change_all_that_it_drained_comes_back():
+    """2 x TP2 to 1 x TP4 failed with the new plan written: replica 1 is drained still."""
+    failed = host(running=slots("a b c d"), serving=(), lock=Lock("me", "now", (ZERO, ONE)))
+    assert kinds(failed) == [("swap", (ZERO,), (ZERO, ONE))]
+
+
+def test_what_routers_still_know_comes_back_on_the_way_back():
+    """The host was done, so its lock is gone; the routers have not been told yet."""
+    done = host(running=slots("a b c d"), serving=(ZERO,), routed=(ZERO, ONE))
+    assert kinds(done) == [("swap", (ZERO,), (ZERO, ONE))]
+    assert kinds(dataclasses.replace(done, routed=())) == [("swap", (ZERO,), (ZERO,))]
+
+
+def test_a_replica_with_another_port_waits_for_the_routers():
+    first, second = slots("a b", "c d")
+    moved = host(wanted=(first, dataclasses.replace(second, port=9001)))
+    (alone, swap) = host_steps(moved).steps
+    assert (alone.undrain, alone.later) == ((ZERO,), ())
+    assert (swap.kind, swap.drain, swap.undrain, swap.later) == ("swap", (ONE,), (), (ONE,))
+    assert host_steps(moved).out == 1
+    line = summary(plan_rollout("x", [moved], settings()))[-1]
+    assert line.endswith(f"; {ONE} back when the routers know the change")
+
+
+def test_replicas_with_another_key_stay_out_until_the_routers_have_it():
+    rotated = host(engine_key=True, lock=Lock("me", "now", (ONE,)), changed=(ZERO,))
+    steps = host_steps(rotated).steps
+    assert [(step.kind, step.undrain, step.later) for step in steps] == [
+        ("return", (), (ONE,)),
+        ("replace", (), (ZERO,)),
+        ("finish", (), ()),
+    ]
+    assert host_steps(host(engine_key=True)).out == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity"),
+    [
+        ({}, "error"),
+        ({"allow_outage": True}, "warning"),
+        ({"allow_outage": True, "elsewhere": 2}, "error"),  # others would keep the old key
+    ],
+)
+def test_another_key_of_the_engine_is_refused(changes, severity):
+    rotated = host(engine_key=True)
+    found = codes(plan_rollout("x", [rotated], settings(routers=True, **changes)))
+    assert ("ROLLOUT-ENGINE-KEY", severity) in found
+    without = codes(plan_rollout("x", [rotated], settings()))
+    assert "ROLLOUT-ENGINE-KEY" not in {code for code, _severity in without}
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_replicas_over_several_hosts_are_refused(allowed):
+    found = plan_rollout("x", [host(nodes=2)], settings(allow_outage=allowed, elsewhere=9))
+    assert ("ROLLOUT-NODES", "error") in codes(found)

@@ -66,6 +66,7 @@ def _unit(plan: Plan, replica: Replica, index: int) -> RenderedFile:
     facts = knowledge(FACTS)
     shared = unit_facts(plan, replica, index)
     pull_seconds = facts["limits"]["pull_seconds"]
+    pause_seconds = knowledge("serving/life.yml")["backoff"]["most_seconds"]
     text = (
         templates()
         .get_template(f"containers/replica.{plan.deployment.engine.runtime}.j2")
@@ -79,7 +80,7 @@ def _unit(plan: Plan, replica: Replica, index: int) -> RenderedFile:
             systemd_notify=SYSTEMD_NOTIFY,
             relay=RELAY,
             # The engine's own limit is the supervisor's.
-            start_seconds=shared["spec"].start_timeout_seconds + pull_seconds,
+            start_seconds=shared["spec"].start_timeout_seconds + pull_seconds + pause_seconds,
             stop_spare_seconds=facts["limits"]["stop_spare_seconds"],
         )
     )

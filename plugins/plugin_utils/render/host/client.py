@@ -23,11 +23,15 @@ class Answer(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What /metrics says: requests being computed, requests that wait, tokens made since start."""
+    """What /metrics says: requests being computed, requests that wait, tokens made since start.
+
+    ``told`` is whether it said any of that; zeros otherwise (--disable-log-stats).
+    """
 
     running: float
     waiting: float
     tokens: float
+    told: bool = True
 
 
 class Client:
@@ -49,6 +53,9 @@ class Client:
             return Answer(response.status, response.read().decode("utf-8", "replace"))
         except (http.client.HTTPException, OSError) as failure:
             return Answer(0, str(failure) or type(failure).__name__)
+        except ValueError as failure:
+            # A header that HTTP can't have: its text would be the key.
+            return Answer(0, type(failure).__name__)
         finally:
             connection.close()
 
@@ -74,7 +81,10 @@ class Client:
         """Return what the engine does; None where it doesn't answer."""
         known = self._life["watchdog"]
         answer = self.ask("GET", known["metrics"], seconds or known["answer_seconds"])
-        return read_load(answer.body, known) if answer.status == 200 else None
+        try:
+            return read_load(answer.body, known) if answer.status == 200 else None
+        except (ValueError, IndexError):
+            return None
 
 
 def _is_completion(body: str) -> bool:
@@ -85,10 +95,7 @@ def _is_completion(body: str) -> bool:
 
 
 def read_load(page: str, known: dict[str, Any]) -> Load:
-    """Return the load of a Prometheus page, summed over engines.
-
-    An engine that keeps no statistics (--disable-log-stats) shows as idle.
-    """
+    """Return the load of a Prometheus page, summed over engines."""
     sums: dict[str, float] = {}
     for line in page.splitlines():
         if line.startswith("vllm:"):
@@ -96,13 +103,16 @@ def read_load(page: str, known: dict[str, Any]) -> Load:
             if name in (known["running"], known["waiting"], *known["progress"]):
                 sums[name] = sums.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
     running, waiting = (sums.get(known[name], 0.0) for name in ("running", "waiting"))
-    return Load(running, waiting, sum(sums.get(name, 0.0) for name in known["progress"]))
+    return Load(
+        running, waiting, sum(sums.get(name, 0.0) for name in known["progress"]), bool(sums)
+    )
 
 
 class Prober(threading.Thread):
     """Asks the engine in the background, so that no slow answer delays a stop.
 
-    Posts ``answers`` once it does, ``refused`` with what it says instead, then ``load`` for ever.
+    Posts ``answers`` once it does, ``refused`` with what it says instead, then ``load`` for ever;
+    ``blind`` with the error's name should it fail, so that no replica serves unwatched.
     """
 
     def __init__(self, context: Context, client: Client) -> None:
@@ -114,6 +124,13 @@ class Prober(threading.Thread):
         self._over.set()
 
     def run(self) -> None:
+        try:
+            self._probe()
+        except Exception as failure:
+            # Its text may be anything, the key too.
+            self._context.events.put(Event("blind", type(failure).__name__))
+
+    def _probe(self) -> None:
         start, answer = self._context.life["start"], self._context.life["answer"]
         post = self._context.events.put
         if self._context.spec.headless:

@@ -21,10 +21,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
-from .gpus import present
+from . import backoff
+from .context import Context
+from .gpus import present, read
 from .problems import RefusalError
-from .spec import Spec, read_spec
+from .spec import Spec, read_life, read_spec
 
 # Transient: systemd tries again, since udev, the driver or an image may come late.
 REFUSED = 75
@@ -32,6 +35,8 @@ PRIVATE = "run/apiary-private"
 SHARED = "run/apiary"
 CREDENTIALS = "/run/credentials"
 ROOT_GROUP = 0
+# How many starts failed, root's; and what the supervisor in the container removes after a good one.
+STARTS = "starts"
 # What a container may tell systemd of its unit; not MAINPID or descriptors.
 RELAYED = (
     "READY",
@@ -98,6 +103,38 @@ def _credentials(spec: Spec, source: str, private: str, uid: int, gid: int) -> l
             stream.write(value)
         os.chown(path, uid, gid)
     return [f"--volume={target}:{CREDENTIALS}:ro"]
+
+
+def count_start(spec: Spec, root: str = "/") -> int:
+    """Count this start, and return how many before it failed since the last good one or a stop.
+
+    Here and not in the container, which an image that cannot be fetched never makes. systemd
+    removes the private directory when the unit is stopped, so nobody waits who asks for a start.
+    """
+    private = os.path.join(root, PRIVATE, spec.unit)
+    shared = os.path.join(root, SHARED, spec.unit)
+    _directory(private, 0, 0, 0o700)
+    os.makedirs(shared, exist_ok=True)
+    count, mark = os.path.join(private, STARTS), os.path.join(shared, STARTS)
+    told = read(count)
+    failed = int(told) if told.isdigit() and os.path.lexists(mark) else 0
+    with open(count, "w", encoding="ascii") as stream:
+        stream.write(f"{failed + 1}\n")
+    # Made anew and never followed: the directory is the engine's. Empty, it has the supervisor
+    # in the container count nothing of its own.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(mark)
+    os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    return failed
+
+
+def await_turn(spec: Spec) -> None:
+    """Count this start, and pause as long as failed ones before it demand."""
+    failed = count_start(spec)
+    seconds = backoff.pause_seconds(Context(spec, read_life(), {}), failed)
+    if seconds > 0:
+        print(f"waiting {seconds:.0f} s after {failed} failed starts", file=sys.stderr, flush=True)
+        time.sleep(seconds)
 
 
 def prepare(
@@ -214,6 +251,7 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.task == "docker":
             return docker(arguments.name, arguments.socket, arguments.argv[1:])
         spec, user, source = read_spec(arguments.spec), arguments.user, arguments.credentials
+        await_turn(spec)
         prepare(spec, user, source, arguments.keep, arguments.empty)
     except RefusalError as refusal:
         print(f"error: {refusal.code}: {refusal}", file=sys.stderr)

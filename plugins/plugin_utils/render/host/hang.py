@@ -26,6 +26,7 @@ class Hang:
         self._silent_since: float | None = None
         self._tokens: float | None = None
         self._requests = 0
+        self._told = False
         self._busy_since = now
 
     def take(self, load: Load | None, now: float) -> None:
@@ -34,6 +35,7 @@ class Hang:
             self._silent_since = now if self._silent_since is None else self._silent_since
             return
         self._silent_since = None
+        self._told = self._told or load.told
         if load.tokens != self._tokens:
             self._tokens, self._moved = load.tokens, now
         requests = int(load.running + load.waiting)
@@ -52,8 +54,15 @@ class Hang:
         return None
 
     def wants_proof(self, now: float) -> bool:
-        """Say whether an idle engine should be asked for a token now; asking counts as asked."""
-        due = not self._requests and now - max(self._moved, self._asked) > self._seconds
+        """Say whether an idle engine should be asked for a token now; asking counts as asked.
+
+        One that keeps no statistics never: busy, it would let the question wait in its queue.
+        """
+        due = (
+            self._told
+            and not self._requests
+            and now - max(self._moved, self._asked) > self._seconds
+        )
         if due:
             self._asked = now
         return due

@@ -6,17 +6,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
+import struct
 from collections.abc import Mapping
 
 # Not the engine's to use: it would ping the watchdog of a supervisor that is gone.
 VARIABLES = ("NOTIFY_SOCKET", "APIARY_NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
+PATIENCE_SECONDS = 2
+
+
 class Notifier:
     """Sends assignments to $NOTIFY_SOCKET; where that is missing, closed or full, nothing happens.
+
+    Only what must arrive is waited for a little, and sent again with all that comes after it.
 
     In a container also to $APIARY_NOTIFY_SOCKET, systemd's own: conmon passes on less than all.
     """
@@ -29,9 +34,13 @@ class Notifier:
             if address
         ]
         self._status = ""
+        self._owed: list[tuple[str, bytes]] = []
         self._socket = None
         if self._addresses:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            # Not settimeout(): a datagram socket shows as writable while its peer's queue is full.
+            patience = struct.pack("ll", PATIENCE_SECONDS, 0)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
         watched = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         microseconds = environment.get("WATCHDOG_USEC", "")
         # Three pings fit into the time, so that one may come late.
@@ -39,11 +48,31 @@ class Notifier:
 
     def send(self, **fields: object) -> None:
         """Send assignments in one message, as READY=1."""
-        text = "\n".join(f"{name}={value}" for name, value in fields.items())
+        owed, self._owed = self._owed, []
+        for address, text in owed:
+            if self._is_full(address, text, socket.MSG_DONTWAIT):
+                self._owed.append((address, text))
         for address in self._addresses:
+            self._is_full(address, _assignments(fields), socket.MSG_DONTWAIT)
+
+    def tell(self, **fields: object) -> None:
+        """Send what must arrive, READY=1 or STOPPING=1; waits a little where nobody reads."""
+        text = _assignments(fields)
+        # Of two such the later is true.
+        self._owed = [
+            (address, text) for address in self._addresses if self._is_full(address, text, 0)
+        ]
+
+    def _is_full(self, address: str, text: bytes, flags: int) -> bool:
+        """Send, and say whether that is worth another try."""
+        try:
             if self._socket is not None:
-                with contextlib.suppress(OSError):
-                    self._socket.sendto(text.encode(), socket.MSG_DONTWAIT, address)
+                self._socket.sendto(text, flags, address)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
 
     def status(self, text: str) -> None:
         """Show a line in `systemctl status`, when it is another."""
@@ -55,3 +84,7 @@ class Notifier:
     def extend(self, seconds: float) -> None:
         """Ask for so many more seconds to start, from now."""
         self.send(EXTEND_TIMEOUT_USEC=int(seconds * 1e6))
+
+
+def _assignments(fields: Mapping[str, object]) -> bytes:
+    return "\n".join(f"{name}={value}" for name, value in fields.items()).encode()

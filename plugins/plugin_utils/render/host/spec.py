@@ -35,6 +35,7 @@ class Spec(NamedTuple):
     hang_seconds: int
     # Only the first host of a replica over several has an API.
     headless: bool = False
+    agent_port: int | None = None
 
 
 def read_spec(path: str) -> Spec:

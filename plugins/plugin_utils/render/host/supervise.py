@@ -11,6 +11,7 @@ import os
 import time
 
 from . import backoff, gpus, leftovers, preflight, turn
+from .agent import Agent
 from .client import Client, Prober, ask_alone, wrong_answer
 from .context import Context, Event
 from .engine import Engine, adopt_orphans, descendants
@@ -48,6 +49,7 @@ class Supervisor:
         self._tell(keys)
         secrets = self._secrets()
         turn.wait_turn(context)
+        agent = Agent(context)
         adopt_orphans()
         phases = Phases(self._life)
         phases.enter("launch")
@@ -55,6 +57,7 @@ class Supervisor:
         self._notifier.status(phases.text())
         environment = self._environment(len(keys), secrets)
         engine = Engine(self._command, environment, context.journal, phases.see)
+        agent.start()
         client = Client(context, secrets.get(self._life["answer"]["key_variable"]))
         prober = Prober(context, client)
         serving = False
@@ -63,13 +66,16 @@ class Supervisor:
             self._start(engine, phases)
             phases.watching = False
             serving = True
-            self._serve(engine, client)
+            agent.up()
+            self._serve(engine, client, agent)
         except StoppedError:
             prober.end()
-            self._stop(engine, client, serving)
+            self._stop(engine, client, serving, agent.down())
         finally:
             prober.end()
+            agent.down()
             self._end(engine)
+            agent.end()
 
     def _publish(self, phase: str) -> None:
         if phase != self._published:
@@ -91,14 +97,23 @@ class Supervisor:
         directory = self._context.environment.get("CREDENTIALS_DIRECTORY", "")
         for name in self._spec.secrets:
             try:
-                with open(os.path.join(directory, name), encoding="utf-8") as stream:
-                    values[name] = stream.read().rstrip("\n")
+                with open(os.path.join(directory, name), encoding="utf-8", newline="") as stream:
+                    values[name] = stream.read().rstrip("\r\n")
             except (OSError, ValueError) as failure:
                 raise RefusalError(
                     "REPLICA-NO-SECRET",
                     f"cannot read the credential {name}: {type(failure).__name__}",
                     "give it in replicas_secrets and run the site playbook again",
                 ) from None
+            # The key is a header's value, which those are not.
+            header = name == self._life["answer"]["key_variable"]
+            text = values[name]
+            if "\0" in text or (header and not (text.isascii() and text.isprintable())):
+                raise RefusalError(
+                    "REPLICA-NO-SECRET",
+                    f"the credential {name} has characters that it can't have (it is not shown)",
+                    "give it in replicas_secrets without them and run the site playbook again",
+                )
         return values
 
     def _environment(self, gpu_count: int, secrets: dict[str, str]) -> dict[str, str]:
@@ -118,6 +133,12 @@ class Supervisor:
         engine.reap()
         if engine.status is not None:
             raise self._died(engine)
+        if event is not None and event.kind == "blind":
+            raise RefusalError(
+                "REPLICA-HUNG",
+                f"nobody can tell whether the engine works: asking it failed by {event.value}",
+                "it is restarted; report this, it is an error of Apiary",
+            )
         return event
 
     def _died(self, engine: Engine) -> RefusalError:
@@ -173,7 +194,7 @@ class Supervisor:
         events = self._context.events
         engine.watch_core(self._life["core"]["names"], lambda: events.put(Event("core")))
         self._publish("serving")
-        self._notifier.send(READY=1, STATUS="serving")
+        self._notifier.tell(READY=1, STATUS="serving")
         self._context.journal.say(f"serving after {duration(time.monotonic() - began)}")
 
     def check_use(self) -> None:
@@ -192,7 +213,7 @@ class Supervisor:
                 "the device policy is not in effect: check DevicePolicy=closed",
             )
 
-    def _serve(self, engine: Engine, client: Client) -> None:
+    def _serve(self, engine: Engine, client: Client, agent: Agent) -> None:
         """Stay with an engine that serves; raises when it is gone, hangs or must stop."""
         hang = Hang(self._spec.hang_seconds, time.monotonic())
         began = led = time.monotonic()
@@ -202,6 +223,7 @@ class Supervisor:
             now = time.monotonic()
             reason = None
             if event.kind == "core":
+                agent.down()
                 self._end_without_core(engine)
             elif event.kind == "load":
                 hang.take(event.value, now)
@@ -219,6 +241,7 @@ class Supervisor:
                 if hang.wants_proof(now):
                     ask_alone(self._context, client, self._spec.hang_seconds)
             if reason:
+                agent.down()
                 # Without its core the API tells everybody that waits; killed first, it could not.
                 engine.kill(spared=engine.pid)
                 self._await_exit(engine, now + self._life["core"]["grace_seconds"])
@@ -259,11 +282,14 @@ class Supervisor:
             self._pinged = now
             self._notifier.send(WATCHDOG=1)
 
-    def _stop(self, engine: Engine, client: Client, serving: bool) -> None:
-        """End the engine: one that serves finishes its requests, one that starts is deaf."""
+    def _stop(self, engine: Engine, client: Client, serving: bool, heard: float) -> None:
+        """End the engine: one that serves finishes its requests, one that starts is deaf.
+
+        ``heard`` is in how many seconds the routers send nothing new.
+        """
         known = self._life["drain"]
         self._publish("stopping")
-        self._notifier.send(STOPPING=1)
+        self._notifier.tell(STOPPING=1)
         now = time.monotonic()
         if not serving or self._spec.headless:
             self._notifier.status("stopping before it served" if not serving else "stopping")
@@ -271,6 +297,9 @@ class Supervisor:
             self._await_exit(engine, now + self._life["start"]["deaf_seconds"])
             return
         deadline = now + self._spec.drain_timeout_seconds
+        if heard:
+            self._notifier.status("waiting until routers send nothing new")
+            self._await_exit(engine, now + heard)
         if drains_itself(self._command, known["flag"]):
             engine.terminate()
         left = self._drain(engine, client, deadline)

@@ -98,6 +98,8 @@ def test_exactly_one_phase_reads_weights(life):
 def test_limits_fit_the_units(life):
     unit = knowledge("serving.yml")["unit"]
     assert life["drain"]["teardown_seconds"] < unit["stop_margin_seconds"]
+    agent = life["agent"]
+    assert agent["interval_seconds"] + agent["margin_seconds"] < agent["asked_within_seconds"]
     assert life["start"]["deaf_seconds"] < unit["stop_margin_seconds"]
     assert life["start"]["extend_every_seconds"] * 2 < life["start"]["extend_by_seconds"]
 
@@ -221,7 +223,19 @@ def test_load_is_summed_over_engines_and_read_from_the_right_series(life):
     )
     assert read_load(page, life["watchdog"]) == Load(5.0, 1.0, 1500010.0)
     # --disable-log-stats
-    assert read_load("python_info 1.0\n", life["watchdog"]) == Load(0.0, 0.0, 0.0)
+    assert read_load("python_info 1.0\n", life["watchdog"]) == Load(0.0, 0.0, 0.0, told=False)
+
+
+def test_an_engine_without_statistics_is_never_asked():
+    """Its queue may be long (--disable-log-stats), and the question would wait in it."""
+    hang = Hang(100, now=0)
+    silent = Load(0.0, 0.0, 0.0, told=False)
+    for now in range(0, 1000, 10):
+        hang.take(silent, now)
+        assert not hang.wants_proof(now)
+        assert hang.verdict(now) is None
+    hang.take(busy(5.0, running=0.0), 1000)
+    assert hang.wants_proof(1200)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (185, "3 min"), (3900, "1 h 5 min")])

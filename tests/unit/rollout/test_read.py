@@ -1,0 +1,53 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A host's situation from what it told: keys, nodes, and what routers know."""
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.read import situation_of
+
+KEY = "/etc/apiary/x/credentials/VLLM_API_KEY"
+
+
+def plan(count=1, secrets=(), **more):
+    replicas = [
+        {"unit": f"apiary-x-{index}.service", "port": 8000 + index, "gpus": [str(index)]}
+        for index in range(count)
+    ]
+    return {"deployment": {"name": "x", "secrets": list(secrets)}, "replicas": replicas, **more}
+
+
+def situation(before, after, written=(), servers=(), back=False):
+    known = {f"x/{name}": {"state": "drain"} for name in servers}
+    return situation_of("gpu-001", {"plan": before}, after, {"secrets": list(written)}, known, back)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "written", "expected"),
+    [
+        (plan(), plan(), (), False),
+        (plan(secrets=["VLLM_API_KEY"]), plan(secrets=["VLLM_API_KEY"]), (), False),
+        (plan(secrets=["VLLM_API_KEY"]), plan(secrets=["VLLM_API_KEY"]), (KEY,), True),
+        (plan(), plan(secrets=["VLLM_API_KEY"]), (), True),
+        (plan(secrets=["VLLM_API_KEY"]), plan(), (), True),
+        (plan(secrets=["HF_TOKEN"]), plan(), ("/etc/apiary/x/credentials/HF_TOKEN",), False),
+        (None, plan(secrets=["VLLM_API_KEY"]), (KEY,), False),  # a fresh host has no old key
+    ],
+)
+def test_another_key_of_the_engine_is_noticed(before, after, written, expected):
+    assert situation(before, after, written).engine_key is expected
+
+
+def test_a_replica_may_span_hosts_before_or_after():
+    two = {"node": {"rank": 0, "size": 2, "master_address": "a", "hosts": ["a", "b"]}}
+    assert situation(plan(), plan(node=None)).nodes == 1
+    assert situation(plan(), plan(**two)).nodes == 2
+    assert situation(plan(**two), plan()).nodes == 2
+
+
+def test_what_routers_know_counts_on_the_way_back_alone():
+    names = ("gpu-001-1", "gpu-002-0")
+    back = situation(plan(1), plan(2), servers=names, back=True)
+    assert back.routed == ("apiary-x-1.service",)
+    assert situation(plan(1), plan(2), servers=names).routed == ()
