@@ -9,16 +9,27 @@ import os
 import pytest
 
 from loss.fleet import Fleet
+from loss.load import under
 from loss.test_crashes import CORE, crash
-from loss.test_planned import roll
+from loss.test_planned import nothing_failed, roll
 
 
 @pytest.fixture(scope="session")
 def fleet():
-    # The CPU build on one core: a token takes some 20 ms, a start a minute.
-    found = Fleet(os.environ["APIARY_LAB"], rate=2.0, tokens=16)
+    # The CPU build on one core: a token takes some 20 ms, a start a minute. An answer must take
+    # longer than the pause between requests, so that some are in flight at any moment.
+    found = Fleet(os.environ["APIARY_LAB"], rate=3.0, tokens=64)
     found.await_whole(120)
     return found
+
+
+def test_routers_that_reload_again_and_again(whole, told):
+    with under(whole.load()) as running:
+        for _ in range(6):
+            for router in whole.routers:
+                whole.run(router, "systemctl reload haproxy")
+            running.go_on(2)
+    nothing_failed(told("six reloads of the router", running.report()))
 
 
 def test_a_rolling_update_of_every_replica(whole, told):
@@ -28,4 +39,6 @@ def test_a_rolling_update_of_every_replica(whole, told):
 def test_an_engine_core_that_is_killed(whole, told):
     replica = whole.replicas[0]
     (core,) = whole.processes(replica)[CORE]
-    crash(whole, told, "kill -9 of an engine core", replica, f"kill -9 {core}", seconds=180)
+    what, kill = "kill -9 of an engine core", f"kill -9 {core}"
+    report = crash(whole, told, what, replica, kill, seconds=180, warm=5)
+    assert report.failed, "nothing was in flight: raise rate or tokens"

@@ -52,16 +52,19 @@ def only_those_in_flight_failed(report, moment, names, *, cut=False, noticed=NOT
     assert not silent, f"{len(silent)} without an error: {silent[:3]}"
 
 
-def crash(whole, told, what, replica, command, *, seconds=30.0, cut=False, noticed=NOTICED):
+def crash(
+    whole, told, what, replica, command, *, seconds=30.0, cut=False, noticed=NOTICED, warm=1.0
+):
     """Break a replica under load; it is left alone, comes back by itself and is used again."""
     before = whole.restarts(replica)
-    with under(whole.load(seconds=240, timeout_seconds=60)) as running:
+    with under(whole.load(seconds=240, timeout_seconds=60), warm) as running:
         with at(running) as moment:
             whole.run(replica.host, command)
         await_true(lambda: whole.restarts(replica) > before, seconds, "systemd restarted it")
         back = whole.await_whole(max(seconds, 60))
     report = told(f"{what} (back after {back:.0f} s)", running.report())
     only_those_in_flight_failed(report, moment, {replica.name}, cut=cut, noticed=noticed)
+    return report
 
 
 def test_an_engine_core_that_is_killed(whole, told):

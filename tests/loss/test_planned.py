@@ -38,6 +38,19 @@ def test_a_host_that_is_drained_and_comes_back(whole, told):
     assert not servers & {one.replica for one in during}
 
 
+def test_a_replica_that_is_restarted_without_a_drain(whole, told):
+    """Nobody tells the routers but the supervisor: an engine that drains refuses with 500."""
+    replica = whole.replicas[0]
+    before = whole.show(replica, "MainPID")
+    with under(whole.load(seconds=120)) as running:
+        running.go_on(2)
+        whole.run(replica.host, f"systemctl restart {replica.unit}")
+        whole.await_whole()
+        running.go_on(2)
+    assert whole.show(replica, "MainPID") != before
+    nothing_failed(told("a replica restarted without a drain", running.report()))
+
+
 def roll(whole, told, change, flag):
     """Change one flag of every replica by the rollout playbook, under load."""
     before = {replica.name: whole.show(replica, "MainPID") for replica in whole.replicas}

@@ -221,6 +221,13 @@ def test_the_key_is_read_on_the_host_and_told_to_nobody(ask, replica, tmp_path):
     assert KEY not in json.dumps(ask(key_file=str(path)))
 
 
+def test_a_key_that_no_header_can_have_is_told_and_not_shown(ask, tmp_path):
+    (tmp_path / "key").write_bytes(f"{KEY}\rx".encode())
+    done = ask(key_file=str(tmp_path / "key"))
+    assert ("ROLLOUT-SMOKE-FAILED", "error") in codes(done)
+    assert KEY not in json.dumps(done)
+
+
 def test_a_key_that_cannot_be_read_is_told(ask, tmp_path):
     done = ask(key_file=str(tmp_path / "none"))
     assert "cannot be read: No such file or directory" in done["msg"]

@@ -10,7 +10,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
     from_document,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import block_size
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import launch_spec
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.change import check_change
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import (
     PlannedHost,
@@ -50,6 +53,36 @@ def other_ports(plans, base):
 def codes(plans, **settings):
     _pools, findings = pools_from_plans(plans, RouterSettings(**settings))
     return [(finding.code, finding.severity) for finding in findings]
+
+
+def test_routers_ask_where_the_supervisor_answers():
+    one = planned()
+    [pool], _findings = pools_from_plans([one], RouterSettings())
+    specs = [launch_spec(one.plan, replica, at) for at, replica in enumerate(one.plan.replicas)]
+    assert [server.agent_port for server in pool.servers] == [spec.agent_port for spec in specs]
+    for replica, spec in zip(one.plan.replicas, specs, strict=True):
+        assert spec.agent_port == replica.internal_port + block_size() - 1
+
+
+def test_a_replica_over_hosts_is_asked_at_its_first_host_alone():
+    plan = demo_plan()
+    replica = replace(plan.replicas[0], internal_port=None, master_port=12000)
+    nodes = [Node(rank, 2, "10.0.0.1", ("a", "b")) for rank in (0, 1)]
+    first, second = (replace(plan, replicas=(replica,), node=node) for node in nodes)
+    assert launch_spec(first, replica, 0).agent_port == 12000 + block_size() - 1
+    assert launch_spec(second, replica, 0).agent_port is None
+
+
+def test_a_plan_of_before_has_no_agent():
+    """Its supervisor tells nobody; a server that nobody calls up again would stay down."""
+    plan = demo_plan()
+    before = tuple(replace(one, internal_port=None) for one in plan.replicas)
+    plan = replace(plan, replicas=before)
+    [pool], _findings = pools_from_plans([PlannedHost("a", "10.0.0.1", plan)], RouterSettings())
+    assert {server.agent_port for server in pool.servers} == {None}
+    assert launch_spec(plan, before[0], 0).agent_port is None
+    text = render_router(Router(RouterSettings(), (pool,)))[0].content
+    assert "agent" not in text
 
 
 def test_a_pool_has_every_replica_of_every_host():
