@@ -18,6 +18,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 from labkit.prerequisites import ensure_programs
 
 
+def pytest_collection_modifyitems(items):
+    """Take a connection of a health check that a stand-in accepted while it ended for no fault."""
+    ignored = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(ignored)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _haproxy():
     """Have the distribution's HAProxy, as the lab gets what it needs."""
