@@ -4,32 +4,26 @@
 
 """HAProxy's runtime socket: its servers' states, how busy they are, and states that outlive it.
 
-Routers also run this file by itself: `haproxy.py save|trim|leave` when haproxy.service reloads,
-starts and stops, `haproxy.py check` for keepalived. Every table is read by the names in its first
-line, which versions 2.4 to 3.x extend at the end.
+Routers also run this file by itself: `haproxy.py save|trim` when haproxy.service reloads, stops
+and starts, `haproxy.py check` for keepalived. Every table is read by the names in its first line,
+which versions 2.4 to 3.x extend at the end.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import fcntl
-import ipaddress
 import os
 import re
 import socket
-import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from typing import Callable
 
 SOCKET = "/run/haproxy/admin.sock"
 CONFIGURATION = "/etc/haproxy/haproxy.cfg"
 STATE_FILE = "/var/lib/haproxy/server-state"
-# While it is there, keepalived is told that this router has nothing to offer.
-LEAVING = "/run/haproxy/leaving"
 # Bits of srv_admin_state. Source: HAProxy include/haproxy/server-t.h (SRV_ADMF_*), 2.4 to 3.x.
 FORCED_MAINT, FORCED_DRAIN = 0x01, 0x08
 ANY_MAINT, ANY_DRAIN = 0x01 | 0x02 | 0x04 | 0x20 | 0x40, 0x08 | 0x10
@@ -260,82 +254,22 @@ def save(
         os.close(lock)
 
 
-def virtual_addresses(configuration: str) -> set[str]:
-    """Return the addresses that another router would take over, from keepalived's configuration."""
-    if not re.search(r"unicast_peer\s*\{", configuration):
-        return set()
-    blocks = re.findall(r"virtual_ipaddress\s*\{([^}]*)\}", configuration)
-    lines = [line.split() for block in blocks for line in block.splitlines()]
-    return {str(ipaddress.ip_interface(words[0]).ip) for words in lines if words}
-
-
-def own_addresses() -> set[str]:
-    """Return the addresses that this host has; none where nobody can be asked."""
-    command = ["ip", "-oneline", "address", "show"]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return set()
-    words = [line.split() for line in done.stdout.decode(errors="replace").splitlines()]
-    return {row[3].partition("/")[0] for row in words if len(row) > 3}
-
-
-def leave(
-    keepalived: str,
-    seconds: float,
-    answers: Callable[[], bool],
-    own: Callable[[], set[str]] = own_addresses,
-    flag: str = LEAVING,
-    poll_seconds: float = 0.1,
-) -> bool:
-    """Have keepalived move the shared address, and wait for that; say whether it is gone.
-
-    HAProxy still takes connections meanwhile. Without keepalived, another router or the address, or
-    with an HAProxy that is gone already, there is nothing to wait for.
-    """
-    try:
-        shared = virtual_addresses(read(keepalived))
-    except (OSError, ValueError):
-        return True
-    if not shared or not answers():
-        return True
-    with open(flag, "w", encoding="ascii"):
-        pass
-    end = time.monotonic() + seconds
-    while shared & own():
-        if time.monotonic() >= end:
-            return False
-        time.sleep(poll_seconds)
-    return True
-
-
-def answers() -> bool:
-    """Say whether HAProxy answers."""
-    return "Pid: " in ask("show info", seconds=CHECK_SECONDS)
-
-
 def main(arguments: list[str]) -> int:
     """Save all states before a reload (`save`), or leave of the saved what was forced (`trim`).
 
     A reload follows at once, so that what is down stays down; a start may come hours later.
-    `leave FILE SECONDS` has keepalived, whose configuration the file is, move the shared address
-    before HAProxy stops; `check` says whether HAProxy answers and means to stay.
+    `check` says whether HAProxy answers at all.
     """
     try:
         if arguments == ["save"]:
             save(ask, forced_only=False)
         elif arguments == ["trim"]:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(LEAVING)
             ports = configured_ports(read(CONFIGURATION))
             replace_file(STATE_FILE, kept_state(read(STATE_FILE), ports, forced_only=True))
         elif arguments == ["check"]:
-            return 0 if not os.path.exists(LEAVING) and answers() else 1
-        elif len(arguments) == 3 and arguments[0] == "leave":
-            if not leave(arguments[1], float(arguments[2]), answers):
-                sys.stderr.write("warning: ROUTER-STATE: the shared address is still here\n")
+            return 0 if "Pid: " in ask("show info", seconds=CHECK_SECONDS) else 1
         else:
-            sys.stderr.write("usage: haproxy.py save|trim|check|leave FILE SECONDS\n")
+            sys.stderr.write("usage: haproxy.py save|trim|check\n")
             return 2
     except (HaproxyError, OSError) as failure:
         # The service goes on without it; the journal has the line.

@@ -22,9 +22,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy imp
     CONFIGURATION,
     DIRECTORY,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.keepalived import (
-    CONFIGURATION as KEEPALIVED,
-)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Router
 
 DOCUMENT = f"{DIRECTORY}/router.json"
@@ -73,8 +70,6 @@ def render_router_host(router: Router, python: str) -> tuple[RenderedFile, ...]:
                 python=python,
                 program=PROGRAM,
                 configuration=CONFIGURATION,
-                keepalived=KEEPALIVED,
-                leave_seconds=facts["leave"]["seconds"],
                 stop_seconds=facts["stop"]["seconds"],
                 open_files=max(limits["least"], limits["per_connection"] * connections),
             ),

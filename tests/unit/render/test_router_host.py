@@ -102,10 +102,6 @@ def test_the_unit_keeps_states_over_reload_stop_and_start():
         "ExecReload=/bin/kill -USR2 $MAINPID",
     ]
     assert f"ExecStop=-/usr/bin/python3.11 {PROGRAM} save" in drop_in
-    stop = [line for line in drop_in.splitlines() if line.startswith("ExecStop=")]
-    assert stop[-1] == (
-        f"ExecStop=-/usr/bin/python3.11 {PROGRAM} leave /etc/keepalived/keepalived.conf 5"
-    )
     assert f"ExecStartPre=-/usr/bin/python3.11 {PROGRAM} trim" in drop_in
     assert "LimitNOFILE=400000\n" in drop_in
     assert files["/etc/haproxy/apiary/router.json"].mode == "0600"
