@@ -95,8 +95,11 @@ def replicas(place: Path, count: int) -> Iterator[list[int]]:
     command = ["taskset", "-c", OTHER_CORE, "haproxy", "-db", "-f", str(place / "noop.cfg")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        while socket.socket().connect_ex(("127.0.0.1", ports[-1])):
-            time.sleep(0.05)
+        deadline = time.monotonic() + 10
+        while not listens(ports[-1]):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"the stand-in replicas did not start: {' '.join(command)}")
+            time.sleep(0.05)  # nothing tells when a port is open
         yield ports
     finally:
         process.terminate()
@@ -109,10 +112,24 @@ def cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def listens(port: int) -> bool:
+    """Say whether somebody takes connections on a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def printed(pattern: str, said: str) -> re.Match[str]:
+    """Find what wrk must have printed; a figure that is missing is no zero."""
+    found = re.search(pattern, said, re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"wrk printed no {pattern}; it said:\n{said}")
+    return found
+
+
 def milliseconds(text: str) -> float:
     """Return a time as wrk prints it."""
-    number, unit = re.fullmatch(r"([\d.]+)([a-z]+)", text).groups()  # type: ignore[union-attr]
-    return float(number) * _UNITS[unit]
+    found = printed(r"^([\d.]+)([a-z]+)$", text)
+    return float(found[1]) * _UNITS[found[2]]
 
 
 def load(
@@ -134,9 +151,8 @@ def load(
     command += ["-d", str(seconds), "--latency", "-s", str(script)]
     command.append(f"http://127.0.0.1:{port}/v1/completions")
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = {name: re.search(rf"^\s+{name}%\s+(\S+)", said, re.MULTILINE) for name in ("50", "99")}
-    p50, p99 = (milliseconds(match[1]) if match else 0.0 for match in found.values())
-    rate = float(re.search(r"Requests/sec:\s+([\d.]+)", said)[1])  # type: ignore[index]
+    p50, p99 = (milliseconds(printed(rf"^\s+{name}%\s+(\S+)", said)[1]) for name in ("50", "99"))
+    rate = float(printed(r"Requests/sec:\s+([\d.]+)", said)[1])
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
     return Row(case, clients, body, rate, p50, p99, int(bad[1]) if bad else 0)
 
