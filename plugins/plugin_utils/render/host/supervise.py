@@ -63,10 +63,9 @@ class Supervisor:
         serving = False
         try:
             prober.start()
-            self._start(engine, phases)
+            self._start(engine, phases, agent)
             phases.watching = False
             serving = True
-            agent.up()
             self._serve(engine, client, agent)
         except StoppedError:
             prober.end()
@@ -162,7 +161,7 @@ class Supervisor:
     def _serving(self) -> bool:
         return self._published == "serving"
 
-    def _start(self, engine: Engine, phases: Phases) -> None:
+    def _start(self, engine: Engine, phases: Phases, agent: Agent) -> None:
         began = time.monotonic()
         refused = None
         while True:
@@ -193,6 +192,8 @@ class Supervisor:
         self.check_use()
         events = self._context.events
         engine.watch_core(self._life["core"]["names"], lambda: events.put(Event("core")))
+        # Before systemd knows: who starts after this replica finds routers told.
+        agent.up()
         self._publish("serving")
         self._notifier.tell(READY=1, STATUS="serving")
         self._context.journal.say(f"serving after {duration(time.monotonic() - began)}")
