@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check e2e unit faults loss molecule sanity build docs requirements clean test-model test-engine test-vm
+.PHONY: help demo demo-down test lint check e2e unit browser faults loss molecule sanity build docs requirements clean test-model test-engine test-vm
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -15,10 +15,13 @@ demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (
 demo-down: .venv/ready ## Remove all that the demo made
 	python tests/lab/demo.py down
 
-test: unit faults loss molecule ## Unit, golden and property tests, then simulated hosts end to end
+test: unit browser faults loss molecule ## Unit, golden and property tests, then simulated hosts end to end
 
 unit: .venv/ready
 	pytest -n auto
+
+browser: .venv/ready ## Open the reports in a real browser
+	pytest --quiet tests/browser
 
 faults: .venv/ready ## Break a simulated host in every way and see that it is found
 	pytest --quiet tests/faults tests/containers

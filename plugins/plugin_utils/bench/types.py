@@ -257,6 +257,25 @@ class Saturation:
 
 
 @dataclass(frozen=True)
+class PaperLevel:
+    """One level as arXiv:2603.10031 counts it: whole run, ramp included, any answer a success.
+
+    ``effective_concurrency`` is min(concurrency, requests). ``invalid`` says which of our rules it breaks.
+    """
+
+    load: Load
+    status: Literal["OK", "DEGRADED", "SATURATED", "FAILING"]
+    effective_concurrency: int
+    success: float
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    output_token_rate: float
+    total_token_rate: float
+    invalid: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Asked:
     """What a benchmark shall do; everything that decides which loads there are.
 
@@ -296,5 +315,6 @@ class Bench:
     levels: tuple[Level, ...]
     found: tuple[Found, ...] = ()
     saturation: tuple[Saturation, ...] = ()
+    paper: tuple[PaperLevel, ...] = ()
     environment: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
