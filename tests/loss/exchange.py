@@ -5,9 +5,9 @@
 """One completion over HTTP/1.1, and what became of it, told strictly.
 
 A request is ``ok`` when its whole answer arrived, ``refused`` with 429 or 503, ``error`` with any
-other status or an error event in its stream, both told in OpenAI's JSON. A stream is ``cut`` when
-it is broken off where HTTP shows that (no last chunk): once it has begun nobody can send another
-status. Everything else is ``lost``: no answer, a truncated one, silence, an error page.
+other status or an error event in its stream, both told in OpenAI's JSON. An answer is ``cut`` when
+it is broken off where HTTP shows that (no last chunk, too short): once it has begun nobody can send
+another status. Everything else is ``lost``: no answer, silence, an error page.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ async def exchange(
     except TimeoutError:
         problem = f"no end after {ask.timeout_seconds:g} s"
     except (ConnectionError, asyncio.IncompleteReadError) as failure:
-        seen.broken_off = ask.stream
+        seen.broken_off = True
         cause = "reset" if isinstance(failure, ConnectionError) else "closed"
         problem = f"{cause} {_where(seen)}"
     except (ValueError, LookupError, AttributeError) as failure:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render import haproxy as rendering
@@ -124,6 +125,8 @@ class HAProxy:
                 stderr=log,
             )
         await self.until_up(sum(len(pool.servers) for pool in self.pools))
+        # Until its own loop runs the master drops SIGUSR2, whatever the worker does already.
+        await self.until(partial(self._answers, "master.sock", "show proc"))
         return self
 
     async def __aenter__(self) -> HAProxy:
@@ -151,11 +154,11 @@ class HAProxy:
         self.process.wait(timeout=20)
         await self.start()
 
-    async def command(self, text: str) -> str:
-        """Send one command to the admin socket and return its answer."""
-        reader, writer = await asyncio.open_unix_connection(self.directory / "admin.sock")
+    async def command(self, text: str, name: str = "admin.sock") -> str:
+        """Send one command to the admin socket, or another, and return its answer."""
+        reader, writer = await asyncio.open_unix_connection(self.directory / name)
         writer.write(f"{text}\n".encode())
-        await writer.drain()
+        writer.write_eof()  # the master goes on listening without
         said = await reader.read()
         writer.close()
         return said.decode().strip()
@@ -207,9 +210,9 @@ class HAProxy:
         await self.until(lambda: self.workers() - before)
         await self.until(self._answers)
 
-    async def _answers(self) -> bool:
+    async def _answers(self, name: str = "admin.sock", question: str = "show info") -> bool:
         try:
-            return bool(await self.command("show info"))
+            return bool(await self.command(question, name))
         except OSError:
             return False
 

@@ -20,6 +20,7 @@ PROGRAMS = {
     "dockerd": "docker.io",
     "docker": "docker.io",
     "apt-ftparchive": "apt-utils",
+    "chromium": "chromium",
     "createrepo_c": "createrepo-c",
     "debootstrap": "debootstrap",
     "gpg": "gnupg",
