@@ -160,7 +160,7 @@ class Measured:
 class EngineUse:
     """What the engines' own metrics say of one level, all engines together.
 
-    ``kv_usage_max`` (a share) and ``waiting_max`` are of samples during it; the rest are differences.
+    ``kv_usage_max`` (a share) and ``waiting_max`` are of samples during it; others are differences.
     ``ttft_mean`` is the engine's, to hold beside the client's.
     """
 
@@ -260,7 +260,7 @@ class Saturation:
 class PaperLevel:
     """One level as arXiv:2603.10031 counts it: whole run, ramp included, any answer a success.
 
-    ``effective_concurrency`` is min(concurrency, requests). ``invalid`` says which of our rules it breaks.
+    ``effective_concurrency`` is min(concurrency, requests); ``invalid``: our rules that it breaks.
     """
 
     load: Load

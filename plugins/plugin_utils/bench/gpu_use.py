@@ -1,0 +1,37 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Samples of power and clock to one line a GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import GpuSample, Raw
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import GpuUse
+
+
+def gpus_of(raw: Raw) -> tuple[GpuUse, ...]:
+    """Return power (W) and clock (MHz) of each GPU during a level, by BDF."""
+    by_key: dict[str, list[GpuSample]] = {}
+    for sample in raw.gpus:
+        by_key.setdefault(sample.key, []).append(sample)
+    return tuple(_use(key, by_key[key]) for key in sorted(by_key))
+
+
+def _use(key: str, samples: Sequence[GpuSample]) -> GpuUse:
+    power = [sample.power_w for sample in samples if sample.power_w is not None]
+    clock = [sample.clock_mhz for sample in samples if sample.clock_mhz is not None]
+    return GpuUse(
+        key,
+        power_w_mean=_mean(power),
+        power_w_max=max(power, default=None),
+        clock_mhz_mean=_mean(clock),
+        clock_mhz_min=min(clock, default=None),
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

@@ -1,0 +1,231 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What holds of every level, whatever its size and whatever a client wrote."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.measure import measure, spread
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.parse import requests_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Limit,
+    Load,
+    Request,
+    Workload,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity import judge
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.bench_raw import changed, failing, metrics_text, raw, scrape, self_test, shard
+
+seconds = st.floats(0.001, 10.0)
+
+
+@st.composite
+def requests(draw):
+    """Any requests of a level; latencies have ttft and gaps in them."""
+    made = []
+    for _number in range(draw(st.integers(0, 60))):
+        ttft = draw(seconds)
+        gaps = tuple(draw(st.lists(seconds, max_size=3)))
+        start = draw(st.floats(0, 100.0))
+        failed = draw(st.integers(0, 9)) == 0
+        times = (None, None) if failed else (ttft + sum(gaps), ttft)
+        made.append(
+            Request(*times, 100, 0 if failed else 1 + len(gaps), () if failed else gaps, start,
+                    "boom" if failed else "")
+        )  # fmt: skip
+    return made
+
+
+loads = st.builds(
+    lambda slots, rate: Load("scaling", Workload("w", 100, 4), 60, slots, None if slots else rate),
+    st.one_of(st.none(), st.integers(1, 70)),
+    seconds,
+)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1))
+@settings(deadline=None)
+def test_percentiles_are_in_order_and_among_the_values(values):
+    found = spread(values)
+    marks = (min(values), found.p50, found.p90, found.p95, found.p99, max(values))
+    assert all(low <= high for low, high in pairwise(marks))
+    assert min(values) * (1 - 1e-12) <= found.mean <= max(values) * (1 + 1e-12)
+
+
+@given(requests(), loads, seconds)
+@settings(deadline=None, max_examples=50)
+def test_a_level_counts_no_request_twice_and_adds_none(made, load, wall):
+    slo = (Limit("ttft", "p90", 1.0), Limit("e2el", "p90", 5.0))
+    measured = measure(made, load, slo, wall, cached_tokens=1000)
+    assert measured.completed + measured.failed == len(made)
+    kept = measured.e2el.count if measured.e2el else 0
+    assert kept <= measured.completed
+    assert measured.steady or kept == measured.completed
+    assert 0 <= measured.goodput <= measured.request_rate * (1 + 1e-9)
+    assert 0 <= measured.cached_tokens <= measured.input_tokens
+    assert 0 <= measured.achieved_concurrency <= max(1, measured.completed) * (1 + 1e-9)
+
+
+@given(st.integers(1, 12), st.integers(1, 15), seconds, st.floats(0, 0.5))
+@settings(deadline=None)
+def test_no_closed_loop_has_more_in_flight_than_slots(slots, waves, latency, idle):
+    made = [
+        Request(latency, latency / 2, 100, 4, (), number // slots * latency * (1 + idle))
+        for number in range(slots * waves)
+    ]
+    load = Load("scaling", Workload("w", 100, 4), len(made), slots)
+    achieved = measure(made, load, (), 1.0).achieved_concurrency
+    assert achieved <= slots * (1 + 1e-9)
+    assert achieved >= slots / (1 + idle) * (1 - 1e-9)
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=4), st.data())
+@settings(deadline=None, max_examples=40)
+def test_it_does_not_matter_which_shard_comes_first(sizes, data):
+    begins = [data.draw(st.floats(1000.0, 1001.0)) for _size in sizes]
+    shards = [shard(size, 4, begin=begin) for size, begin in zip(sizes, begins, strict=True)]
+    if not sum(sizes):
+        return
+    other = data.draw(st.permutations(shards))
+    load = Load("scaling", Workload("100/20", 100, 20), sum(sizes), 4)
+    first, second = (requests_of(raw(load, tuple(order)), "level") for order in (shards, other))
+    assert first == second
+    assert measure(first, load, (), 1.0) == measure(second, load, (), 1.0)
+
+
+@st.composite
+def levels(draw):
+    """A valid level of any size."""
+    slots, waves = draw(st.integers(2, 12)), draw(st.integers(10, 14))
+    workload = Workload("w", draw(st.integers(200, 400)), draw(st.integers(2, 12)))
+    load = Load("scaling", workload, slots * waves, slots)
+    one = shard(
+        load.requests, slots, draw(st.floats(0.05, 1.0)), draw(st.floats(0.005, 0.05)), workload
+    )
+    engine = scrape(
+        load.requests, prompt=1000 + load.requests * workload.input_tokens, ttft=one["ttfts"][0]
+    )
+    return raw(load, (one,), metrics=(engine,), cpu_seconds=0.5 * one["duration"])
+
+
+def _fewer_slots(level, amount):
+    load = Load(
+        "scaling",
+        Workload(**level.load["workload"]),
+        level.load["requests"],
+        level.load["concurrency"],
+    )
+    slots = max(1, int(load.concurrency * (0.89 - amount / 2)))
+    first = level.shards[0]
+    one = shard(load.requests, slots, first["ttfts"][0], first["itls"][0][0], load.workload)
+    return replace(level, shards=(one,), cpu_seconds=0.5 * one["duration"])
+
+
+def _engine(level, **after):
+    count = level.load["requests"]
+    prompt = 1000 + count * level.load["workload"]["input_tokens"]
+    return replace(
+        level, metrics=(scrape(count, prompt=prompt, ttft=level.shards[0]["ttfts"][0], **after),)
+    )
+
+
+def _wrong_outputs(level, amount):
+    lens, itls = list(level.shards[0]["output_lens"]), list(level.shards[0]["itls"])
+    for number in range(1 + int(len(lens) * (0.01 + amount / 2))):
+        lens[number] += 1
+        itls[number] = [*itls[number], 0.0]
+    return changed(level, output_lens=lens, itls=itls)
+
+
+def _restarted(level, amount):
+    return replace(
+        level, metrics=(replace(level.metrics[0], after=metrics_text(int(999 * amount), count=9)),)
+    )
+
+
+def _wrong_inputs(level, amount):
+    wrong = level.load["workload"]["input_tokens"] * (
+        1.03 + amount if amount > 0.5 else 0.96 - amount
+    )
+    return changed(level, input_lens=[round(wrong)] * level.load["requests"])
+
+
+def _repeats(level, amount):
+    tokens = level.load["requests"] * level.load["workload"]["input_tokens"]
+    return _engine(level, cached=int((0.03 + amount * 0.9) * tokens))
+
+
+# How to break one rule by any amount, 0 to 1, and the finding that must follow.
+BREAKS = {
+    "BENCH-EXIT": lambda level, amount: replace(level, exit_codes=(1 + int(amount * 200),)),
+    "BENCH-INCOMPLETE": lambda level, amount: replace(
+        level, load=level.load | {"requests": level.load["requests"] + 1 + int(amount * 50)}
+    ),
+    "BENCH-REQUESTS": lambda level, amount: replace(
+        level, load=level.load | {"concurrency": level.load["requests"] // 10 + 1}
+    ),
+    "BENCH-CONCURRENCY": _fewer_slots,
+    "BENCH-OUTPUT": _wrong_outputs,
+    "BENCH-INPUT": _wrong_inputs,
+    "BENCH-REPEATS": _repeats,
+    "BENCH-SELF-TEST": lambda level, amount: replace(level, self_test=self_test(0.0101 + amount)),
+    "BENCH-CLIENT-CPU": lambda level, amount: replace(
+        level, cpu_seconds=(0.91 + amount) * level.shards[0]["duration"]
+    ),
+    "BENCH-RESTARTED": _restarted,
+}  # fmt: skip
+
+
+@given(levels())
+@settings(deadline=None, max_examples=30)
+def test_a_level_of_any_size_that_breaks_nothing_is_ok(level):
+    found = judge(level, ())
+    assert (found.status, found.findings) == ("OK", ())
+
+
+@given(levels(), st.sampled_from(sorted(BREAKS)), st.floats(0, 1))
+@settings(deadline=None, max_examples=100)
+def test_any_one_broken_rule_invalidates_and_nothing_else_is_blamed(level, code, amount):
+    found = judge(BREAKS[code](level, amount), ())
+    assert found.status == "INVALID"
+    blamed = {item.code for item in found.findings if item.severity == "error"}
+    # Asking for more slots than were filled is both: too few requests, and too few in flight.
+    assert blamed - ({"BENCH-CONCURRENCY"} if code == "BENCH-REQUESTS" else set()) == {code}
+
+
+@given(st.integers(1, 40))
+@settings(deadline=None, max_examples=20)
+def test_a_failed_request_is_never_ok(count):
+    load = Load("scaling", Workload("100/20", 100, 20), 400, 8)
+    found = judge(failing(count, load), ())
+    assert found.status == ("FAILED" if count > 2 else "INVALID")
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(shard(2, 1))), anything, min_size=1, max_size=4),
+    st.text(),
+)
+@settings(deadline=None, max_examples=80)
+def test_whatever_a_client_wrote_is_judged_and_never_a_traceback(columns, log):
+    found = judge(replace(changed(raw(), **columns), log=log), ())
+    assert found.status in ("OK", "INVALID", "FAILED")
+    if found.measured is None and found.status == "INVALID":
+        assert "BENCH-RESULT" in [item.code for item in found.findings]
+
+
+@given(st.text(alphabet='vllm:prompt_tokens_total{engine="0"} 1.5eNaInf\n#', max_size=200))
+@settings(deadline=None, max_examples=50)
+def test_whatever_an_engine_said_is_read_and_never_a_traceback(text):
+    judge(raw(metrics=(replace(scrape(80), before=text, after=text),)), ())
