@@ -1,0 +1,248 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How many hosts a rate needs under the limits: arithmetic on measured results, nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import by_size
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.sameness import (
+    one_configuration,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import (
+    edge,
+    life_rates,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench, Interval
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    error,
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the arithmetic: what, how it came about, the value and its unit."""
+
+    what: str
+    value: float
+    unit: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many ``hosts`` serve ``target_rate`` (requests/s) at the SLO, with each step to it.
+
+    ``per_host`` is the rate that was counted on, ``busy`` the share of it that is used while every
+    host is up.
+    """
+
+    hosts: int
+    target_rate: float
+    per_host: float
+    busy: float
+    rate: Interval
+    lines: tuple[Line, ...]
+    assumptions: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def capacity(
+    benches: Sequence[Bench],
+    target_rate: float,
+    spare: int = 1,
+    batch: int = 0,
+    hosts: int | None = None,
+) -> Capacity:
+    """Return the hosts that serve a rate with ``spare`` failed and ``batch`` in maintenance.
+
+    The benchmarks are of one configuration, each with a finished SLO search. ``hosts`` is how many
+    were measured where the results do not say. Raises CAPACITY-TARGET, CAPACITY-MIXED,
+    CAPACITY-HOSTS, CAPACITY-NO-SLO or CAPACITY-UNCERTAIN.
+    """
+    _asked(target_rate, spare, batch)
+    try:
+        one_configuration(benches)
+    except ApiaryError as refusal:
+        raise error(
+            "CAPACITY-MIXED",
+            "results",
+            refusal.findings[0].message,
+            "pass results of one configuration",
+        ) from refusal
+    for bench in benches:
+        _searched(bench)
+    measured = benches[0].target.hosts or hosts
+    if not measured:
+        raise error(
+            "CAPACITY-HOSTS",
+            benches[0].name,
+            "the result does not say how many hosts served it",
+            "say it with --hosts",
+        )
+    rate = _rate(benches)
+    sure = rate.mean if rate.low is None else rate.low
+    if sure <= 0:
+        raise error(
+            "CAPACITY-UNCERTAIN",
+            benches[0].name,
+            f"{rate.n} values of the rate at the SLO spread so far that its interval reaches zero",
+            "measure more lives",
+        )
+    opened = _open_rate(benches)
+    counted = min(sure, opened) if opened is not None else sure
+    per_host = counted / measured
+    needed = max(1, math.ceil(target_rate / per_host - 1e-9))
+    total = needed + spare + batch
+    return Capacity(
+        hosts=total,
+        target_rate=target_rate,
+        per_host=per_host,
+        busy=target_rate / (total * per_host),
+        rate=rate,
+        lines=tuple(
+            _lines(rate, sure, opened, measured, per_host, target_rate, needed, spare, batch)
+        ),
+        assumptions=(
+            "each host adds what the measured ones served: the router shares evenly and is not the "
+            "bottleneck",
+            "requests are as long as the workload's, and prompts share as little or as much",
+        ),
+        findings=tuple(_doubts(benches, rate, opened)),
+    )
+
+
+def _asked(target_rate: float, spare: int, batch: int) -> None:
+    if not (math.isfinite(target_rate) and target_rate > 0) or spare < 0 or batch < 0:
+        raise error(
+            "CAPACITY-TARGET",
+            "capacity",
+            f"a rate of {target_rate:g} requests/s with {spare} failed hosts and {batch} in "
+            "maintenance",
+            "give a rate above zero, and zero or more hosts",
+        )
+
+
+def _searched(bench: Bench) -> None:
+    """Refuse a result that does not say what is served at the limits."""
+    if not bench.asked.slo:
+        problem = "it was measured without limits"
+    elif not bench.found:
+        problem = "its SLO search did not end"
+    elif bench.found[0].best is None or bench.found[0].request_rate is None:
+        problem = "no load kept the limits"
+    else:
+        return
+    raise _no_slo(bench, problem)
+
+
+def _no_slo(bench: Bench, problem: str) -> ApiaryError:
+    return error(
+        "CAPACITY-NO-SLO",
+        bench.name,
+        f"{problem}, so what a host serves at the limits is not known",
+        "run apiary bench with --slo, and limits that the layout can keep",
+    )
+
+
+def _rate(benches: Sequence[Bench]) -> Interval:
+    """Return the rate at the SLO over lives; of one life over its repeats at the edge."""
+    rates = [
+        rate
+        for bench in benches
+        for rate in life_rates(bench.levels, bench.asked.workload.name, bench.asked.search_by)
+    ]
+    if len(rates) > 1:
+        return interval(rates)
+    known = benches[0].found[0].request_rate
+    return known if known is not None else interval(rates)
+
+
+def _open_rate(benches: Sequence[Bench]) -> float | None:
+    """Return the highest rate of random arrivals that kept the limits below any that did not.
+
+    None where none was measured: a search by the rate itself is one of random arrivals.
+    """
+    if benches[0].asked.search_by == "request_rate":
+        return None
+    levels = [level for bench in benches for level in bench.levels]
+    workload = benches[0].asked.workload.name
+    if not by_size(levels, workload, "request_rate"):
+        return None
+    kept = edge(levels, workload, "request_rate").best
+    if kept is None:
+        raise _no_slo(benches[0], "random arrivals kept the limits at no measured rate")
+    return kept
+
+
+def _lines(
+    rate: Interval,
+    sure: float,
+    opened: float | None,
+    measured: int,
+    per_host: float,
+    target_rate: float,
+    needed: int,
+    spare: int,
+    batch: int,
+) -> Iterator[Line]:
+    """Yield the arithmetic, each line from those above it."""
+    each = "requests/s"
+    yield Line("rate at the SLO", rate.mean, each, f"mean of {rate.n} measured")
+    if rate.low is not None:
+        yield Line("lower end of its interval", rate.low, each, "t-interval, 95 %")
+    if opened is not None:
+        yield Line("random arrivals that kept the SLO", opened, each, "highest open-loop level")
+    counted = sure if opened is None else min(sure, opened)
+    yield Line("counted on", counted, each, "the lowest of these")
+    yield Line("one host", per_host, each, f"{counted:.4g} / {measured} measured hosts")
+    exact = target_rate / per_host
+    yield Line("target", target_rate, each, "asked")
+    yield Line("hosts for the target", exact, "hosts", f"{target_rate:.4g} / {per_host:.4g}")
+    yield Line("rounded up", needed, "hosts", f"{exact:.4g} up to whole hosts, at least one")
+    yield Line("spare for failures", spare, "hosts", "asked")
+    yield Line("in maintenance at once", batch, "hosts", "asked")
+    total = needed + spare + batch
+    yield Line("hosts", total, "hosts", f"{needed} + {spare} + {batch}")
+
+
+def _doubts(benches: Sequence[Bench], rate: Interval, opened: float | None) -> Iterator[Finding]:
+    """Yield what a reader must know before he orders hosts by these numbers."""
+    name, found = benches[0].name, benches[0].found[0]
+    needed = knowledge("bench/protocol.yml")["compare"]["lives"]
+    lives = sum(max(1, bench.asked.lives) for bench in benches)
+    if lives < needed:
+        yield Finding(
+            "CAPACITY-LIVES",
+            "warning",
+            name,
+            f"{lives} li{'fe' if lives == 1 else 'ves'} of the engine measured, expected {needed}: "
+            "restarts may differ by more than the interval says",
+            f"measure with --lives {needed} before hosts are bought",
+        )
+    if benches[0].asked.search_by == "concurrency" and opened is None:
+        yield Finding(
+            "CAPACITY-CLOSED-LOOP",
+            "warning",
+            name,
+            "the rate is of a closed loop, whose requests wait for one another; random arrivals "
+            "come in bursts and keep the limits at a lower rate",
+            "measure the phase open too, or search by request_rate",
+        )
+    if found.fails is None:
+        yield Finding(
+            "CAPACITY-CEILING",
+            "info",
+            name,
+            "the search ended at the most that was asked: a host may serve more",
+            "raise --most to find out",
+        )

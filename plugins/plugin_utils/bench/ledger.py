@@ -1,0 +1,236 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a running protocol has measured so far, and how it asks for one more level."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import Counter
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import Rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import mean
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Asked,
+    Found,
+    Level,
+    Load,
+    Phase,
+    Saturation,
+    Workload,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    Finding,
+    has_errors,
+)
+
+T = TypeVar("T")
+Steps = Generator[Load, Level, T]
+By = Literal["concurrency", "request_rate"]
+# Not evidence of a load: cold, or at its end after hours of others.
+_ASIDE = ("warmup", "soak")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the levels of a whole run say together."""
+
+    found: tuple[Found, ...] = ()
+    saturation: tuple[Saturation, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+class GoneError(Exception):
+    """The engine no longer answers the smallest load; it never leaves the protocol."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+def size_of(load: Load, by: By) -> float | None:
+    """Return a load's concurrency or request rate; None for a load of the other kind."""
+    if by == "concurrency":
+        return load.concurrency
+    return load.request_rate if load.concurrency is None else None
+
+
+def evidence(level: Level) -> bool:
+    """Say whether a level tells anything of its load: it is valid, or invalid by overload alone."""
+    if level.status != "INVALID":
+        return True
+    misses = knowledge("bench/protocol.yml")["slo"]["misses"]
+    codes = {finding.code for finding in level.findings if has_errors([finding])}
+    return level.load.concurrency is None and bool(codes) and codes <= set(misses)
+
+
+def by_size(levels: Iterable[Level], workload: str, by: By) -> dict[float, tuple[Level, ...]]:
+    """Return what is evidence of one workload, by size from the smallest."""
+    groups: dict[float, list[Level]] = {}
+    for level in levels:
+        size = size_of(level.load, by)
+        if not evidence(level) or level.load.phase in _ASIDE or size is None:
+            continue
+        if level.load.workload.name == workload:
+            groups.setdefault(size, []).append(level)
+    return {size: tuple(groups[size]) for size in sorted(groups)}
+
+
+def mean_rate(levels: Iterable[Level]) -> float | None:
+    """Return the mean request rate of levels that were served; None where none was."""
+    rates = [
+        level.measured.request_rate
+        for level in levels
+        if level.measured is not None and level.status in ("OK", "SLO_MISS")
+    ]
+    return mean(rates) if rates else None
+
+
+class Ledger:
+    """The levels, findings and current life of one run; it names and seeds each next load."""
+
+    def __init__(self, asked: Asked, rules: Rules) -> None:
+        self.asked, self.rules = asked, rules
+        self.levels: list[Level] = []
+        self.findings: list[Finding] = []
+        self.life = 0
+        self._asked_before: Counter[tuple[int, str, str, float]] = Counter()
+        self._warmups: Counter[int] = Counter()
+
+    def find(
+        self, code: str, severity: Literal["error", "warning", "info"], subject: str, *texts: str
+    ) -> None:
+        """Keep a finding of the protocol itself; ``texts`` are its message and its remedy."""
+        finding = Finding(code, severity, subject, *texts)
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+    def known(self, workload: Workload, by: By) -> dict[float, tuple[Level, ...]]:
+        """Return this life's evidence of a workload by size."""
+        own = [level for level in self.levels if level.load.life == self.life]
+        return by_size(own, workload.name, by)
+
+    def ensure(
+        self, phase: Phase, workload: Workload, by: By, size: float, count: int
+    ) -> Steps[Level]:
+        """Measure a size until ``count`` levels of it are known; return the last."""
+        known = self.known(workload, by).get(size, ())
+        last = known[-1] if known else None
+        for _repeat in range(count - len(known)):
+            last = yield from self.measure(phase, workload, by, size)
+            if last.status == "INVALID":
+                break
+        assert last is not None  # noqa: S101 - count is at least 1
+        return last
+
+    def measure(
+        self, phase: Phase, workload: Workload, by: By, size: float, least: int = 0
+    ) -> Steps[Level]:
+        """Measure one level; once more where it is INVALID for what a longer one can heal."""
+        at = (self.life, workload.name, by, size)
+        load = self._load(phase, workload, by, size, self._asked_before[at])
+        load = self._seeded(replace(load, requests=max(load.requests, least)))
+        self._asked_before[at] += 1
+        level = yield from self._ask(load)
+        if level.status == "INVALID" and self._heals(level):
+            factor = self.rules.heal_factor
+            longer = replace(
+                load, requests=load.requests * factor, warmups=max(load.warmups, 1) * factor
+            )
+            level = yield from self._ask(self._seeded(longer))
+        if level.status == "FAILED":
+            yield from self._alive(level)
+        return level
+
+    def warm(self) -> Steps[Level]:
+        """Measure the small load that is only there to warm an engine, or to see that it lives."""
+        concurrency = min(
+            self.rules.warmup_concurrency, max(self.asked.concurrency, default=self.asked.most)
+        )
+        load = self._load(
+            "warmup", self.asked.workload, "concurrency", concurrency, self._warmups[self.life]
+        )
+        self._warmups[self.life] += 1
+        level = yield from self._ask(load)
+        if level.status == "FAILED":
+            raise GoneError(
+                Finding(
+                    "BENCH-ENGINE-GONE",
+                    "error",
+                    load.key,
+                    f"a load of {concurrency} concurrent requests failed: {_cause(level)}",
+                    "see the engine's journal, start it again and run the same command: what was "
+                    "measured is not measured again",
+                )
+            )
+        return level
+
+    def in_flight(self, workload: Workload, rate: float) -> int:
+        """Return how many requests an open loop will have in flight, by the closed levels.
+
+        Random arrivals crowd, so it is more than a closed loop of that rate has. Above the highest
+        rate it is what that rate took: how many more would gather depends on how long one waits.
+        """
+        known = self.known(workload, "concurrency")
+        rates = {size: mean_rate(levels) or 0.0 for size, levels in known.items()}
+        most = max(rates.values(), default=0.0) / (1 + self.rules.gain)
+        enough = [size for size, served in rates.items() if served >= min(rate, most)]
+        return math.ceil(min(enough, default=1) * self.rules.open_room)
+
+    def _load(self, phase: Phase, workload: Workload, by: By, size: float, repeat: int) -> Load:
+        rules = self.rules
+        if by == "concurrency":
+            slots = int(size)
+            least = rules.baseline_requests if phase == "baseline" else rules.requests_least
+            least = 0 if phase == "warmup" else least
+        else:
+            slots = self.in_flight(workload, size)
+            least = max(rules.requests_least, math.ceil(size * rules.open_seconds))
+        load = Load(
+            phase=phase,
+            workload=workload,
+            requests=max(rules.requests_per_concurrency * slots, least),
+            concurrency=slots if by == "concurrency" else None,
+            request_rate=size if by == "request_rate" else None,
+            warmups=slots,
+            repeat=repeat,
+            life=self.life,
+        )
+        return self._seeded(load)
+
+    def _seeded(self, load: Load) -> Load:
+        """Return the load with a seed of its own: prompts that repeat would be cache hits."""
+        named = replace(load, seed=self.asked.seed).key
+        return replace(load, seed=zlib.crc32(named.encode()) >> 1)
+
+    def _ask(self, load: Load) -> Steps[Level]:
+        level = yield load
+        self.levels.append(level)
+        return level
+
+    def _heals(self, level: Level) -> bool:
+        errors = [finding for finding in level.findings if has_errors([finding])]
+        return bool(errors) and all(finding.code in self.rules.heal_codes for finding in errors)
+
+    def _alive(self, failed: Level) -> Steps[None]:
+        """Ask a small load after a failed one: if that fails too, nothing more can be measured."""
+        try:
+            yield from self.warm()
+        except GoneError as gone:
+            finding = replace(
+                gone.finding,
+                subject=failed.load.key,
+                message=f"the engine does not answer after {failed.load.key}: {_cause(failed)}",
+            )
+            raise GoneError(finding) from None
+
+
+def _cause(level: Level) -> str:
+    said = [finding.message for finding in level.findings]
+    return said[0] if said else "requests failed"

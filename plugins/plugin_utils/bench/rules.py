@@ -1,0 +1,98 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The protocol's numbers, from knowledge/bench/protocol.yml; a short lab run may replace some."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How many requests, repeats and levels; what each means stands in the file.
+
+    Raises BENCH-RULES where fewer requests a slot are asked than the file's floor, at which a level
+    would be all ramp and no steady state.
+    """
+
+    requests_per_concurrency: int
+    requests_least: int
+    baseline_requests: int
+    open_seconds: float
+    open_room: float
+    warmup_concurrency: int
+    warmup_agree: float
+    warmup_most: int
+    heal_factor: int
+    heal_codes: tuple[str, ...]
+    gain: float
+    gain_times: int
+    gain_step: float
+    queue_share: float
+    kv_usage: float
+    resolution: float
+    band: float
+    edge_repeats: int
+    search_levels: int
+    grow: float
+    hinted_grow: float
+    first_rate: float
+    ladder: int
+    open_shares: tuple[float, ...]
+    stress_most: int
+    soak_windows: int
+    soak_drift: float
+
+    def __post_init__(self) -> None:
+        """Refuse what would make every level meaningless."""
+        floor = knowledge("bench/protocol.yml")["requests"]["per_concurrency"]
+        if self.requests_per_concurrency < floor:
+            raise error(
+                "BENCH-RULES",
+                "requests_per_concurrency",
+                f"{self.requests_per_concurrency} requests a slot, expected at least {floor}",
+                "measure at fewer concurrent requests instead, or for longer",
+            )
+
+
+def rules(**changes: Any) -> Rules:
+    """Return the protocol's numbers, with ``changes`` of them."""
+    known = knowledge("bench/protocol.yml")
+    requests, warmup, slo = known["requests"], known["warmup"], known["slo"]
+    saturation, soak = known["saturation"], known["soak"]
+    values: dict[str, Any] = {
+        "requests_per_concurrency": requests["per_concurrency"],
+        "requests_least": requests["at_least"],
+        "baseline_requests": requests["baseline"],
+        "open_seconds": requests["open_seconds"],
+        "open_room": requests["open_room"],
+        "warmup_concurrency": warmup["concurrency"],
+        "warmup_agree": warmup["agree"],
+        "warmup_most": warmup["most"],
+        "heal_factor": known["heal"]["factor"],
+        "heal_codes": tuple(known["heal"]["codes"]),
+        "gain": saturation["gain"],
+        "gain_times": saturation["times"],
+        "gain_step": saturation["step"],
+        "queue_share": saturation["queue_share"],
+        "kv_usage": saturation["kv_usage"],
+        "resolution": slo["resolution"],
+        "band": slo["band"],
+        "edge_repeats": slo["repeats"],
+        "search_levels": slo["levels"],
+        "grow": slo["grow"],
+        "hinted_grow": slo["hinted_grow"],
+        "first_rate": slo["first_rate"],
+        "ladder": slo["ladder"],
+        "open_shares": tuple(known["open"]["shares"]),
+        "stress_most": known["stress"]["most"],
+        "soak_windows": soak["windows"],
+        "soak_drift": soak["drift"],
+    }
+    return Rules(**values | changes)

@@ -1,0 +1,295 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The SLO search: the highest load that keeps every limit, by bisection with repeats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median_low
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import (
+    By,
+    Ledger,
+    Steps,
+    by_size,
+    evidence,
+    mean_rate,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Found,
+    Interval,
+    Level,
+    Limit,
+    Workload,
+)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The highest size below the first that failed, and that one, of one life of the engine."""
+
+    best: float | None
+    fails: float | None
+
+
+def keeps(levels: Sequence[Level]) -> bool:
+    """Say whether most of a size's levels kept the limits; a level that failed did not."""
+    return 2 * sum(level.status == "OK" for level in levels) > len(levels)
+
+
+def edge(levels: Iterable[Level], workload: str, by: By) -> Edge:
+    """Return where the limits break first: what a higher level shows does not heal a lower one."""
+    kept = {size: keeps(group) for size, group in by_size(levels, workload, by).items()}
+    fails = min((size for size, kept_it in kept.items() if not kept_it), default=None)
+    below = [size for size, kept_it in kept.items() if kept_it and (fails is None or size < fails)]
+    return Edge(max(below, default=None), fails)
+
+
+def margin(level: Level, slo: Sequence[Limit]) -> float | None:
+    """Return the worst measured share of a limit: 1 is at it; None where nothing was measured."""
+    shares = []
+    for limit in slo:
+        spread = getattr(level.measured, limit.metric, None)
+        if spread is not None:
+            shares.append(getattr(spread, limit.percentile) / limit.seconds)
+    return max(shares, default=None)
+
+
+class Search:
+    """One search in one life; ``hint`` is the edge of an earlier life, from which it starts."""
+
+    def __init__(self, ledger: Ledger, workload: Workload, by: By, hint: Edge | None) -> None:
+        self.ledger, self.workload, self.by = ledger, workload, by
+        self.rules, self.asked = ledger.rules, ledger.asked
+        self.hint = hint if hint is not None and hint.best is not None else None
+        self.made = 0
+        self.start = self._start()
+        self.ceiling, self.floor = self._bounds()
+
+    def run(self) -> Steps[bool]:
+        """Measure until the edge is known to the resolution and confirmed; False: it is not."""
+        while True:
+            size = self._next()
+            if size is None:
+                self._tell()
+                return True
+            if self.made >= self.rules.search_levels:
+                self._unfinished(f"{self.made} levels did not settle it")
+                return False
+            level = yield from self.ledger.measure("slo", self.workload, self.by, size)
+            self.made += 1
+            if not evidence(level):
+                self._unfinished(f"the level at {size:g} is invalid")
+                return False
+
+    def _next(self) -> float | None:
+        """Return the size to measure next; None when the edge is confirmed."""
+        known = self.ledger.known(self.workload, self.by)
+        at = self._edge()
+        for size in (at.fails, at.best):
+            if size is not None and not self._decided(known[size]):
+                return size
+        wanted = self._outward(at) if at.best is None or at.fails is None else None
+        if at.best is not None and at.fails is not None:
+            wanted = self._middle(at.best, at.fails)
+        if wanted is not None:
+            return wanted
+        repeats = self.rules.edge_repeats
+        for size, count in ((at.best, repeats), (at.fails, min(2, repeats))):
+            if size is not None and len(known[size]) < count:
+                return size
+        return None
+
+    def _edge(self) -> Edge:
+        own = [level for level in self.ledger.levels if level.load.life == self.ledger.life]
+        return edge(own, self.workload.name, self.by)
+
+    def _decided(self, levels: Sequence[Level]) -> bool:
+        """Say whether more repeats cannot change the verdict, or one is far from every limit."""
+        repeats = self.rules.edge_repeats
+        kept = sum(level.status == "OK" for level in levels)
+        if len(levels) >= repeats or 2 * max(kept, len(levels) - kept) > repeats:
+            return True
+        share = margin(levels[0], self.asked.slo)
+        clear = share is None or abs(share - 1) > self.rules.band
+        return len(levels) == 1 and clear
+
+    def _outward(self, at: Edge) -> float | None:
+        """Return the next size up or down while one side of the edge is missing."""
+        if at.best is None and at.fails is None:
+            return self.start
+        grow = self.rules.hinted_grow if self.hint else self.rules.grow
+        if at.fails is None:
+            size = at.best or self.start
+            if size >= self.ceiling:
+                return None
+            hinted = self.hint.fails if self.hint else None
+            up = hinted if hinted and hinted > size else self._round(size * grow, up=True)
+            return min(up, self.ceiling)
+        if at.fails <= self.floor:
+            return None
+        return max(self._round(at.fails / grow, up=False), self.floor)
+
+    def _middle(self, best: float, fails: float) -> float | None:
+        """Return the size between two, or None where they are as near as the resolution."""
+        hinted = (self.hint.best, self.hint.fails) if self.hint else ()
+        for size in hinted:
+            if size is not None and best < size < fails:
+                return size
+        if self.by == "concurrency":
+            if fails - best <= max(1.0, self.rules.resolution * best):
+                return None
+            return float((int(best) + int(fails)) // 2)
+        if fails - best <= self.rules.resolution * best:
+            return None
+        # Four digits name a rate in a file; the resolution is coarser by far.
+        return float(f"{(best + fails) / 2:.4g}")
+
+    def _round(self, size: float, up: bool) -> float:
+        if self.by == "concurrency":
+            return float(math.ceil(size) if up else math.floor(size))
+        return float(f"{size:.4g}")
+
+    def _start(self) -> float:
+        """Return where to begin: the earlier edge, the first asked size, or what levels suggest."""
+        if self.hint is not None and self.hint.best is not None:
+            return self.hint.best
+        if self.by == "concurrency":
+            return float(min(self.asked.concurrency, default=1))
+        if self.asked.request_rate:
+            return min(self.asked.request_rate)
+        closed = self.ledger.known(self.workload, "concurrency")
+        rates = [mean_rate(levels) for levels in closed.values() if keeps(levels)]
+        return self._round(
+            max((rate for rate in rates if rate), default=self.rules.first_rate), True
+        )
+
+    def _bounds(self) -> tuple[float, float]:
+        if self.by == "concurrency":
+            return float(max(self.asked.concurrency, default=self.asked.most)), 1.0
+        far = 2.0**self.rules.ladder
+        return self._round(self.start * far, True), self._round(self.start / far, False)
+
+    def _tell(self) -> None:
+        """Keep what a reader must know of the result: no edge, or more than one."""
+        at = self._edge()
+        name, by = self.workload.name, self.by.replace("_", " ")
+        if at.best is None:
+            self.ledger.find(
+                "BENCH-SLO-NONE",
+                "warning",
+                name,
+                f"even a {by} of {at.fails:g} misses {_limits(self._missed())}",
+                "relax the limits, or give the model more GPUs or another layout",
+            )
+        elif at.fails is None:
+            self.ledger.find(
+                "BENCH-SLO-CEILING",
+                "info",
+                name,
+                f"a {by} of {at.best:g} keeps every limit, and no more was asked",
+                "raise --most to find where the limits break",
+            )
+        kept = self.ledger.known(self.workload, self.by)
+        above = [size for size in kept if at.fails and size > at.fails and keeps(kept[size])]
+        if above:
+            self.ledger.find(
+                "BENCH-SLO-ORDER",
+                "warning",
+                name,
+                f"a {by} of {at.fails:g} misses the limits though {max(above):g} keeps them; the "
+                "lower one counts, for a growing load passes through it",
+                "look at the engine's metrics at both; measure again with more repeats",
+            )
+
+    def _missed(self) -> tuple[Limit, ...]:
+        known = self.ledger.known(self.workload, self.by)
+        return _missed_at(known.get(self._edge().fails or 0.0, ()))
+
+    def _unfinished(self, why: str) -> None:
+        at = self._edge()
+        self.ledger.find(
+            "BENCH-SLO-UNFINISHED",
+            "warning",
+            self.workload.name,
+            f"the search ended between {at.best or 0:g} and {at.fails or math.inf:g}: {why}",
+            "mend what the invalid levels name, or measure longer levels, and run again",
+        )
+
+
+def conclude(levels: Sequence[Level], workload: str, by: By) -> Found:
+    """Return what the levels of all lives say; ``best`` is the median of the lives.
+
+    The rate's interval is over the lives' means at their own edges where there are several lives.
+    Of one life it is over the repeats at the edge, and wide enough for where the edge may be: from
+    the last size that kept the limits every time to the first above that never did.
+    """
+    lives = sorted({level.load.life for level in levels})
+    edges, rates = [], []
+    for life in lives:
+        own = [level for level in levels if level.load.life == life]
+        at = edge(own, workload, by)
+        edges.append(at)
+        if at.best is not None:
+            rates.append([mean_rate([level]) for level in by_size(own, workload, by)[at.best]])
+    best = median_low([at.best or 0.0 for at in edges]) if edges else 0.0
+    above = [at.fails for at in edges if at.fails is not None and at.fails > best]
+    fails = min(above, default=None)
+    groups = by_size(levels, workload, by)
+    served = [[rate for rate in row if rate is not None] for row in rates]
+    means = [sum(row) / len(row) for row in served if row]
+    values = served[0] if len(lives) == 1 and served else means
+    rate = interval(values) if values and best else None
+    if rate is not None and len(lives) == 1:
+        rate = _widened(rate, groups, best)
+    return Found(
+        workload=workload,
+        by=by,
+        best=best or None,
+        fails=fails,
+        request_rate=rate,
+        levels=sum(map(len, groups.values())),
+        missed=_missed_at(groups.get(fails, ())) if fails is not None else (),
+    )
+
+
+def _widened(rate: Interval, groups: Mapping[float, Sequence[Level]], best: float) -> Interval:
+    """Return the interval with the rates of the sizes between which the edge may lie."""
+    if rate.low is None or rate.high is None:
+        return rate
+    kept = {
+        size: [level.status == "OK" for level in levels]
+        for size, levels in groups.items()
+        if mean_rate(levels) is not None
+    }
+    sure = max((size for size, each in kept.items() if size <= best and all(each)), default=None)
+    lost = min((size for size, each in kept.items() if size > best and not any(each)), default=None)
+    ends = [mean_rate(groups[size]) for size in (sure, lost) if size is not None]
+    rates = [rate.low, rate.high, *(end for end in ends if end is not None)]
+    return replace(rate, low=min(rates), high=max(rates))
+
+
+def life_rates(levels: Sequence[Level], workload: str, by: By) -> tuple[float, ...]:
+    """Return each life's mean request rate at the edge that it found by itself."""
+    result = []
+    for life in sorted({level.load.life for level in levels}):
+        own = [level for level in levels if level.load.life == life]
+        at = edge(own, workload, by)
+        rate = mean_rate(by_size(own, workload, by)[at.best]) if at.best is not None else None
+        if rate is not None:
+            result.append(rate)
+    return tuple(result)
+
+
+def _missed_at(levels: Iterable[Level]) -> tuple[Limit, ...]:
+    return tuple(dict.fromkeys(limit for level in levels for limit in level.missed))
+
+
+def _limits(limits: Iterable[Limit]) -> str:
+    texts = [f"{limit.metric} {limit.percentile} <= {limit.seconds:g} s" for limit in limits]
+    return ", ".join(texts) or "the limits: its requests failed"

@@ -1,0 +1,257 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The loop: every raw result is kept before it is judged, and an interrupted run goes on."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import drive as drives
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import paper
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Asked,
+    Bench,
+    Load,
+    Target,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    from_document,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+
+from support.analytic_engine import SLO, WORKLOAD, Analytic
+
+ASKED = Asked(WORKLOAD, slo=SLO, phases=("baseline", "scaling", "slo"), most=64)
+TARGET = Target(("http://127.0.0.1:8000",), "tiny")
+
+
+class Kept(dict):
+    """A store that keeps JSON texts, as files would be."""
+
+    again = False
+
+    def get(self, key):
+        return from_document(Raw, json.loads(self[key]), key) if key in self else None
+
+    def put(self, key, raw):
+        assert self.again or key not in self, "measured twice"
+        self[key] = dumps(raw)
+        return self.name(key)
+
+    def name(self, key):
+        return f"raw/{key}.json"
+
+
+class Host:
+    """A load host: it counts what it runs, and fails or is interrupted where it is told to."""
+
+    def __init__(self, fails=(), interrupt_at=None):
+        self.ran, self.fails, self.interrupt_at = [], fails, interrupt_at
+
+    def __call__(self, load):
+        if self.interrupt_at is not None and len(self.ran) == self.interrupt_at:
+            raise KeyboardInterrupt
+        self.ran.append(load)
+        if load.concurrency in self.fails:
+            raise error("BENCH-HOST", load.key, "the connection was refused", "start the engine")
+        return Raw(to_document(load), "fake", "1", (), (), "2026-11-22T05:00:00Z", 1.0)
+
+
+def judge(raw, slo, name=None):
+    """Judge a raw result by the analytic engine."""
+    assert slo == SLO
+    return Analytic().level(from_document(Load, raw.load, name))
+
+
+def drive(host, store, asked=ASKED, **more):
+    facts = {"name": "x", "created": "2026", "target": TARGET, "judge": judge} | more
+    return drives.drive(asked, host, store, **facts)
+
+
+def test_a_benchmark_has_everything_and_names_its_files():
+    host, store = Host(), Kept()
+    bench = drive(host, store, environment={"layout": "TP8"})
+
+    assert bench.environment == {"layout": "TP8"}
+    assert bench.found[0].best == 64
+    assert [level.load for level in bench.levels] == host.ran
+    assert [level.raw for level in bench.levels] == [store.name(load.key) for load in host.ran]
+    assert from_document(Bench, json.loads(dumps(bench)), "x") == bench
+
+
+@pytest.mark.parametrize("at", [0, 1, 5, 9])
+def test_an_interrupted_run_goes_on_where_it_ended(at):
+    whole = drive(Host(), Kept())
+    first, second, store = Host(interrupt_at=at), Host(), Kept()
+    with pytest.raises(KeyboardInterrupt):
+        drive(first, store)
+    bench = drive(second, store)
+
+    assert bench == whole
+    assert [load.key for load in (*first.ran, *second.ran)] == [
+        level.load.key for level in whole.levels
+    ]
+
+
+def test_a_finished_run_is_only_judged_again():
+    store = Kept()
+    whole = drive(Host(), store)
+    again = Host(interrupt_at=0)
+
+    assert drive(again, store) == whole
+
+
+def test_a_raw_result_is_kept_before_it_is_judged():
+    store = Kept()
+
+    def broken(raw, slo, name=None):
+        assert name in store
+        raise error("BENCH-RESULT", name, "keys are missing", "see the file")
+
+    bench = drive(Host(), store, judge=broken)
+
+    assert [level.status for level in bench.levels] == ["FAILED"]
+    assert bench.levels[0].findings[0].code == "BENCH-RESULT"
+    assert bench.levels[0].raw == store.name(bench.levels[0].load.key)
+
+
+def test_a_level_that_cannot_be_run_fails_and_the_protocol_goes_on():
+    host = Host(fails=(32,))
+    bench = drive(host, Kept())
+
+    failed = [level for level in bench.levels if level.status == "FAILED"]
+    assert {level.load.concurrency for level in failed} == {32}
+    assert failed[0].findings[0].message == "the connection was refused"
+    assert failed[0].raw is None
+    assert (bench.found[0].best, bench.found[0].fails) == (31, 32)
+
+
+def test_a_failed_level_is_run_again_by_the_next_run():
+    store = Kept()
+    drive(Host(fails=(32,)), store)
+    host = Host()
+    bench = drive(host, store)
+
+    assert 32 in [load.concurrency for load in host.ran]
+    assert bench.found[0].best == 64
+
+
+def test_a_level_that_nothing_answered_is_measured_again_by_the_next_run():
+    dead = [True]
+
+    def by_engine(raw, slo, name=None):
+        engine = Analytic(dead=bool(raw.log))
+        return engine.level(from_document(Load, raw.load, name))
+
+    def host(load):
+        raw = Host()(load)
+        return replace(raw, log="refused") if dead[0] and load.phase != "warmup" else raw
+
+    store = Kept()
+    store.again = True
+    first = drive(host, store, judge=by_engine)
+    assert [level.load.concurrency for level in first.levels if level.status == "FAILED"]
+    dead[0] = False
+    assert drive(host, store, judge=by_engine) == drive(Host(), Kept())
+
+
+def test_a_host_that_is_gone_is_one_finding():
+    bench = drive(Host(fails=(8,)), Kept())
+
+    assert [finding.code for finding in bench.findings] == ["BENCH-ENGINE-GONE"]
+    assert bench.found == ()
+
+
+def test_results_of_another_load_with_that_name_are_refused():
+    store = Kept()
+    drive(Host(), store)
+    key = next(iter(store))
+    data = json.loads(store[key])
+    data["load"]["workload"]["input_tokens"] = 101
+    store[key] = json.dumps(data)
+
+    with pytest.raises(ApiaryError, match="BENCH-RESUME"):
+        drive(Host(), store)
+
+
+def test_what_is_no_refusal_passes_untouched():
+    class NextLifeError(Exception):
+        pass
+
+    def host(load):
+        raise NextLifeError
+
+    with pytest.raises(NextLifeError):
+        drive(host, Kept())
+
+
+def test_a_store_that_cannot_keep_ends_the_run():
+    class Full(Kept):
+        def put(self, key, raw):
+            raise error("FILE-UNWRITABLE", key, "no space left", "make some")
+
+    with pytest.raises(ApiaryError, match="FILE-UNWRITABLE"):
+        drive(Host(), Full())
+
+
+def test_progress_is_told_before_and_after_each_level():
+    said, store = [], Kept()
+    drive(Host(), store, progress=said.append)
+
+    assert [step.level is None for step in said[:4]] == [True, False, True, False]
+    assert [step.done for step in said[:4]] == [0, 0, 1, 1]
+    assert not any(step.replayed for step in said)
+    said.clear()
+    drive(Host(), store, progress=said.append)
+    assert all(step.replayed for step in said)
+
+
+class Pool(Host):
+    """The study's client: every request of a level at once, or in waves."""
+
+    def __call__(self, load):
+        raw = super().__call__(load)
+        slots = min(load.concurrency, load.requests)
+        took = load.workload.output_tokens * (0.03 + 0.0001 * slots)
+        count = load.requests
+        shard = {
+            "completed": count,
+            "failed": 0,
+            "duration": took * -(-count // slots),
+            "input_lens": [load.workload.input_tokens] * count,
+            "output_lens": [load.workload.output_tokens] * count,
+            "ttfts": [took] * count,
+            "itls": [[] for _ in range(count)],
+            "errors": [""] * count,
+            "start_times": [number // slots * took for number in range(count)],
+            "latencies": [took] * count,
+        }
+        return replace(raw, shards=(shard,), backend="builtin")
+
+
+def test_the_studys_protocol_gives_its_table_and_the_artefact():
+    waits, asked = [], paper.asked("quick")
+    bench = drive(Pool(), Kept(), asked, judge=None, pause=waits.append)
+
+    assert len(bench.paper) == len(bench.levels)
+    assert waits == [4.0, 4.0, 4.0]
+    last = bench.paper[-1]
+    assert (last.load.concurrency, last.effective_concurrency) == (500, 75)
+    assert last.status == "SATURATED"
+    assert "BENCH-PAPER-ARTEFACT" in [finding.code for finding in bench.findings]
+    # Our own rules judge the same levels, and none of the crowded ones is valid.
+    crowded = [level for level in bench.levels if (level.load.concurrency or 0) > 10]
+    assert {level.status for level in crowded} <= {"INVALID", "FAILED"}
+
+
+def test_a_replayed_study_does_not_wait():
+    waits, asked, store = [], paper.asked("quick"), Kept()
+    drive(Pool(), store, asked, judge=None)
+    drive(Pool(), store, asked, judge=None, pause=waits.append)
+
+    assert waits == []
