@@ -1,0 +1,60 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The SLO search on simulated deployments finds the optimum that trying every level found."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked
+
+from engine_simulator import benches, parameters, truth
+
+CLOSED = ("small", "small-ttft", "llama-3.1-405b-tp8", "qwen3-vl-235b-tp8")
+
+
+def asked_of(case, **more):
+    return Asked(
+        truth.workload_of(case),
+        slo=truth.slo_of(case),
+        phases=("slo",),
+        most=256,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_the_search_finds_the_true_best_concurrency_within_5_percent(name):
+    case = truth.cases()[name]
+    best, rate = truth.true_best_concurrency(name), truth.true_slo_rate(name)
+    of = parameters(case["parameters"])
+    lives = 3 if of.life_cov > 0.01 else 1  # one life's luck may be more than 5 %
+    found = benches.bench(of, asked_of(case, lives=lives)).found[0]
+    assert found.best == pytest.approx(best, rel=0.05)
+    assert found.request_rate.mean == pytest.approx(rate, rel=0.05)
+    assert found.best < found.fails
+    assert {limit.metric for limit in found.missed} <= {"ttft", "tpot"}
+
+
+def test_the_search_finds_the_true_highest_rate_of_arrivals_within_5_percent():
+    case = truth.cases()["small"]
+    asked = asked_of(case, search_by="request_rate", request_rate=(16.0,))
+    result = benches.bench(parameters("small"), asked, rules=rules(open_seconds=20.0))
+    assert result.found[0].best == pytest.approx(truth.true_open_rate("small"), rel=0.05)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_the_kept_truth_is_still_true(name):
+    """Its edge, not all of it: the whole takes `python -m engine_simulator truth` minutes."""
+    case = truth.cases()[name]
+    workload, slo = truth.workload_of(case), truth.slo_of(case)
+    best = truth.true_best_concurrency(name)
+    kept, rate, _found = truth.closed(parameters(case["parameters"]), workload, slo, best, runs=1)
+    assert kept
+    assert rate == pytest.approx(truth.true_slo_rate(name), rel=0.01)
+    above, _rate, _found = truth.closed(
+        parameters(case["parameters"]), workload, slo, best + max(2, best // 20), runs=1
+    )
+    assert not above
