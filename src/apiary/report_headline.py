@@ -1,0 +1,149 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a report says first: which configuration is best, under which SLO, how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.compare import Verdict, compare
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Interval,
+    Workload,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
+
+from apiary.report_data import Configuration, Curve, Headline
+from apiary.report_tables import found_text
+from apiary.report_words import between, number, percent, size_text, slo_text, workload_text
+
+
+def headline_of(
+    configurations: Sequence[Configuration],
+    workloads: Sequence[Workload],
+    curves: Sequence[Curve],
+) -> tuple[Headline, tuple[Finding, ...]]:
+    """Return the answer to what was asked first, and what is to be known of its comparisons."""
+    work = workloads[0]
+    slo = configurations[0].benches[0].asked.slo
+    rates = {n: rate for n, one in enumerate(configurations) if (rate := held_rate(one, work))}
+    if not slo or not rates:
+        return _without_slo(configurations, work, curves, bool(slo)), ()
+    order = sorted(rates, key=lambda place: -rates[place].mean)
+    best = configurations[order[0]]
+    rate = rates[order[0]]
+    lost = [one.name for place, one in enumerate(configurations) if place not in rates]
+    reasons = [f"{configurations[n].name}: {_held(configurations[n], work)}" for n in order]
+    reasons += [f"{name}: no level kept the SLO, so it is not ranked" for name in lost]
+    goal = f"{workload_text(work)}, {slo_text(slo)}"
+    holds = f"{between(rate, 'requests/s')} under the SLO"
+    if len(order) == 1:
+        text = f"{best.name} holds {holds}: {goal}."
+        return Headline(text, "measured", (*reasons, _sure(rate)), order[0]), ()
+    findings: list[Finding] = []
+    said: dict[str, list[str]] = {"better": [], "no difference found": [], "not compared": []}
+    for place in order[1:]:
+        other = configurations[place]
+        try:
+            verdict = compare(other.benches, best.benches)
+        except ApiaryError as refusal:
+            findings += refusal.findings
+            said["not compared"].append(other.name)
+            reasons.append(f"against {other.name}: not compared: {refusal.findings[0].message}")
+            continue
+        findings += verdict.findings
+        # The order is that of the search; what the levels say the other way round is no gain.
+        says = "better" if verdict.verdict == "better" else "no difference found"
+        said[says].append(other.name)
+        reasons.append(f"against {other.name}: {against_text(verdict)}")
+    told = tuple(dict.fromkeys(findings))
+    if said["no difference found"]:
+        others = _listed([best.name, *said["no difference found"]])
+        text = f"No difference found between {others}, at {holds}: {goal}."
+        return Headline(text, "no difference found", tuple(reasons)), told
+    if said["not compared"]:
+        text = f"{best.name} holds the most, {holds}, but not all can be compared: {goal}."
+        return Headline(text, "not compared", tuple(reasons)), told
+    text = f"{best.name} is better than {_listed(said['better'])}: {holds}, {goal}."
+    return Headline(text, "better", tuple(reasons), order[0]), told
+
+
+def of_tuning(state: Tune, configurations: Sequence[Configuration]) -> Headline:
+    """Return what a tuning chose, and everything that it says of the way there."""
+    first, *rest = (line.strip() for line in summary(state))
+    choice = state.choice
+    if choice is None:
+        return Headline(f"{first}.", "unfinished", tuple(rest))
+    label = state.candidate(choice.candidate).label if choice.candidate else None
+    names = [one.name for one in configurations]
+    best = names.index(label) if label in names and choice.verdict != "nothing measured" else None
+    return Headline(f"{first}.", choice.verdict, tuple(rest), best)
+
+
+def against_text(verdict: Verdict, word: bool = True) -> str:
+    """Return a verdict with its ratio, how sure that is, and what would have been seen."""
+    parts: list[str] = [verdict.verdict] if word else []
+    if verdict.ratio is not None:
+        ends = ""
+        if verdict.low is not None and verdict.high is not None:
+            ends = f" ({number(verdict.low)} to {number(verdict.high)})"
+        parts.append(f"{number(verdict.ratio)} times{ends}")
+    if verdict.p is not None:
+        parts.append("p < 0.001" if verdict.p < 0.001 else f"p = {number(verdict.p, 2)}")
+    lives = min((side.n for side in (verdict.a, verdict.b) if side is not None), default=0)
+    parts.append(f"{lives} {'life' if lives == 1 else 'lives'} of each engine")
+    if verdict.detectable is not None:
+        parts.append(f"a difference of {percent(verdict.detectable)} would have shown")
+    return ", ".join(parts)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def held_rate(configuration: Configuration, work: Workload) -> Interval | None:
+    """Return the request rate that is kept under the SLO, None where it never is."""
+    rates = [
+        one.request_rate for one in configuration.found if one.workload == work.name and one.best
+    ]
+    known = [rate for rate in rates if rate is not None]
+    return max(known, key=lambda rate: rate.mean) if known else None
+
+
+def _held(configuration: Configuration, work: Workload) -> str:
+    found = [one for one in configuration.found if one.workload == work.name]
+    return "; ".join(
+        f"{between(one.request_rate, 'requests/s')}, {found_text(one)}" for one in found
+    )
+
+
+def _sure(rate: Interval) -> str:
+    if rate.low is None or rate.n < 2:
+        return "One run only: how sure this is, is not known; repeat it with restarts (--lives)."
+    return f"95 % interval over {rate.n} runs."
+
+
+def _without_slo(
+    configurations: Sequence[Configuration], work: Workload, curves: Sequence[Curve], asked: bool
+) -> Headline:
+    peaks = [
+        (point.values["output_token_rate"], curve, point)
+        for curve in curves
+        if curve.workload == work.name
+        for point in curve.points
+        if point.valid and "output_token_rate" in point.values
+    ]
+    why = "No level kept the SLO" if asked else "No SLO was asked for, so nothing is ranked"
+    if not peaks:
+        return Headline("No level is valid, so there is no result.", "no result")
+    rate, curve, point = max(peaks, key=lambda peak: peak[0].mean)
+    name = configurations[curve.configuration].name
+    text = (
+        f"{why}. The most that was measured: {between(rate, 'output tokens/s')} with {name} at "
+        f"{size_text(curve.by, point.size)}, {workload_text(work)}."
+    )
+    return Headline(text, "SLO missed" if asked else "measured", (_sure(rate),))

@@ -1,0 +1,92 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Reading benchmarks: their own documents, and those that a tuning's state names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Kind, Tune
+
+# The kinds of a tuning's trials, the longest first.
+KINDS: tuple[Kind, ...] = ("final", "confirm", "longer", "short", "alike")
+
+
+@dataclass(frozen=True)
+class Results:
+    """Benchmarks in their order, and the tuning that they are of where they are all of one."""
+
+    benches: tuple[Bench, ...]
+    tuning: Tune | None = None
+
+
+def load_benches(names: Iterable[str]) -> tuple[Bench, ...]:
+    """Return every benchmark of the files, in their order; raise REPORT-EMPTY for none."""
+    return load_results(names).benches
+
+
+def load_results(names: Iterable[str]) -> Results:
+    """Return what the files hold; raise REPORT-EMPTY where nothing was measured."""
+    listed = list(names)
+    found: list[Bench] = []
+    tunings: list[Tune] = []
+    for name in listed:
+        data = _json_of(name)
+        schema = data.get("schema") if isinstance(data, Mapping) else None
+        if schema == Tune.SCHEMA:
+            tunings.append(from_document(Tune, data, name))
+            found += _of_tuning(tunings[-1], Path(name).parent)
+        elif schema == Bench.SCHEMA:
+            found.append(from_document(Bench, data, name))
+        else:
+            raise error(
+                "DOC-SCHEMA",
+                name,
+                f"schema is {schema!r}, expected {Bench.SCHEMA!r} or {Tune.SCHEMA!r}",
+                "give a result of `apiary bench` or the state of a tuning",
+            )
+    empty = next((bench.name for bench in found if not bench.levels), None)
+    if empty is not None or not found:
+        raise error(
+            "REPORT-EMPTY",
+            empty or ", ".join(listed),
+            "no level was measured",
+            "let the benchmark run on; the same command resumes it",
+        )
+    return Results(tuple(found), tunings[0] if len(listed) == len(tunings) == 1 else None)
+
+
+def _json_of(name: str) -> Any:
+    try:
+        return json.loads(read_text(name))
+    except ValueError as failure:
+        raise error(
+            "FILE-SYNTAX", name, f"is no JSON: {failure}", "give a whole result, as it was written"
+        ) from failure
+
+
+def _of_tuning(state: Tune, folder: Path) -> Iterator[Bench]:
+    """Yield the benchmarks of each candidate's longest trials, under the candidate's name.
+
+    What a short trial found before is not mixed with what the finals measured.
+    """
+    labels = {one.id: one.label for one in state.candidates}
+    for candidate, label in labels.items():
+        kinds: dict[str, list[str]] = {}
+        for trial in state.trials:
+            if trial.candidate == candidate and trial.outcome and trial.outcome.path:
+                kinds.setdefault(trial.kind, []).append(trial.outcome.path)
+        paths = next((kinds[kind] for kind in KINDS if kind in kinds), [])
+        for path in paths:
+            file = str(folder / path)
+            yield replace(from_document(Bench, _json_of(file), file), name=label)

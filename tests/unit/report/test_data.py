@@ -1,0 +1,190 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a report makes of results: configurations, points, headlines."""
+
+from dataclasses import replace
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+
+from apiary.report_data import curves_of, gather
+from apiary.report_make import make_report
+from support.bench_documents import (
+    BLOG,
+    DP2,
+    TP8,
+    Curve,
+    bench,
+    failed,
+    invalid,
+    level,
+    loads,
+)
+
+STEPS = (1, 8, 64, 128)
+
+
+def small(name="A", curve=DP2, **changes):
+    """A benchmark with few levels."""
+    return bench(name, curve, **({"steps": STEPS, "stress": ()} | changes))
+
+
+def closed(report, configuration=0):
+    (curve,) = [
+        curve
+        for curve in report.curves
+        if curve.configuration == configuration and curve.by == "concurrency"
+    ]
+    return curve
+
+
+def test_restarts_are_what_repeats_and_runs_in_one_life_are_averaged_first():
+    made = [level(load) for load in loads("scaling", (8,), lives=3, repeats=4)]
+    made = replace(small(), levels=tuple(made), found=())
+    (point,) = closed(make_report([made])).points
+    by_life = [
+        [one.measured.request_rate for one in made.levels if one.load.life == life]
+        for life in range(3)
+    ]
+    means = [sum(rates) / len(rates) for rates in by_life]
+    assert point.runs == 12
+    assert point.values["request_rate"].n == 3
+    assert point.values["request_rate"].mean == pytest.approx(interval(means).mean)
+    assert point.values["request_rate"].high == pytest.approx(interval(means).high)
+
+
+def test_benchmarks_of_one_name_measured_alike_are_lives_of_one_configuration():
+    several = [small(lives=1, seed=seed) for seed in (1, 2, 3)]
+    (one,) = gather(several)
+    assert [bench for bench, _level in one.runs].count(2) == len(several[2].levels)
+    (found,) = one.found
+    assert found.request_rate.n == 3
+    # Two repeats in each life are one value of it, also where every life has its own file.
+    repeated = tuple(level(load) for load in loads("scaling", (8,), repeats=2))
+    several = [replace(one, levels=repeated) for one in several]
+    (point,) = closed(make_report(several)).points
+    assert point.runs == 6
+    assert point.values["request_rate"].n == 3
+
+
+def test_one_name_with_other_software_is_another_configuration():
+    other = small()
+    other = replace(
+        other, environment=other.environment | {"engine": {"name": "vllm", "version": "0.31.0"}}
+    )
+    assert [one.name for one in gather([small(), other])] == ["A", "A (2)"]
+
+
+def test_shares_of_each_life_s_own_best_rate_are_one_point():
+    rates = (4.0, 4.1, 4.2, 6.4, 6.6)
+    made = [replace(level(one), load=one) for one in loads("open", rates, rate=True)]
+    searched = [level(one) for one in loads("slo", (4.0, 4.3), rate=True)]
+    report = make_report([replace(small(), levels=(*made, *searched))])
+    (curve,) = report.curves
+    sizes = {round(point.size, 6): point.runs for point in curve.points}
+    # What a search tried is never put together with its neighbours.
+    assert sizes == {4.0: 1, 4.1: 3, 4.3: 1, 6.5: 2}
+
+
+def test_an_invalid_level_is_a_point_of_its_own_and_in_no_mean():
+    good = small()
+    mixed = tuple(
+        invalid(one) if one.load.concurrency == 64 and one.load.life == 0 else one
+        for one in good.levels
+    )
+    points = closed(make_report([replace(good, levels=mixed)])).points
+    at = {point.status: point for point in points if point.size == 64}
+    assert at["OK"].runs == 2
+    assert at["INVALID"].runs == 1
+    assert at["INVALID"].codes == ("BENCH-CONCURRENCY",)
+    assert not at["INVALID"].valid
+
+
+def test_saturation_marks_a_valid_point_only():
+    points = closed(make_report([small(broken=(128,))])).points
+    assert [point.status for point in points if point.size == 128] == ["INVALID"]
+    assert not any(point.saturated for point in points)
+    assert any(point.saturated for point in closed(make_report([small()])).points)
+
+
+def test_warm_up_and_soak_are_no_points_of_the_curve():
+    extra = tuple(level(load) for load in [*loads("warmup", (8,)), *loads("soak", (8,))])
+    made = small()
+    plain = curves_of(gather([made]))
+    assert curves_of(gather([replace(made, levels=made.levels + extra)])) == plain
+
+
+def test_the_better_one_is_named_with_its_uncertainty_and_against_what():
+    report = make_report([small("DP1/TP8/EP8", TP8), small("DP2/TP4/EP4", DP2)])
+    headline = report.headline
+    assert headline.verdict == "better"
+    assert headline.best == 1
+    assert headline.text.startswith("DP2/TP4/EP4 is better than DP1/TP8/EP8: 12.8 (12.6 to 12.9)")
+    assert "p90 TTFT ≤ 2 s and p90 TPOT ≤ 50 ms" in headline.text
+    assert any("3 lives of each engine" in reason for reason in headline.reasons)
+
+
+def test_equal_ones_are_not_ranked():
+    same = Curve(DP2.step * 1.0005)
+    report = make_report([small("A", DP2), small("B", same)])
+    assert report.headline.verdict == "no difference found"
+    assert report.headline.best is None
+
+
+def test_one_life_of_each_finds_no_difference_and_says_why():
+    report = make_report([small("A", TP8, lives=1), small("B", DP2, lives=1)])
+    assert report.headline.verdict == "no difference found"
+    assert [finding.code for finding in report.findings] == ["BENCH-LIVES"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "text"),
+    [
+        ({}, "measured", "A holds 12.8 (12.6 to 12.9) requests/s under the SLO"),
+        ({"slo": ()}, "measured", "No SLO was asked for"),
+        ({"found": ()}, "SLO missed", "No level kept the SLO. The most that was measured: "),
+    ],
+)
+def test_one_configuration(changes, verdict, text):
+    headline = make_report([small(**changes)]).headline
+    assert headline.verdict == verdict
+    assert headline.text.startswith(text)
+
+
+def test_nothing_valid_is_no_result():
+    made = small(found=(), saturation=())
+    made = replace(made, levels=tuple(failed(one) for one in made.levels))
+    report = make_report([made])
+    assert report.headline.verdict == "no result"
+    assert "REPORT-NOTHING-VALID" in [finding.code for finding in report.findings]
+
+
+def test_what_was_asked_otherwise_is_said_and_not_compared():
+    report = make_report(
+        [small("A"), small("B", slo=(replace(small().asked.slo[0], seconds=9.0),))]
+    )
+    assert report.headline.verdict == "not compared"
+    assert {"REPORT-DIFFERENT", "BENCH-QUESTION"} <= {one.code for one in report.findings}
+
+
+def test_one_that_never_keeps_the_slo_is_not_ranked():
+    lost = replace(small("B").found[0], best=None, request_rate=None)
+    report = make_report([small("A"), small("B", found=(lost,))])
+    assert report.headline.best == 0
+    assert "B: no level kept the SLO, so it is not ranked" in report.headline.reasons
+
+
+def test_levels_without_numbers_are_listed_all_the_same():
+    empty = replace(invalid(level(next(loads("scaling", (8,))))), measured=None, engine=None)
+    report = make_report([replace(small(), levels=(empty,), found=())])
+    assert closed(report).points[0].values.keys() <= {"power_w", "clock_mhz"}
+    assert report.headline.verdict == "no result"
+
+
+def test_the_workload_that_was_asked_for_comes_first():
+    report = make_report([bench("A", steps=STEPS)])
+    assert [work.name for work in report.workloads] == [BLOG.name, "long-context"]
+    assert to_document(report)["schema"] == "apiary.report/v1"
