@@ -10,6 +10,9 @@ import json
 
 import click
 
+from apiary.bench_command import bench
+from apiary.capacity_command import capacity_command
+from apiary.compare_command import compare_command
 from apiary.explain_command import explain
 from apiary.inputs import json_option
 from apiary.model_command import model
@@ -17,6 +20,7 @@ from apiary.output import Findings
 from apiary.place_command import place_command
 from apiary.plan_commands import diff, plan, render
 from apiary.probe_command import probe
+from apiary.report_command import report
 from apiary.schemas import NAMES, schema
 from apiary.topology_commands import topology
 
@@ -40,7 +44,20 @@ def schema_(name: str, as_json: bool) -> int:
     return 0
 
 
-for command in (probe, topology, place_command, model, plan, explain, diff, render):
+for command in (
+    bench,
+    probe,
+    topology,
+    place_command,
+    model,
+    plan,
+    explain,
+    diff,
+    render,
+    report,
+    compare_command,
+    capacity_command,
+):
     cli.add_command(command)
 
 

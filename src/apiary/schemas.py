@@ -11,6 +11,8 @@ import typing
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Acceptance
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
@@ -20,10 +22,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import Rollout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 from pydantic import TypeAdapter
 
 DOCUMENTS: dict[str, type] = {
     "acceptance": Acceptance,
+    "bench": Bench,
+    "bench-raw": Raw,
     "deployment": Deployment,
     "evidence": Evidence,
     "launch": LaunchSpec,
@@ -33,6 +38,7 @@ DOCUMENTS: dict[str, type] = {
     "rollout": Rollout,
     "router": Router,
     "topology": Topology,
+    "tune": Tune,
 }
 NAMES = tuple(sorted(DOCUMENTS))
 

@@ -1,0 +1,53 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A load to the command line of our own client, module_utils/bench_client.py."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Target
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    knowledge,
+    to_document,
+)
+
+_PROGRAM = "ansible_collections.apiary.instinct.plugins.module_utils.bench_client"
+# Whoever runs it fills these in: where the programs lie, and the Python to run them with.
+_DIRECTORY, _PYTHON = "@DIR@", "@PYTHON@"
+
+
+def argv(
+    load: Load,
+    target: Target,
+    shard: int,
+    shards: int,
+    result_dir: str,
+    filename: str,
+    session_header: str | None = None,
+) -> tuple[str, ...]:
+    """Return the command of one shard of a load, without any secret.
+
+    Shard i goes to url i % len(urls); the client itself takes its even share of requests,
+    concurrency, rate and warm-ups. A workload whose name begins with the study's prefix is sent as
+    the study's client did.
+    """
+    facts = knowledge("bench/client.yml")
+    request: dict[str, Any] = {
+        "url": target.urls[shard % len(target.urls)],
+        "model": target.model,
+        "load": to_document(load),
+        "shard": shard,
+        "shards": shards,
+        "timeout_seconds": facts["timeout_seconds"],
+        "session_header": session_header or facts["session_header"],
+    }
+    if load.workload.name.startswith(facts["paper_prefix"]):
+        paper = knowledge("bench/paper.yml")["client"]
+        request["timeout_seconds"] = paper["timeout_seconds"]
+        request["paper"] = {key: paper[key] for key in ("prompt", "characters_per_token")}
+    command = ("env", f"PYTHONPATH={_DIRECTORY}", _PYTHON, "-m", _PROGRAM)
+    return (*command, json.dumps(request, sort_keys=True), f"{result_dir}/{filename}")

@@ -1,0 +1,174 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a benchmark can begin: judges what bench_look saw of servers, metrics and client."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    has_errors,
+)
+
+VERSION = re.compile(r"\b(\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?)")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known once a benchmark can begin: the model served, versions, the load host."""
+
+    model: str
+    version: str | None
+    client_version: str | None
+    host: dict[str, Any]
+    findings: tuple[Finding, ...] = ()
+
+
+def judge_look(look: dict[str, Any], model: str, backend: str) -> Seen:
+    """Return what was seen; ``model`` may be empty: then it is the one that is served.
+
+    Raises ApiaryError with BENCH-UNREACHABLE, -MODEL, -USAGE, -METRICS or -CLIENT, one finding
+    for each server or program that is wrong.
+    """
+    findings: list[Finding] = []
+    names: list[str] = []
+    versions: list[str] = []
+    for server in look["servers"]:
+        found, name, version = _server(server, model)
+        findings += found
+        names += [name] if name else []
+        versions += [version] if version else []
+    if len(set(names)) > 1:
+        findings.append(
+            Finding(
+                "BENCH-MODEL",
+                "error",
+                ", ".join(server["url"] for server in look["servers"]),
+                f"serve several models, {', '.join(sorted(set(names)))}; a level is of one",
+                "name the one that is meant with --model",
+            )
+        )
+    if not any(one.code == "BENCH-UNREACHABLE" for one in findings):
+        findings += _metrics(look["metrics"])
+    client, client_version = _client(
+        look["client"], versions[0] if versions and backend == "vllm" else None
+    )
+    findings += client
+    if backend == "vllm" and not versions:
+        findings.append(
+            Finding(
+                "BENCH-SERVER-VERSION",
+                "info",
+                look["servers"][0]["url"],
+                "tells no version, as a router may; the load generator's own is used",
+                "give --version where the client is not of the server's version",
+            )
+        )
+    if has_errors(findings):
+        raise ApiaryError(*(one for one in findings if one.severity == "error"))
+    return Seen(
+        names[0], versions[0] if versions else None, client_version, look["host"], tuple(findings)
+    )
+
+
+def _server(server: dict[str, Any], model: str) -> tuple[list[Finding], str, str | None]:
+    """Return what is wrong with one server, its model's name and its version."""
+    url = server["url"]
+    status, text = server["models"]
+    if status is None or status >= 500:
+        why = text if status is None else f"status {status}"
+        return (
+            [_finding("BENCH-UNREACHABLE", url, f"does not answer the load host: {why}")],
+            "",
+            None,
+        )
+    if status in (401, 403):
+        return [_finding("BENCH-KEY", url, f"refuses the request: status {status}")], "", None
+    served = _ids(text)
+    name = model or (served[0] if served else "")
+    findings = []
+    if name not in served:
+        told = ", ".join(served) or "none"
+        findings.append(
+            _finding("BENCH-MODEL", url, f"serves {told}, expected {name or 'a model'}")
+        )
+    else:
+        findings += _completion(url, *server["completion"])
+    version = _json(server["version"][1]).get("version") if server["version"][0] == 200 else None
+    return findings, name, version if isinstance(version, str) else None
+
+
+def _completion(url: str, status: int | None, text: str) -> Iterator[Finding]:
+    """Yield what is wrong with the one completion that was asked for."""
+    if status != 200:
+        why = text[:200] if status is None else f"status {status}: {text[:200]}"
+        yield _finding("BENCH-UNREACHABLE", url, f"completes no prompt: {why}")
+        return
+    usage = _json(text).get("usage")
+    if not isinstance(usage, dict) or not usage.get("prompt_tokens"):
+        yield _finding("BENCH-USAGE", url, "answers without `usage`, so tokens can't be counted")
+
+
+def _metrics(seen: dict[str, bool]) -> Iterator[Finding]:
+    for url, readable in seen.items():
+        if not readable:
+            yield _finding("BENCH-METRICS", url, "has no metrics that the load host could read")
+
+
+def _client(said: dict[str, Any] | None, server: str | None) -> tuple[list[Finding], str | None]:
+    """Return what is wrong with the load generator, and its version."""
+    if said is None:
+        return [], None
+    last = (said["text"].strip().splitlines() or ["no output"])[-1]
+    found = VERSION.search(last)
+    if said["exit"] != 0 or found is None:
+        return [
+            _finding("BENCH-CLIENT", "the load host", f"has no load generator that runs: {last}")
+        ], None
+    version = found.group(1)
+    if server is not None and not server.startswith(version):
+        finding = Finding(
+            "BENCH-CLIENT-VERSION",
+            "warning",
+            "the load host",
+            f"has the client of vLLM {version}, the server is {server}",
+            "use the server's own environment or image for the client",
+        )
+        return [finding], version
+    return [], version
+
+
+_REMEDIES = {
+    "BENCH-CLIENT": "give the server's own vLLM with --command or --image, or --backend builtin",
+    "BENCH-KEY": "give the engine's key in a file with --api-key-file",
+    "BENCH-METRICS": "give the engines' own addresses with --metrics; a router has no such page",
+    "BENCH-MODEL": "give --model a name that /v1/models lists",
+    "BENCH-UNREACHABLE": "check the address from the load host: curl URL/v1/models",
+    "BENCH-USAGE": "measure the engine itself, or a proxy that passes `usage` on",
+}
+
+
+def _finding(code: str, subject: str, message: str) -> Finding:
+    return Finding(code, "error", subject, message, _REMEDIES[code])
+
+
+def _ids(text: str) -> list[str]:
+    listed = _json(text).get("data")
+    rows = listed if isinstance(listed, list) else []
+    return [str(row["id"]) for row in rows if isinstance(row, dict) and "id" in row]
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}

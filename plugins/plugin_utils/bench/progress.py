@@ -1,0 +1,52 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A benchmark's progress in lines for a person."""
+
+from __future__ import annotations
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.drive import Progress
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Level,
+    Load,
+    Spread,
+)
+
+
+def size(load: Load) -> str:
+    """Return how much a load is: streams, or requests per second."""
+    if load.concurrency is not None:
+        return f"{load.concurrency} concurrent"
+    return f"{load.request_rate or 0:.3g} requests/s"
+
+
+def words(progress: Progress) -> str:
+    """Return one line of what begins, or of what has just been measured."""
+    if progress.level is None:
+        load = progress.load
+        return f"{load.phase}: {load.workload.name}, {size(load)}, {load.requests} requests"
+    again = " (measured before)" if progress.replayed else ""
+    return told(progress.level) + again
+
+
+def told(level: Level) -> str:
+    """Return one level in one line, with the codes of what is wrong with it."""
+    head = f"{level.load.phase}: {level.load.workload.name}, {size(level.load)}: {level.status}"
+    codes = ", ".join(dict.fromkeys(one.code for one in level.findings))
+    measured = level.measured
+    if measured is None:
+        return f"{head} {codes}".rstrip()
+    parts = [
+        f"{measured.achieved_concurrency:.1f} in flight",
+        f"{measured.request_rate:.3g} requests/s",
+        f"{measured.output_token_rate:.4g} tokens/s",
+        f"TTFT p90 {milliseconds(measured.ttft)}",
+        f"TPOT p90 {milliseconds(measured.tpot)}",
+    ]
+    return f"{head}, {', '.join(parts)}" + (f" ({codes})" if codes else "")
+
+
+def milliseconds(spread: Spread | None) -> str:
+    """Return a metric's p90."""
+    return "unknown" if spread is None else f"{spread.p90 * 1000:.4g} ms"

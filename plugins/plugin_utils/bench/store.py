@@ -1,0 +1,84 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Raw results in files on the controller, for the adapters; nothing that decides imports this."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    from_document,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+
+SUFFIX = ".json.gz"
+
+
+@dataclass(frozen=True)
+class RawStore:
+    """A directory with the raw result of each level, by the key of its load."""
+
+    directory: Path
+
+    def path(self, key: str) -> Path:
+        """Return the file of a load's raw result."""
+        return self.directory / (re.sub(r"[^A-Za-z0-9._-]", "_", key) + SUFFIX)
+
+    def name(self, key: str) -> str:
+        """Return that file's name relative to the benchmark's directory."""
+        return f"{self.directory.name}/{self.path(key).name}"
+
+    def get(self, key: str) -> Raw | None:
+        """Return what was measured before; None where nothing was, or only half of it."""
+        path = self.path(key)
+        try:
+            data = json.loads(gzip.decompress(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, EOFError, ValueError, zlib.error) as failure:
+            raise error(
+                "BENCH-RAW",
+                str(path),
+                f"cannot be read as a raw result: {failure}",
+                "remove the file, so that the level is measured again",
+            ) from failure
+        return from_document(Raw, data, str(path))
+
+    def put(self, key: str, raw: Raw) -> str:
+        """Keep a raw result; return its file's name relative to the benchmark's directory."""
+        write_packed(self.path(key), to_document(raw))
+        return self.name(key)
+
+
+def write_packed(path: Path, document: Any) -> None:
+    """Write a document as gzip JSON in one step; equal documents make equal files."""
+    text = json.dumps(document, separators=(",", ":")).encode()
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".apiary-")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(gzip.compress(text, 6, mtime=0))
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as failure:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise error(
+            "FILE-UNWRITABLE",
+            str(path),
+            f"cannot be written: {failure.strerror or failure}",
+            "give a path in a writable directory",
+        ) from failure

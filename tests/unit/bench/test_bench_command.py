@@ -1,0 +1,291 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`apiary bench` as a person types it, against the simulator; no test depends on how fast it is."""
+
+import contextlib
+import gzip
+import json
+import shlex
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils import bench_run
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    from_document,
+)
+
+from apiary import bench_runner
+from apiary.cli import main
+from support import ssh_server
+from support.bench_engine import engine
+from support.demo import demo_plan
+
+KEY = "sk-planted-4711"
+# Levels of a second: few requests, no warm-up that must agree.
+SHORT = (
+    "--backend=builtin",
+    "--workload=16/4",
+    "--phases=scaling",
+    "--concurrency=1",
+    "--rule=requests_least=20",
+    "--rule=warmup_most=1",
+    "--out=out",
+)
+
+
+@pytest.fixture(scope="module")
+def url():
+    with engine() as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    return tmp_path
+
+
+def result():
+    return from_document(Bench, json.loads(Path("out/bench.json").read_text()), "bench.json")
+
+
+def raws():
+    return {path.name: path.stat().st_mtime_ns for path in Path("out/raw").iterdir()}
+
+
+def codes(capsys):
+    return [one["code"] for one in json.loads(capsys.readouterr().err)["findings"]]
+
+
+def test_levels_are_measured_kept_and_shown(url, capsys):
+    code = main(["bench", url, *SHORT])
+    shown = capsys.readouterr()
+    bench = result()
+    assert code in (0, 1)  # whether levels are valid is for a machine with idle cores
+    assert {level.load.concurrency for level in bench.levels if level.load.phase == "scaling"} >= {
+        1
+    }
+    for level in bench.levels:
+        assert (Path("out") / level.raw).is_file()
+        assert level.measured.failed == 0
+        assert level.client.ttft_error_p90 is not None  # it was tested
+    assert bench.target.urls == (url,)
+    assert bench.environment["client"]["backend"] == "builtin"
+    assert bench.environment["command"][0] == "apiary"
+    assert bench.environment["apiary"]
+    assert "scaling: 16/4, 1 concurrent" in shown.err
+    assert "16/4" in shown.out
+    assert "out/bench.json" in shown.out
+
+
+def test_a_run_goes_on_where_it_was_interrupted(url, capsys, monkeypatch):
+    arguments = ["bench", url, *SHORT, "--no-self-test", "--concurrency=1,2"]
+    original, asked = bench_run.run, []
+
+    def run(request):
+        asked.append(request["do"])
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return original(request)
+
+    monkeypatch.setattr(bench_run, "run", run)
+    assert main(arguments) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    kept = raws()
+    assert len(kept) == 1
+    main(arguments)
+    assert kept.items() <= raws().items()  # not measured again
+    measured = len(asked)
+    main(arguments)
+    assert asked[measured:] == ["look"]
+    assert "(measured before)" in capsys.readouterr().err
+
+
+def test_the_key_goes_to_the_engine_and_nowhere_else(url, capsys, monkeypatch):
+    Path("key").write_text(f"{KEY}\n")
+    original, secrets = bench_run.run, []
+
+    def run(request):
+        secrets.append(request.pop("secrets"))
+        assert KEY not in json.dumps(request)
+        return original({**request, "secrets": secrets[-1]})
+
+    monkeypatch.setattr(bench_run, "run", run)
+    main(["bench", url, *SHORT, "--no-self-test", "--api-key-file=key", "--json"])
+    assert secrets[0] == {"OPENAI_API_KEY": KEY}
+    shown = capsys.readouterr()
+    json.loads(shown.out)
+    assert KEY not in shown.out + shown.err
+    for path in Path("out").rglob("*.json"):
+        assert KEY not in path.read_text()
+    assert all(KEY not in str(bench_of(path)) for path in Path("out/raw").iterdir())
+
+
+def bench_of(path):
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def test_another_engine_needs_another_directory(url, capsys):
+    arguments = [*SHORT, "--no-self-test"]
+    main(["bench", url, *arguments])
+    capsys.readouterr()
+    assert main(["bench", url, url, *arguments, "--json"]) == 1
+    assert codes(capsys) == ["BENCH-OTHER"]
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        ("BENCH-UNREACHABLE", ["http://127.0.0.1:1"]),
+        ("BENCH-MODEL", ["URL", "--model=other/model"]),
+        ("BENCH-METRICS", ["URL", "--metrics=http://127.0.0.1:1/metrics"]),
+        ("BENCH-CLIENT", ["URL", "--backend=vllm", "--command=/no/such/vllm"]),
+        ("BENCH-WORKLOAD", ["URL", "--workload=many"]),
+        ("FILE-UNREADABLE", ["--plan=none.json"]),
+    ],
+)
+def test_what_is_wrong_is_one_finding_before_any_level(url, capsys, code, arguments):
+    words = [url if word == "URL" else word for word in arguments]
+    assert main(["bench", *SHORT, *words, "--json"]) == 1
+    assert codes(capsys) == [code]
+    assert not Path("out/raw").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["gpu-001:8000"],
+        ["http://a", "--phases=scaling,other"],
+        ["http://a", "--concurrency=1,x"],
+        ["http://a", "--request-rate=0"],
+        ["http://a", "--lives=2"],
+        ["http://a", "--vision"],
+        ["http://a", "--rule=none=1"],
+        ["http://a", "--rule=requests_least=many"],
+        ["http://a", "--client-cpus=apart"],
+        ["http://a", "--client-cpus=x"],
+    ],
+)
+def test_wrong_usage_is_told_as_such(capsys, arguments):
+    assert main(["bench", *arguments]) == 2
+    assert "Error" in capsys.readouterr().err
+
+
+def test_each_life_begins_with_a_restart(url, capsys, monkeypatch):
+    note = Path("restarts").absolute()
+    command = f"/bin/sh -c 'echo again >> {note}'"
+    arguments = [url, *SHORT, "--no-self-test", "--lives=2"]
+    main(["bench", *arguments, f"--restart-command={command}"])
+    assert note.read_text() == "again\n"
+    assert {level.load.life for level in result().levels} == {0, 1}
+    capsys.readouterr()
+
+
+def test_engines_that_do_not_come_back_are_told(url, capsys):
+    arguments = [url, *SHORT, "--no-self-test", "--lives=2", "--json"]
+    assert main(["bench", *arguments, "--restart-command=/bin/false"]) == 1
+    assert codes(capsys) == ["BENCH-RESTART"]
+
+
+def test_a_plan_says_what_is_measured(url, capsys):
+    plan = demo_plan()
+    Path("plan.json").write_text(dumps(plan))
+    arguments = [url, *SHORT, "--no-self-test", "--plan=plan.json"]
+    main(["bench", *arguments, f"--model={served(url)}"])
+    bench = result()
+    assert bench.environment["layout"] == "DP2/TP4/EP4"
+    assert len(bench.environment["plan_hash"]) == 64
+    assert bench.target.gpus == 8
+    capsys.readouterr()
+
+
+def served(url):
+    status, text = bench_run.ask(f"{url}/v1/models", 30)
+    assert status == 200
+    return json.loads(text)["data"][0]["id"]
+
+
+def test_the_study_is_repeated_with_what_is_invalid_in_it(url, capsys, monkeypatch):
+    asked = []
+    original = bench_run.run
+
+    def run(request):
+        asked.append(request)
+        if request["do"] == "look":
+            return original(request)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_run, "run", run)
+    assert main(["bench", url, "--paper-compat=quick", "--out=out"]) == 130
+    assert asked[-1]["backend"] == "builtin"
+    assert asked[-1]["load"]["phase"] == "warmup"
+    assert "paper" in asked[-1]["shards"][0]["argv"][-2]
+
+
+@pytest.fixture
+def load_host(tmp_path, monkeypatch):
+    """Options that lead to an SSH server which runs commands as long as stdin is open."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.setattr(ssh_server.Session, "execute", execute)
+    identity = tmp_path / "id_ed25519"
+    server = ssh_server.Server(ssh_server.key(tmp_path / "host"), ssh_server.key(identity))
+    name = f"[127.0.0.1]:{server.port}"
+    known = tmp_path / "known_hosts"
+    known.write_text(f"{name} {server.host_key.get_name()} {server.host_key.get_base64()}\n")
+    target = f"ssh://127.0.0.1:{server.port}"
+    yield [f"--load-host={target}", f"--identity={identity}", f"--known-hosts={known}"]
+    server.close()
+
+
+def execute(self, channel, command):
+    """Run a command as sshd does: its stdin ends with the channel's."""
+    process = subprocess.Popen(
+        shlex.split(command.decode()),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+    def feed():
+        with contextlib.suppress(OSError):
+            while part := channel.recv(1 << 16):
+                process.stdin.write(part)
+                process.stdin.flush()
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+
+    feeding = threading.Thread(target=feed, daemon=True)
+    feeding.start()
+    out, complaint = process.stdout.read(), process.stderr.read()
+    status = process.wait()
+    process.stdout.close()
+    process.stderr.close()
+    channel.sendall(out)
+    channel.sendall_stderr(complaint)
+    channel.send_exit_status(status)
+    channel.shutdown_write()
+    feeding.join()
+    channel.close()
+
+
+def test_a_load_host_over_ssh_needs_only_python(url, load_host, capsys):
+    code = main(["bench", url, *SHORT, "--no-self-test", *load_host])
+    assert code in (0, 1), capsys.readouterr().err
+    assert result().levels[-1].measured.completed == 20
+
+
+def test_a_load_host_that_cannot_run_it_is_told(url, load_host, capsys, monkeypatch):
+    monkeypatch.setattr(bench_runner, "BOOT", "import sys; sys.exit('no such thing here')")
+    assert main(["bench", url, *SHORT, *load_host, "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().err)["findings"]
+    assert finding["code"] == "BENCH-HOST"
+    assert "no such thing here" in finding["message"]
