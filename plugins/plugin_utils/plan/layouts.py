@@ -75,7 +75,7 @@ def not_measured(choice: LayoutChoice, host: str) -> Finding:
         host,
         f"{choice.considered[0].name} was chosen by the preference for {choice.preference}"
         f" ({choice.because}), not by a measurement; {others}",
-        "measure the first of them under your own load, and name the one that wins in layout",
+        "measure them under your own load: playbooks/tune.yml writes the one that wins into layout",
         "knowledge/layouts.yml",
     )
 

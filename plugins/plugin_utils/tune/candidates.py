@@ -1,0 +1,274 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What could be measured: feasible layouts in the order of `layout: auto`, then knobs around one.
+
+Rules and memory prune, by the plan builder itself; nothing is dropped for a predicted speed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    MOST_DEVICES,
+    AutoLayout,
+    Deployment,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    error,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import Asked, build_plans
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.naming import name_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import nodes_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import (
+    ConsideredLayout,
+    Plan,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import facts, knobs
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
+    Candidate,
+    NotTried,
+    Question,
+    Tune,
+)
+
+_EQUAL = re.compile(r"DP(\d{1,3})/TP(\d{1,3})(?:/EP(\d{1,3}))?")
+_MIXED = re.compile(r"(TP\d{1,3}(?:\+TP\d{1,3})+)(/EP)?")
+CURRENT = "current"
+LAYOUTS = "layouts"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Candidates in the order they are measured in, and what is not measured."""
+
+    candidates: tuple[Candidate, ...]
+    not_tried: tuple[NotTried, ...]
+
+
+@dataclass(frozen=True)
+class World:
+    """What a configuration is planned for."""
+
+    question: Question
+    architecture: Architecture
+    topology: Topology
+    others: tuple[Plan, ...] = ()
+
+    def plan(self, changes: Mapping[str, Any]) -> Plan:
+        """Return the plan of the deployment with changes; raises ApiaryError as planning does."""
+        wanted = knobs.changed(self.question.deployment, changes)
+        asked = Asked(wanted, self.architecture)
+        return build_plans((asked,), self.topology, self.others)[0]
+
+
+def world_of(state: Tune) -> World:
+    return World(state.asked, state.architecture, state.topology, state.others)
+
+
+def deployment_of(state: Tune, candidate: str) -> Deployment:
+    """Return the whole deployment of a candidate, as the plan of its trial is made from."""
+    return knobs.changed(state.asked.deployment, state.candidate(candidate).changes)
+
+
+def layouts(world: World) -> Queue:
+    """Return the current configuration and the layouts that are possible on the host, in order.
+
+    Raises ApiaryError: TRIAL-NODES for replicas over several hosts, TRIAL-LAYOUT for a name that
+    means none, and what the plan builder refuses for all of them alike.
+    """
+    if nodes_of(world.question.deployment) > 1:
+        raise error(
+            "TRIAL-NODES",
+            world.question.deployment.name,
+            "its replicas span several hosts, and a trial is one host's",
+            "measure the layouts of several hosts by hand: `apiary bench`, then `apiary compare`",
+        )
+    current, refused = _current(world)
+    plans = [] if current is None else [world.plan({})]
+    found = [] if current is None else [current]
+    left_out = [] if refused is None else [refused]
+    budget = world.question.budget.layouts
+    for one in _wanted(world):
+        if one.verdict == "dropped":
+            left_out.append(NotTried(one.name, one.reason, _change(one), one.codes))
+        elif current is not None and one.name == current.layout:
+            continue
+        elif len(found) - (current is not None) >= budget:
+            reason = f"the budget is {budget} layouts, and by the exact facts others come first"
+            left_out.append(NotTried(one.name, reason, _change(one)))
+        else:
+            made = _made(world, one.name, LAYOUTS, _change(one), plans)
+            if isinstance(made, NotTried):
+                left_out.append(made)
+            else:
+                found.append(made)
+    if not found:
+        raise error(
+            "TRIAL-NOTHING",
+            world.question.deployment.name,
+            "nothing can be measured: "
+            + "; ".join(f"{one.label}: {one.reason}" for one in left_out[:5]),
+            "change the deployment or the model until `apiary plan` accepts it",
+        )
+    return Queue(_numbered(found, ()), tuple(left_out))
+
+
+def around(state: Tune, leader: Candidate, path: str, values: Sequence[Any]) -> Queue:
+    """Return the leader with each value of one knob that is possible and is not what it has."""
+    world = world_of(state)
+    base = world.plan(leader.changes)
+    plans, found, left_out = [base], list[Candidate](), list[NotTried]()
+    for value in values:
+        changes = {**leader.changes, path: value}
+        if knobs.of(knobs.changed(state.asked.deployment, leader.changes), path) == value:
+            continue
+        label = f"{leader.label} {knobs.label(path, value)}"
+        made = _made(world, label, path, changes, plans)
+        if isinstance(made, NotTried):
+            left_out.append(made)
+        else:
+            found.append(made)
+    return Queue(_numbered(found, state.candidates), tuple(left_out))
+
+
+def _current(world: World) -> tuple[Candidate | None, NotTried | None]:
+    """Return the configuration as deployed, or why it is impossible here."""
+    try:
+        plan = world.plan({})
+    except ApiaryError as refusal:
+        return None, _refused("the current configuration", {}, refusal)
+    name = name_of(plan.layout)
+    measured = facts.facts(plan, world.topology, world.question.workload)
+    return Candidate(CURRENT, name, CURRENT, name, {}, measured), None
+
+
+def _wanted(world: World) -> tuple[ConsideredLayout, ...]:
+    """Return the layouts that the operator names, else all of the host in the order of facts."""
+    names = world.question.layouts
+    return _considered(world) if names is None else tuple(map(_named, names))
+
+
+def _named(name: str) -> ConsideredLayout:
+    """Return the layout that DP2/TP4/EP4 or TP4+TP2+TP2 means; raises TRIAL-LAYOUT."""
+    equal, mixed = _EQUAL.fullmatch(name), _MIXED.fullmatch(name)
+    sizes: tuple[int, ...] = ()
+    if equal and equal[3] in (None, equal[2]):
+        sizes = (int(equal[2]),) * int(equal[1])
+    elif mixed:
+        sizes = tuple(int(size) for size in re.findall(r"\d+", mixed[1]))
+    if not 0 < sum(sizes) <= MOST_DEVICES:
+        raise error(
+            "TRIAL-LAYOUT",
+            "tune_knobs.layouts",
+            f"{name!r} names no layout",
+            "write DP2/TP4, DP2/TP4/EP4 with expert parallelism, or TP4+TP2+TP2",
+        )
+    whole = bool(equal and equal[3]) or bool(mixed and mixed[2])
+    return ConsideredLayout(name, sizes, whole, "possible", "the operator names it")
+
+
+def _considered(world: World) -> tuple[ConsideredLayout, ...]:
+    """Return every layout of the host as `layout: auto` sees it: possible ones in its order."""
+    question = world.question
+    wish = question.deployment.layout
+    if not isinstance(wish, AutoLayout):
+        wish = AutoLayout()
+    wish = dataclasses.replace(
+        wish,
+        concurrency=wish.concurrency or question.concurrency,
+        sequence_tokens=wish.sequence_tokens
+        or question.workload.input_tokens + question.workload.output_tokens,
+    )
+    open_ = dataclasses.replace(question.deployment, layout=wish)
+    plan = dataclasses.replace(
+        world, question=dataclasses.replace(question, deployment=open_)
+    ).plan({})
+    return plan.layouts.considered if plan.layouts else ()
+
+
+def _change(one: ConsideredLayout) -> dict[str, Any]:
+    """Return the change that makes a deployment have this layout."""
+    if len(set(one.sizes)) > 1:
+        return {"layout": {"sizes": list(one.sizes), "expert_parallel": one.expert_parallel}}
+    size = one.sizes[0]
+    chosen = {"tensor_parallel_size": size, "replicas": len(one.sizes)}
+    return {"layout": {**chosen, "expert_parallel": one.expert_parallel}}
+
+
+def _made(
+    world: World, label: str, stage: str, changes: dict[str, Any], plans: list[Plan]
+) -> Candidate | NotTried:
+    """Return the candidate, or why it is none; ``plans`` are those of the others, base first."""
+    try:
+        plan = world.plan(changes)
+    except ApiaryError as refusal:
+        return _refused(label, changes, refusal)
+    useless = _no_effect(plan, plans[0] if plans else None)
+    if useless is not None:
+        return NotTried(label, useless.message, changes, (useless.code,))
+    if any(_same(plan, other) for other in plans):
+        return NotTried(label, "the engines get the same commands as in another one", changes)
+    plans.append(plan)
+    measured = facts.facts(plan, world.topology, world.question.workload)
+    return Candidate("", label, stage, name_of(plan.layout), changes, measured, _notes(stage))
+
+
+def _refused(label: str, changes: dict[str, Any], refusal: ApiaryError) -> NotTried:
+    errors = [one for one in refusal.findings if one.severity == "error"]
+    codes = tuple(dict.fromkeys(one.code for one in errors))
+    reason = "; ".join(dict.fromkeys(one.message for one in errors))
+    return NotTried(label, reason, changes, codes)
+
+
+def _no_effect(plan: Plan, base: Plan | None) -> Finding | None:
+    """Return what the rules say of a value that changes nothing, where it is new."""
+    codes = knowledge("tune.yml")["no_effect"]
+    before = set(base.findings) if base is not None else set(plan.findings)
+    return next((one for one in plan.findings if one.code in codes and one not in before), None)
+
+
+def _same(plan: Plan, other: Plan) -> bool:
+    mine = [(one.gpus, one.env, one.argv) for one in plan.replicas]
+    return mine == [(one.gpus, one.env, one.argv) for one in other.replicas]
+
+
+def _notes(stage: str) -> tuple[Finding, ...]:
+    entries = knowledge("tune.yml")["knobs"].values()
+    entry = next((one for one in entries if one["path"] == stage), None)
+    if entry is None or not entry.get("answers"):
+        return ()
+    note = Finding(
+        "TRIAL-ANSWERS",
+        "warning",
+        stage,
+        "it may change what the model answers, and only its speed was measured",
+        "compare answers on your own prompts before it serves",
+        entry["source"],
+    )
+    return (note,)
+
+
+def _numbered(found: Sequence[Candidate], taken: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Return candidates with ids that are short, unique, and good as file names."""
+    ids = {one.id for one in taken}
+    result = []
+    for one in found:
+        plain = one.id or re.sub(r"[^a-z0-9]+", "-", one.label.lower()).strip("-")[:80]
+        name, again = plain, 2
+        while name in ids:
+            name, again = f"{plain}-{again}", again + 1
+        ids.add(name)
+        result.append(dataclasses.replace(one, id=name))
+    return tuple(result)

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a host may be tuned on, and what it takes to leave it as it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    error,
+)
+
+# What the lock of a tuning run begins with: a rollout's run leaves a host in another state.
+TUNING = "tuning by "
+_UNIT = re.compile(r"-(?P<index>\d+)\.service$")
+
+
+@dataclass(frozen=True)
+class Lock:
+    """Who holds a host, whether that run has ended, and what it took out of the routers."""
+
+    owner: str
+    dead: bool
+    out: tuple[str, ...] = ()
+
+    @property
+    def left(self) -> bool:
+        """Say whether a tuning run that has ended left it."""
+        return self.dead and self.owner.startswith(TUNING)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A host before it is tuned on.
+
+    ``serving`` are units that are up, ``planned`` says whether a plan is there, ``release`` is the
+    one to come back to. ``servers`` are what routers know, by host-number; None: there are none.
+    """
+
+    host: str
+    deployment: str
+    serving: tuple[str, ...]
+    planned: bool
+    release: str | None
+    lock: Lock | None = None
+    servers: Mapping[str, Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What is to be done before and after: units to drain, units to bring back, what to restore."""
+
+    drain: tuple[str, ...]
+    out: tuple[str, ...]
+    restore: Literal["release", "nothing"]
+    resumed: bool
+    findings: tuple[Finding, ...] = ()
+
+
+def prepare(seen: Seen, serving: bool = False, take_over: bool = False) -> Ready:
+    """Return what to do, or raise ApiaryError with TRIAL-LOCKED, -NO-RELEASE or -SERVES.
+
+    ``serving`` lets a host be taken that serves, ``take_over`` ends another run's lock.
+    """
+    lock = seen.lock
+    if lock is not None and not lock.left and not take_over:
+        raise error(
+            "TRIAL-LOCKED",
+            seen.host,
+            f"{lock.owner} is changing {seen.deployment} on this host, or was and left its lock",
+            "let that run end; where it is dead, bring the host to a known state by the same"
+            " playbook again, or go on with tune_take_over=true",
+        )
+    resumed = lock is not None
+    if seen.planned and seen.release is None and not resumed:
+        raise error(
+            "TRIAL-NO-RELEASE",
+            seen.host,
+            f"it has a plan of {seen.deployment} and no release, so it could not be brought back",
+            "run playbooks/site.yml with the present settings once",
+        )
+    routed = _routed(seen)
+    busy = routed if seen.servers is not None else (() if resumed else seen.serving)
+    findings: tuple[Finding, ...] = ()
+    if busy:
+        where = "routers send requests to" if seen.servers is not None else "it serves, undrained:"
+        told = Finding(
+            "TRIAL-SERVES",
+            "warning" if serving else "error",
+            seen.host,
+            f"{where} {', '.join(busy)}, which tuning replaces",
+            "drain it (playbooks/drain.yml), name another host in tune_hosts, or set"
+            " tune_serving=true",
+        )
+        if not serving:
+            raise ApiaryError(told)
+        findings = (told,)
+    known = lock.out if lock is not None else ()
+    return Ready(
+        drain=routed,
+        out=tuple(sorted({*known, *routed})),
+        restore="release" if seen.release else "nothing",
+        resumed=resumed,
+        findings=findings,
+    )
+
+
+def _routed(seen: Seen) -> tuple[str, ...]:
+    """Return the units of this host that some router sends requests to."""
+    by_index = {
+        found["index"]: unit for unit in seen.serving if (found := _UNIT.search(unit)) is not None
+    }
+    ready = [name for name, told in (seen.servers or {}).items() if told.get("state") == "ready"]
+    return tuple(
+        sorted(
+            by_index[index]
+            for name in ready
+            for host, _, index in [name.rpartition("-")]
+            if host == seen.host and index in by_index
+        )
+    )

@@ -1,0 +1,44 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Why an engine failed, from what its unit's journal has: the cause that a candidate is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+
+FACTS = "bench/engine_errors.yml"
+_FINDING = re.compile(r"^(?:<\d>)?error: (?P<told>[A-Z]+-[A-Z-]+: .*)$")
+_LONGEST = 300
+
+
+def cause(journal: str, otherwise: str = "") -> str:
+    """Return why the engine failed, in one line: the supervisor's finding and the root error.
+
+    ``journal`` is `journalctl -o cat` of the replicas' units. Of several errors the last counts
+    that does not merely point to another. ``otherwise`` is told where the journal has neither.
+    """
+    lines = [line.rstrip() for line in journal.splitlines()]
+    told = [found["told"] for line in lines if (found := _FINDING.match(line))]
+    parts = (told[-1] if told else "", _root(lines))
+    known = [part[:_LONGEST] for part in parts if part]
+    return " | ".join(known) or otherwise.strip()[:_LONGEST] or "nothing in its journal says why"
+
+
+def _root(lines: Iterable[str]) -> str:
+    facts = knowledge(FACTS)
+    prefix, exception = re.compile(facts["prefix"]), re.compile(facts["exception"])
+    plain = re.compile("|".join(facts["plain"]))
+    roots = []
+    for line in lines:
+        bare = prefix.sub("", line, count=1).strip()
+        found = exception.match(bare)
+        if found and not any(word in bare for word in facts["hearsay"]):
+            roots.append(found["cause"])
+        elif plain.search(bare):
+            roots.append(bare)
+    return roots[-1] if roots else ""

@@ -1,0 +1,166 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What trials say: a benchmark's score, a candidate's interval over lives, who may be dropped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import NormalDist
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import (
+    interval,
+    mean,
+    stdev,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Bench,
+    Interval,
+    Level,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import trials
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
+    Dropped,
+    Kind,
+    Outcome,
+    Trial,
+    Tune,
+)
+
+_CONFIDENCE = 0.95
+
+
+def outcome_of(bench: Bench, path: str | None = None, seconds: float = 0.0) -> Outcome:
+    """Return the outcome of a benchmark of one life: requests a second of one host.
+
+    Requests that failed are the engine's fault, unless the search went on and found the edge.
+    A search that concluded nothing, or levels that are all invalid, mean nothing.
+    """
+    hosts = bench.target.hosts or 1
+    counted = [one for one in bench.levels if one.load.phase in bench.asked.phases]
+    failed = [one for one in counted if one.status == "FAILED"]
+    valid = [one for one in counted if one.status in ("OK", "SLO_MISS")]
+    concluded = bool(bench.found) if bench.asked.slo else not failed
+    if failed and not (valid and concluded):
+        return Outcome("failed", cause=_said(failed), path=path, seconds=seconds)
+    if not valid or not concluded:
+        told = (f"{one.code}: {one.message}" for one in bench.findings if one.severity != "info")
+        why = _said(counted) or "; ".join(dict.fromkeys(told)) or "no level was measured"
+        return Outcome("invalid", summary=why, path=path, seconds=seconds)
+    if bench.asked.slo:
+        score, most, summary = _found(bench, hosts)
+    else:
+        score, most, summary = _fixed(valid, hosts)
+    return Outcome("measured", score, most, summary, path=path, seconds=seconds)
+
+
+def _found(bench: Bench, hosts: int) -> tuple[Interval, float | None, str]:
+    """Return what an SLO search found; nothing that kept the limits is a score of 0."""
+    kept = [one for one in bench.found if one.best is not None and one.request_rate is not None]
+    if not kept:
+        return Interval(1, 0.0), None, "no level kept the SLO"
+    found = kept[0]
+    score = _scaled(found.request_rate or Interval(1, 0.0), hosts)
+    if found.fails is None:
+        return score, None, f"{score.mean:.3g} requests/s, and no level broke the SLO"
+    most = score.mean * found.fails / (found.best or found.fails)
+    unit = "concurrent" if found.by == "concurrency" else "requests/s asked for"
+    text = f"{score.mean:.3g} requests/s under the SLO at {found.best:g} {unit}"
+    return score, most, f"{text}, not at {found.fails:g}"
+
+
+def _fixed(levels: Sequence[Level], hosts: int) -> tuple[Interval, float | None, str]:
+    score = _scaled(
+        interval([one.measured.request_rate for one in levels if one.measured is not None]), hosts
+    )
+    return score, None, f"{score.mean:.3g} requests/s at {levels[0].load.concurrency} concurrent"
+
+
+def _scaled(rate: Interval, hosts: int) -> Interval:
+    low = None if rate.low is None else rate.low / hosts
+    high = None if rate.high is None else rate.high / hosts
+    return Interval(rate.n, rate.mean / hosts, low, high, rate.cov)
+
+
+def _said(levels: Iterable[Level]) -> str:
+    told = (finding for one in levels for finding in one.findings if finding.severity == "error")
+    return "; ".join(dict.fromkeys(f"{one.code}: {one.message}" for one in told))
+
+
+def noise(state: Tune) -> float:
+    """Return the coefficient of variation between lives: what is assumed, or more if seen."""
+    squares, freedom = 0.0, 0
+    groups: dict[tuple[str, str, str], list[Trial]] = {}
+    for one in state.trials:
+        if one.outcome is not None and one.outcome.status == "measured":
+            groups.setdefault((one.kind, one.candidate, one.host), []).append(one)
+    for lives in groups.values():
+        scores = trials.values(lives)
+        if len(scores) > 1 and mean(scores) > 0:
+            squares += (stdev(scores) / mean(scores)) ** 2 * (len(scores) - 1)
+            freedom += len(scores) - 1
+    assumed = float(knowledge("tune.yml")["restart_cov"])
+    return max(assumed, math.sqrt(squares / freedom)) if freedom else assumed
+
+
+def score(state: Tune, kind: Kind, candidate: str) -> Interval | None:
+    """Return a candidate's score of one kind of round, wide enough for all that is not known.
+
+    That is the noise between lives; what lies between the level that kept the SLO and the one that
+    broke it; and where several hosts measure, how far apart alike ones may be.
+    """
+    lives = trials.measured(state, kind, candidate)
+    scores = trials.values(lives)
+    if not scores:
+        return None
+    middle, cov = mean(scores), noise(state)
+    half = NormalDist().inv_cdf((1 + _CONFIDENCE) / 2) * cov * middle / math.sqrt(len(scores))
+    tops = [one.outcome.most or 0.0 for one in lives if one.outcome is not None]
+    above = max(0.0, mean(tops) - middle)
+    if len({one.host for one in state.trials}) > 1 and kind not in ("final", "confirm"):
+        half += middle * float(knowledge("tune.yml")["host_band"]) / 2
+    return Interval(len(scores), middle, middle - half, middle + half + above, cov)
+
+
+def keep(scores: Mapping[str, Interval], share: float) -> tuple[list[str], list[Dropped]]:
+    """Return who goes on, best first, and who does not.
+
+    The best ``share`` goes on, at least one, and everybody whose interval meets the best one's:
+    what may still be the best is never dropped.
+    """
+    order = sorted(scores, key=lambda name: -scores[name].mean)
+    kept = order[: max(1, math.ceil(share * len(order) - 1e-9))]
+    floor = _low(scores[order[0]]) if order else 0.0
+    kept += [name for name in order[len(kept) :] if _high(scores[name]) >= floor]
+    best = scores[order[0]] if order else None
+    dropped = [
+        Dropped(name, f"{told(scores[name])}, below {told(best)} of {order[0]}")
+        for name in order
+        if name not in kept and best is not None
+    ]
+    return kept, dropped
+
+
+def _low(one: Interval) -> float:
+    return one.mean if one.low is None else one.low
+
+
+def _high(one: Interval) -> float:
+    return one.mean if one.high is None else one.high
+
+
+def meets(one: Interval, other: Interval) -> bool:
+    """Say whether two intervals overlap."""
+    return _high(one) >= _low(other) and _high(other) >= _low(one)
+
+
+def told(one: Interval | None) -> str:
+    """Return a score in words."""
+    if one is None:
+        return "not measured"
+    if one.low is None or one.high is None:
+        return f"{one.mean:.3g} requests/s"
+    return f"{one.mean:.3g} requests/s ({one.low:.3g} to {one.high:.3g})"

@@ -1,0 +1,164 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A tuning step by step: which trials come next, and what an outcome changes.
+
+Nothing but the document decides, so a run that was interrupted goes on from it to the same choice.
+Rounds: one candidate on every host; the layouts by successive halving; each knob around the best
+so far, likewise; then the finals with restarts, and a repeat of what they chose.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
+    alike,
+    candidates,
+    knobs,
+    rounds,
+    trials,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
+    Host,
+    Kind,
+    Outcome,
+    Question,
+    Round,
+    Trial,
+    Tune,
+)
+
+# Finals on several hosts would compare the hosts.
+_ONE_HOST: tuple[Kind, ...] = ("final", "confirm")
+
+
+def begin(
+    question: Question,
+    architecture: Architecture,
+    topology: Topology,
+    others: tuple[Plan, ...] = (),
+    findings: tuple[Finding, ...] = (),
+) -> Tune:
+    """Return a tuning that has measured nothing yet; ``others`` are plans that stay on the hosts.
+
+    ``findings`` are those of alike.alike: hosts that differ from the first take no part.
+    Raises ApiaryError: TRIAL-NOTHING, TRIAL-NODES, TRIAL-LAYOUT, and what planning refuses.
+    """
+    world = candidates.World(question, architecture, topology, others)
+    queue = candidates.layouts(world)
+    state = Tune(
+        asked=question,
+        architecture=architecture,
+        topology=topology,
+        others=others,
+        candidates=queue.candidates,
+        hosts=tuple(_host(name, findings) for name in question.hosts or (topology.host,)),
+        not_tried=queue.not_tried,
+        findings=findings,
+    )
+    return rounds.advance(state)
+
+
+def _host(name: str, findings: tuple[Finding, ...]) -> Host:
+    differs = [one.message for one in findings if one.code == alike.CODE and one.subject == name]
+    return Host(name, not differs, "; ".join(differs))
+
+
+def assign(state: Tune, hosts: Sequence[str]) -> tuple[Trial, ...]:
+    """Return what to measure next, at most one trial a host; () when the choice is made.
+
+    The same document and hosts give the same trials. () is also the answer while no host that
+    takes part is there.
+    """
+    used = {one.name for one in state.hosts if one.used}
+    free = [name for name in hosts if name in used]
+    if state.choice is not None or not state.rounds or not free:
+        return ()
+    current = state.rounds[-1]
+    if current.kind == "alike":
+        control = current.candidates[0]
+        return tuple(
+            rounds.trial(state, current, control, host)
+            for host in free
+            if rounds.open_on(state, current, host)
+        )
+    if current.kind in _ONE_HOST:
+        home = rounds.home(state, current, free)
+        missing = rounds.missing(state, current, home)
+        return tuple(rounds.trial(state, current, name, home, life) for name, life in missing[:1])
+    return tuple(_spread(state, current, free))
+
+
+def _spread(state: Tune, current: Round, free: list[str]) -> Iterator[Trial]:
+    """Yield trials for the free hosts; one that was lost goes to another host if it can."""
+    for name, life in rounds.missing(state, current):
+        if not free:
+            return
+        lost = {one.host for one in trials.tried(state, current.kind, name, life)}
+        host = next((one for one in free if one not in lost), free[0])
+        free.remove(host)
+        yield rounds.trial(state, current, name, host, life)
+
+
+def record(state: Tune, trial: Trial, outcome: Outcome) -> Tune:
+    """Return the tuning with a trial's outcome, and with what follows from it.
+
+    A trial that is recorded already stays as it was.
+    """
+    if any(one.id == trial.id for one in state.trials):
+        return state
+    ended = dataclasses.replace(trial, outcome=outcome)
+    return rounds.advance(dataclasses.replace(state, trials=(*state.trials, ended)))
+
+
+def asked_of(state: Tune, trial: Trial) -> Asked:
+    """Return the benchmark of a trial: one life of the engine, prompts of its own seed.
+
+    Candidates of a round get the same prompts in the same life.
+    """
+    entry: dict[str, Any] = knowledge("tune.yml")["rounds"][trial.kind]
+    question = state.asked
+    again = trial.life + (100 if trial.kind == "confirm" else 0)
+    return Asked(
+        workload=question.workload,
+        slo=question.slo,
+        phases=("slo",) if question.slo else ("fixed",),
+        concurrency=() if question.slo else (question.concurrency,),
+        repeats=entry["repeats"],
+        seed=question.seed + again,
+        search_by=question.search_by,
+    )
+
+
+def rules_of(trial: Trial) -> dict[str, Any]:
+    """Return what of the protocol's rules differs for a trial, by the names of bench.rules."""
+    changes: dict[str, Any] = knowledge("tune.yml")["rounds"][trial.kind]["rules"]
+    return dict(changes)
+
+
+def most(state: Tune, hosts: int = 1) -> int:
+    """Return an upper bound of how often trials are still to be assigned and recorded."""
+    if state.choice is not None:
+        return 0
+    facts, budget = knowledge("tune.yml"), state.asked.budget
+    stages = [
+        sum(one.stage in (candidates.CURRENT, candidates.LAYOUTS) for one in state.candidates)
+    ]
+    stages += [len(values) + 1 for values in knobs.wanted(state.asked.knobs).values()]
+    lives = [facts["rounds"][kind]["lives"] for kind in ("short", "longer")]
+    trials = sum(stages) * sum(lives)
+    if budget.trials is not None:
+        trials = min(trials, budget.trials + hosts)
+    finals = (facts["finalists"] + 1) * budget.lives + 2 * budget.confirm_lives
+    alike = len(state.candidates) if len(state.hosts) > 1 else 0
+    return int((trials + finals + alike) * facts["attempts"])
