@@ -196,6 +196,18 @@ def up(lab: Lab, arguments: argparse.Namespace) -> None:
     print(f"\nDone in {time.monotonic() - started:.0f} s. `make demo-down` removes all of it.")
 
 
+def show_tuning(lab: Lab) -> None:
+    """Print what a tuning of real vLLM chose, and keep its report when the lab is gone."""
+    made, kept = lab.directory / "artifacts/tune/tiny", REPOSITORY / "artifacts/e2e"
+    kept.mkdir(parents=True, exist_ok=True)
+    for name in ("report.html", "state.json", "winner.diff"):
+        shutil.copy(made / name, kept / name)
+    choice = json.loads((made / "state.json").read_text(encoding="utf-8"))["choice"]
+    print(f"\n--- what playbooks/tune.yml chose\n{choice['reason']}")
+    print((made / "winner.diff").read_text(encoding="utf-8"))
+    print(f"report: {kept}/report.html")
+
+
 def e2e(lab: Lab, arguments: argparse.Namespace) -> None:
     """The same playbook with real vLLM, then the tests that ask the host."""
     del arguments
@@ -214,6 +226,7 @@ def e2e(lab: Lab, arguments: argparse.Namespace) -> None:
             *("pytest", "--quiet", "tests/e2e", "-m", "not double"),
             APIARY_LAB=lab.name,
         )
+        show_tuning(lab)
         program(*("pytest", "--quiet", "tests/loss/real.py"), APIARY_LAB=lab.name)
     finally:
         python("lab.py", "down", "--name", lab.name)

@@ -1,0 +1,165 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Begin a tuning or go on with one: the adapter from Ansible to plugin_utils.tune."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.apiary.instinct.plugins.action.tune_next import read_state
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import workloads
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    from_document,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    error,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates, knobs, steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.alike import alike
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
+    Budget,
+    Question,
+    Tune,
+)
+
+DISPLAY = Display()
+
+
+def question(arguments: dict) -> Question:
+    """Return what is asked, read from the texts that an operator gives."""
+    deployment = from_document(Deployment, arguments["deployment"], "tune_deployment")
+    if getattr(deployment.layout, "nodes", 1) > 1:
+        raise error(
+            "TRIAL-NODES",
+            deployment.name,
+            "its replicas span several hosts, and layouts are compared on one",
+            "measure it as it is (playbooks/bench.yml), or tune a deployment of single hosts",
+        )
+    layouts, asked_knobs = knobs.read(arguments["knobs"])
+    return Question(
+        deployment=deployment,
+        workload=workloads.workload(arguments["workload"]),
+        slo=workloads.slo(arguments["slo"]) if arguments["slo"] else (),
+        layouts=layouts,
+        knobs=asked_knobs,
+        budget=from_document(Budget, arguments["budget"], "tune_budget"),
+        seed=arguments["seed"],
+        hosts=tuple(arguments["hosts"]),
+        **({"concurrency": arguments["concurrency"]} if arguments["concurrency"] else {}),
+    )
+
+
+def begun(asked: Question, arguments: dict) -> Tune:
+    """Return a new tuning, with what the hosts have by now."""
+    topologies = arguments["topologies"]
+    first = from_document(Topology, topologies[asked.hosts[0]], asked.hosts[0])
+    config = asked.deployment.model.config
+    architecture = (
+        read_config(read_text(config), config)
+        if config
+        else architecture_of(asked.deployment, asked.deployment.name)
+    )
+    others = tuple(from_document(Plan, one, "others") for one in arguments["others"])
+    several = len(asked.hosts) > 1
+    findings = alike(arguments["evidence"], arguments["engines"]) if several else ()
+    return steps.begin(asked, architecture, first, others, findings)
+
+
+def same(state: Tune, asked: Question, path: str) -> Tune:
+    """Return the state of an earlier run; refuse one of another question with TRIAL-STATE."""
+    chosen = state.choice.candidate if state.choice else None
+    if chosen and asked.deployment == candidates.deployment_of(state, chosen):
+        return state  # the winner was written down, and is what is deployed now
+    if state.asked != asked:
+        before, now = to_document(state.asked), to_document(asked)
+        other = sorted(name for name in now if before[name] != now[name])
+        raise error(
+            "TRIAL-STATE",
+            path,
+            f"an earlier run asked something else: {', '.join(other)} differ",
+            "ask the same to go on with it, or begin anew with -e tune_restart=true",
+        )
+    return state
+
+
+def set_aside(directory: Path) -> None:
+    """Move what an earlier tuning left into a directory of its own: its raw results stay."""
+    left = [one for one in directory.glob("*") if one.name != "earlier"]
+    if left:
+        place = directory / "earlier" / str(len(list(directory.glob("earlier/*"))) + 1)
+        place.mkdir(parents=True)
+        for one in left:
+            one.rename(place / one.name)
+
+
+class ActionModule(ActionBase):
+    """The tune_begin action."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp=None, task_vars=None):
+        """Return what will be tried; write the state unless in check mode."""
+        super().run(tmp, task_vars)
+        _validation, arguments = self.validate_argument_spec(
+            {
+                "state": {"type": "path", "required": True},
+                "deployment": {"type": "dict", "required": True},
+                "workload": {"type": "str", "required": True},
+                "slo": {"type": "str", "default": ""},
+                "concurrency": {"type": "int"},
+                "knobs": {"type": "dict", "default": {}},
+                "budget": {"type": "dict", "default": {}},
+                "seed": {"type": "int", "default": 1},
+                "hosts": {"type": "list", "elements": "str", "required": True},
+                "topologies": {"type": "dict", "required": True},
+                "evidence": {"type": "dict", "default": {}},
+                "engines": {"type": "dict", "default": {}},
+                "others": {"type": "list", "elements": "dict", "default": []},
+                "restart": {"type": "bool", "default": False},
+            }
+        )
+        path = Path(arguments["state"]).absolute()
+        try:
+            asked = question(arguments)
+            known = path.is_file() and not arguments["restart"]
+            if known:
+                state = same(read_state(str(path)), asked, str(path))
+            else:
+                state = begun(asked, arguments)
+            if not known and not self._task.check_mode:
+                # Its results are of other questions, under the same names.
+                set_aside(path.parent)
+                write_text(path, dumps(state))
+        except ApiaryError as refusal:
+            raise AnsibleActionFail(
+                str(refusal), result={"findings": to_document(refusal.findings)}
+            ) from None
+        for finding in state.findings:
+            if finding.severity != "info":
+                DISPLAY.warning(str(finding))
+        return {
+            "changed": False,
+            "deployment": asked.deployment.name,
+            "done": state.choice is not None,
+            "most": 0 if state.choice is not None else steps.most(state, len(asked.hosts)),
+            "state": str(path),
+            "findings": to_document(state.findings),
+            "summary": list(summary(state)),
+        }

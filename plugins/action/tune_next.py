@@ -1,0 +1,120 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Record what trials came to, and say what each host tries next: the adapter to plugin_utils.tune.
+
+The state is a file on the controller, written after each trial, so that a run can go on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    from_document,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates, steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.ending import Told, outcome_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Trial, Tune
+
+
+def read_state(path: str) -> Tune:
+    """Return the state of a tuning from its file; raises FILE-UNREADABLE, DOC-…, TRIAL-STATE."""
+    try:
+        document = json.loads(read_text(path))
+    except ValueError as failure:
+        raise error(
+            "TRIAL-STATE",
+            path,
+            f"is no JSON: {failure}",
+            "begin anew with -e tune_restart=true",
+        ) from None
+    return from_document(Tune, document, path)
+
+
+def assignments(state: Tune, hosts: list[str], load_hosts: list[str]) -> dict[str, dict]:
+    """Return what each host tries next, as a playbook needs it; empty where it is done.
+
+    A load host measures one host at a time; without any, each host loads itself.
+    """
+    trials = steps.assign(state, hosts)
+    places = load_hosts or [one.host for one in trials]
+    return {
+        one.host: {
+            "trial": to_document(one),
+            "label": f"{state.candidate(one.candidate).label}, {one.kind}",
+            "deployment": to_document(candidates.deployment_of(state, one.candidate)),
+            "asked": to_document(steps.asked_of(state, one)),
+            "rules": steps.rules_of(one),
+            "load_host": place,
+            "began": time.time(),
+        }
+        for one, place in zip(trials, places, strict=False)
+    }
+
+
+def record(state: Tune, assigned: dict[str, dict], told: dict[str, dict], now: float) -> Tune:
+    """Return the state with the outcome of every trial that had been assigned."""
+    for host, item in assigned.items():
+        trial = from_document(Trial, item["trial"], host)
+        seen = from_document(Told, told[host], host) if told.get(host) else None
+        state = steps.record(state, trial, outcome_of(seen, now - float(item["began"])))
+    return state
+
+
+def told_of(state: Tune, assigned: dict[str, dict]) -> list[str]:
+    """Return in a line for each trial that has ended what it came to."""
+    names = {item["trial"]["id"] for item in assigned.values()}
+    return [
+        f"{state.candidate(one.candidate).label} on {one.host} ({one.kind}, life {one.life + 1}): "
+        + (one.outcome.cause or one.outcome.summary or one.outcome.status)
+        for one in state.trials
+        if one.id in names and one.outcome is not None
+    ]
+
+
+class ActionModule(ActionBase):
+    """The tune_next action."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp=None, task_vars=None):
+        """Record, save, and return the next trials."""
+        super().run(tmp, task_vars)
+        _validation, arguments = self.validate_argument_spec(
+            {
+                "state": {"type": "path", "required": True},
+                "hosts": {"type": "list", "elements": "str", "required": True},
+                "load_hosts": {"type": "list", "elements": "str", "default": []},
+                "assigned": {"type": "dict", "default": {}},
+                "told": {"type": "dict", "default": {}},
+            }
+        )
+        path, assigned = arguments["state"], arguments["assigned"]
+        try:
+            state = read_state(path)
+            if assigned and not self._task.check_mode:
+                state = record(state, assigned, arguments["told"], time.time())
+                write_text(Path(path).absolute(), dumps(state))
+            following = assignments(state, arguments["hosts"], arguments["load_hosts"])
+        except ApiaryError as refusal:
+            raise AnsibleActionFail(
+                str(refusal), result={"findings": to_document(refusal.findings)}
+            ) from None
+        return {
+            "changed": False,
+            "assigned": following,
+            "done": state.choice is not None,
+            "ended": told_of(state, assigned),
+        }

@@ -1,0 +1,78 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Documentation of the tune_next action, which runs on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: tune_next
+short_description: Record what trials came to, and say what is measured next
+version_added: 0.1.0
+description:
+  - Writes the outcome of each trial into the state of a tuning, and returns what each host measures
+    next. Runs on the controller.
+author:
+  - The Apiary authors (@apiary)
+attributes:
+  action:
+    description: Has an action plugin, so it runs on the controller.
+    support: full
+  check_mode:
+    description: Can predict the changed status without modifying the target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed.
+    support: none
+    details: The action changes nothing on the host.
+options:
+  state:
+    description: The file of the state, as M(apiary.instinct.tune_begin) returned it.
+    type: path
+    required: true
+  hosts:
+    description: The hosts that can be reached.
+    type: list
+    elements: str
+    required: true
+  load_hosts:
+    description: Hosts that send load, one for each host that is measured; none where hosts load
+      themselves.
+    type: list
+    elements: str
+    default: []
+  assigned:
+    description: The trials that have ended, as this module returned them.
+    type: dict
+    default: {}
+  told:
+    description: What each host tells of its trial; one that is missing could not be reached.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+- name: See what is next
+  apiary.instinct.tune_next:
+    state: artifacts/tune/qwen3-235b/state.json
+    hosts: [gpu-001]
+  register: next
+"""
+
+RETURN = r"""
+assigned:
+  description: By host, the next trial with its deployment and its benchmark; empty at the end.
+  type: dict
+  returned: success
+done:
+  description: Whether the choice is made.
+  type: bool
+  returned: success
+ended:
+  description: What the trials came to, in lines for a person.
+  type: list
+  elements: str
+  returned: success
+"""

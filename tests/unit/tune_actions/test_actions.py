@@ -1,0 +1,220 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The adapters of tuning: the question, the state's file, trials and their records, the diff."""
+
+import dataclasses
+import json
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.action import (
+    tune_begin,
+    tune_end,
+    tune_host,
+    tune_next,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Interval,
+    Limit,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates, steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
+    Choice,
+    Outcome,
+)
+
+from support.demo import demo_deployment
+from support.topologies import mi325x
+
+ASKED = {
+    "workload": "32/4",
+    "slo": "",
+    "concurrency": 16,
+    "knobs": {"layouts": [], "max_num_seqs": [16, 32]},
+    "budget": {"lives": 2, "confirm_lives": 0},
+    "seed": 1,
+    "hosts": ["gpu-001"],
+    "others": [],
+    "evidence": {},
+    "engines": {},
+}
+
+
+def arguments(**changes):
+    deployment = to_document(demo_deployment())
+    topologies = {name: to_document(mi325x()) for name in changes.get("hosts", ["gpu-001"])}
+    return {**ASKED, "deployment": deployment, "topologies": topologies, **changes}
+
+
+def begun(**changes):
+    given = arguments(**changes)
+    return tune_begin.begun(tune_begin.question(given), given)
+
+
+def code_of(call, *given):
+    with pytest.raises(ApiaryError) as refusal:
+        call(*given)
+    return refusal.value.findings[0].code
+
+
+def test_the_question_is_read_from_what_an_operator_types():
+    asked = tune_begin.question(arguments(slo="ttft:p90:2s", concurrency=None))
+    assert asked.slo == (Limit("ttft", "p90", 2.0),)
+    assert (asked.workload.input_tokens, asked.workload.output_tokens) == (32, 4)
+    assert asked.layouts == ()
+    assert asked.budget.lives == 2
+
+
+def test_a_deployment_over_several_hosts_is_refused():
+    given = arguments()
+    given["deployment"]["layout"] = {"tensor_parallel_size": 16, "nodes": 2}
+    assert code_of(tune_begin.question, given) == "TRIAL-NODES"
+
+
+def test_another_question_does_not_go_on_with_the_state():
+    state = begun()
+    assert tune_begin.same(state, state.asked, "state.json") is state
+    other = dataclasses.replace(state.asked, concurrency=32)
+    assert code_of(tune_begin.same, state, other, "state.json") == "TRIAL-STATE"
+
+
+def test_the_winner_written_down_is_no_other_question():
+    state = answered()
+    winner = candidates.deployment_of(state, state.choice.candidate)
+    written = dataclasses.replace(state.asked, deployment=winner)
+    assert tune_begin.same(state, written, "state.json") is state
+
+
+def test_what_an_earlier_tuning_measured_is_not_taken_for_the_new_ones(tmp_path):
+    for number in ("1", "2"):
+        (tmp_path / "short-current-0-a/raw").mkdir(parents=True)
+        (tmp_path / "state.json").write_text(number)
+        tune_begin.set_aside(tmp_path)
+        assert [one.name for one in tmp_path.iterdir()] == ["earlier"]
+        assert (tmp_path / "earlier" / number / "state.json").read_text() == number
+        assert (tmp_path / "earlier" / number / "short-current-0-a/raw").is_dir()
+    tune_begin.set_aside(tmp_path)
+    assert len(list((tmp_path / "earlier").iterdir())) == 2
+
+
+def test_a_state_that_is_damaged_is_refused(tmp_path):
+    path = tmp_path / "state.json"
+    path.write_text("{")
+    assert code_of(tune_next.read_state, str(path)) == "TRIAL-STATE"
+    path.write_text(dumps(begun()))
+    assert tune_next.read_state(str(path)) == begun()
+
+
+def test_a_host_is_told_all_that_it_needs_for_its_trial():
+    told = tune_next.assignments(begun(), ["gpu-001"], [])
+    assert set(told) == {"gpu-001"}
+    assert told["gpu-001"]["load_host"] == "gpu-001"
+    assert told["gpu-001"]["deployment"]["name"] == demo_deployment().name
+    assert told["gpu-001"]["asked"]["concurrency"] == [16]
+    assert json.dumps(told)
+
+
+def test_a_load_host_measures_one_host_at_a_time():
+    state = begun(hosts=["a", "b"])
+    assert set(tune_next.assignments(state, ["a", "b"], [])) == {"a", "b"}
+    assert set(tune_next.assignments(state, ["a", "b"], ["load-1"])) == {"a"}
+    both = tune_next.assignments(state, ["a", "b"], ["load-1", "load-2"])
+    assert [one["load_host"] for one in both.values()] == ["load-1", "load-2"]
+
+
+def test_every_assigned_trial_is_recorded_and_a_silent_host_is_lost():
+    state = begun(hosts=["a", "b"])
+    assigned = tune_next.assignments(state, ["a", "b"], [])
+    crashed = {"stage": "start", "message": "x", "journal": "ValueError: no"}
+    after = tune_next.record(state, assigned, {"a": crashed}, now=assigned["a"]["began"] + 5)
+    ended = {one.host: one.outcome for one in after.trials}
+    assert (ended["a"].status, ended["a"].cause) == ("failed", "ValueError: no")
+    assert ended["a"].seconds == pytest.approx(5)
+    assert ended["b"].status == "lost"
+    lines = tune_next.told_of(after, assigned)
+    assert any("ValueError: no" in line for line in lines)
+    # A run that was killed after it had written does not count a trial twice.
+    assert tune_next.record(after, assigned, {"a": crashed}, now=0) == after
+
+
+def answered():
+    """A tuning in which 32 sequences are the fastest by far."""
+    state = begun()
+    for _ in range(steps.most(state)):
+        for trial in steps.assign(state, ["gpu-001"]):
+            seqs = candidates.deployment_of(state, trial.candidate).limits.max_num_seqs or 1
+            score = float(seqs) * (1 + trial.life / 100)
+            state = steps.record(state, trial, Outcome("measured", Interval(1, score), seconds=1))
+    return state
+
+
+VARIABLES = """\
+apiary_deployment:
+  name: qwen3-235b # the published one
+  limits:
+    max_model_len: 32768
+other: !vault |
+  $ANSIBLE_VAULT;1.1;AES256
+"""
+
+
+def test_the_file_of_variables_is_found_by_the_name(tmp_path):
+    place = tmp_path / "group_vars/gpu_hosts"
+    place.mkdir(parents=True)
+    (place / "main.yml").write_text(VARIABLES)
+    (tmp_path / "group_vars/all.yml").write_text("apiary_deployment: '{{ x }}'\n")
+    (tmp_path / "group_vars/broken.yml").write_text("a: [")
+    directories = [str(tmp_path), str(tmp_path)]
+    assert tune_end.the_file(None, directories, "qwen3-235b") == place / "main.yml"
+    assert code_of(tune_end.the_file, None, directories, "another") == "TRIAL-FILE"
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars/a.yml").write_text("apiary_deployments: [{name: qwen3-235b}]\n")
+    assert code_of(tune_end.the_file, None, directories, "qwen3-235b") == "TRIAL-FILE"
+    given = tmp_path / "host_vars/a.yml"
+    assert tune_end.the_file(str(given), directories, "qwen3-235b") == given
+
+
+def test_the_winner_is_a_diff_of_that_file(tmp_path):
+    path = tmp_path / "vars.yml"
+    path.write_text(VARIABLES.partition("other")[0])
+    state = answered()
+    assert state.choice.verdict == "better"
+    text, diff = tune_end.change_of(state, path, tmp_path / "state.json")
+    assert "max_num_seqs: 32" in text
+    assert "# the published one" in text
+    assert "+    max_num_seqs: 32" in diff
+
+
+@pytest.mark.parametrize("choice", [None, Choice("current", "current is best", "")])
+def test_where_nothing_is_to_change_there_is_no_diff(tmp_path, choice):
+    state = dataclasses.replace(answered(), choice=choice)
+    assert tune_end.winner_of(state) is None
+    assert tune_end.change_of(state, tmp_path / "none.yml", tmp_path) == ("", "")
+
+
+def test_a_server_that_any_router_has_ready_is_ready():
+    answers = [
+        {"x/a-0": {"state": "drain"}, "y/a-0": {"state": "ready"}},
+        {"x/a-0": {"state": "ready"}, "x/a-1": {"state": "drain"}},
+    ]
+    known = tune_host.known_servers(answers, "x")
+    assert {name: one["state"] for name, one in known.items()} == {"a-0": "ready", "a-1": "drain"}
+
+
+def test_what_is_known_of_a_host_comes_from_its_own_words():
+    told = {
+        "plan": {"deployment": {}},
+        "serving": ["apiary-x-0.service"],
+        "current": "r1",
+        "lock": {"owner": "tuning by ann@elsewhere, process 1", "out": ["apiary-x-0.service"]},
+    }
+    seen = tune_host.seen_of("a", "x", told, [], routers=False)
+    assert (seen.planned, seen.release, seen.servers) == (True, "r1", None)
+    # Of another controller nobody knows whether the run lives.
+    assert (seen.lock.dead, seen.lock.out) == (False, ("apiary-x-0.service",))

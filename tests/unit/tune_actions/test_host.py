@@ -1,0 +1,140 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a host may be tuned on, and why an engine failed."""
+
+import dataclasses
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.ending import Told, outcome_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import (
+    TUNING,
+    Lock,
+    Seen,
+    prepare,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.journal import cause
+
+UNITS = ("apiary-x-0.service", "apiary-x-1.service")
+BARE = Seen("a", "x", (), planned=False, release=None)
+SERVES = Seen("a", "x", UNITS, planned=True, release="r1")
+READY, DRAINED = {"state": "ready"}, {"state": "drain"}
+
+
+def refused(seen, **options):
+    with pytest.raises(ApiaryError) as refusal:
+        prepare(seen, **options)
+    (finding,) = refusal.value.findings
+    return finding.code
+
+
+def test_a_host_that_serves_nothing_is_taken_and_left_with_nothing():
+    ready = prepare(BARE)
+    assert (ready.drain, ready.out, ready.restore, ready.resumed) == ((), (), "nothing", False)
+
+
+def test_a_host_that_serves_is_refused_unless_that_is_wanted():
+    assert refused(SERVES) == "TRIAL-SERVES"
+    taken = prepare(SERVES, serving=True)
+    assert taken.restore == "release"
+    assert [(one.code, one.severity) for one in taken.findings] == [("TRIAL-SERVES", "warning")]
+
+
+def test_behind_routers_what_counts_is_whether_they_send_requests():
+    routed = dataclasses.replace(SERVES, servers={"a-0": DRAINED, "a-1": READY, "b-0": READY})
+    assert refused(routed) == "TRIAL-SERVES"
+    taken = prepare(routed, serving=True)
+    assert taken.drain == taken.out == (UNITS[1],)
+    drained = dataclasses.replace(SERVES, servers={"a-0": DRAINED, "a-1": DRAINED})
+    # Who drained it brings it back, not we.
+    assert prepare(drained).out == ()
+
+
+def test_a_host_without_a_release_could_not_be_brought_back():
+    assert refused(dataclasses.replace(SERVES, release=None)) == "TRIAL-NO-RELEASE"
+
+
+@pytest.mark.parametrize(
+    ("owner", "dead", "code"),
+    [
+        ("ann@here, process 1", False, "TRIAL-LOCKED"),
+        ("ann@here, process 1", True, "TRIAL-LOCKED"),  # a rollout left it half done
+        (f"{TUNING}ann@here, process 1", False, "TRIAL-LOCKED"),
+    ],
+)
+def test_the_lock_of_another_run_is_respected(owner, dead, code):
+    locked = dataclasses.replace(BARE, lock=Lock(owner, dead))
+    assert refused(locked) == code
+    assert prepare(locked, take_over=True).resumed
+
+
+def test_what_an_interrupted_tuning_drained_comes_back():
+    lock = Lock(f"{TUNING}ann@here, process 1", dead=True, out=UNITS)
+    left = dataclasses.replace(SERVES, lock=lock, servers={"a-0": DRAINED, "a-1": DRAINED})
+    ready = prepare(left)
+    assert (ready.resumed, ready.out, ready.drain) == (True, UNITS, ())
+    # Without routers, too: what serves is what that run was measuring.
+    assert prepare(dataclasses.replace(left, servers=None, release=None)).restore == "nothing"
+
+
+STARTED = """\
+(EngineCore pid=12) INFO 11-22 05:00:00 [core.py:1] Initializing a V1 LLM engine
+(EngineCore pid=12) ERROR 11-22 05:00:01 [core.py:9] EngineCore failed to start.
+(EngineCore pid=12) ERROR 11-22 05:00:01 [core.py:9] Traceback (most recent call last):
+(EngineCore pid=12) ERROR 11-22 05:00:01 [core.py:9]   File "core.py", line 1, in run
+(EngineCore pid=12) ERROR 11-22 05:00:01 [core.py:9] ValueError: Free memory on device cuda:0 \
+(1.0/256.0 GiB) on startup is less than desired GPU memory utilization
+(APIServer pid=9) RuntimeError: Engine core initialization failed. See root cause above. Failed \
+core proc(s): {'EngineCore': 1}
+error: REPLICA-ENGINE-DIED: apiary-x-0: the engine exited with status 1 before it answered
+  remedy: see the engine's lines above in this journal, and dmesg for its GPUs
+"""
+
+
+def test_the_cause_is_the_finding_and_the_root_of_it():
+    told = cause(STARTED)
+    assert told.startswith("REPLICA-ENGINE-DIED: apiary-x-0: the engine exited with status 1")
+    assert "ValueError: Free memory on device" in told
+    assert "See root cause above" not in told
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "torch.OutOfMemoryError: HIP out of memory.",
+            "torch.OutOfMemoryError: HIP out of memory.",
+        ),
+        (
+            "ERROR 11-22 05:00:00 [x.py:1] Worker proc VllmWorker-1 died unexpectedly",
+            "Worker proc VllmWorker-1 died unexpectedly",
+        ),
+        ("vllm serve: error: unrecognized arguments: --x", None),
+        (
+            "<3>error: REPLICA-WEIGHTS: /srv: no config.json",
+            "REPLICA-WEIGHTS: /srv: no config.json",
+        ),
+        ("INFO 11-22 05:00:00 [x.py:1] all is well", "the task said so"),
+    ],
+)
+def test_what_counts_as_a_cause(line, said):
+    assert cause(line, "the task said so") == (said or line)
+
+
+def test_nothing_known_is_said_as_such():
+    assert cause("") == "nothing in its journal says why"
+
+
+def test_only_what_the_candidate_decides_is_held_against_it():
+    assert outcome_of(None, 1.0).status == "lost"
+    assert outcome_of(Told("plan", "error: FIT-NO-ROOM: x\n  remedy: y"), 1.0).status == "failed"
+    assert outcome_of(Told("prepare", "no sudo"), 1.0).status == "lost"
+    crashed = outcome_of(Told("start", "REPLICA-START-FAILED", STARTED), 1.0)
+    assert crashed.status == "failed"
+    assert "Free memory" in crashed.cause
+    assert outcome_of(Told("measure", "BENCH-CLIENT: x"), 1.0).status == "invalid"
+    # Also where its benchmark went through: the numbers are of two lives.
+    restarted = Told("measure", journal=STARTED, lives_before="a\nb", lives_after="a\nc")
+    assert outcome_of(restarted, 1.0).status == "failed"
