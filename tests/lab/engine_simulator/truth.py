@@ -25,6 +25,7 @@ TRUTH = Path(__file__).parent / "truth.yml"
 _WAVES, _LEAST, _SEEDS = 20, 600, 3  # a closed level: requests a slot, and at least, and runs
 _OPEN_REQUESTS, _OPEN_SEEDS = 4000, 3  # an open level
 _HOW = (
+    "the last concurrency before the first that breaks a limit; "
     f"every concurrency, max({_LEAST}, {_WAVES} x C) requests, {_SEEDS} runs, rate by Little's law;"
     f" arrivals at every 1 % of the highest rate from 35 %, {_OPEN_REQUESTS} requests,"
     f" {_OPEN_SEEDS} runs; the first and last C requests (open: a tenth) left out; no spread of"
