@@ -69,10 +69,7 @@ def _configurations(report: Report) -> Table:
     for name in ("name", "requests/s under the SLO", "kept the SLO at", "saturation", "levels"):
         table.add_column(name, overflow="fold", no_wrap=name == "name")
     for one in report.configurations:
-        counts: dict[str, int] = {}
-        for _bench, level in one.runs:
-            counts[level.status] = counts.get(level.status, 0) + 1
-        words = [f"{count} {STATUS[status]}" for status, count in counts.items()]
+        words = [f"{count} {STATUS[status]}" for status, count in one.counts.items()]
         table.add_row(
             one.name,
             "\n".join(between(found.request_rate) for found in one.found) or NONE,

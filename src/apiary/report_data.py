@@ -99,6 +99,15 @@ class Configuration:
         )
 
     @property
+    def counts(self) -> dict[Status, int]:
+        """Return how many levels have which verdict, warm-ups left out."""
+        counted: dict[Status, int] = {}
+        for _bench, level in self.runs:
+            if level.load.phase != "warmup":
+                counted[level.status] = counted.get(level.status, 0) + 1
+        return counted
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """Return what was found about it and its levels, each once."""
         told = [finding for bench in self.benches for finding in bench.findings]
@@ -142,13 +151,18 @@ def gather(benches: Sequence[Bench]) -> tuple[Configuration, ...]:
     groups: dict[tuple[str, ...], list[Bench]] = {}
     for bench in benches:
         groups.setdefault(_identity(bench), []).append(bench)
+    given = [group[0].name for group in groups.values()]
     made: list[Configuration] = []
     for group in groups.values():
         first = group[0]
-        name, number = first.name, 1
+        layout = _text(first.environment.get("layout"))
+        plain_name = first.name
+        if given.count(first.name) > 1 and layout is not None and layout != first.name:
+            plain_name = f"{first.name} {layout}"
+        name, number = plain_name, 1
         while any(one.name == name for one in made):
             number += 1
-            name = f"{first.name} ({number})"
+            name = f"{plain_name} ({number})"
         made.append(
             Configuration(
                 name,

@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 
-from apiary.report_data import Configuration, Curve, Headline
+from apiary.report_data import Configuration, Curve, Headline, Point
 from apiary.report_tables import found_text
 from apiary.report_words import between, number, percent, size_text, slo_text, workload_text
 
@@ -137,13 +137,31 @@ def _without_slo(
         for point in curve.points
         if point.valid and "output_token_rate" in point.values
     ]
-    why = "No level kept the SLO" if asked else "No SLO was asked for, so nothing is ranked"
     if not peaks:
         return Headline("No level is valid, so there is no result.", "no result")
-    rate, curve, point = max(peaks, key=lambda peak: peak[0].mean)
+    kept = [peak for peak in peaks if peak[2].status == "OK"]
+    if asked and kept:
+        verdict = "unfinished"
+        why = "No search for the SLO's limit ended. The most that is known to keep the SLO"
+        chosen = max(kept, key=_request_rate)
+        shown = between(chosen[2].values.get("request_rate"), "requests/s")
+    else:
+        verdict = "SLO missed" if asked else "measured"
+        why = "No level kept the SLO" if asked else "No SLO was asked for, so nothing is ranked"
+        why += ". The most that was measured"
+        chosen = max(peaks, key=_output_rate)
+        shown = between(chosen[0], "output tokens/s")
+    rate, curve, point = chosen
     name = configurations[curve.configuration].name
-    text = (
-        f"{why}. The most that was measured: {between(rate, 'output tokens/s')} with {name} at "
-        f"{size_text(curve.by, point.size)}, {workload_text(work)}."
-    )
-    return Headline(text, "SLO missed" if asked else "measured", (_sure(rate),))
+    at = size_text(curve.by, point.size)
+    text = f"{why}: {shown} with {name} at {at}, {workload_text(work)}."
+    return Headline(text, verdict, (_sure(rate),))
+
+
+def _request_rate(peak: tuple[Interval, Curve, Point]) -> float:
+    rate = peak[2].values.get("request_rate")
+    return rate.mean if rate is not None else 0.0
+
+
+def _output_rate(peak: tuple[Interval, Curve, Point]) -> float:
+    return peak[0].mean

@@ -120,9 +120,6 @@ def _card(report: Report, place: int, one: Configuration) -> dict[str, Any]:
     rate = held_rate(one, work)
     found = [item for item in one.found if item.workload == work.name]
     peak = _peak(report, place, work.name)
-    counts: dict[str, int] = {}
-    for _bench, level in one.runs:
-        counts[level.status] = counts.get(level.status, 0) + 1
     full = [item for item in one.saturation if item.workload == work.name]
     facts = [("kept the SLO at", found_text(item)) for item in found]
     if rate is not None and one.gpus:
@@ -142,7 +139,7 @@ def _card(report: Report, place: int, one: Configuration) -> dict[str, Any]:
         "sure": _sure(rate),
         "best": report.headline.best == place,
         "facts": facts,
-        "counts": counts,
+        "counts": one.counts,
     }
 
 

@@ -206,7 +206,7 @@ def bench(
     # With room for the difference between repeats: each of them keeps the SLO there.
     tight = [replace(limit, seconds=limit.seconds * 0.985) for limit in slo]
     kept = [n for n in range(1, 300) if not missed_by(curve, work, tight, n)]
-    if slo:
+    if slo and kept:
         levels += [
             level(one, curve, slo)
             for one in loads("slo", (kept[-1], kept[-1] + 6), lives, work=work)

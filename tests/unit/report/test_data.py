@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Limit
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 
 from apiary.report_data import curves_of, gather
@@ -76,6 +77,8 @@ def test_one_name_with_other_software_is_another_configuration():
         other, environment=other.environment | {"engine": {"name": "vllm", "version": "0.31.0"}}
     )
     assert [one.name for one in gather([small(), other])] == ["A", "A (2)"]
+    renamed = [replace(one, name="bench") for one in (small("TP8"), small("TP4"), other)]
+    assert [one.name for one in gather(renamed)] == ["bench TP8", "bench TP4", "bench A"]
 
 
 def test_shares_of_each_life_s_own_best_rate_are_one_point():
@@ -113,6 +116,7 @@ def test_saturation_marks_a_valid_point_only():
 def test_warm_up_and_soak_are_no_points_of_the_curve():
     extra = tuple(level(load) for load in [*loads("warmup", (8,)), *loads("soak", (8,))])
     made = small()
+    assert gather([replace(made, levels=extra[:1])])[0].counts == {}
     plain = curves_of(gather([made]))
     assert curves_of(gather([replace(made, levels=made.levels + extra)])) == plain
 
@@ -145,7 +149,16 @@ def test_one_life_of_each_finds_no_difference_and_says_why():
     [
         ({}, "measured", "A holds 12.8 (12.6 to 12.9) requests/s under the SLO"),
         ({"slo": ()}, "measured", "No SLO was asked for"),
-        ({"found": ()}, "SLO missed", "No level kept the SLO. The most that was measured: "),
+        (
+            {"found": ()},
+            "unfinished",
+            "No search for the SLO's limit ended. The most that is known",
+        ),
+        (
+            {"found": (), "slo": (Limit("tpot", "p90", 0.001),)},
+            "SLO missed",
+            "No level kept the SLO. The most that was measured: ",
+        ),
     ],
 )
 def test_one_configuration(changes, verdict, text):
