@@ -76,7 +76,7 @@ class Given:
     backend: str | None
     command: str | None
     image: str | None
-    container_engine: str
+    container_engine: str | None
     version: str | None
     session_header: str | None
     client_cpus: str | None
@@ -148,9 +148,8 @@ class Given:
 @click.option("--image", help="Run the client in a container of this image, the server's own.")
 @click.option(
     "--container-engine",
-    default="docker",
-    show_default=True,
     type=click.Choice(["docker", "podman"]),
+    help="What runs --image; default that of the plan, or docker.",
 )
 @click.option("--version", "version", help="Version of the client's vLLM; else it is asked.")
 @click.option("--session-header", metavar="NAME", help="The header that has a session's key.")
@@ -347,7 +346,7 @@ def _client(given: Given, served: Served | None, target: Target) -> Client:
         version=given.version,
         command=tuple(command),
         image=image,
-        engine=given.container_engine,
+        engine=given.container_engine or (served.container_engine if served else "docker"),
         cpus=cpus,
         apart_from=tuple(busy) if apart else None,
         gpus=given.gpu_metrics or ("sysfs" if here else "none"),

@@ -27,6 +27,7 @@ class Served:
     tokenizer: str
     version: str
     image: str | None
+    container_engine: str
     executable: str
     ports: tuple[int, ...]
     gpus: int
@@ -46,7 +47,8 @@ def served_by(plans: Sequence[tuple[Plan, str]]) -> Served:
         model=model.name,
         tokenizer=model.path,
         version=engine.version,
-        image=engine.image,
+        image=engine.image if engine.runtime != "native" else None,
+        container_engine="podman" if engine.runtime == "quadlet" else "docker",
         executable=engine.executable,
         ports=tuple(
             replica.port for replica in first.replicas if first.node is None or first.node.rank == 0

@@ -136,6 +136,16 @@ def test_it_does_not_matter_how_a_stream_is_cut(cuts: list[int], keep: bool) -> 
     assert "".join(response.texts) == ('a"choices":[{é' if keep else "")
 
 
+def test_events_of_one_piece_are_all_read() -> None:
+    first, rest = [token()], [token(), token(), usage(3), "[DONE]"]
+    body = "".join(f"data: {event}\n\n" for event in rest).encode()
+    data = stream(*first, last=False) + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    response = Response()
+    response.feed(data, 1.0)
+    assert (response.error, response.times) == ("", [1.0] * 3)
+    assert response.usage == {"prompt_tokens": 8, "completion_tokens": 3}
+
+
 def test_comments_are_no_tokens_and_a_role_is_none() -> None:
     response = Response()
     role = '{"choices":[{"delta":{"role":"assistant","content":""}}]}'
