@@ -67,6 +67,12 @@ def the_file(given: str | None, directories: list[str], name: str) -> Path:
     return found[0]
 
 
+def shown(path: Path) -> str:
+    """Return a path as people write it who stand where the run was started."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
 def change_of(state: Tune, path: Path, evidence: Path) -> tuple[str, str]:
     """Return the file's new text and the difference; both empty where nothing is to change."""
     winner = winner_of(state)
@@ -74,7 +80,7 @@ def change_of(state: Tune, path: Path, evidence: Path) -> tuple[str, str]:
         return "", ""
     changes = state.candidate(winner).changes
     name = state.asked.deployment.name
-    return winner_diff(read_text(str(path)), str(path), name, changes, str(evidence))
+    return winner_diff(read_text(str(path)), shown(path), name, changes, shown(evidence))
 
 
 def winner_of(state: Tune) -> str | None:

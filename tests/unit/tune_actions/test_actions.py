@@ -180,7 +180,8 @@ def test_the_file_of_variables_is_found_by_the_name(tmp_path):
     assert tune_end.the_file(str(given), directories, "qwen3-235b") == given
 
 
-def test_the_winner_is_a_diff_of_that_file(tmp_path):
+def test_the_winner_is_a_diff_of_that_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "vars.yml"
     path.write_text(VARIABLES.partition("other")[0])
     state = answered()
@@ -189,6 +190,9 @@ def test_the_winner_is_a_diff_of_that_file(tmp_path):
     assert "max_num_seqs: 32" in text
     assert "# the published one" in text
     assert "+    max_num_seqs: 32" in diff
+    # As `patch -p0` takes it where the run was started.
+    assert diff.startswith("--- vars.yml\n+++ vars.yml\n")
+    assert "# Measured by playbooks/tune.yml: state.json" in diff
 
 
 @pytest.mark.parametrize("choice", [None, Choice("current", "current is best", "")])
