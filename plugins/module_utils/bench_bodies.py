@@ -148,7 +148,8 @@ class Bodies:
 
     def _key(self, turn: Turn) -> str:
         settings = self._settings
-        seed = f"{self._name}-{settings.load.get('seed', 0)}-{settings.shard}"
+        load = settings.load
+        seed = f"{self._name}-{load.get('seed', 0)}.{load.get('attempt', 0)}-{settings.shard}"
         return f"apiary-{seed}-{turn.conversation}".replace(" ", "-")
 
     def _pieces(self, turn: Turn, part: dict[str, Any]) -> tuple[str, int, str, int]:

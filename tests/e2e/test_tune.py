@@ -16,11 +16,11 @@ HERE = Path(__file__).parent
 ASKED = {
     # The present two sequences at once, and two others: three configurations.
     "tune_knobs": {"layouts": [], "max_num_seqs": [8, 32]},
-    "tune_workload": "32/16",
+    "tune_workload": "32/48",
     "tune_concurrency": 16,
     "tune_budget": {"lives": 2, "confirm_lives": 2},
     # Each start of vLLM's client takes longer than what it measures here.
-    "tune_rules": {"warmup_most": 1},
+    "tune_rules": {"warmup_most": 1, "requests_least": 320},
     "tune_self_test": False,
     "tune_serving": True,
     "tune_file": str(HERE / "tune_variables.yml"),

@@ -18,12 +18,15 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
     from_document,
     to_document,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
 SUFFIX = ".json.gz"
+BEGUN = "begun.json"
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,24 @@ class RawStore:
                 "remove the file, so that the level is measured again",
             ) from failure
         return from_document(Raw, data, str(path))
+
+    def begin(self, key: str) -> int:
+        """Note that a load is about to be sent; return how often it was before."""
+        path = self.directory.with_name(BEGUN)
+        begun: dict[str, int] = {}
+        if path.exists():
+            try:
+                begun = {name: int(count) for name, count in json.loads(read_text(str(path))).items()}
+            except (ValueError, TypeError, AttributeError) as failure:
+                raise error(
+                    "BENCH-RAW",
+                    str(path),
+                    f"cannot be read as a count of what was begun: {failure}",
+                    "give another directory, for it is not known which prompts the engines know",
+                ) from failure
+        before = begun.get(key, 0)
+        write_text(path, dumps({**begun, key: before + 1}))
+        return before
 
     def put(self, key: str, raw: Raw) -> str:
         """Keep a raw result; return its file's name relative to the benchmark's directory."""

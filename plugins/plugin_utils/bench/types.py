@@ -62,7 +62,9 @@ class Load:
 
     A closed loop keeps ``concurrency`` requests in flight; an open one (None) sends
     ``request_rate`` of them a second, with Poisson arrivals. ``warmups`` requests before are not
-    measured. ``repeat`` counts within one life of the engine, ``life`` its restarts.
+    measured. ``repeat`` counts within one life of the engine, ``life`` its restarts. ``attempt``
+    counts how often this level was begun before without a result that stands: it makes other
+    prompts, for the engine may know the first ones, but no other level, so the key is without it.
     """
 
     phase: Phase
@@ -74,6 +76,7 @@ class Load:
     seed: int = 0
     repeat: int = 0
     life: int = 0
+    attempt: int = 0
 
     @property
     def key(self) -> str:
