@@ -136,6 +136,7 @@ class ActionModule(ActionBase):
                 Path(given["dest"]),
                 {**(served.environment if served else {}), **given["environment"]},
                 given["rules"],
+                own_seed="seed" not in given["asked"],
             )
             bench = conduct(order, session, self._show)
         except NextLife as ended:

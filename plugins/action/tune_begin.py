@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
@@ -26,6 +28,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.together import (
+    running_plans,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates, knobs, steps
@@ -60,6 +65,7 @@ def question(arguments: dict) -> Question:
         budget=from_document(Budget, arguments["budget"], "tune_budget"),
         seed=arguments["seed"],
         hosts=tuple(arguments["hosts"]),
+        measured_by=json.loads(json.dumps(arguments["measured_by"])),  # as the state has it
         **({"concurrency": arguments["concurrency"]} if arguments["concurrency"] else {}),
     )
 
@@ -74,17 +80,22 @@ def begun(asked: Question, arguments: dict) -> Tune:
         if config
         else architecture_of(asked.deployment, asked.deployment.name)
     )
-    others = tuple(from_document(Plan, one, "others") for one in arguments["others"])
+    running, unread = running_plans(arguments["running"], asked.hosts[0])
+    others = (*running, *(from_document(Plan, one, "others") for one in arguments["others"]))
     several = len(asked.hosts) > 1
     findings = alike(arguments["evidence"], arguments["engines"]) if several else ()
-    return steps.begin(asked, architecture, first, others, findings)
+    return steps.begin(asked, architecture, first, others, (*unread, *findings))
 
 
 def same(state: Tune, asked: Question, path: str) -> Tune:
     """Return the state of an earlier run; refuse one of another question with TRIAL-STATE."""
     chosen = state.choice.candidate if state.choice else None
     if chosen and asked.deployment == candidates.deployment_of(state, chosen):
-        return state  # the winner was written down, and is what is deployed now
+        # The winner was written down, and is what is deployed now.
+        asked = dataclasses.replace(asked, deployment=state.asked.deployment)
+    if set(asked.hosts) <= set(state.asked.hosts):
+        # A host that is gone need not be there to go on.
+        asked = dataclasses.replace(asked, hosts=state.asked.hosts)
     if state.asked != asked:
         before, now = to_document(state.asked), to_document(asked)
         other = sorted(name for name in now if before[name] != now[name])
@@ -131,6 +142,8 @@ class ActionModule(ActionBase):
                 "topologies": {"type": "dict", "required": True},
                 "evidence": {"type": "dict", "default": {}},
                 "engines": {"type": "dict", "default": {}},
+                "measured_by": {"type": "dict", "default": {}},
+                "running": {"type": "list", "elements": "dict", "default": []},
                 "others": {"type": "list", "elements": "dict", "default": []},
                 "restart": {"type": "bool", "default": False},
             }

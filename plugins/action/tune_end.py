@@ -6,6 +6,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.apiary.instinct.plugins.action.tune_next import read_state
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
@@ -80,7 +84,45 @@ def change_of(state: Tune, path: Path, evidence: Path) -> tuple[str, str]:
         return "", ""
     changes = state.candidate(winner).changes
     name = state.asked.deployment.name
-    return winner_diff(read_text(str(path)), shown(path), name, changes, shown(evidence))
+    return winner_diff(exact_text(path), shown(path), name, changes, shown(evidence))
+
+
+def exact_text(path: Path) -> str:
+    """Return a file's text with its own line ends; raises TRIAL-FILE where it is not UTF-8."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as failure:
+        raise _unusable(path, f"cannot be read: {failure.strerror or failure}") from None
+    except UnicodeDecodeError as failure:
+        raise _unusable(path, f"is not UTF-8 at byte {failure.start}") from None
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Replace a file's text in one step; mode, owner and line ends stay as they were.
+
+    Raises TRIAL-FILE where that is not possible; the file is then as it was.
+    """
+    path = Path(os.path.realpath(path))
+    temporary = ""
+    try:
+        was = path.stat()
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".apiary-")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(text.encode("utf-8"))
+            now = os.fstat(stream.fileno())
+            if (now.st_uid, now.st_gid) != (was.st_uid, was.st_gid):
+                os.fchown(stream.fileno(), was.st_uid, was.st_gid)
+            os.fchmod(stream.fileno(), stat.S_IMODE(was.st_mode))
+        os.replace(temporary, path)
+    except OSError as failure:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        told = failure.strerror or failure
+        raise _unusable(path, f"cannot be written with its owner and mode: {told}") from None
+
+
+def _unusable(path: Path, problem: str) -> ApiaryError:
+    return error("TRIAL-FILE", str(path), problem, "apply the winner's change by hand")
 
 
 def winner_of(state: Tune) -> str | None:
@@ -110,6 +152,7 @@ class ActionModule(ActionBase):
         place = Path(arguments["state"]).absolute()
         patch = place.with_name("winner.diff")
         text = diff = ""
+        apply: str | None = None
         changed, findings = False, []
         try:
             state = read_state(str(place))
@@ -125,8 +168,10 @@ class ActionModule(ActionBase):
                     findings = list(refusal.findings)
                 if diff:
                     write_text(patch, diff)
+                    # With the file named, patch does not care which path the difference has.
+                    apply = shlex.join(["patch", shown(path), shown(patch)])
                 if diff and arguments["write"]:
-                    write_text(path, text)
+                    rewrite(path, text)
                     changed = True
         except ApiaryError as refusal:
             raise AnsibleActionFail(
@@ -139,6 +184,7 @@ class ActionModule(ActionBase):
             "choice": to_document(state.choice),
             "winner": to_document(candidates.deployment_of(state, winner)) if winner else None,
             "diff_file": str(patch) if diff else None,
+            "apply": apply,
             "summary": [*summary(state), *map(str, findings)],
             **({"diff": {"prepared": diff}} if diff else {}),
         }

@@ -27,7 +27,7 @@ def known_servers(answers: list[dict], deployment: str) -> dict[str, dict]:
     known: dict[str, dict] = {}
     for answer in answers:
         for name, told in answer.items():
-            backend, _, server = name.partition("/")
+            backend, _slash, server = name.partition("/")
             if backend == deployment and known.get(server, {}).get("state") != "ready":
                 known[server] = told
     return known

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
@@ -41,13 +42,18 @@ def read_state(path: str) -> Tune:
     return from_document(Tune, document, path)
 
 
-def assignments(state: Tune, hosts: list[str], load_hosts: list[str]) -> dict[str, dict]:
+def assignments(
+    state: Tune, hosts: list[str], load_hosts: list[str], lost: Collection[str] = ()
+) -> dict[str, dict]:
     """Return what each host tries next, as a playbook needs it; empty where it is done.
 
-    A load host measures one host at a time; without any, each host loads itself.
+    A load host measures one host at a time; without any, each host loads itself. Where all are
+    ``lost``, nothing is left to be tried.
     """
     trials = steps.assign(state, hosts)
-    places = load_hosts or [one.host for one in trials]
+    places = [one for one in load_hosts if one not in lost]
+    if not load_hosts:
+        places = [one.host for one in trials]
     return {
         one.host: {
             "trial": to_document(one),
@@ -63,12 +69,37 @@ def assignments(state: Tune, hosts: list[str], load_hosts: list[str]) -> dict[st
 
 
 def record(state: Tune, assigned: dict[str, dict], told: dict[str, dict], now: float) -> Tune:
-    """Return the state with the outcome of every trial that had been assigned."""
+    """Return the state with the outcome of every trial that had been assigned.
+
+    One whose load host was lost stays open: nothing became known of the candidate.
+    """
+    gone = lost_load_hosts(assigned, told)
     for host, item in assigned.items():
+        if item["load_host"] in gone:
+            continue
         trial = from_document(Trial, item["trial"], host)
         seen = from_document(Told, told[host], host) if told.get(host) else None
         state = steps.record(state, trial, outcome_of(seen, now - float(item["began"])))
     return state
+
+
+def lost_load_hosts(assigned: dict[str, dict], told: dict[str, dict]) -> list[str]:
+    """Return the load hosts that could not be reached; a host that loads itself is none."""
+    return [
+        item["load_host"]
+        for host, item in assigned.items()
+        if (told.get(host) or {}).get("stage") == "load" and item["load_host"] != host
+    ]
+
+
+def set_aside(directory: Path, trials: Iterable[str]) -> None:
+    """Move away what an interruption left of trials: it is of another life of the engine."""
+    for name in trials:
+        left = directory / name
+        if left.exists():
+            place = directory / "interrupted"
+            place.mkdir(exist_ok=True)
+            left.rename(place / f"{name}-{len(list(place.glob(f'{name}-*'))) + 1}")
 
 
 def told_of(state: Tune, assigned: dict[str, dict]) -> list[str]:
@@ -97,6 +128,7 @@ class ActionModule(ActionBase):
                 "state": {"type": "path", "required": True},
                 "hosts": {"type": "list", "elements": "str", "required": True},
                 "load_hosts": {"type": "list", "elements": "str", "default": []},
+                "lost_load_hosts": {"type": "list", "elements": "str", "default": []},
                 "assigned": {"type": "dict", "default": {}},
                 "told": {"type": "dict", "default": {}},
             }
@@ -107,7 +139,10 @@ class ActionModule(ActionBase):
             if assigned and not self._task.check_mode:
                 state = record(state, assigned, arguments["told"], time.time())
                 write_text(Path(path).absolute(), dumps(state))
-            following = assignments(state, arguments["hosts"], arguments["load_hosts"])
+            lost = [*arguments["lost_load_hosts"], *lost_load_hosts(assigned, arguments["told"])]
+            following = assignments(state, arguments["hosts"], arguments["load_hosts"], lost)
+            if not self._task.check_mode:
+                set_aside(Path(path).parent, [one["trial"]["id"] for one in following.values()])
         except ApiaryError as refusal:
             raise AnsibleActionFail(
                 str(refusal), result={"findings": to_document(refusal.findings)}
@@ -116,5 +151,9 @@ class ActionModule(ActionBase):
             "changed": False,
             "assigned": following,
             "done": state.choice is not None,
-            "ended": told_of(state, assigned),
+            "lost_load_hosts": lost,
+            "ended": [
+                *told_of(state, assigned),
+                *(f"the load host {one} could not be reached any more" for one in lost),
+            ],
         }

@@ -122,6 +122,13 @@ class Sent:
         """Return how many tokens the prompt had, by the server's count, else as asked."""
         return int((self.usage or {}).get("prompt_tokens") or self.made.input_tokens)
 
+    @property
+    def cached_tokens(self) -> int | None:
+        """Return how many of the prompt's came from a cache, where the server says."""
+        details = self.usage.get("prompt_tokens_details") if isinstance(self.usage, dict) else None
+        cached = details.get("cached_tokens") if isinstance(details, dict) else None
+        return cached if isinstance(cached, int) else None
+
 
 class Generator:
     """Sends a shard's requests, by a closed loop of slots, at arrival times, or both."""
@@ -274,6 +281,7 @@ def shard_of(requests: list[Sent], seconds: float) -> dict[str, Any]:
         "queue_times": [one.sent - one.due for one in ordered],
         "input_lens": [one.input_tokens for one in ordered],
         "output_lens": [one.output_tokens for one in ordered],
+        "cached_tokens": [one.cached_tokens for one in ordered],
         "asked_input_lens": [one.made.input_tokens for one in ordered],
         "asked_output_lens": [one.made.output_tokens for one in ordered],
         "errors": errors,

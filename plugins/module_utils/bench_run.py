@@ -84,12 +84,25 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     """
     if request["do"] == "look":
         return look(request)
-    with tempfile.TemporaryDirectory(prefix="apiary-bench-") as name:
+    with interruptible(), tempfile.TemporaryDirectory(prefix="apiary-bench-") as name:
         directory = Path(name)
         unpack_programs(directory)
         tested, said = self_test(request, directory) if request["self_test"] else (None, "")
         measured = level(request, directory)
         return {**measured, "self_test": tested, "log": measured["log"] + said}
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM end a level as SIGINT does, so that nothing of it is left."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def unpack_programs(directory: Path) -> None:

@@ -72,7 +72,7 @@ options:
     default: ""
   asked:
     description: Everything that decides which levels there are; fields of Asked beside
-      O(workload) and O(slo), or a whole one.
+      O(workload) and O(slo), or a whole one. Without C(seed) a new O(dest) gets one of its own.
     type: dict
     default: {}
   backend:

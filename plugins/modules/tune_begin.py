@@ -80,8 +80,17 @@ options:
     description: The engine's version on each host, likewise.
     type: dict
     default: {}
+  measured_by:
+    description: What sends the load; a tuning does not go on with another one.
+    type: dict
+    default: {}
+  running:
+    description: The documents of other plans that the host runs, which stay as they are.
+    type: list
+    elements: dict
+    default: []
   others:
-    description: Plans of other deployments, which stay.
+    description: Plans of other deployments that the host is to run as well.
     type: list
     elements: dict
     default: []

@@ -71,6 +71,10 @@ diff_file:
   description: The file of the change.
   type: str
   returned: success
+apply:
+  description: The command that applies it, as it is typed where the run was started.
+  type: str
+  returned: success
 summary:
   description: What was found, measured and not tried, in lines for a person.
   type: list

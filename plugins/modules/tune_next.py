@@ -43,6 +43,11 @@ options:
     type: list
     elements: str
     default: []
+  lost_load_hosts:
+    description: Those of O(load_hosts) that could not be reached, as this module returned them.
+    type: list
+    elements: str
+    default: []
   assigned:
     description: The trials that have ended, as this module returned them.
     type: dict
@@ -69,6 +74,11 @@ assigned:
 done:
   description: Whether the choice is made.
   type: bool
+  returned: success
+lost_load_hosts:
+  description: Load hosts that could not be reached; their trials stay open.
+  type: list
+  elements: str
   returned: success
 ended:
   description: What the trials came to, in lines for a person.

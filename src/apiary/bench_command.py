@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import shlex
 import sys
@@ -17,7 +18,7 @@ from typing import Any, cast, get_args
 from urllib.parse import urlsplit
 
 import click
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import paper, rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import paper
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.conduct import (
     Order,
     asked_of,
@@ -26,6 +27,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.conduct impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_plan import (
     Served,
     served_by,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.preflight import (
+    plain_addresses,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.running import (
     Backend,
@@ -40,15 +44,22 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Target,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from click.core import ParameterSource
 
+from apiary.bench_numbers import numbers, replaced_rules
 from apiary.bench_progress import Shown
 from apiary.bench_runner import Here, Remote, Restart
 from apiary.bench_summary import bench_summary
 from apiary.inputs import json_option, load_plan
-from apiary.output import EXIT_FINDINGS, exit_code, print_document, report, show
+from apiary.output import exit_code, print_document, report, show
 from apiary.ssh import SshOptions
 
 KEY_VARIABLE = "VLLM_API_KEY"
+# What --paper-compat decides itself; saying no to the self-test is what it does.
+ASKED_BY_STUDY = (
+    *("workload", "slo", "phases", "concurrency", "request_rate", "most", "stress", "repeats"),
+    *("lives", "restart_command", "search_by", "soak", "rule", "session_header"),
+)
 PHASES = tuple(one for one in get_args(Phase) if one not in ("warmup", "fixed"))
 
 
@@ -61,14 +72,14 @@ class Given:
     slo: str
     phases: str | None
     concurrency: str | None
-    rates: str | None
+    request_rate: str | None
     most: int
     stress: tuple[str, ...]
     repeats: int
     lives: int
     restart_command: str | None
     search_by: str
-    seed: int
+    seed: int | None
     soak: int | None
     paper_compat: str | None
     vision: bool
@@ -104,7 +115,7 @@ class Given:
 @click.option("--slo", default="", metavar="LIMITS", help="As ttft:p90:2s,tpot:p90:50ms.")
 @click.option("--phases", metavar="LIST", help=f"Of {', '.join(PHASES)}, by commas.")
 @click.option("--concurrency", metavar="LIST", help="Levels to measure; else 1, 2, 4, … to --most.")
-@click.option("--request-rate", "rates", metavar="LIST", help="Requests a second of open levels.")
+@click.option("--request-rate", metavar="LIST", help="Requests a second of open levels.")
 @click.option("--most", default=1024, show_default=True, type=click.IntRange(1))
 @click.option("--stress", multiple=True, metavar="WORKLOAD", help="One more load; repeatable.")
 @click.option("--repeats", default=1, show_default=True, type=click.IntRange(1))
@@ -123,7 +134,7 @@ class Given:
     type=click.Choice(["concurrency", "request_rate"]),
     help="What the SLO search raises.",
 )
-@click.option("--seed", default=1, show_default=True, type=int)
+@click.option("--seed", type=int, help="Of the prompts; else each new OUT has its own.")
 @click.option(
     "--soak", type=click.IntRange(1), metavar="SECONDS", help="One long level at the end."
 )
@@ -198,7 +209,8 @@ def bench(**options: Any) -> int:
         asked,
         Path(given.out),
         {**(served.environment if served else {}), "command": _repeatable()},
-        _rules(given.rule),
+        replaced_rules(given.rule),
+        own_seed=given.seed is None,
     )
     try:
         result = _measure(given, order, target, _client(given, served, target))
@@ -211,7 +223,7 @@ def bench(**options: Any) -> int:
         show(bench_summary(result))
         click.echo(f"{order.directory}/bench.json: apiary report {order.directory}/bench.json")
     report(result.findings, given.as_json)
-    return exit_code(result.findings) or _nothing_counts(result)
+    return exit_code(result.findings)
 
 
 def _measure(given: Given, order: Order, target: Target, client: Client) -> Bench:
@@ -240,8 +252,9 @@ def _target(given: Given, served: Served | None) -> Target:
     if not urls:
         raise click.UsageError("give the URL of an engine or a router, or one --plan")
     for url in (*urls, *(one for one in given.metrics if one != "none")):
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        if "@" not in url and not url.startswith(("http://", "https://")):
             raise click.UsageError(f"{url} is no URL: http://HOST:PORT is meant")
+    plain_addresses((*urls, *(one for one in given.metrics if one != "none")))
     metrics = tuple(f"{url.rstrip('/')}/metrics" for url in urls)
     if given.metrics:
         metrics = tuple(url for url in given.metrics if url != "none")
@@ -257,10 +270,18 @@ def _target(given: Given, served: Served | None) -> Target:
 
 def _asked(given: Given) -> Asked:
     """Return what is asked for; raises UsageError where options do not go together."""
+    if given.timeout is not None and not math.isfinite(given.timeout):
+        raise click.UsageError(f"--timeout: {given.timeout} is no number of seconds")
     if given.lives > 1 and not given.restart_command:
         raise click.UsageError("--lives needs a --restart-command")
     if given.paper_compat:
-        return paper.asked(given.paper_compat, given.vision, given.seed)
+        ignored = [f"--{name.replace('_', '-')}" for name in ASKED_BY_STUDY if _said(name)]
+        ignored += ["--self-test"] if given.self_test and _said("self_test") else []
+        if ignored:
+            raise click.UsageError(
+                f"--paper-compat has its own levels; leave out {', '.join(ignored)}"
+            )
+        return paper.asked(given.paper_compat, given.vision, given.seed or 0)
     if given.vision:
         raise click.UsageError("--vision is for --paper-compat; give a --workload with images")
     wanted: dict[str, Any] = {
@@ -268,10 +289,10 @@ def _asked(given: Given) -> Asked:
         "stress": list(given.stress),
         "repeats": given.repeats,
         "lives": given.lives,
-        "seed": given.seed,
+        "seed": given.seed or 0,
         "search_by": given.search_by,
-        "concurrency": _numbers(given.concurrency, int, "--concurrency"),
-        "request_rate": _numbers(given.rates, float, "--request-rate"),
+        "concurrency": numbers(given.concurrency, int, "--concurrency"),
+        "request_rate": numbers(given.request_rate, float, "--request-rate"),
     }
     phases = _phases(given)
     if phases:
@@ -279,6 +300,12 @@ def _asked(given: Given) -> Asked:
     if given.soak:
         wanted["soak_seconds"] = given.soak
     return asked_of(wanted, given.workload or "500/100", given.slo, "the options")
+
+
+def _said(name: str) -> bool:
+    """Say whether an option was given, be it with its own default."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
 def _phases(given: Given) -> list[str]:
@@ -292,36 +319,10 @@ def _phases(given: Given) -> list[str]:
         usual = {one.name: one.default for one in fields(Asked)}["phases"]
         chosen = [one for one in cast(tuple[str, ...], usual) if one != "slo" or given.slo]
         chosen += ["stress"] if given.stress else []
-        chosen += ["open"] if given.rates else []
+        chosen += ["open"] if given.request_rate else []
     if given.soak and "soak" not in chosen:
         chosen.append("soak")
     return chosen
-
-
-def _numbers(text: str | None, kind: type[int] | type[float], option: str) -> list[float]:
-    try:
-        found = [kind(one) for one in text.split(",")] if text else []
-    except ValueError:
-        found = [0]
-    if any(one <= 0 for one in found):
-        raise click.UsageError(f"{option}: {text}: numbers above 0 are meant, as 1,8,64")
-    return found
-
-
-def _rules(given: Iterable[str]) -> dict[str, Any]:
-    """Return the protocol's numbers that are replaced."""
-    found: dict[str, Any] = {}
-    known = {one.name: one.type for one in fields(rules.Rules)}
-    for text in given:
-        name, _, value = text.partition("=")
-        if known.get(name) not in ("int", "float"):
-            numbers = ", ".join(one for one, kind in known.items() if kind in ("int", "float"))
-            raise click.UsageError(f"--rule {text}: NAME=NUMBER is meant, of {numbers}")
-        try:
-            found[name] = int(value) if known[name] == "int" else float(value)
-        except ValueError:
-            raise click.UsageError(f"--rule {text}: {value} is no number for it") from None
-    return found
 
 
 def _client(given: Given, served: Served | None, target: Target) -> Client:
@@ -374,9 +375,3 @@ def _secrets(path: str | None) -> dict[str, str]:
 def _repeatable() -> list[str]:
     """Return the words that were typed; none of them is a key."""
     return ["apiary", *sys.argv[1:]]
-
-
-def _nothing_counts(result: Bench) -> int:
-    """Return 1 where no level counts, whatever the reason."""
-    counting = any(level.status in ("OK", "SLO_MISS") for level in result.levels)
-    return 0 if counting or result.asked.paper else EXIT_FINDINGS

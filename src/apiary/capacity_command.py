@@ -24,12 +24,15 @@ from apiary.output import exit_code, print_document, show
 from apiary.report_inputs import load_benches
 from apiary.report_words import number, percent, slo_text, whole
 
+# Requests a second; beyond it the answer has more digits than sense.
+_MOST = 1e9
+
 
 @click.command(name="capacity")
 @click.argument("results", nargs=-1, required=True)
 @click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, _MOST, min_open=True),
     required=True,
     help="Requests a second that the fleet has to serve within the SLO.",
 )

@@ -139,6 +139,15 @@ def _of_regression(found: Regression, name: str) -> Iterator[Finding]:
             "none of the earlier results is of the same thing, so nothing was compared",
             "give earlier results of the same model, workload, SLO, layout and versions",
         )
+    if found.verdict == "not decided":
+        yield Finding(
+            "REPORT-NOT-DECIDED",
+            "error",
+            name,
+            "was measured in one life of the engine, or the earlier results were, so whether it is "
+            "slower than before is not known",
+            "measure both with restarts (--lives), three times or more",
+        )
     worse = [verdict for verdict in found.verdicts if verdict.verdict == "worse"]
     if worse:
         told = "; ".join(f"{verdict.what}: {against_text(verdict)}" for verdict in worse)
@@ -164,7 +173,7 @@ def comparison_table(made: Comparison) -> RenderableType:
     elif made.verdict is None:
         sentence = f"{made.b} was not compared with {made.a}"
     else:
-        sentence = f"no difference found between {made.a} and {made.b}{reason}"
+        sentence = f"{made.verdict} between {made.a} and {made.b}{reason}"
     parts: list[RenderableType] = [Text(sentence, style=f"bold {_STYLES.get(says, 'cyan')}")]
     if made.differs:
         parts.append(Text("what else differs: " + "; ".join(map(str, made.differs))))

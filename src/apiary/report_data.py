@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import statistics as plain
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.lives import Place, lives_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.published import (
     Reference,
     Source,
@@ -257,6 +258,7 @@ def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point,
         for one in configuration.saturation
         if one.workload == workload and getattr(one, by) is not None
     }
+    lives = lives_of(configuration.benches)
     made = []
     for (size, kind), runs in sorted(groups.items()):
         levels = [level for _bench, level in runs]
@@ -271,7 +273,7 @@ def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point,
                 status,
                 len(levels),
                 missed,
-                means(runs),
+                means(runs, lives),
                 saturated=kind == "valid" and size in full,
                 codes=tuple(codes),
             )
@@ -293,14 +295,15 @@ def _near(rates: Iterable[float | None]) -> dict[float, float]:
     return {rate: plain.fmean(group) for group in groups for rate in group}
 
 
-def means(runs: Sequence[Run]) -> dict[str, Interval]:
+def means(runs: Sequence[Run], same: Mapping[Place, int]) -> dict[str, Interval]:
     """Return the mean and interval of each figure over runs that repeat one load.
 
     With restarts in between the restarts are what repeats; runs in one life only vary within it.
+    ``same`` numbers the lives, by benchmark and what it calls a life.
     """
-    lives: dict[tuple[int, int], list[dict[str, float]]] = {}
+    lives: dict[int, list[dict[str, float]]] = {}
     for bench, level in runs:
-        lives.setdefault((bench, level.load.life), []).append(values_of(level))
+        lives.setdefault(same[bench, level.load.life], []).append(values_of(level))
     names = dict.fromkeys(name for life in lives.values() for run in life for name in run)
     made = {}
     for name in names:

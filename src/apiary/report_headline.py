@@ -7,9 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.compare import Verdict, compare
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.lives import lives_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.proof import doubt, unproven
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.sameness import (
+    one_question,
+    question,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Bench,
     Interval,
     Workload,
 )
@@ -27,25 +35,65 @@ def headline_of(
     workloads: Sequence[Workload],
     curves: Sequence[Curve],
 ) -> tuple[Headline, tuple[Finding, ...]]:
-    """Return the answer to what was asked first, and what is to be known of its comparisons."""
+    """Return the answer to what was asked first, and what is to be known of its comparisons.
+
+    What no rule could check is said in the same sentence: it is no answer to publish.
+    """
+    headline, told = _answer(configurations, workloads, curves)
+    doubted = [one for one in configurations if unproven(one.benches)]
+    if not doubted or any(bench.asked.paper for one in doubted for bench in one.benches):
+        return headline, told
+    names = _listed([one.name for one in doubted])
+    notes = (note for one in doubted for note in doubt(one.name, unproven(one.benches)))
+    text = f"{headline.text} Not to be published: not every rule was checked or kept for {names}."
+    return replace(headline, text=text), tuple(dict.fromkeys((*told, *notes)))
+
+
+def _answer(
+    configurations: Sequence[Configuration],
+    workloads: Sequence[Workload],
+    curves: Sequence[Curve],
+) -> tuple[Headline, tuple[Finding, ...]]:
     work = workloads[0]
     slo = configurations[0].benches[0].asked.slo
-    rates = {n: rate for n, one in enumerate(configurations) if (rate := held_rate(one, work))}
+    asked = question(configurations[0].benches[0])
+    alike = {n for n, one in enumerate(configurations) if question(one.benches[0]) == asked}
+    rates = {
+        n: rate
+        for n, one in enumerate(configurations)
+        if n in alike and (rate := held_rate(one, work))
+    }
     if not slo or not rates:
         return _without_slo(configurations, work, curves, bool(slo)), ()
     order = sorted(rates, key=lambda place: -rates[place].mean)
     best = configurations[order[0]]
     rate = rates[order[0]]
-    lost = [one.name for place, one in enumerate(configurations) if place not in rates]
+    lost = {n: one for n, one in enumerate(configurations) if n not in rates}
     reasons = [f"{configurations[n].name}: {_held(configurations[n], work)}" for n in order]
-    reasons += [f"{name}: no level kept the SLO, so it is not ranked" for name in lost]
+    reasons += [
+        f"{one.name}: {_unranked(one, work) if n in alike else 'it was asked something else'}, "
+        "so it is not ranked"
+        for n, one in lost.items()
+    ]
     goal = f"{workload_text(work)}, {slo_text(slo)}"
     holds = f"{between(rate, 'requests/s')} under the SLO"
-    if len(order) == 1:
+    unlike = [one for n, one in enumerate(configurations) if n not in alike]
+    if len(order) == 1 and not unlike:
         text = f"{best.name} holds {holds}: {goal}."
-        return Headline(text, "measured", (*reasons, _sure(rate)), order[0]), ()
+        return Headline(text, "measured", (*reasons, _sure(rate, best)), order[0]), ()
     findings: list[Finding] = []
-    said: dict[str, list[str]] = {"better": [], "no difference found": [], "not compared": []}
+    said: dict[str, list[str]] = {
+        "better": [],
+        "no difference found": [],
+        "not decided": [],
+        "not compared": [],
+    }
+    for other in unlike:
+        try:
+            one_question((configurations[0].benches[0], other.benches[0]))
+        except ApiaryError as refusal:
+            findings += refusal.findings
+        said["not compared"].append(other.name)
     for place in order[1:]:
         other = configurations[place]
         try:
@@ -57,7 +105,7 @@ def headline_of(
             continue
         findings += verdict.findings
         # The order is that of the search; what the levels say the other way round is no gain.
-        says = "better" if verdict.verdict == "better" else "no difference found"
+        says = verdict.verdict if verdict.verdict != "worse" else "no difference found"
         said[says].append(other.name)
         reasons.append(f"against {other.name}: {against_text(verdict)}")
     told = tuple(dict.fromkeys(findings))
@@ -65,8 +113,13 @@ def headline_of(
         others = _listed([best.name, *said["no difference found"]])
         text = f"No difference found between {others}, at {holds}: {goal}."
         return Headline(text, "no difference found", tuple(reasons)), told
+    if said["not decided"]:
+        others = _listed(said["not decided"])
+        text = f"{best.name} holds the most, {holds}, but one life does not decide it against "
+        return Headline(f"{text}{others}: {goal}.", "not decided", tuple(reasons)), told
     if said["not compared"]:
-        text = f"{best.name} holds the most, {holds}, but not all can be compared: {goal}."
+        most = "the most, " if len(order) > 1 else ""
+        text = f"{best.name} holds {most}{holds}, but not all can be compared: {goal}."
         return Headline(text, "not compared", tuple(reasons)), told
     text = f"{best.name} is better than {_listed(said['better'])}: {holds}, {goal}."
     return Headline(text, "better", tuple(reasons), order[0]), told
@@ -121,10 +174,29 @@ def _held(configuration: Configuration, work: Workload) -> str:
     )
 
 
-def _sure(rate: Interval) -> str:
+def _sure(rate: Interval, configuration: Configuration) -> str:
     if rate.low is None or rate.n < 2:
         return "One run only: how sure this is, is not known; repeat it with restarts (--lives)."
-    return f"95 % interval over {rate.n} runs."
+    if len(set(lives_of(configuration.benches).values())) < 2:
+        return (
+            f"95 % interval over {rate.n} repeats in one life of the engine; restarts differ by "
+            "more, so repeat it with them (--lives)."
+        )
+    return f"95 % interval over {rate.n} lives of the engine."
+
+
+def _unranked(configuration: Configuration, work: Workload) -> str:
+    """Return why no rate under the SLO is known."""
+    if any(one.workload == work.name for one in configuration.found):
+        return "no level kept the SLO"
+    return _no_search(configuration.benches)
+
+
+def _no_search(benches: Sequence[Bench]) -> str:
+    """Return why no search found a limit: there was none, or it did not end."""
+    if not any("slo" in bench.asked.phases for bench in benches):
+        return "the SLO's limit was not searched for"
+    return "no search for the SLO's limit ended"
 
 
 def _without_slo(
@@ -142,7 +214,8 @@ def _without_slo(
     kept = [peak for peak in peaks if peak[2].status == "OK"]
     if asked and kept:
         verdict = "unfinished"
-        why = "No search for the SLO's limit ended. The most that is known to keep the SLO"
+        why = _no_search([bench for one in configurations for bench in one.benches])
+        why = f"{why[0].upper()}{why[1:]}. The most that is known to keep the SLO"
         chosen = max(kept, key=_request_rate)
         shown = between(chosen[2].values.get("request_rate"), "requests/s")
     else:
@@ -155,7 +228,7 @@ def _without_slo(
     name = configurations[curve.configuration].name
     at = size_text(curve.by, point.size)
     text = f"{why}: {shown} with {name} at {at}, {workload_text(work)}."
-    return Headline(text, verdict, (_sure(rate),))
+    return Headline(text, verdict, (_sure(rate, configurations[curve.configuration]),))
 
 
 def _request_rate(peak: tuple[Interval, Curve, Point]) -> float:

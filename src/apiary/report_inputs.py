@@ -7,13 +7,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.proof import counts
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    from_document,
+    to_document,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Kind, Tune
@@ -40,14 +45,19 @@ def load_results(names: Iterable[str]) -> Results:
     listed = list(names)
     found: list[Bench] = []
     tunings: list[Tune] = []
-    for name in listed:
+    for given in listed:
+        # `apiary bench` says OUT, so a directory is taken as its result.
+        name = str(Path(given) / "bench.json") if Path(given).is_dir() else given
         data = _json_of(name)
         schema = data.get("schema") if isinstance(data, Mapping) else None
         if schema == Tune.SCHEMA:
             tunings.append(from_document(Tune, data, name))
             found += _of_tuning(tunings[-1], Path(name).parent)
         elif schema == Bench.SCHEMA:
-            found.append(from_document(Bench, data, name))
+            bench = from_document(Bench, data, name)
+            _possible(bench, name)
+            if bench not in found:  # given twice it is no second measurement
+                found.append(bench)
         else:
             raise error(
                 "DOC-SCHEMA",
@@ -64,6 +74,46 @@ def load_results(names: Iterable[str]) -> Results:
             "let the benchmark run on; the same command resumes it",
         )
     return Results(tuple(found), tunings[0] if len(listed) == len(tunings) == 1 else None)
+
+
+def _possible(bench: Bench, name: str) -> None:
+    """Refuse what no benchmark writes, with REPORT-IMPOSSIBLE: a file was changed by hand."""
+    for place, level in enumerate(bench.levels):
+        counted = level.status in ("OK", "SLO_MISS")
+        wrong = counted and level.measured is None
+        problem = "counts and has no numbers" if wrong else _negative(to_document(level.measured))
+        if problem:
+            _refuse(name, f"levels[{place}] {problem}")
+    counting = {level.load.workload.name for level in bench.levels if counts(level)}
+    for one in bench.found:
+        rate = one.request_rate
+        if one.best is not None and one.workload not in counting:
+            _refuse(name, f"found has a rate of {one.workload}, of which no level counts")
+        if (rate is not None and not 0 <= rate.mean < math.inf) or _negative(to_document(one)):
+            _refuse(name, f"found of {one.workload} has a rate that none can be")
+
+
+def _negative(data: Any) -> str:
+    """Return which number of a level is below zero or none at all, empty where each is one."""
+    if not isinstance(data, Mapping):
+        return ""
+    for key, value in data.items():
+        inner = _negative(value)
+        if inner:
+            return inner
+        # The lower end of an interval is arithmetic, not a measurement.
+        if isinstance(value, float | int) and key != "low" and not 0 <= value < math.inf:
+            return f"has {key} {value}"
+    return ""
+
+
+def _refuse(name: str, problem: str) -> None:
+    raise error(
+        "REPORT-IMPOSSIBLE",
+        name,
+        problem,
+        "give the file as `apiary bench` wrote it; the same command with its --out writes it again",
+    )
 
 
 def _json_of(name: str) -> Any:

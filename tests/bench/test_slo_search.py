@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Asked,
+    Limit,
+    Workload,
+)
 
 from engine_simulator import benches, parameters, truth
 
@@ -43,6 +47,21 @@ def test_the_search_finds_the_true_highest_rate_of_arrivals_within_5_percent():
     asked = asked_of(case, search_by="request_rate", request_rate=(16.0,))
     result = benches.bench(parameters("small"), asked, rules=rules(open_seconds=20.0))
     assert result.found[0].best == pytest.approx(truth.true_open_rate("small"), rel=0.05)
+
+
+@pytest.mark.parametrize("phases", [("slo",), ("scaling", "slo")])
+def test_a_rate_far_above_the_engines_is_a_miss_and_ends_the_search(phases):
+    """So much waits there that few requests are left for a steady state; that is no end."""
+    asked = Asked(
+        Workload("100/20", 100, 20),
+        slo=(Limit("ttft", "p90", 0.5),),
+        phases=phases,
+        search_by="request_rate",
+        most=64,
+    )
+    result = benches.bench(parameters("small"), asked, rules=rules(open_seconds=20.0))
+    assert result.found[0].best < result.found[0].fails
+    assert "BENCH-SLO-UNFINISHED" not in [finding.code for finding in result.findings]
 
 
 @pytest.mark.parametrize("name", CLOSED)

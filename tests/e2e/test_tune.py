@@ -13,14 +13,17 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
+# How many requests the engine works on at once is a difference that no busy machine hides.
 ASKED = {
-    # The present two sequences at once, and two others: three configurations.
-    "tune_knobs": {"layouts": [], "max_num_seqs": [8, 32]},
-    "tune_workload": "32/48",
-    "tune_concurrency": 16,
-    "tune_budget": {"lives": 2, "confirm_lives": 2},
-    # Each start of vLLM's client takes longer than what it measures here.
-    "tune_rules": {"warmup_most": 1, "requests_least": 320},
+    # The present one at a time, and two others: three configurations.
+    "tune_knobs": {"layouts": [], "max_num_seqs": [2, 4]},
+    # More in flight than any of them takes, so that the client's own delay leaves no slot empty.
+    "tune_workload": "32/16",
+    "tune_concurrency": 8,
+    # On a busy machine one life of three may be half as fast, and the choice is still sure.
+    "tune_budget": {"lives": 3, "confirm_lives": 3, "repeats": 1},
+    # Each start of vLLM's client takes longer than what it measures here, and warms up by itself.
+    "tune_rules": {"warmup_most": 1, "warmup_concurrency": 1, "requests_least": 240},
     "tune_self_test": False,
     "tune_serving": True,
     "tune_file": str(HERE / "tune_variables.yml"),
@@ -64,8 +67,8 @@ def tuned(tune, variables):
 def test_the_check_names_the_candidates_and_changes_nothing(tune, host):
     before = host.check_output("systemctl show --property=InvocationID 'apiary-tiny-*'")
     said = tune("--check", "-e", "tune_restart=true")
-    assert "max_num_seqs=8" in said
-    assert "max_num_seqs=32" in said
+    assert "max_num_seqs=2" in said
+    assert "max_num_seqs=4" in said
     assert host.check_output("systemctl show --property=InvocationID 'apiary-tiny-*'") == before
 
 
@@ -91,7 +94,7 @@ def test_it_ends_with_a_report_and_a_diff(tuned):
     _state, place, said = tuned
     assert "max_num_seqs" in (place / "report.html").read_text()
     changed = [line for line in (place / "winner.diff").read_text().splitlines() if line[:1] == "+"]
-    assert any("max_num_seqs: 32" in line or "max_num_seqs: 8" in line for line in changed)
+    assert any(f"max_num_seqs: {most}" in line for line in changed for most in (2, 4))
     assert "a repeat confirms it" in said
 
 

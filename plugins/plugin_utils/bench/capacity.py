@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import by_size
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.proof import doubt, unproven
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.sameness import (
     one_configuration,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import (
     edge,
-    life_rates,
+    slo_rates,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench, Interval
@@ -110,7 +111,18 @@ def capacity(
         busy=target_rate / (total * per_host),
         rate=rate,
         lines=tuple(
-            _lines(rate, sure, opened, measured, per_host, target_rate, needed, spare, batch)
+            _lines(
+                rate,
+                _repeated(benches, rate),
+                sure,
+                opened,
+                measured,
+                per_host,
+                target_rate,
+                needed,
+                spare,
+                batch,
+            )
         ),
         assumptions=(
             "each host adds what the measured ones served: the router shares evenly and is not the "
@@ -156,11 +168,7 @@ def _no_slo(bench: Bench, problem: str) -> ApiaryError:
 
 def _rate(benches: Sequence[Bench]) -> Interval:
     """Return the rate at the SLO over lives; of one life over its repeats at the edge."""
-    rates = [
-        rate
-        for bench in benches
-        for rate in life_rates(bench.levels, bench.asked.workload.name, bench.asked.search_by)
-    ]
+    rates = slo_rates(benches)
     if len(rates) > 1:
         return interval(rates)
     known = benches[0].found[0].request_rate
@@ -184,8 +192,16 @@ def _open_rate(benches: Sequence[Bench]) -> float | None:
     return kept
 
 
+def _repeated(benches: Sequence[Bench], rate: Interval) -> str:
+    """Return what the rate is a mean of: lives, or repeats in one."""
+    if len(slo_rates(benches)) > 1:
+        return f"{rate.n} lives of the engine"
+    return f"{rate.n} repeat{'' if rate.n == 1 else 's'} in one life of the engine"
+
+
 def _lines(
     rate: Interval,
+    repeated: str,
     sure: float,
     opened: float | None,
     measured: int,
@@ -197,9 +213,9 @@ def _lines(
 ) -> Iterator[Line]:
     """Yield the arithmetic, each line from those above it."""
     each = "requests/s"
-    yield Line("rate at the SLO", rate.mean, each, f"mean of {rate.n} measured")
+    yield Line("rate at the SLO", rate.mean, each, f"mean of {repeated}")
     if rate.low is not None:
-        yield Line("lower end of its interval", rate.low, each, "t-interval, 95 %")
+        yield Line("lower end of its interval", rate.low, each, f"t-interval, 95 %, of {repeated}")
     if opened is not None:
         yield Line("random arrivals that kept the SLO", opened, each, "highest open-loop level")
     counted = sure if opened is None else min(sure, opened)
@@ -218,8 +234,9 @@ def _lines(
 def _doubts(benches: Sequence[Bench], rate: Interval, opened: float | None) -> Iterator[Finding]:
     """Yield what a reader must know before he orders hosts by these numbers."""
     name, found = benches[0].name, benches[0].found[0]
+    yield from doubt(name, unproven(benches))
     needed = knowledge("bench/protocol.yml")["compare"]["lives"]
-    lives = sum(max(1, bench.asked.lives) for bench in benches)
+    lives = len(slo_rates(benches))
     if lives < needed:
         yield Finding(
             "CAPACITY-LIVES",

@@ -21,6 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger impor
     by_size,
     mean_rate,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.lives import lives_of, pooled
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.proof import doubt, unproven
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.sameness import (
     Difference,
     conditions,
@@ -30,7 +32,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.sameness imp
     one_question,
     question,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import life_rates
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import slo_rates
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import (
     interval,
     mean,
@@ -47,7 +49,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
 
-Says = Literal["better", "worse", "no difference found"]
+Says = Literal["better", "worse", "no difference found", "not decided"]
 _BYS: tuple[By, ...] = ("concurrency", "request_rate")
 
 
@@ -98,7 +100,7 @@ def compare_values(
 
     It is `better` or `worse` only where the interval of the ratio excludes 1 and the difference is
     larger than the gain that equal systems differ by, and than the ``resolution`` of the search
-    that gave the figures. One life on a side has no interval, so no difference can be found.
+    that gave the figures. One life on a side has no interval, so nothing is tested: `not decided`.
     """
     known = knowledge("bench/protocol.yml")["compare"]
     level = confidence or known["confidence"]
@@ -117,7 +119,8 @@ def compare_values(
     )
     if lives < 2:
         base = mean(a)
-        return replace(verdict, ratio=mean(b) / base if base else None)
+        ratio_of_one = mean(b) / base if base else None
+        return replace(verdict, verdict="not decided", ratio=ratio_of_one)
     ratio = ratio_interval(a, b, level)
     power = t_quantile((1 + level) / 2, ratio.df) + t_quantile(known["power"], ratio.df)
     shows = math.expm1(power * ratio.error)
@@ -168,6 +171,9 @@ def compare(
                 "change nothing but the flag, and measure both again",
             )
         )
+    doubts = [doubt(side[0].name, unproven(side)) for side in (a, b)]
+    notes += dict.fromkeys(note for side in doubts for note in side)
+    verdict = replace(verdict, published=verdict.published and not any(doubts))
     named = f"{verdict.what}, with {flag} against without" if flag else verdict.what
     return replace(verdict, what=named, flag=flag, differs=unlike, findings=tuple(notes))
 
@@ -228,8 +234,8 @@ def regression(earlier: Sequence[Bench], now: Sequence[Bench]) -> Regression:
     whole = compare(alike, now)
     verdicts = (whole, *by_level(alike, now))
     says = {verdict.verdict for verdict in verdicts}
-    order: tuple[Says, ...] = ("worse", "better", "no difference found")
-    overall = next(each for each in order if each in says)
+    found: tuple[Says, ...] = ("worse", "better")
+    overall = next((each for each in found if each in says), whole.verdict)
     notes += whole.findings
     return Regression(overall, verdicts, differs, tuple(notes))
 
@@ -253,7 +259,7 @@ def _at_slo(a: Sequence[Bench], b: Sequence[Bench], confidence: float | None) ->
     """Return the verdict on the rates at the limits, each life's at the edge that it found."""
     by = a[0].asked.search_by
     what = f"request rate at the SLO of {a[0].asked.workload.name}"
-    first, second = _slo_rates(a), _slo_rates(b)
+    first, second = slo_rates(a), slo_rates(b)
     if first and second:
         found = [item for bench in (*a, *b) for item in bench.found]
         widths = [
@@ -274,14 +280,6 @@ def _at_slo(a: Sequence[Bench], b: Sequence[Bench], confidence: float | None) ->
         says = "better" if second else "worse"
     ends = [interval(rates) if rates else None for rates in (first, second)]
     return Verdict(what, says, ends[0], ends[1], findings=(none,))
-
-
-def _slo_rates(benches: Sequence[Bench]) -> tuple[float, ...]:
-    return tuple(
-        rate
-        for bench in benches
-        for rate in life_rates(bench.levels, bench.asked.workload.name, bench.asked.search_by)
-    )
 
 
 def _at_highest(a: Sequence[Bench], b: Sequence[Bench], confidence: float | None) -> Verdict:
@@ -330,13 +328,13 @@ def _lives(
 ) -> list[float]:
     """Return a figure of one size, a mean for each life of each benchmark."""
     values = []
-    for bench in benches:
+    for index, bench in enumerate(benches):
         levels = by_size(bench.levels, bench.asked.workload.name, by).get(size, ())
         for life in sorted({level.load.life for level in levels}):
             value = figure([level for level in levels if level.load.life == life])
             if value is not None:
-                values.append(value)
-    return values
+                values.append(((index, life), value))
+    return pooled(values, lives_of(benches))
 
 
 def _mean_figure(limit: Limit, levels: Sequence[Level]) -> float | None:

@@ -11,7 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import paper
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import paper, resume
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import (
+    GoneError,
+    Outcome,
+    Steps,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.parse import requests_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.protocol import protocol
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
@@ -31,8 +36,23 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import t
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
 
+class Unable(Exception):  # noqa: N818 - it carries the refusal
+    """The load host, its client or a restart fails, so no further level could be measured.
+
+    ``bench`` is what was measured until then, once drive has been left by it.
+    """
+
+    def __init__(self, refusal: ApiaryError) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+        self.bench: Bench | None = None
+
+
 class Store(Protocol):
-    """Where raw results are kept by Load.key."""
+    """Where raw results are kept by Load.key, and how often each load was begun."""
+
+    def begin(self, key: str) -> int:
+        """Note that a load is about to be sent; return how often it was before."""
 
     def get(self, key: str) -> Raw | None:
         """Return what is kept under a key."""
@@ -74,16 +94,24 @@ def drive(
     environment: Mapping[str, Any] | None = None,
     rules: Rules | None = None,
     pause: Callable[[float], None] | None = None,
+    ready: Callable[[Load], None] | None = None,
+    life: int = 0,
 ) -> Bench:
     """Measure everything that is asked and return the whole benchmark.
 
     A raw result that is already in the store is judged again instead of measured, so that an
-    interrupted run goes on where it ended. ``run`` raises ApiaryError for a level that failed;
-    whatever else it raises ends the run, and what is stored stays. It restarts the engine where
-    load.life rises. ``pause`` waits between the phases of the study that ``asked.paper`` names.
+    interrupted run goes on where it ended; resume.again says which are measured once more. A load
+    that was begun before has the next ``attempt``, and so other prompts than the engine may know.
+    ``run`` raises ApiaryError for a level that failed; whatever else it raises ends the run, and
+    what is stored stays; Unable has what the levels until then say. ``ready`` is called before a
+    load is begun, and restarts the engine where load.life rises; ``life`` is the present one: what
+    is kept of those before stands. ``pause`` waits between the phases of the study that
+    ``asked.paper`` names.
     """
-    driver = _Driver(asked, run, store, judge or known_judge, progress)
+    driver = _Driver(asked, run, store, judge or known_judge, progress, ready, life)
     steps = paper.paper_protocol(asked) if asked.paper else protocol(asked, rules)
+    stopped: Unable | None = None
+    outcome = Outcome()
     try:
         load = next(steps)
         while True:
@@ -91,8 +119,10 @@ def drive(
             load = steps.send(driver.level(load, partial(pause, wait) if pause and wait else None))
     except StopIteration as end:
         outcome = end.value
+    except Unable as failure:
+        stopped, outcome = failure, _cut(steps, failure)
     rows = paper.table(driver.counted()) if asked.paper else ()
-    return Bench(
+    bench = Bench(
         name=name,
         created=created,
         target=target,
@@ -104,6 +134,23 @@ def drive(
         findings=(*outcome.findings, *paper.findings(rows)),
         paper=rows,
     )
+    if stopped is not None:
+        stopped.bench = bench
+        raise stopped
+    return bench
+
+
+def _cut(steps: Steps[Outcome], failure: Unable) -> Outcome:
+    """End a protocol before its time; return what its levels say, and why there are no more."""
+    first, *others = failure.refusal.findings
+    try:
+        steps.throw(GoneError(first))
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return replace(outcome, findings=(*outcome.findings, *others))
+    except GoneError:  # the study's protocol concludes nothing
+        pass
+    return Outcome(findings=failure.refusal.findings)
 
 
 class _Driver:
@@ -116,9 +163,11 @@ class _Driver:
         store: Store,
         judge: Judge,
         progress: Callable[[Progress], None] | None,
+        ready: Callable[[Load], None] | None,
+        life: int,
     ) -> None:
         self.asked, self.run, self.store, self.judge = asked, run, store, judge
-        self.progress = progress
+        self.progress, self.ready, self.life = progress, ready, life
         self.levels: list[Level] = []
         self.raws: list[Raw | None] = []
 
@@ -126,21 +175,28 @@ class _Driver:
         """Return the level of a load: replayed, measured, or FAILED with the reason."""
         raw = self._stored(load)
         level = self._judged(load, raw, self.store.name(load.key)) if raw is not None else None
-        replayed = level is not None and not _silent(level)
+        replayed = level is not None and raw is not None and self._stands(level, raw)
         self._say(load, replayed)
         if level is None or not replayed:
             if pause is not None:
                 pause()
-            raw, level = self._measured(load)
+            raw, level = self._measured(load, resume.attempt_of(raw) + 1 if raw is not None else 0)
         self._say(load, replayed, level)
         self.levels.append(level)
         self.raws.append(raw)
         return level
 
-    def _measured(self, load: Load) -> tuple[Raw | None, Level]:
-        """Run a load; its raw result is kept before it is judged."""
+    def _stands(self, level: Level, raw: Raw) -> bool:
+        """Say whether a kept level is replayed; one of an earlier life cannot be had again."""
+        return level.load.life < self.life or not resume.again(level, raw, bool(self.asked.paper))
+
+    def _measured(self, load: Load, least: int) -> tuple[Raw | None, Level]:
+        """Run a load, as attempt ``least`` or later; its raw result is kept before it is judged."""
+        if self.ready is not None:
+            self.ready(load)
+        attempt = max(self.store.begin(load.key), least)
         try:
-            raw = self.run(load)
+            raw = self.run(replace(load, attempt=attempt))
         except ApiaryError as refusal:
             return None, Level(load, "FAILED", None, findings=refusal.findings)
         # A full disk ends the run: it is no fault of the level.
@@ -165,7 +221,7 @@ class _Driver:
 
     def _stored(self, load: Load) -> Raw | None:
         raw = self.store.get(load.key)
-        if raw is not None and to_document(raw.load) != to_document(load):
+        if raw is not None and {**raw.load, "attempt": 0} != to_document(load):
             raise error(
                 "BENCH-RESUME",
                 load.key,
@@ -177,9 +233,3 @@ class _Driver:
     def _say(self, load: Load, replayed: bool, level: Level | None = None) -> None:
         if self.progress is not None:
             self.progress(Progress(load, len(self.levels), replayed, level))
-
-
-def _silent(level: Level) -> bool:
-    """Say whether nothing answered: a stopped engine is no evidence once it runs again."""
-    served = level.measured.completed if level.measured is not None else 0
-    return level.status == "FAILED" and (not served or level.load.phase == "warmup")

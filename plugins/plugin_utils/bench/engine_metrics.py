@@ -67,7 +67,15 @@ def use_of(raw: Raw) -> EngineUse | None:
         cache_hit_share=_hit_share(counts),
         queue_seconds_mean=means["queue_seconds"],
         ttft_mean=means["ttft"],
+        started=_started(pairs),
     )
+
+
+def _started(pairs: Sequence[tuple[Series, Series]]) -> float | None:
+    """Return when the engine that began last did so; None where none tells."""
+    names = knowledge("bench/metrics.yml")["life"]["changes"]
+    times = [value for _b, after in pairs for key, value in after.items() if key[0] in names]
+    return max(times, default=0.0) or None
 
 
 def restarted(raw: Raw) -> tuple[str, ...]:

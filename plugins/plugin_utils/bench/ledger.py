@@ -62,12 +62,16 @@ def size_of(load: Load, by: By) -> float | None:
 
 
 def evidence(level: Level) -> bool:
-    """Say whether a level tells anything of its load: it is valid, or invalid by overload alone."""
+    """Say whether a level tells anything of its load: it is valid, or overload."""
     if level.status != "INVALID":
         return True
-    misses = knowledge("bench/protocol.yml")["slo"]["misses"]
+    slo = knowledge("bench/protocol.yml")["slo"]
+    misses, beside = set(slo["misses"]), set(slo["beside"])
     codes = {finding.code for finding in level.findings if has_errors([finding])}
-    return level.load.concurrency is None and bool(codes) and codes <= set(misses)
+    if level.load.concurrency is not None or not codes <= misses | beside:
+        return False
+    # A queue begins empty, so that a longer level would have missed the limits by more.
+    return bool(codes & misses) or bool(level.missed)
 
 
 def by_size(levels: Iterable[Level], workload: str, by: By) -> dict[float, tuple[Level, ...]]:
@@ -126,24 +130,30 @@ class Ledger:
             last = yield from self.measure(phase, workload, by, size)
             if last.status == "INVALID":
                 break
-        assert last is not None  # noqa: S101 - count is at least 1
+        if last is None:
+            raise ValueError("count must be at least 1")
         return last
 
     def measure(
         self, phase: Phase, workload: Workload, by: By, size: float, least: int = 0
     ) -> Steps[Level]:
-        """Measure one level; once more where it is INVALID for what a longer one can heal."""
+        """Measure one level; again where it is INVALID for what a longer one can heal.
+
+        An open loop near what the engine can serve takes several times as long to settle.
+        """
         at = (self.life, workload.name, by, size)
         load = self._load(phase, workload, by, size, self._asked_before[at])
         load = self._seeded(replace(load, requests=max(load.requests, least)))
         self._asked_before[at] += 1
         level = yield from self._ask(load)
-        if level.status == "INVALID" and self._heals(level):
+        for _longer in range(self.rules.heal_times if by == "request_rate" else 1):
+            if level.status != "INVALID" or not self._heals(level):
+                break
             factor = self.rules.heal_factor
-            longer = replace(
+            load = replace(
                 load, requests=load.requests * factor, warmups=max(load.warmups, 1) * factor
             )
-            level = yield from self._ask(self._seeded(longer))
+            level = yield from self._ask(self._seeded(load))
         if level.status == "FAILED":
             yield from self._alive(level)
         return level
@@ -187,7 +197,9 @@ class Ledger:
         rules = self.rules
         if by == "concurrency":
             slots = int(size)
-            least = rules.baseline_requests if phase == "baseline" else rules.requests_least
+            least = rules.requests_least
+            # It counts as evidence of its size like any other level.
+            least = min(least, rules.baseline_requests) if phase == "baseline" else least
             least = 0 if phase == "warmup" else least
         else:
             slots = self.in_flight(workload, size)
@@ -216,7 +228,8 @@ class Ledger:
 
     def _heals(self, level: Level) -> bool:
         errors = [finding for finding in level.findings if has_errors([finding])]
-        return bool(errors) and all(finding.code in self.rules.heal_codes for finding in errors)
+        known = all(finding.code in self.rules.heal_codes for finding in errors)
+        return bool(errors) and known and not evidence(level)
 
     def _alive(self, failed: Level) -> Steps[None]:
         """Ask a small load after a failed one: if that fails too, nothing more can be measured."""

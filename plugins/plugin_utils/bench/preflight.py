@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
     Finding,
+    error,
     has_errors,
 )
 
@@ -30,6 +32,28 @@ class Seen:
     client_version: str | None
     host: dict[str, Any]
     findings: tuple[Finding, ...] = ()
+
+
+def plain_addresses(urls: Iterable[str]) -> None:
+    """Refuse addresses that are none, or that have a secret in them, with BENCH-URL.
+
+    They are written into every result and stand in the client's arguments.
+    """
+    for url in urls:
+        try:
+            parts = urlsplit(url)
+            host, secret = parts.hostname, "@" in parts.netloc
+        except ValueError:
+            host, secret = None, "@" in url
+        if secret:
+            raise error(
+                "BENCH-URL",
+                host or "an address",
+                "its URL has a name or password in it, which every result would show",
+                "leave it out of the URL; give the engine's key in a file",
+            )
+        if not host or parts.scheme not in ("http", "https"):
+            raise error("BENCH-URL", url, "is no URL", "give http://HOST:PORT")
 
 
 def judge_look(look: dict[str, Any], model: str, backend: str) -> Seen:
@@ -97,8 +121,9 @@ def _server(server: dict[str, Any], model: str) -> tuple[list[Finding], str, str
     findings = []
     if name not in served:
         told = ", ".join(served) or "none"
+        hint = "; leave out /v1 at its end" if url.rstrip("/").endswith("/v1") else ""
         findings.append(
-            _finding("BENCH-MODEL", url, f"serves {told}, expected {name or 'a model'}")
+            _finding("BENCH-MODEL", url, f"serves {told}, expected {name or 'a model'}{hint}")
         )
     else:
         findings += _completion(url, *server["completion"])

@@ -36,6 +36,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Saturation,
     Workload,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import (
+    concurrency_of,
+)
 
 
 def protocol(asked: Asked, rules: Rules | None = None) -> Steps[Outcome]:
@@ -97,12 +100,17 @@ class _Run:
             medians += [spread.p50] if spread else []
             if len(medians) > 1 and _near(medians[-2], medians[-1], self.rules.warmup_agree):
                 return
+        message = "it was not checked that the latency has settled: that takes two warm-up levels"
+        if len(medians) > 1:
+            told = ", ".join(f"{median:.3g} s" for median in medians)
+            message = (
+                f"the median latency still changed after {len(medians)} warm-up levels: {told}"
+            )
         self.ledger.find(
             "BENCH-WARMUP",
             "warning",
             f"life {self.ledger.life}",
-            f"the median latency still changed after {self.rules.warmup_most} warm-up levels: "
-            + ", ".join(f"{median:.3g} s" for median in medians),
+            message,
             "see that nothing else runs on the hosts, and that clocks and power are not capped",
         )
 
@@ -158,14 +166,21 @@ class _Run:
         return edge(levels, self.asked.workload.name, self.asked.search_by)
 
     def _stress(self) -> Steps[None]:
-        slots = min(self._good_concurrency(), self.rules.stress_most)
         for workload in self.asked.stress:
-            yield from self._level("stress", slots, workload)
+            yield from self._level("stress", self._stress_concurrency(workload), workload)
+
+    def _stress_concurrency(self, workload: Workload) -> int:
+        """Return what a workload was published with, within what was asked; else a good load."""
+        own = concurrency_of(workload.name)
+        if own is not None:
+            return min(own, max(self.asked.concurrency, default=self.asked.most))
+        return min(self._good_concurrency(), self.rules.stress_most)
 
     def _saturation(self) -> Steps[None]:
         while self._saturated() is None:
             known = self.ledger.known(self.asked.workload, "concurrency")
-            slots = int(max(known, default=0) * self.rules.gain_step) or 1
+            highest = int(max(known, default=0))
+            slots = max(highest + 1, int(highest * self.rules.gain_step))
             if slots > self.asked.most:
                 self.ledger.find(
                     "BENCH-NOT-SATURATED",
@@ -201,6 +216,10 @@ class _Run:
             return
         slots, windows = self._good_concurrency(), []
         known = self.ledger.known(self.asked.workload, "concurrency")
+        if slots not in known:
+            if not (yield from self._level("scaling", slots)):
+                return
+            known = self.ledger.known(self.asked.workload, "concurrency")
         rate = mean_rate(known.get(slots, ())) or 0.0
         seconds = self.asked.soak_seconds / self.rules.soak_windows
         for _window in range(self.rules.soak_windows):
@@ -261,7 +280,12 @@ class _Run:
         return max((rate for rate in rates if rate is not None), default=None)
 
     def _good_concurrency(self) -> int:
-        """Return the highest concurrency below the first that missed the limits; at least 1."""
+        """Return the highest concurrency below the first that missed the limits; at least 1.
+
+        Where no level of a concurrency is known it is the highest that was asked.
+        """
+        if not self.ledger.known(self.asked.workload, "concurrency"):
+            return max(self.asked.concurrency, default=1)
         own = [level for level in self.ledger.levels if level.load.life == self.ledger.life]
         return int(edge(own, self.asked.workload.name, "concurrency").best or 1)
 

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
@@ -17,8 +18,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import er
 class Rules:
     """How many requests, repeats and levels; what each means stands in the file.
 
-    Raises BENCH-RULES where fewer requests a slot are asked than the file's floor, at which a level
-    would be all ramp and no steady state.
+    Raises BENCH-RULES where one is below the file's floor: a level would be all ramp and no steady
+    state, or a phase would go on at the same load.
     """
 
     requests_per_concurrency: int
@@ -30,6 +31,7 @@ class Rules:
     warmup_agree: float
     warmup_most: int
     heal_factor: int
+    heal_times: int
     heal_codes: tuple[str, ...]
     gain: float
     gain_times: int
@@ -50,15 +52,21 @@ class Rules:
     soak_drift: float
 
     def __post_init__(self) -> None:
-        """Refuse what would make every level meaningless."""
-        floor = knowledge("bench/protocol.yml")["requests"]["per_concurrency"]
-        if self.requests_per_concurrency < floor:
-            raise error(
-                "BENCH-RULES",
-                "requests_per_concurrency",
-                f"{self.requests_per_concurrency} requests a slot, expected at least {floor}",
-                "measure at fewer concurrent requests instead, or for longer",
-            )
+        """Refuse what would make every level meaningless, or a phase endless."""
+        floors = knowledge("bench/protocol.yml")["floors"]
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if not isinstance(value, (int, float)):
+                continue
+            floor = floors.get(item.name, 0)
+            # Written so that NaN is refused as well.
+            if not floor <= value < math.inf:
+                raise error(
+                    "BENCH-RULES",
+                    item.name,
+                    f"{value:g}, expected a number of at least {floor:g}",
+                    "leave it as it is, or measure less: fewer concurrent requests, fewer phases",
+                )
 
 
 def rules(**changes: Any) -> Rules:
@@ -76,6 +84,7 @@ def rules(**changes: Any) -> Rules:
         "warmup_agree": warmup["agree"],
         "warmup_most": warmup["most"],
         "heal_factor": known["heal"]["factor"],
+        "heal_times": known["heal"]["times"],
         "heal_codes": tuple(known["heal"]["codes"]),
         "gain": saturation["gain"],
         "gain_times": saturation["times"],

@@ -19,8 +19,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger impor
     evidence,
     mean_rate,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.lives import lives_of, pooled
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Bench,
     Found,
     Interval,
     Level,
@@ -193,7 +195,7 @@ class Search:
                 "info",
                 name,
                 f"a {by} of {at.best:g} keeps every limit, and no more was asked",
-                "raise --most to find where the limits break",
+                f"{self._more()} to find where the limits break",
             )
         kept = self.ledger.known(self.workload, self.by)
         above = [size for size in kept if at.fails and size > at.fails and keeps(kept[size])]
@@ -206,6 +208,11 @@ class Search:
                 "lower one counts, for a growing load passes through it",
                 "look at the engine's metrics at both; measure again with more repeats",
             )
+
+    def _more(self) -> str:
+        if self.by == "concurrency" and self.asked.concurrency:
+            return "add a higher level to --concurrency"
+        return "raise --most" if self.by == "concurrency" else "begin at a higher --request-rate"
 
     def _missed(self) -> tuple[Limit, ...]:
         known = self.ledger.known(self.workload, self.by)
@@ -274,16 +281,28 @@ def _widened(rate: Interval, groups: Mapping[float, Sequence[Level]], best: floa
     return replace(rate, low=min(rates), high=max(rates))
 
 
-def life_rates(levels: Sequence[Level], workload: str, by: By) -> tuple[float, ...]:
+def slo_rates(benches: Sequence[Bench]) -> tuple[float, ...]:
+    """Return each life's request rate at the SLO, over all benchmarks of one configuration."""
+    rates = [
+        ((index, life), rate)
+        for index, bench in enumerate(benches)
+        for life, rate in life_rates(
+            bench.levels, bench.asked.workload.name, bench.asked.search_by
+        ).items()
+    ]
+    return tuple(pooled(rates, lives_of(benches)))
+
+
+def life_rates(levels: Sequence[Level], workload: str, by: By) -> dict[int, float]:
     """Return each life's mean request rate at the edge that it found by itself."""
-    result = []
+    result: dict[int, float] = {}
     for life in sorted({level.load.life for level in levels}):
         own = [level for level in levels if level.load.life == life]
         at = edge(own, workload, by)
         rate = mean_rate(by_size(own, workload, by)[at.best]) if at.best is not None else None
         if rate is not None:
-            result.append(rate)
-    return tuple(result)
+            result[life] = rate
+    return result
 
 
 def _missed_at(levels: Iterable[Level]) -> tuple[Limit, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import preflight
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.drive import Unable
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw, SelfTest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.running import (
     Client,
@@ -24,6 +25,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Load,
     Target,
     Workload,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity import (
+    self_test_holds,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
@@ -40,14 +44,6 @@ Execute = Callable[[dict[str, Any]], dict[str, Any]]
 
 # bench_processes.TIMED_OUT, as timeout(1) has it.
 TIMED_OUT = 124
-
-
-class Unable(Exception):  # noqa: N818 - it carries the refusal
-    """The load host, its client or a restart fails, so no further level could be measured."""
-
-    def __init__(self, refusal: ApiaryError) -> None:
-        super().__init__(str(refusal))
-        self.refusal = refusal
 
 
 class NextLife(Exception):  # noqa: N818 - nothing is wrong
@@ -98,16 +94,11 @@ class Session:
     def run(self, load: Load) -> Raw:
         """Measure one load.
 
-        Raises ApiaryError with BENCH-TIMEOUT where it took too long; Unable with BENCH-RUN where no
-        process measured anything, and with what ``execute`` and ``restart`` refuse.
+        Raises ApiaryError with BENCH-TIMEOUT where it took too long, and with BENCH-UNREACHABLE
+        where nothing was measured because an engine is gone; Unable with BENCH-RUN where nothing
+        was though they answer, and with what ``execute`` and ``restart`` refuse.
         """
-        if load.life > self.life:
-            try:
-                self.restart(load.life)
-            except ApiaryError as refusal:
-                raise Unable(refusal) from refusal
-            self.life = load.life
-            self._before = None
+        self.ready(load)
         if crowded(load, self.client.cores):
             self._crowded(load)
         self._told_other_client(load)
@@ -123,13 +114,39 @@ class Session:
         if TIMED_OUT in raw.exit_codes:
             raise _late(load, raw)
         if not any(raw.shards):
-            raise Unable(_failed(load, raw))
+            gone = self._gone()
+            raise ApiaryError(*gone) if gone else Unable(_failed(load, raw))
         if raw.self_test is not None:
-            self._tested[size] = raw.self_test
+            # One that failed in a busy moment is no verdict on the levels after it.
+            if self_test_holds(raw):
+                self._tested[size] = raw.self_test
         elif known is not None:
             raw = replace(raw, self_test=known)
         self._before = raw
         return raw
+
+    def ready(self, load: Load) -> None:
+        """Restart the engines where a load is of a further life; raise Unable, or NextLife."""
+        if load.life <= self.life:
+            return
+        try:
+            self.restart(load.life)
+        except ApiaryError as refusal:
+            raise Unable(refusal) from refusal
+        self.life = load.life
+        self._before = None
+
+    def _gone(self) -> tuple[Finding, ...]:
+        """Return which engines do not answer now; raises Unable where that cannot be asked."""
+        try:
+            look = self.execute({**look_of(self.target, self.client), "client": [], "metrics": []})
+            preflight.judge_look(look, self.target.model, "builtin")
+        except ApiaryError as refusal:
+            gone = tuple(one for one in refusal.findings if one.code == "BENCH-UNREACHABLE")
+            if not gone:
+                raise Unable(refusal) from refusal
+            return gone
+        return ()
 
     def _keep_apart(self, busy: tuple[int, ...], nodes: dict[str, str]) -> None:
         """Keep the client to NUMA nodes without replicas; say so where there is none."""

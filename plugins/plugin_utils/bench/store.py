@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import glob
 import gzip
 import json
 import os
@@ -65,7 +66,9 @@ class RawStore:
         begun: dict[str, int] = {}
         if path.exists():
             try:
-                begun = {name: int(count) for name, count in json.loads(read_text(str(path))).items()}
+                begun = {
+                    name: int(count) for name, count in json.loads(read_text(str(path))).items()
+                }
             except (ValueError, TypeError, AttributeError) as failure:
                 raise error(
                     "BENCH-RAW",
@@ -78,8 +81,16 @@ class RawStore:
         return before
 
     def put(self, key: str, raw: Raw) -> str:
-        """Keep a raw result; return its file's name relative to the benchmark's directory."""
-        write_packed(self.path(key), to_document(raw))
+        """Keep a raw result; return its file's name relative to the benchmark's directory.
+
+        What an earlier attempt gave stays beside it, as NAME.attempt-0.json.gz and so on.
+        """
+        path = self.path(key)
+        if path.exists():
+            stem = path.name.removesuffix(SUFFIX)
+            number = len(list(path.parent.glob(f"{glob.escape(stem)}.attempt-*{SUFFIX}")))
+            path.replace(path.with_name(f"{stem}.attempt-{number}{SUFFIX}"))
+        write_packed(path, to_document(raw))
         return self.name(key)
 
 

@@ -164,7 +164,8 @@ class EngineUse:
     """What the engines' own metrics say of one level, all engines together.
 
     ``kv_usage_max`` (a share) and ``waiting_max`` are of samples during it; others are differences.
-    ``ttft_mean`` is the engine's, to hold beside the client's.
+    ``ttft_mean`` is the engine's, to hold beside the client's; ``started`` when the one that began
+    last did so, in seconds since 1970.
     """
 
     kv_usage_max: float | None = None
@@ -176,6 +177,7 @@ class EngineUse:
     cache_hit_share: float | None = None
     queue_seconds_mean: float | None = None
     ttft_mean: float | None = None
+    started: float | None = None
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,13 @@ def judge(
     )
 
 
+def self_test_holds(raw: Raw) -> bool:
+    """Say whether the client's self-test was made and stayed within the rule's threshold."""
+    wrong, problem = _self_test(raw)
+    most = RULES["self_test"].threshold
+    return problem is None and wrong is not None and (most is None or wrong <= most)
+
+
 def _limits(thresholds: Mapping[str, float]) -> Mapping[str, float]:
     known = {name: rule.threshold for name, rule in RULES.items() if rule.threshold is not None}
     for name in thresholds:

@@ -20,6 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Request,
     Workload,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import is_whole
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,33 @@ def unmeasured(seen: Seen) -> int:
 
 
 def hit_share(seen: Seen) -> float | None:
-    """Return the share of prompt tokens from the cache; None if the engines don't say."""
-    if seen.engine is None:
-        return None
-    if seen.engine.cache_hit_share is not None:
+    """Return the share of prompt tokens from the cache; None if nobody says.
+
+    By the engines' metrics, else by what the answers' own usage says (prompt_tokens_details).
+    """
+    if seen.engine is not None and seen.engine.cache_hit_share is not None:
         return seen.engine.cache_hit_share
-    if seen.engine.cached_tokens is None or not seen.engine.prompt_tokens:
-        return None
-    return seen.engine.cached_tokens / seen.engine.prompt_tokens
+    cached = seen.engine.cached_tokens if seen.engine else None
+    prompts = seen.engine.prompt_tokens if seen.engine else None
+    if cached is not None and prompts:
+        return cached / prompts
+    return _usage_share(seen)
+
+
+def _usage_share(seen: Seen) -> float | None:
+    """Return the share that every answer's usage tells; None where one has none."""
+    cached, prompts = 0, 0
+    for shard in seen.raw.shards:
+        told = shard.get("cached_tokens")
+        if not isinstance(told, (list, tuple)) or len(told) != len(shard["input_lens"]):
+            return None
+        for given, length, failure in zip(told, shard["input_lens"], shard["errors"], strict=True):
+            if failure:
+                continue
+            if not is_whole(given) or given < 0:
+                return None
+            cached, prompts = cached + given, prompts + length
+    return cached / prompts if prompts else None
 
 
 def announced(workload: Workload) -> float:

@@ -86,7 +86,8 @@ def compared(state: Tune, kind: Kind, candidate: str, against: str) -> Compared:
         return Compared(candidate, against, "no difference found")
     resolution = max(trials.resolution(state, kind, name) for name in (candidate, against))
     found = compare_values(theirs, ours, resolution=resolution)
-    return Compared(candidate, against, found.verdict, found.ratio, found.low, found.high)
+    says = "no difference found" if found.verdict == "not decided" else found.verdict
+    return Compared(candidate, against, says, found.ratio, found.low, found.high)
 
 
 def _last(state: Tune) -> tuple[str, ...]:
@@ -121,7 +122,7 @@ def choose(state: Tune) -> Choice:
     """Return the choice: a faster configuration only where finals and repeat both say so.
 
     A current configuration that was not measured to the end, without having failed, stays: against
-    it nothing was shown.
+    it nothing was shown. One that failed still counts with what it measured while it ran.
     """
     names, both = _last(state), pair(state)
     current = state.current
@@ -129,16 +130,23 @@ def choose(state: Tune) -> Choice:
         why = trials.out(state, current.id) or "not measured"
         if not why.startswith("the engine failed"):
             return Choice(None, "nothing measured", f"{current.label} stays: {why}")
+        if names and not _beaten(state, current.id, names[0]):
+            label = state.candidate(names[0]).label
+            reason = f"{current.label} stays: {why}; but {label} is not faster than it was before"
+            return Choice(None, "no difference found", reason)
     if not names:
         return Choice(None, "nothing measured", "no configuration could be measured to the end")
     if both is None:
         return _alone(state, names[0])
     comparisons = tuple(_comparisons(state, names, both[1]))
     first = next(one for one in comparisons if one.candidate == both[0])
-    repeat = None
+    repeat = confirmed = None
     if any(one.kind == "confirm" and one.ended for one in state.rounds):
-        repeat = compared(state, "confirm", *both)
-    confirmed = None if repeat is None else repeat.verdict == first.verdict
+        if _repeated(state, both):
+            repeat = compared(state, "confirm", *both)
+            confirmed = repeat.verdict == first.verdict
+        elif first.verdict == "better":
+            confirmed = False
     better = first.verdict == "better" and confirmed is not False
     standing = current is not None and current.id == both[1]
     # Without a current configuration something has to serve: the faster one, whatever its lead.
@@ -156,6 +164,21 @@ def choose(state: Tune) -> Choice:
     return dataclasses.replace(made, reason=_reason(state, made, both))
 
 
+def _repeated(state: Tune, both: tuple[str, str]) -> bool:
+    """Say whether the repeat measured both of a pair often enough to compare them."""
+    return min(len(trials.decided(state, "confirm", name)) for name in both) > 1
+
+
+def _beaten(state: Tune, current: str, other: str) -> bool:
+    """Say whether a finalist is surely faster than all that the current one ever measured."""
+    kinds: tuple[Kind, ...] = ("short", "longer", "final", "confirm")
+    known = [one for kind in kinds if (one := scores.score(state, kind, current)) is not None]
+    ours = scores.score(state, "final", other)
+    return ours is not None and all(
+        ours.mean > one.mean and not scores.meets(ours, one) for one in known
+    )
+
+
 def _standing(first: Compared, standing: bool) -> Verdict:
     if first.verdict == "worse" and standing:
         return "current is best"
@@ -165,7 +188,7 @@ def _standing(first: Compared, standing: bool) -> Verdict:
 def _alone(state: Tune, name: str) -> Choice:
     label = state.candidate(name).label
     is_current = state.current is not None and state.current.id == name
-    reason = f"{label} is the only configuration that could be measured"
+    reason = f"{label} is the only configuration that could be measured to the end"
     verdict: Verdict = "current is best" if is_current else "better"
     return Choice(
         name,
@@ -194,6 +217,8 @@ def _reason(state: Tune, made: Choice, both: tuple[str, str]) -> str:
     said = f"{ours} against {theirs}: {say(first)}"
     if made.repeat is not None:
         said += f"; in the repeat: {say(made.repeat)}"
+    elif made.confirmed is False:
+        said += "; the repeat could not be measured"
     if made.verdict == "better":
         return said
     if made.confirmed is False and first.verdict == "better":

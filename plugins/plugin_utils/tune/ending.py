@@ -6,17 +6,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.journal import cause
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.journal import (
+    cause,
+    exited,
+    known,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome, State
 
-# How far it came: only what the candidate itself decides may be held against it.
-Stage = Literal["plan", "prepare", "start", "measure"]
+# How far it came: only what the candidate itself decides may be held against it. load: the load
+# host could not be reached.
+Stage = Literal["plan", "prepare", "start", "measure", "load"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,7 @@ class Told:
     """What a host tells of its trial.
 
     ``message`` is of the task that failed, ``journal`` the engines' lines since the trial began.
-    ``lives_before`` and ``lives_after`` name the start of each unit: another one is a restart.
+    ``lives_before`` and ``lives_after`` tell how each unit is: a difference is an end or a restart.
     """
 
     stage: Stage
@@ -39,22 +45,29 @@ class Told:
 def outcome_of(told: Told | None, seconds: float) -> Outcome:
     """Return how a trial ended; None is a host that could not be reached any more.
 
-    Where an engine was started anew while it was measured, its numbers are of no configuration.
+    Where an engine ended while it was measured, its numbers are of no configuration.
     """
     if told is None:
         return Outcome("lost", cause="the host could not be reached any more", seconds=seconds)
     first = next(iter(told.message.splitlines()), "")
-    if told.stage == "plan":
-        return Outcome("failed", cause=first, seconds=seconds)
-    if told.stage == "prepare":
+    if told.stage in ("plan", "prepare"):  # of this host and what else is on it
         return Outcome("lost", cause=first, seconds=seconds)
+    if told.stage == "load":
+        return Outcome("lost", cause=first or "the load host was lost", seconds=seconds)
     if told.stage == "start":
         return Outcome("failed", cause=cause(told.journal, first), seconds=seconds)
     if told.lives_after != told.lives_before:
-        why = cause(told.journal, "an engine was started anew while it was measured")
+        ended = exited(told.journal) or "an engine ended while it was measured"
+        why = cause(told.journal, ended)
         return Outcome("failed", cause=why, path=told.path, seconds=seconds)
     if told.bench is None:
         return Outcome("invalid", cause=first or "there is no measurement", seconds=seconds)
     bench = from_document(Bench, told.bench, told.path or "bench")
     found = scores.outcome_of(bench, told.path or "")
-    return Outcome(**{**vars(found), "seconds": seconds})
+    if found.status == "failed":
+        why = known(told.journal)
+        # Engines that live and say nothing: the way to them may be at fault, so it is tried again.
+        state: State = "failed" if why else "invalid"
+        cause_ = f"{why} | {found.cause}" if why else found.cause
+        found = dataclasses.replace(found, status=state, cause=cause_)
+    return dataclasses.replace(found, seconds=seconds)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +18,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 
 # What the lock of a tuning run begins with: a rollout's run leaves a host in another state.
 TUNING = "tuning by "
-_UNIT = re.compile(r"-(?P<index>\d+)\.service$")
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,9 @@ def prepare(seen: Seen, serving: bool = False, take_over: bool = False) -> Ready
             " playbook again, or go on with tune_take_over=true",
         )
     resumed = lock is not None
-    if seen.planned and seen.release is None and not resumed:
+    # A tuning leaves a plan of its own; a rollout that died leaves one that serves.
+    tried = lock is not None and lock.owner.startswith(TUNING)
+    if seen.planned and seen.release is None and not tried:
         raise error(
             "TRIAL-NO-RELEASE",
             seen.host,
@@ -113,16 +113,16 @@ def prepare(seen: Seen, serving: bool = False, take_over: bool = False) -> Ready
 
 
 def _routed(seen: Seen) -> tuple[str, ...]:
-    """Return the units of this host that some router sends requests to."""
-    by_index = {
-        found["index"]: unit for unit in seen.serving if (found := _UNIT.search(unit)) is not None
-    }
+    """Return the units of this host that some router sends requests to, or would if they were up.
+
+    A trial brings such a unit up, so one that is down counts, and one that is in no plan.
+    """
     ready = [name for name, told in (seen.servers or {}).items() if told.get("state") == "ready"]
     return tuple(
         sorted(
-            by_index[index]
+            f"apiary-{seen.deployment}-{index}.service"
             for name in ready
-            for host, _, index in [name.rpartition("-")]
-            if host == seen.host and index in by_index
+            for host, _dash, index in [name.rpartition("-")]
+            if host == seen.host and index.isdigit()
         )
     )

@@ -13,6 +13,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import k
 
 FACTS = "bench/engine_errors.yml"
 _FINDING = re.compile(r"^(?:<\d>)?error: (?P<told>[A-Z]+-[A-Z-]+: .*)$")
+# systemd's own words.
+_EXITED = re.compile(
+    r"\S+\.service: (?:Main process exited|A process of this unit has been killed)"
+)
 _LONGEST = 300
 
 
@@ -22,11 +26,22 @@ def cause(journal: str, otherwise: str = "") -> str:
     ``journal`` is `journalctl -o cat` of the replicas' units. Of several errors the last counts
     that does not merely point to another. ``otherwise`` is told where the journal has neither.
     """
+    return known(journal) or otherwise.strip()[:_LONGEST] or "nothing in its journal says why"
+
+
+def known(journal: str) -> str:
+    """Return the cause that a journal has; empty where it has none."""
     lines = [line.rstrip() for line in journal.splitlines()]
     told = [found["told"] for line in lines if (found := _FINDING.match(line))]
     parts = (told[-1] if told else "", _root(lines))
-    known = [part[:_LONGEST] for part in parts if part]
-    return " | ".join(known) or otherwise.strip()[:_LONGEST] or "nothing in its journal says why"
+    return " | ".join(part[:_LONGEST] for part in parts if part)
+
+
+def exited(journal: str) -> str:
+    """Return what systemd said last of a process that ended; empty where it said nothing."""
+    return next(
+        (line[:_LONGEST] for line in reversed(journal.splitlines()) if _EXITED.match(line)), ""
+    )
 
 
 def _root(lines: Iterable[str]) -> str:

@@ -335,4 +335,4 @@ def _knobs(state: Tune, stage: str | None) -> Tune:
     finalists = choice.finalists(state)
     if not finalists:
         return _chosen(state)
-    return _begun(state, Round(CHOICE, "final", finalists, max(2, state.asked.budget.lives)))
+    return _begun(state, Round(CHOICE, "final", finalists, state.asked.budget.lives))

@@ -17,7 +17,7 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
@@ -52,8 +52,25 @@ def begin(
     """Return a tuning that has measured nothing yet; ``others`` are plans that stay on the hosts.
 
     ``findings`` are those of alike.alike: hosts that differ from the first take no part.
-    Raises ApiaryError: TRIAL-NOTHING, TRIAL-NODES, TRIAL-LAYOUT, and what planning refuses.
+    Raises ApiaryError: TRIAL-BUDGET, TRIAL-NOTHING, TRIAL-NODES, TRIAL-LAYOUT, and what planning
+    refuses.
     """
+    budget = question.budget
+    if budget.lives < 2 or budget.confirm_lives < 0 or budget.confirm_lives == 1:
+        raise error(
+            "TRIAL-BUDGET",
+            "tune_budget",
+            f"lives: {budget.lives}, confirm_lives: {budget.confirm_lives}: a single life has no"
+            " spread, so two configurations could not be compared by it",
+            "give lives of 2 or more, and confirm_lives of 2 or more, or 0 for no repeat",
+        )
+    if budget.repeats is not None and budget.repeats < 1:
+        raise error(
+            "TRIAL-BUDGET",
+            "tune_budget",
+            f"repeats: {budget.repeats}: a level that is not measured tells nothing",
+            "give repeats of 1 or more, or leave it out",
+        )
     world = candidates.World(question, architecture, topology, others)
     queue = candidates.layouts(world)
     state = Tune(
@@ -134,7 +151,7 @@ def asked_of(state: Tune, trial: Trial) -> Asked:
         slo=question.slo,
         phases=("slo",) if question.slo else ("fixed",),
         concurrency=() if question.slo else (question.concurrency,),
-        repeats=entry["repeats"],
+        repeats=question.budget.repeats or entry["repeats"],
         seed=question.seed + again,
         search_by=question.search_by,
     )

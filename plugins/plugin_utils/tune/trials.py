@@ -72,17 +72,20 @@ def out(state: Tune, candidate: str) -> str | None:
     """Return why a candidate is not measured any further, or None.
 
     Its engine failed; or every attempt at one of its lives was lost, through no fault of its own.
+    The current configuration is what others must beat, so a life that failed is tried again.
     """
     attempts = knowledge("tune.yml")["attempts"]
+    is_control = state.current is not None and state.current.id == candidate
     lost: dict[tuple[Kind, int], int] = {}
     for one in state.trials:
         if one.candidate != candidate or one.kind == "alike" or one.outcome is None:
             continue
-        if one.outcome.status == "failed":
-            return f"the engine failed: {one.outcome.cause or 'the cause is not known'}"
-        if one.outcome.status in ("lost", "invalid"):
+        failed = one.outcome.status == "failed"
+        if failed or one.outcome.status in ("lost", "invalid"):
             key = (one.kind, one.life)
             lost[key] = lost.get(key, 0) + 1
+            if failed and (not is_control or lost[key] >= attempts):
+                return f"the engine failed: {one.outcome.cause or 'the cause is not known'}"
             if lost[key] >= attempts:
                 why = one.outcome.summary or one.outcome.cause or one.outcome.status
                 return f"not measured in {attempts} attempts: {why}"

@@ -36,7 +36,9 @@ Verdict = Literal["better", "no difference found", "current is best", "nothing m
 class Budget:
     """Where exploring ends: layouts that are looked at, trials, and seconds that trials took.
 
-    ``lives`` are restarts of each finalist, ``confirm_lives`` those of the repeat, 0 for none.
+    ``lives`` are restarts of each finalist, ``confirm_lives`` those of the repeat, 0 for none;
+    one of anything has no spread, so it compares nothing. ``repeats`` are measurements of a level
+    in one life, None for those of knowledge/tune.yml: restarts differ by more than they do.
     Finals and repeat are measured whatever was spent before.
     """
 
@@ -45,6 +47,7 @@ class Budget:
     seconds: int | None = None
     lives: int = 3
     confirm_lives: int = 3
+    repeats: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Question:
     ``layouts`` are names such as DP2/TP4/EP4: None for all that are possible, () for the current
     one alone. ``knobs`` are values by path of the deployment, in the order of knobs.wanted; None
     for those of knowledge/tune.yml. ``concurrency`` is the host's, and counts without an SLO.
+    ``measured_by`` is what sends the load: numbers of another client are of another question.
     """
 
     deployment: Deployment
@@ -66,6 +70,7 @@ class Question:
     budget: Budget = Budget()
     seed: int = 1
     hosts: tuple[str, ...] = ()
+    measured_by: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,12 @@ class Memory:
     def __init__(self, most: int | None = None) -> None:
         self.kept: dict[str, Raw] = {}
         self.most = most
+        self.begun: Counter[str] = Counter()
+
+    def begin(self, key: str) -> int:
+        """Note that a load is about to be sent; return how often it was before."""
+        self.begun[key] += 1
+        return self.begun[key] - 1
 
     def get(self, key: str) -> Raw | None:
         """Return what is kept under a key."""

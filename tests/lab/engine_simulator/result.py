@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from engine_simulator.simulate import Level
 
 _CLOCK = 5000.0  # where the load host's monotonic clock stands
-_STARTED = 1.7e9  # the engine's process, seconds since 1970
 _SAMPLES = 53  # of the gauges; no multiple of the waves that equal requests make
 _CHUNK_SECONDS = 25e-6  # measured of `vllm bench serve`, for a client whose cost is not modelled
 # The first release of vLLM whose client saves it (vllm/benchmarks/serve.py, save_detailed).
@@ -142,10 +141,10 @@ def _scrape(level: Level, replica: Replica, before: Counters) -> Scrape:
     model, life = level.parameters.model, int(level.faults.restarted and index == 0)
     return Scrape(
         url=f"http://replica-{index}:8000/metrics",
-        before=exposition([(before, Gauges())], model, _STARTED),
+        before=exposition([(before, Gauges())], model, level.started),
         after=None
         if level.crashed
-        else exposition([(replica.counters, Gauges())], model, _STARTED + 600 * life),
+        else exposition([(replica.counters, Gauges())], model, level.started + 600 * life),
         samples=_samples(level, replica),
     )
 

@@ -28,6 +28,9 @@ _AT_ONCE = 2e-6  # between pieces that one read brings
 _REFUSED_SECONDS = 0.002  # what an error takes to come back
 
 
+_STARTED = 1.7e9  # the first engine's process, seconds since 1970
+
+
 def simulate(
     parameters: Parameters,
     load: Load,
@@ -51,6 +54,8 @@ class Level:
         self, parameters: Parameters, load: Load, seed: int, client: Client, faults: Faults
     ) -> None:
         self.parameters, self.load, self.client, self.faults = parameters, load, client, faults
+        # Another life of an engine, or another host's, is another process.
+        self.started = _STARTED + 1e6 * seed + 3600.0 * load.life
         life = np.random.default_rng([seed, load.life, 1]).standard_normal()
         self.rng = np.random.default_rng([seed, zlib.crc32(load.key.encode())])
         factor = (1 + parameters.life_cov * life) * (

@@ -63,6 +63,9 @@ WRONG = {
     "BENCH-UNREACHABLE": {"urls": ["http://127.0.0.1:1"], "dest": "none"},
     "BENCH-WORKLOAD": {"workload": "many"},
     "BENCH-CPUS": {"client_cpus": "all"},
+    "BENCH-URL": {"urls": ["http://user:sk-planted-4711@127.0.0.1:1"], "dest": "none"},
+    "BENCH-ASKED": {"asked": {"phases": ["open"], "request_rate": [float("inf")]}},
+    "BENCH-OTHER": {"plans": ["plan.json"], "tokenizer": "/srv/models/x", "gpus": 4},
 }
 
 
@@ -99,7 +102,11 @@ def played(tmp_path_factory):
                 "environment": {"note": "x"},
                 "tokenizer": "/srv/models/x",
             },
-            "again": {"asked": {**asked, "lives": 2}, "tokenizer": "/srv/models/x"},
+            "again": {
+                "asked": {**asked, "lives": 2},
+                "plans": ["plan.json"],
+                "tokenizer": "/srv/models/x",
+            },
             **WRONG,
         }
         for name, changes in cases.items():
@@ -143,7 +150,7 @@ def test_a_play_measures_and_keeps_everything(played):
     assert json.loads((played.place / result["path"]).read_text()) == result["bench"]
     bench = from_document(Bench, result["bench"], "result")
     level = bench.levels[-1]
-    assert level.measured.completed == 20
+    assert level.measured.completed == level.load.requests
     assert (played.place / "out" / level.raw).is_file()
     assert result["summary"][-1].startswith("scaling: 16/4, 1 concurrent: ")
     assert "scaling: 16/4, 1 concurrent, 20 requests" in played.said
@@ -153,6 +160,13 @@ def test_plans_say_what_serves(played):
     bench = from_document(Bench, played.results["first"]["bench"], "result")
     assert bench.environment["layout"] == "DP2/TP4/EP4"
     assert bench.environment["note"] == "x"
+    assert bench.environment["rules"] == {"requests_least": 20, "warmup_most": 1}
+    # What serves is told by the engine, whatever the plan says.
+    engine = bench.environment["engine"]
+    assert engine["planned_version"] == demo_plan().deployment.engine.version
+    assert engine["version"] != engine["planned_version"]
+    told = [finding.code for finding in bench.findings]
+    assert {"BENCH-PLAN-VERSION", "BENCH-THRESHOLD", "BENCH-UNPROVEN"} <= set(told)
     assert bench.target.gpus == 8
     assert bench.target.tokenizer == "/srv/models/x"
 
@@ -179,7 +193,7 @@ def test_what_is_wrong_fails_the_task_with_its_finding(played, code):
 def test_the_playbook_measures_what_the_plans_say(played):
     (path,) = (played.place / "artifacts/bench/qwen3-235b").glob("*/bench.json")
     bench = from_document(Bench, json.loads(path.read_text()), "bench.json")
-    assert bench.levels[-1].measured.completed == 20
+    assert bench.levels[-1].measured.completed == bench.levels[-1].load.requests
     assert bench.target.urls[0].startswith("http://127.0.0.1:")
     assert bench.target.metrics == (f"{bench.target.urls[0]}/metrics",)
     assert bench.target.gpus == 4

@@ -102,9 +102,12 @@ def test_a_run_goes_on_where_it_was_interrupted(url, capsys, monkeypatch):
     assert len(kept) == 1
     main(arguments)
     assert kept.items() <= raws().items()  # not measured again
+    # On a busy machine a level may be INVALID, and is then measured once more.
+    spoiled = [level for level in result().levels if level.status not in ("OK", "SLO_MISS")]
     measured = len(asked)
     main(arguments)
-    assert asked[measured:] == ["look"]
+    assert asked[measured] == "look"
+    assert len(asked) - measured - 1 <= 3 * len(spoiled)
     assert "(measured before)" in capsys.readouterr().err
 
 
@@ -170,6 +173,12 @@ def test_what_is_wrong_is_one_finding_before_any_level(url, capsys, code, argume
         ["http://a", "--vision"],
         ["http://a", "--rule=none=1"],
         ["http://a", "--rule=requests_least=many"],
+        ["http://a", "--rule=gain=nan"],
+        ["http://a", "--rule=gain=inf"],
+        ["http://a", "--request-rate=inf"],
+        ["http://a", "--request-rate=nan"],
+        ["http://a", "--timeout=inf"],
+        ["http://a", "--timeout=nan"],
         ["http://a", "--client-cpus=apart"],
         ["http://a", "--client-cpus=x"],
     ],
@@ -177,6 +186,65 @@ def test_what_is_wrong_is_one_finding_before_any_level(url, capsys, code, argume
 def test_wrong_usage_is_told_as_such(capsys, arguments):
     assert main(["bench", *arguments]) == 2
     assert "Error" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--slo=ttft:p90:garbage",
+        "--workload=nonsense",
+        "--phases=scaling",
+        "--concurrency=1",
+        "--most=1024",
+        "--repeats=1",
+        "--lives=1",
+        "--search-by=concurrency",
+        "--stress=4k",
+        "--soak=60",
+        "--rule=gain=0.1",
+        "--self-test",
+    ],
+)
+def test_the_study_s_protocol_takes_no_option_that_it_would_ignore(capsys, option):
+    assert main(["bench", "http://a", "--paper-compat=quick", option]) == 2
+    said = capsys.readouterr().err
+    assert option.partition("=")[0] in said
+    assert "leave out" in said
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated(capsys):
+    assert main(["bench", f"http://user:{KEY}@127.0.0.1:1", *SHORT, "--json"]) == 1
+    shown = capsys.readouterr()
+    (finding,) = json.loads(shown.err)["findings"]
+    assert finding["code"] == "BENCH-URL"
+    assert KEY not in shown.out + shown.err
+    assert not Path("out").exists()
+
+
+def test_a_result_that_answers_nothing_ends_with_an_error(url, capsys, monkeypatch):
+    # The client ends with an error in every level, but for the warm-up's.
+    original = bench_run.run
+
+    def run(request):
+        answer = original(request)
+        if request["do"] == "level" and request["load"]["phase"] != "warmup":
+            answer["exit_codes"] = [1]
+        return answer
+
+    monkeypatch.setattr(bench_run, "run", run)
+    assert main(["bench", url, *SHORT, "--no-self-test", "--json"]) == 1
+    assert "BENCH-NO-ANSWER" in codes(capsys)
+
+
+def test_seeds_and_rules_are_in_the_result(url, capsys):
+    seeds = []
+    for place in ("one", "two", "one"):
+        main(["bench", url, *SHORT, "--no-self-test", f"--out={place}"])
+        bench = from_document(Bench, json.loads(Path(place, "bench.json").read_text()), place)
+        seeds.append(bench.asked.seed)
+        assert bench.environment["rules"] == {"requests_least": 20, "warmup_most": 1}
+    assert seeds[0] == seeds[2] != seeds[1]
+    capsys.readouterr()
 
 
 def test_each_life_begins_with_a_restart(url, capsys, monkeypatch):
@@ -280,7 +348,7 @@ def execute(self, channel, command):
 def test_a_load_host_over_ssh_needs_only_python(url, load_host, capsys):
     code = main(["bench", url, *SHORT, "--no-self-test", *load_host])
     assert code in (0, 1), capsys.readouterr().err
-    assert result().levels[-1].measured.completed == 20
+    assert result().levels[-1].measured.completed >= 20
 
 
 def test_a_load_host_that_cannot_run_it_is_told(url, load_host, capsys, monkeypatch):

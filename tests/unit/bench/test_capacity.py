@@ -147,3 +147,18 @@ def test_hosts_can_be_said_where_the_result_does_not():
 def test_a_target_that_is_none_is_refused(rate, spare, batch):
     with pytest.raises(ApiaryError, match="CAPACITY-TARGET"):
         capacity([measured()], rate, spare, batch)
+
+
+def test_lives_are_counted_as_measured_not_as_asked():
+    # Five were asked for; the engine was gone after the first.
+    cut = replace(measured(asked=ONE), asked=replace(ONE, lives=5))
+    assert "CAPACITY-LIVES" in codes(capacity([cut], 100.0))
+
+
+def test_one_life_given_three_times_is_one_life():
+    once = capacity([measured(asked=ONE)], 100.0)
+    thrice = capacity([measured(asked=ONE)] * 3, 100.0)
+    assert "CAPACITY-LIVES" in codes(thrice)
+    assert (thrice.hosts, thrice.rate) == (once.hosts, once.rate)
+    assert "in one life of the engine" in thrice.lines[0].how
+    assert "3 lives of the engine" in capacity([measured()], 100.0).lines[0].how

@@ -289,3 +289,13 @@ def test_wrong_requests_are_refused() -> None:
         bench_client.run(request("http://127.0.0.1:1", colour="red"))
     with pytest.raises(ValueError, match="no http"):
         bench_client.run(request("ftp://127.0.0.1"))
+
+
+def test_cached_prompt_tokens_are_told_where_the_server_does() -> None:
+    said = '"prompt_tokens_details":{"cached_tokens":6}'
+    with_details = usage(5).replace('"usage":{', f'"usage":{{{said},')
+    answers = [stream(*[token()] * 5, end, "[DONE]") for end in (with_details, usage(5))]
+    for answer, cached in zip(answers, ([6] * 4, [None] * 4), strict=True):
+        with scripted(lambda _number, answer=answer: (answer, False)) as (url, _server):
+            shard = bench_client.run(request(url, requests=4))
+        assert shard["cached_tokens"] == cached

@@ -14,7 +14,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.compare impo
     compare_values,
     regression,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked, Workload
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Asked,
+    EngineUse,
+    Workload,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
 from support.analytic_engine import SLO, WORKLOAD, Analytic, bench
@@ -83,7 +87,7 @@ def test_one_life_on_a_side_decides_nothing_and_says_so():
     one = replace(ASKED, lives=1)
     verdict = compare([measured(asked=one)], [measured("b", one, slope=0.00005)])
 
-    assert verdict.verdict == "no difference found"
+    assert verdict.verdict == "not decided"
     assert verdict.ratio > 1.5
     assert (verdict.low, verdict.published) == (None, False)
     assert codes(verdict) == ["BENCH-LIVES"]
@@ -229,7 +233,10 @@ def test_many_levels_of_equal_configurations_find_no_chance_difference():
     verdicts = by_level([measured(life_noise=0.02)], [measured("b", life_noise=0.02, luck=2)])
 
     assert len(verdicts) > 15
-    assert {verdict.verdict for verdict in verdicts} == {"no difference found"}
+    says = {verdict.verdict for verdict in verdicts if verdict.low is not None}
+    assert says == {"no difference found"}
+    # A size that only one life's search passed through has no second life to hold against it.
+    assert {verdict.verdict for verdict in verdicts if verdict.low is None} <= {"not decided"}
 
 
 def test_a_regression_is_found_against_equal_results_only():
@@ -249,6 +256,44 @@ def test_nothing_to_compare_with_is_no_verdict():
 
     assert (found.verdict, found.verdicts) == (None, ())
     assert [str(item) for item in found.differs] == ["gpu: MI300X against MI325X"]
+
+
+def test_a_regression_of_one_life_is_not_decided():
+    one = replace(ASKED, lives=1)
+    slow = measured("now", one, slope=0.0004, luck=2)
+    assert regression([measured(asked=one)], [slow]).verdict == "not decided"
+
+
+def begun(bench, at):
+    """The same result of engines that tell when they began: one moment a life, or ``at`` all."""
+    return replace(
+        bench,
+        levels=tuple(
+            replace(level, engine=EngineUse(started=at or 1.7e9 + level.load.life))
+            for level in bench.levels
+        ),
+    )
+
+
+def test_one_life_that_is_given_twice_is_one():
+    one = replace(ASKED, lives=1)
+    a, b = measured(asked=one), measured("b", one, slope=0.00005)
+    found = compare([a, a, a], [b, b, b])
+
+    assert (found.verdict, found.a.n, found.b.n) == ("not decided", 1, 1)
+    assert {verdict.verdict for verdict in by_level([a, a], [b, b])} == {"not decided"}
+
+
+def test_two_results_of_an_engine_that_was_never_restarted_are_one_life():
+    one = replace(ASKED, lives=1)
+    sides = [
+        [begun(measured(name, one, slope=slope, luck=luck), at) for luck in (1, 2, 3)]
+        for name, slope, at in (("a", 0.0003, 1.7e9), ("b", 0.00005, 1.8e9))
+    ]
+    assert compare(*sides).verdict == "not decided"
+    # A restart command that restarts nothing makes no lives either.
+    assert compare([begun(measured(), 1.7e9)], [begun(measured("b"), 1.7e9)]).a.n == 1
+    assert compare([begun(measured(), 0)], [begun(measured("b"), 0)]).a.n == 3
 
 
 def test_no_regression():

@@ -5,11 +5,13 @@
 """The loop: every raw result is kept before it is judged, and an interrupted run goes on."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import drive as drives
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import paper
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.command import seed_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Asked,
@@ -25,6 +27,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
 from support.analytic_engine import SLO, WORKLOAD, Analytic
+from support.bench_raw import scrape, shard
 
 ASKED = Asked(WORKLOAD, slo=SLO, phases=("baseline", "scaling", "slo"), most=64)
 TARGET = Target(("http://127.0.0.1:8000",), "tiny")
@@ -34,6 +37,14 @@ class Kept(dict):
     """A store that keeps JSON texts, as files would be."""
 
     again = False
+
+    def __init__(self):
+        super().__init__()
+        self.begun = Counter()
+
+    def begin(self, key):
+        self.begun[key] += 1
+        return self.begun[key] - 1
 
     def get(self, key):
         return from_document(Raw, json.loads(self[key]), key) if key in self else None
@@ -104,6 +115,188 @@ def test_a_finished_run_is_only_judged_again():
     again = Host(interrupt_at=0)
 
     assert drive(again, store) == whole
+
+
+class Cached(Host):
+    """A load host before one life of an engine, which knows every prompt that it was ever sent."""
+
+    def __init__(self, known, **more):
+        super().__init__(**more)
+        self.known = known
+
+    def __call__(self, load):
+        prompts = seed_of(load, 0)
+        hit = prompts in self.known
+        self.known.add(prompts)  # also those of a level that is then interrupted
+        raw = super().__call__(load)
+        requests = load.requests
+        slots = min(load.concurrency, requests)
+        return replace(
+            raw,
+            backend="builtin",
+            shards=(shard(requests, slots, workload=WORKLOAD, itl=0.02 + 0.0003 * slots),),
+            metrics=(scrape(requests, cached=WORKLOAD.input_tokens * requests * hit),),
+        )
+
+
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_what_an_interrupted_level_sent_is_not_sent_again(at):
+    known, store = set(), Kept()
+    asked = replace(ASKED, phases=("scaling",), most=4)
+    whole = drive(Cached(set()), Kept(), asked, judge=None)
+    with pytest.raises(KeyboardInterrupt):
+        drive(Cached(known, interrupt_at=at), store, asked, judge=None)
+    bench = drive(Cached(known), store, asked, judge=None)
+
+    assert {level.status for level in bench.levels} == {"OK"}
+    attempts = [store.get(level.load.key).load["attempt"] for level in bench.levels]
+    assert attempts == [int(place == at) for place in range(len(attempts))]
+    assert bench == whole
+
+
+def dying(raw):
+    """The raw result of a level in whose middle the engine was killed."""
+    (one,) = raw.shards
+    errors = ["" if place < 20 else "Connection refused" for place in range(len(one["errors"]))]
+    one = {**one, "errors": errors, "completed": 20, "failed": len(errors) - 20}
+    return replace(raw, shards=(one,), metrics=())
+
+
+class Killed(Cached):
+    """Its engine is killed in the middle of the first level of 4, or of each where ``always``."""
+
+    def __init__(self, always=False):
+        super().__init__(set())
+        self.always, self.dead = always, False
+
+    def __call__(self, load):
+        if self.dead:
+            raise error("BENCH-UNREACHABLE", load.key, "does not answer", "start it")
+        raw = super().__call__(load)
+        if load.concurrency != 4 or load.phase == "warmup":
+            return raw
+        self.dead = True
+        return dying(raw)
+
+
+SCALED = replace(ASKED, phases=("scaling",), most=8)
+
+
+def test_a_level_in_which_the_engine_died_is_measured_again():
+    store = Kept()
+    store.again = True
+    ended = drive(Killed(), store, SCALED, judge=None)
+    assert ended.levels[-2].status == "FAILED"
+    assert [finding.code for finding in ended.findings] == ["BENCH-ENGINE-GONE"]
+    bench = drive(Cached(set()), store, SCALED, judge=None)
+
+    assert [level.load.concurrency for level in bench.levels if level.load.phase == "scaling"] == [
+        1, 2, 4, 8,
+    ]  # fmt: skip
+    assert {level.status for level in bench.levels} == {"OK"}
+    assert bench == drive(Cached(set()), Kept(), SCALED, judge=None)
+
+
+def test_a_load_that_kills_the_engine_every_time_is_known_to_do_so():
+    store = Kept()
+    store.again = True
+    for _start in range(3):
+        drive(Killed(), store, SCALED, judge=None)
+    host = Killed()
+    bench = drive(host, store, SCALED, judge=None)
+
+    assert [load.concurrency for load in host.ran if load.phase != "warmup"] == []
+    assert bench.levels[-2].status == "FAILED"
+    assert "BENCH-ENGINE-GONE" not in [finding.code for finding in bench.findings]
+
+
+def test_requests_that_fail_under_a_living_engine_are_a_result():
+    def refusing(load):
+        raw = Cached(set())(load)
+        if load.concurrency != 4 or load.phase == "warmup":
+            return raw
+        (one,) = raw.shards
+        count = len(one["errors"])
+        errors = ["" if place % 3 else "503" for place in range(count)]
+        answered = errors.count("")
+        one = {**one, "errors": errors, "completed": answered, "failed": count - answered}
+        return replace(raw, shards=(one,), metrics=())
+
+    store = Kept()
+    first = drive(refusing, store, SCALED, judge=None)
+    assert "FAILED" in [level.status for level in first.levels]
+    assert drive(Cached(set(), interrupt_at=0), store, SCALED, judge=None) == first
+
+
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [
+        ({"exit_codes": (1,)}, True),
+        ({"cpu_seconds": 1e6}, True),
+        ({"slots": 1}, False),  # BENCH-CONCURRENCY: it is the level's own, and was lengthened
+    ],
+)
+def test_what_is_invalid_by_circumstances_is_measured_again(changes, again):
+    def spoiled(load):
+        raw = Cached(set())(load)
+        if load.concurrency != 2 or load.phase == "warmup":
+            return raw
+        if "slots" in changes:
+            return replace(raw, shards=(shard(load.requests, 1, workload=WORKLOAD),))
+        return replace(raw, **changes)
+
+    store = Kept()
+    store.again = True
+    drive(spoiled, store, SCALED, judge=None)
+    host = Cached(set())
+    bench = drive(host, store, SCALED, judge=None)
+    assert (2 in [load.concurrency for load in host.ran]) is again
+    assert ({level.status for level in bench.levels} == {"OK"}) is again
+
+
+def test_an_earlier_life_is_not_measured_in_a_later_one():
+    def spoiled(load):
+        raw = Cached(set())(load)
+        return replace(raw, exit_codes=(1,)) if load.concurrency == 2 else raw
+
+    store = Kept()
+    first = drive(spoiled, store, SCALED, judge=None)
+    assert drive(Cached(set(), interrupt_at=0), store, SCALED, judge=None, life=1) == first
+
+
+def test_what_restarts_engines_is_asked_before_a_load_is_begun():
+    class NextLifeError(Exception):
+        pass
+
+    def ready(load):
+        raise NextLifeError
+
+    store = Kept()
+    with pytest.raises(NextLifeError):
+        drive(Host(), store, ready=ready)
+    assert store.begun == {}
+
+
+def test_a_host_that_fails_leaves_what_was_measured():
+    """The protocol is cut, and its levels say what they can."""
+
+    def host(load):
+        if load.concurrency == 4 and load.phase == "scaling":
+            gone(load)
+        return Cached(set())(load)
+
+    def gone(load):
+        raise drives.Unable(error("BENCH-HOST", "load-1", "is gone", "bring it back"))
+
+    with pytest.raises(drives.Unable) as stopped:
+        drive(host, Kept(), SCALED, judge=None)
+    bench = stopped.value.bench
+    assert [level.load.concurrency for level in bench.levels][-2:] == [1, 2]
+    assert [finding.code for finding in bench.findings] == ["BENCH-HOST"]
+
+    with pytest.raises(drives.Unable) as stopped:
+        drive(gone, Kept(), paper.asked("quick"), judge=None)
+    assert [finding.code for finding in stopped.value.bench.findings] == ["BENCH-HOST"]
 
 
 def test_a_raw_result_is_kept_before_it_is_judged():

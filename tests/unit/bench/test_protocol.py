@@ -15,6 +15,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     EngineUse,
     Workload,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import (
+    concurrency_of,
+    workload,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
 from support.analytic_engine import SLO, WORKLOAD, Analytic, play
@@ -72,7 +76,7 @@ def test_the_baseline_is_of_the_same_lengths_and_serves_as_the_first_level():
     play(protocol(asked("baseline", "scaling", "saturation")), engine)
 
     (baseline,) = [load for load in engine.loads if load.phase == "baseline"]
-    assert (baseline.workload, baseline.concurrency, baseline.requests) == (WORKLOAD, 1, 20)
+    assert (baseline.workload, baseline.concurrency, baseline.requests) == (WORKLOAD, 1, 200)
     assert sizes(engine, "scaling") == [2, 4, 8, 16, 32, 64, 128, 256]
 
 
@@ -355,6 +359,59 @@ def test_a_short_lab_run_keeps_ten_requests_a_slot():
     play(protocol(asked("scaling"), rules(requests_least=10)), engine)
 
     assert all(load.requests == 10 * load.concurrency for load in engine.loads)
+
+
+def test_the_baseline_of_a_short_run_is_as_short():
+    engine = Analytic(slots=64)
+    play(protocol(asked("baseline"), rules(requests_least=20)), engine)
+    assert [load.requests for load in engine.loads if load.phase == "baseline"] == [20]
+
+
+@pytest.mark.parametrize(
+    ("most", "text"), [(0, "it was not checked"), (1, "it was not checked"), (2, "still changed")]
+)
+def test_a_warm_up_that_cannot_settle_is_told_as_what_it_is(most, text):
+    outcome = play(protocol(asked("baseline"), rules(warmup_most=most, warmup_agree=0)), Analytic())
+    (told,) = [finding for finding in outcome.findings if finding.code == "BENCH-WARMUP"]
+    assert text in told.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("gain_step", 1), ("grow", 1), ("heal_factor", 1), ("gain", float("nan")), ("band", -1),
+     ("open_room", float("inf"))],
+)  # fmt: skip
+def test_numbers_without_an_end_are_refused(name, value):
+    with pytest.raises(ApiaryError, match=f"BENCH-RULES: {name}"):
+        rules(**{name: value})
+
+
+def test_saturation_grows_from_one_however_small_its_step():
+    engine = Analytic(slots=4)
+    play(protocol(asked("saturation", most=16), rules(gain_step=1.1)), engine)
+    assert sizes(engine, "saturation")[:3] == [1, 2, 3]
+
+
+def test_stress_without_other_phases_has_a_load_of_its_own():
+    engine = Analytic()
+    own, other = workload("4k"), Workload("8000/100", 8000, 100)
+    play(protocol(asked("stress", stress=(own, other), concurrency=(2, 40))), engine)
+    stress = [load.concurrency for load in engine.loads if load.phase == "stress"]
+    assert stress == [concurrency_of("4k"), 40]
+
+    small = Analytic()
+    play(protocol(asked("stress", stress=(own,), most=4)), small)
+    assert sizes(small, "stress") == [4]
+
+
+def test_a_soak_by_itself_lasts_as_long_as_was_asked():
+    engine = Analytic()
+    play(protocol(asked("soak", soak_seconds=3000, concurrency=(8,))), engine)
+
+    soak = [load for load in engine.loads if load.phase == "soak"]
+    assert {load.concurrency for load in soak} == {8}
+    rate = engine.closed_rate(8, 50)
+    assert sum(load.requests for load in soak) / rate == pytest.approx(3000, rel=0.02)
 
 
 def test_fewer_than_ten_requests_a_slot_are_refused():

@@ -7,6 +7,7 @@
 import http.server
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -179,6 +180,16 @@ def gone(number, seconds=60):
             return True
         time.sleep(0.01)
     return False
+
+
+def test_the_end_of_its_process_leaves_nothing(monkeypatch, tmp_path):
+    """As timeout(1) and a cancelled CI job end it."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(bench_run, "level", lambda *_all: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(KeyboardInterrupt):
+        bench_run.run(request())
+    assert list(tmp_path.glob("apiary-bench-*")) == []
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_an_interrupt_ends_all(monkeypatch):

@@ -9,6 +9,7 @@ import hashlib
 import json
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils import bench_prompts
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import (
     of_plan,
     preflight,
@@ -16,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import (
     session,
     store,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw, SelfTest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Load,
     Target,
@@ -30,6 +31,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from hypothesis import given
 from hypothesis import strategies as some
 
+from support.bench_raw import self_test
 from support.demo import demo_plan
 
 WORKLOAD = Workload("500/100", 500, 100)
@@ -220,15 +222,16 @@ class LoadHost:
     """Hands back what bench_run would, and keeps what it was asked."""
 
     def __init__(self, **changes):
-        self.asked, self.changes = [], changes
+        self.server = {}
+        self.asked, self.changes, self.late = [], changes, 0.001
 
     def __call__(self, request):
         self.asked.append(request)
         if request["do"] == "look":
-            return looked()
+            return looked(**self.server)
         tested = None
         if request["self_test"]:
-            tested = to_document(SelfTest(0.1, 0.03, ({},), (0,)))
+            tested = to_document(self_test(self.late))
         return raw_of(request, self_test=tested, **self.changes)
 
 
@@ -264,6 +267,30 @@ def test_equal_levels_are_tested_once_and_carry_the_result():
     assert [test is None for test in levels] == [False, True, False]
     assert first.self_test == again.self_test == other.self_test
     assert levels[2]["itl_seconds"] == 0.05  # of the level before
+
+
+def test_a_self_test_that_failed_is_made_again():
+    where = LoadHost()
+    one = session_of(where, cores=64)
+    one.begin()
+    where.late = 0.05
+    first = one.run(load(64))
+    where.late = 0.001
+    again = one.run(load(64, repeat=1))
+    one.run(load(64, repeat=2))
+    assert [request["self_test"] is None for request in where.asked[1:]] == [False, False, True]
+    assert first.self_test != again.self_test
+
+
+def test_an_engine_that_is_gone_is_no_fault_of_the_client():
+    """Its client then measures nothing either: the level fails, and the protocol sees what is."""
+    where = LoadHost(shards=[{}], exit_codes=[1], log="Connection refused")
+    one = session_of(where)
+    one.begin()
+    where.server = {"models": [None, "ConnectionRefusedError"]}
+    with pytest.raises(ApiaryError) as refusal:
+        one.run(load())
+    assert [finding.code for finding in refusal.value.findings] == ["BENCH-UNREACHABLE"]
 
 
 def test_what_vllms_client_cannot_send_the_builtin_one_sends():
@@ -345,6 +372,39 @@ def test_raw_results_are_kept_by_key(tmp_path):
     (tmp_path / name).write_bytes(first[:40])
     with pytest.raises(ApiaryError, match="BENCH-RAW"):
         kept.get(load().key)
+
+
+def test_a_level_that_is_measured_again_keeps_what_it_was_before(tmp_path):
+    kept = store.RawStore(tmp_path / "raw")
+    for log in ("one", "two", "three"):
+        kept.put("a-1.5", Raw(to_document(load()), "vllm", None, (), (), "now", 1.0, log=log))
+    assert kept.get("a-1.5").log == "three"
+    assert [kept.get(f"a-1.5.attempt-{number}").log for number in (0, 1)] == ["one", "two"]
+
+
+def test_what_was_begun_is_counted_on_disk(tmp_path):
+    kept = store.RawStore(tmp_path / "raw")
+    assert [kept.begin("a"), kept.begin("a"), kept.begin("b")] == [0, 1, 0]
+    assert store.RawStore(tmp_path / "raw").begin("a") == 2
+    assert not (tmp_path / "raw").exists()
+    (tmp_path / store.BEGUN).write_text("[]")
+    with pytest.raises(ApiaryError, match="BENCH-RAW"):
+        kept.begin("a")
+
+
+def test_another_attempt_sends_other_prompts():
+    """With every client: nothing of the first attempt may be in the engine's cache."""
+    for backend, version in (("vllm", "0.32.0"), ("builtin", None), ("aiperf", None)):
+        client = running.Client(backend, version, cores=8)
+        first, second = (
+            running.request_of(load(attempt=attempt), TARGET, client, None) for attempt in (0, 1)
+        )
+        assert first["shards"] != second["shards"]
+        assert second["load"]["attempt"] == 1
+    assert load(attempt=1).key == load().key
+    assert bench_prompts.seed_of(to_document(load())) != (
+        bench_prompts.seed_of(to_document(load(attempt=1)))
+    )
 
 
 def test_a_raw_result_that_cannot_be_kept_is_one_finding(tmp_path):

@@ -113,6 +113,14 @@ def test_everything_meets_the_limits_up_to_the_most_that_was_asked():
     assert codes == ["BENCH-SLO-CEILING"]
 
 
+def test_the_remedy_names_the_option_that_was_the_ceiling():
+    for more, option in (({}, "--most"), ({"concurrency": (1, 8)}, "--concurrency")):
+        question = Asked(WORKLOAD, slo=SLO, phases=PHASES, most=8, **more)
+        outcome = play(protocol(question), Analytic(slope=0))
+        (told,) = [one for one in outcome.findings if one.code == "BENCH-SLO-CEILING"]
+        assert option in told.remedy
+
+
 def test_listed_levels_that_all_miss_are_searched_below():
     engine = Analytic(slope=0.01)
     found, _ = search(engine, concurrency=(50, 100), phases=("scaling", "slo"))
@@ -208,7 +216,7 @@ def test_lives_each_find_their_own_edge():
     except StopIteration as end:
         found = end.value.found[0]
 
-    rates = life_rates(levels, WORKLOAD.name, "concurrency")
+    rates = life_rates(levels, WORKLOAD.name, "concurrency").values()
     assert len(rates) == found.request_rate.n == 3
     assert found.request_rate.mean == pytest.approx(sum(rates) / 3)
     own = [[level for level in levels if level.load.life == life] for life in range(3)]

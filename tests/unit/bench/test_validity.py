@@ -319,3 +319,15 @@ def test_gpus_are_summed_up_by_their_address():
     assert (first.key, second.key) == ("0000:05:00.0", "0000:26:00.0")
     assert (first.power_w_mean, first.power_w_max) == (700.5, 701.0)
     assert (first.clock_mhz_mean, first.clock_mhz_min) == (2099.5, 2099.0)
+
+
+def test_without_metrics_the_answers_own_usage_tells_of_repeated_prompts():
+    def told(cached):
+        one = shard(80, 8) | {"cached_tokens": cached}
+        return judge(raw(shards=(one,), backend="builtin", metrics=()), ())
+
+    assert codes(told([0] * 80)) == []
+    repeated = told([96] * 80)
+    assert (repeated.status, codes(repeated, "error")) == ("INVALID", ["BENCH-REPEATS"])
+    for unknown in ([None] * 80, [0] * 79 + [None], [0] * 79, None):
+        assert codes(told(unknown)) == ["BENCH-UNCHECKED"]

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Interval,
+    PaperLevel,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import steps
@@ -154,8 +157,86 @@ def test_compare_takes_every_name_after_with(files, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "apiary.comparison/v1"
     assert document["verdict"] == "no difference found"
-    assert document["verdicts"][0]["b"]["n"] == 6
+    assert document["verdicts"][0]["b"]["n"] == 3  # the same lives, given twice
     assert document["verdicts"][0]["flag"] == "X"
+
+
+def test_one_life_of_each_is_told_as_not_decided(files, capsys):
+    for name, curve in (("one.json", DP2), ("half.json", Curve(0.03))):
+        Path(name).write_text(dumps(bench("DP2/TP4/EP4", curve, steps=STEPS, lives=1)))
+    assert main(["compare", "one.json", "--with", "half.json"]) == 0
+    assert capsys.readouterr().out.startswith("not decided between DP2/TP4/EP4 and DP2/TP4/EP4")
+    assert main(["compare", "one.json", "--with", "half.json", "--regression", "--json"]) == 1
+    assert findings(capsys) == ["BENCH-LIVES", "REPORT-NOT-DECIDED"]
+
+
+def test_a_result_given_twice_is_one(files, capsys):
+    assert main(["report", "dp2.json", "dp2.json", "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["configurations"]
+    assert len(one["benches"]) == 1
+
+
+def test_a_benchmark_s_directory_is_its_result(files, capsys):
+    Path("out").mkdir()
+    Path("dp2.json").rename("out/bench.json")
+    assert main(["report", "out"]) == 0
+    assert "DP2/TP4/EP4" in capsys.readouterr().out
+    Path("none").mkdir()
+    assert main(["report", "none", "--json"]) == 1
+    assert findings(capsys) == ["FILE-UNREADABLE"]
+
+
+def changed(document, **fields):
+    """A result whose valid levels have other numbers."""
+    return replace(
+        document,
+        levels=tuple(
+            replace(one, measured=replace(one.measured, **fields))
+            if fields
+            else replace(one, measured=None)
+            for one in document.levels
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"request_rate": -1.0},
+        {"output_token_rate": float("nan")},
+        {"goodput": float("inf")},
+        {},
+    ],
+)
+def test_numbers_that_no_benchmark_writes_are_refused_with_the_file(files, capsys, change):
+    Path("bad.json").write_text(dumps(changed(bench(steps=STEPS), **change)))
+    assert main(["report", "bad.json", "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().err)["findings"]
+    assert (finding["code"], finding["subject"]) == ("REPORT-IMPOSSIBLE", "bad.json")
+
+
+def test_a_rate_that_no_level_gave_is_refused(files, capsys):
+    made = bench(steps=STEPS)
+    for name, document in {
+        "none.json": replace(made, levels=made.levels[-1:]),
+        "below.json": replace(
+            made, found=(replace(made.found[0], request_rate=Interval(3, -2.0)),)
+        ),
+    }.items():
+        Path(name).write_text(dumps(document))
+        assert main(["capacity", name, "--rate", "9", "--json"]) == 1
+        assert findings(capsys) == ["REPORT-IMPOSSIBLE"]
+
+
+def test_the_study_s_own_rows_are_in_the_summary(files, capsys):
+    made = bench(steps=STEPS, open_loop=False)
+    load = replace(made.levels[0].load, phase="scaling", concurrency=500, requests=450)
+    row = PaperLevel(load, "SATURATED", 450, 1.0, 1.0, 2.0, 3.0, 900.0, 5000.0, ("mostly ramp",))
+    Path("study.json").write_text(dumps(replace(made, paper=(row,))))
+    assert main(["report", "study.json"]) == 0
+    out = capsys.readouterr().out
+    assert "as arXiv:2603.10031 counts" in out
+    assert any("SATURATED" in line and "450" in line for line in out.splitlines())
 
 
 def test_compare_says_no_difference(files, capsys):
@@ -195,6 +276,12 @@ def test_capacity_as_json(files, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["hosts"] == document["lines"][-1]["value"]
     assert document["target_rate"] == 100
+
+
+@pytest.mark.parametrize("rate", ["1e300", "inf", "0", "-1"])
+def test_a_rate_beyond_sense_is_wrong_usage(files, capsys, rate):
+    assert main(["capacity", "dp2.json", f"--rate={rate}"]) == 2
+    assert len(capsys.readouterr().err) < 500
 
 
 def test_capacity_of_another_slo_is_refused(files, capsys):

@@ -7,8 +7,13 @@
 from dataclasses import replace
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.lives import lives_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Limit
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    EngineUse,
+    Interval,
+    Limit,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 
 from apiary.report_data import curves_of, gather
@@ -138,9 +143,11 @@ def test_equal_ones_are_not_ranked():
     assert report.headline.best is None
 
 
-def test_one_life_of_each_finds_no_difference_and_says_why():
+def test_one_life_of_each_decides_nothing_and_says_why():
     report = make_report([small("A", TP8, lives=1), small("B", DP2, lives=1)])
-    assert report.headline.verdict == "no difference found"
+    assert report.headline.verdict == "not decided"
+    assert report.headline.best is None
+    assert "one life does not decide it against A" in report.headline.text
     assert [finding.code for finding in report.findings] == ["BENCH-LIVES"]
 
 
@@ -180,6 +187,8 @@ def test_what_was_asked_otherwise_is_said_and_not_compared():
         [small("A"), small("B", slo=(replace(small().asked.slo[0], seconds=9.0),))]
     )
     assert report.headline.verdict == "not compared"
+    assert report.headline.text.startswith("A holds 12.8")
+    assert "B: it was asked something else, so it is not ranked" in report.headline.reasons
     assert {"REPORT-DIFFERENT", "BENCH-QUESTION"} <= {one.code for one in report.findings}
 
 
@@ -188,6 +197,51 @@ def test_one_that_never_keeps_the_slo_is_not_ranked():
     report = make_report([small("A"), small("B", found=(lost,))])
     assert report.headline.best == 0
     assert "B: no level kept the SLO, so it is not ranked" in report.headline.reasons
+
+
+def test_what_was_not_searched_is_no_missed_slo():
+    made = small(found=())
+    made = replace(made, asked=replace(made.asked, phases=("scaling",)))
+    headline = make_report([made]).headline
+    assert headline.verdict == "unfinished"
+    assert headline.text.startswith("The SLO's limit was not searched for. The most that is known")
+    report = make_report([small("B"), replace(made, name="A")])
+    reason = "A: the SLO's limit was not searched for, so it is not ranked"
+    assert reason in report.headline.reasons
+
+
+def test_points_count_one_life_once():
+    def begun(made, at):
+        use = EngineUse(started=at)
+        return replace(made, levels=tuple(replace(one, engine=use) for one in made.levels))
+
+    several = [small(lives=1, seed=seed) for seed in (1, 2, 3)]
+    for starts, lives in (((5.0, 5.0, 6.0), 2), ((5.0, 6.0, 7.0), 3)):
+        files = [begun(made, at) for made, at in zip(several, starts, strict=True)]
+        (one,) = gather(files)
+        assert len(set(lives_of(one.benches).values())) == lives
+        point = closed(make_report(files)).points[0]
+        assert (point.values["request_rate"].n, point.runs) == (lives, 3)
+
+
+def test_a_search_that_did_not_end_is_no_missed_slo():
+    report = make_report([small("A"), small("B", found=())])
+    assert "B: no search for the SLO's limit ended, so it is not ranked" in report.headline.reasons
+
+
+def test_repeats_in_one_life_are_not_told_as_runs():
+    def sure(lives):
+        made = small(lives=lives)
+        repeats = tuple(
+            replace(one, load=replace(one.load, repeat=repeat))
+            for one in made.levels
+            for repeat in range(2)
+        )
+        found = replace(made.found[0], request_rate=Interval(3, 12.8, 12.6, 12.9, 0.01))
+        return make_report([replace(made, levels=repeats, found=(found,))]).headline.reasons[-1]
+
+    assert "3 repeats in one life" in sure(1)
+    assert "3 lives of the engine" in sure(3)
 
 
 def test_levels_without_numbers_are_listed_all_the_same():

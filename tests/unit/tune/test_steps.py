@@ -8,7 +8,7 @@ import dataclasses
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome
@@ -103,6 +103,41 @@ def test_a_current_configuration_that_crashes_is_replaced():
     made = carried_out(begun(), World(rates(), events=failing("current"))).choice
     assert made.candidate == "dp4-tp1"
     assert made.current is None
+
+
+@pytest.mark.parametrize("kind", ["final", "confirm"])
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_control_that_fails_once_makes_no_slower_one_better(kind, lasting):
+    def fails(trial):
+        here = (trial.kind, trial.candidate, trial.life) == (kind, "current", 2)
+        return Outcome("failed", cause="boom") if here and (lasting or not trial.attempt) else None
+
+    state = carried_out(begun(), World(rates({"current": 10.0}), events=fails))
+    assert state.choice.candidate == (None if lasting else "current")
+    assert state.choice.verdict != "better"
+    # A faster one is, where the control does not live.
+    faster = carried_out(begun(), World(rates(), events=fails)).choice
+    assert (faster.candidate, faster.verdict) == ("dp4-tp1", "better")
+
+
+def test_a_repeat_that_measured_nothing_confirms_nothing():
+    def fails(trial):
+        gone = trial.kind == "confirm" and trial.candidate != "current"
+        return Outcome("failed", cause="boom") if gone else None
+
+    for table in ({"current": 8.0, "dp4-tp1": 8.2, "dp2-tp2": 8.1}, {**RATES, "dp2-tp2": 9.9}):
+        made = carried_out(begun(), World(rates(table), events=fails)).choice
+        assert made.candidate == "current"
+        assert not made.confirmed
+
+
+@pytest.mark.parametrize(
+    "budget", [{"lives": 1}, {"confirm_lives": 1}, {"confirm_lives": -1}, {"repeats": 0}]
+)
+def test_one_life_compares_nothing(budget):
+    with pytest.raises(ApiaryError) as refusal:
+        begun(budget=budget)
+    assert refusal.value.findings[0].code == "TRIAL-BUDGET"
 
 
 def test_where_every_engine_crashes_nothing_is_chosen():
@@ -344,6 +379,13 @@ def test_what_a_trial_measures_without_limits():
     (trial,) = steps.assign(state, ("a",))
     asked = steps.asked_of(state, trial)
     assert (asked.phases, asked.concurrency, asked.slo) == (("fixed",), (32,), ())
+
+
+def test_the_budget_has_the_repeats_of_a_level_in_one_life():
+    (trial,) = steps.assign(begun(), ("a",))
+    final = dataclasses.replace(trial, kind="final")
+    assert steps.asked_of(begun(), final).repeats == 2
+    assert steps.asked_of(begun(budget={"repeats": 1}), final).repeats == 1
 
 
 def test_most_is_an_upper_bound_all_the_way():

@@ -23,6 +23,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
+    Asked,
+    architecture_of,
+    build_plans,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates, steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
     Choice,
@@ -32,6 +37,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
 from support.demo import demo_deployment
 from support.topologies import mi325x
 
+ARCHITECTURE = architecture_of(demo_deployment(), "demo")
+
 ASKED = {
     "workload": "32/4",
     "slo": "",
@@ -40,6 +47,8 @@ ASKED = {
     "budget": {"lives": 2, "confirm_lives": 0},
     "seed": 1,
     "hosts": ["gpu-001"],
+    "running": [],
+    "measured_by": {},
     "others": [],
     "evidence": {},
     "engines": {},
@@ -82,6 +91,26 @@ def test_another_question_does_not_go_on_with_the_state():
     assert tune_begin.same(state, state.asked, "state.json") is state
     other = dataclasses.replace(state.asked, concurrency=32)
     assert code_of(tune_begin.same, state, other, "state.json") == "TRIAL-STATE"
+    # Nor does one that another client measures.
+    again = tune_begin.question(arguments(measured_by={"backend": "builtin"}))
+    assert code_of(tune_begin.same, state, again, "state.json") == "TRIAL-STATE"
+
+
+def test_a_host_that_is_gone_need_not_be_there_to_go_on():
+    state = begun(hosts=["a", "b"])
+    assert tune_begin.same(state, tune_begin.question(arguments(hosts=["b"])), "x") is state
+    more = tune_begin.question(arguments(hosts=["a", "c"]))
+    assert code_of(tune_begin.same, state, more, "x") == "TRIAL-STATE"
+
+
+def test_what_others_run_counts_and_not_what_they_are_to_run():
+    running = build_plans((Asked(demo_deployment(), ARCHITECTURE),), mi325x())[0]
+    document = to_document(dataclasses.replace(demo_deployment(), name="tuned", base_port=9000))
+    given = {**arguments(running=[to_document(running)]), "deployment": document}
+    given["deployment"]["layout"] = {"tensor_parallel_size": 4, "replicas": 1}
+    assert sum(len(one.gpus) for one in running.replicas) == 8
+    # The other one holds all GPUs of the host.
+    assert code_of(tune_begin.begun, tune_begin.question(given), given) == "TRIAL-NOTHING"
 
 
 def test_the_winner_written_down_is_no_other_question():
@@ -89,6 +118,10 @@ def test_the_winner_written_down_is_no_other_question():
     winner = candidates.deployment_of(state, state.choice.candidate)
     written = dataclasses.replace(state.asked, deployment=winner)
     assert tune_begin.same(state, written, "state.json") is state
+    # What was found is no answer to something else that is asked of the winner.
+    for other in ({"concurrency": 32}, {"seed": 2}, {"measured_by": {"backend": "aiperf"}}):
+        asked = dataclasses.replace(written, **other)
+        assert code_of(tune_begin.same, state, asked, "state.json") == "TRIAL-STATE"
 
 
 def test_what_an_earlier_tuning_measured_is_not_taken_for_the_new_ones(tmp_path):
@@ -126,6 +159,33 @@ def test_a_load_host_measures_one_host_at_a_time():
     assert set(tune_next.assignments(state, ["a", "b"], ["load-1"])) == {"a"}
     both = tune_next.assignments(state, ["a", "b"], ["load-1", "load-2"])
     assert [one["load_host"] for one in both.values()] == ["load-1", "load-2"]
+
+
+def test_a_lost_load_host_is_held_against_no_candidate():
+    state = begun(hosts=["a", "b"])
+    assigned = tune_next.assignments(state, ["a", "b"], ["load-1", "load-2"])
+    told = {"a": {"stage": "load", "message": "gone"}, "b": {"stage": "start", "message": "x"}}
+    after = tune_next.record(state, assigned, told, now=assigned["a"]["began"])
+    assert [one.host for one in after.trials] == ["b"]
+    lost = tune_next.lost_load_hosts(assigned, told)
+    assert lost == ["load-1"]
+    left = tune_next.assignments(after, ["a", "b"], ["load-1", "load-2"], lost)
+    assert [(host, one["load_host"]) for host, one in left.items()] == [("a", "load-2")]
+    # Without any, no host begins to load itself.
+    assert tune_next.assignments(after, ["a", "b"], ["load-1"], lost) == {}
+    # A host that loads itself is lost as a GPU host is.
+    alone = tune_next.assignments(state, ["a"], [])
+    assert tune_next.lost_load_hosts(alone, told) == []
+    assert tune_next.record(state, alone, told, now=0).trials[0].outcome.status == "lost"
+
+
+def test_what_an_interrupted_trial_left_is_of_another_life(tmp_path):
+    for _ in range(2):
+        (tmp_path / "short-a-0-x/raw").mkdir(parents=True)
+        tune_next.set_aside(tmp_path, ["short-a-0-x", "short-b-0-x"])
+    kept = sorted(one.name for one in (tmp_path / "interrupted").iterdir())
+    assert kept == ["short-a-0-x-1", "short-a-0-x-2"]
+    assert [one.name for one in tmp_path.iterdir()] == ["interrupted"]
 
 
 def test_every_assigned_trial_is_recorded_and_a_silent_host_is_lost():
@@ -193,6 +253,47 @@ def test_the_winner_is_a_diff_of_that_file(tmp_path, monkeypatch):
     # As `patch -p0` takes it where the run was started.
     assert diff.startswith("--- vars.yml\n+++ vars.yml\n")
     assert "# Measured by playbooks/tune.yml: state.json" in diff
+
+
+def test_a_file_keeps_its_mode_its_line_ends_and_its_letters(tmp_path):
+    path = tmp_path / "vars.yml"
+    before = "# caf\u00e9\n" + VARIABLES.partition("other")[0]
+    path.write_bytes(before.replace("\n", "\r\n").encode())
+    path.chmod(0o600)
+    text, _diff = tune_end.change_of(answered(), path, tmp_path / "state.json")
+    tune_end.rewrite(path, text)
+    after = path.read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert after.count(b"\n") == after.count(b"\r\n") > before.count("\n")
+    assert after.startswith("# caf\u00e9\r\n".encode())
+    assert [one.name for one in tmp_path.iterdir()] == ["vars.yml"]
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path):
+    path = tmp_path / "vars.yml"
+    path.write_bytes(b"# caf\xe9\n" + VARIABLES.encode())
+    assert code_of(tune_end.change_of, answered(), path, tmp_path / "x") == "TRIAL-FILE"
+    assert code_of(tune_end.rewrite, tmp_path / "none/vars.yml", "x") == "TRIAL-FILE"
+
+
+def test_a_file_whose_owner_could_not_be_kept_stays(tmp_path, monkeypatch):
+    path = tmp_path / "vars.yml"
+    path.write_text("a: 1\n")
+    real = tune_end.os.fstat
+
+    def another(number):
+        found = list(real(number))
+        found[4] += 1
+        return tune_end.os.stat_result(found)
+
+    def refuse(*_given):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(tune_end.os, "fstat", another)
+    monkeypatch.setattr(tune_end.os, "fchown", refuse)
+    assert code_of(tune_end.rewrite, path, "a: 2\n") == "TRIAL-FILE"
+    assert path.read_text() == "a: 1\n"
+    assert [one.name for one in tmp_path.iterdir()] == ["vars.yml"]
 
 
 @pytest.mark.parametrize("choice", [None, Choice("current", "current is best", "")])

@@ -5,9 +5,23 @@
 """Whether a host may be tuned on, and why an engine failed."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Asked,
+    Bench,
+    Level,
+    Load,
+    Target,
+    Workload,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.ending import Told, outcome_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import (
     TUNING,
@@ -48,12 +62,20 @@ def test_behind_routers_what_counts_is_whether_they_send_requests():
     taken = prepare(routed, serving=True)
     assert taken.drain == taken.out == (UNITS[1],)
     drained = dataclasses.replace(SERVES, servers={"a-0": DRAINED, "a-1": DRAINED})
+    # A trial would bring up what is down, and what no plan has.
+    down = dataclasses.replace(routed, serving=(UNITS[0],))
+    assert refused(down) == "TRIAL-SERVES"
+    assert prepare(dataclasses.replace(down, serving=()), serving=True).drain == (UNITS[1],)
     # Who drained it brings it back, not we.
     assert prepare(drained).out == ()
 
 
 def test_a_host_without_a_release_could_not_be_brought_back():
-    assert refused(dataclasses.replace(SERVES, release=None)) == "TRIAL-NO-RELEASE"
+    bare = dataclasses.replace(SERVES, release=None)
+    assert refused(bare) == "TRIAL-NO-RELEASE"
+    # Also where its first rollout died: what it left serves.
+    died = dataclasses.replace(bare, lock=Lock("ann@here, process 1", dead=True))
+    assert refused(died, take_over=True) == "TRIAL-NO-RELEASE"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +151,9 @@ def test_nothing_known_is_said_as_such():
 
 def test_only_what_the_candidate_decides_is_held_against_it():
     assert outcome_of(None, 1.0).status == "lost"
-    assert outcome_of(Told("plan", "error: FIT-NO-ROOM: x\n  remedy: y"), 1.0).status == "failed"
+    # It was possible on the first host: another one has less room.
+    assert outcome_of(Told("plan", "error: FIT-NO-ROOM: x\n  remedy: y"), 1.0).status == "lost"
+    assert outcome_of(Told("load", "load-1 could not be reached"), 1.0).status == "lost"
     assert outcome_of(Told("prepare", "no sudo"), 1.0).status == "lost"
     crashed = outcome_of(Told("start", "REPLICA-START-FAILED", STARTED), 1.0)
     assert crashed.status == "failed"
@@ -138,3 +162,47 @@ def test_only_what_the_candidate_decides_is_held_against_it():
     # Also where its benchmark went through: the numbers are of two lives.
     restarted = Told("measure", journal=STARTED, lives_before="a\nb", lives_after="a\nc")
     assert outcome_of(restarted, 1.0).status == "failed"
+    # Killed from outside: only systemd says something.
+    killed = "a.service: Main process exited, code=killed, status=9/KILL"
+    told = outcome_of(dataclasses.replace(restarted, journal=f"INFO x\n{killed}\nINFO y"), 1.0)
+    assert (told.status, told.cause) == ("failed", killed)
+    silent = outcome_of(dataclasses.replace(restarted, journal=""), 1.0)
+    assert silent.cause == "an engine ended while it was measured"
+
+
+def benched(status):
+    """A benchmark of one level that ended so."""
+    load = Load("fixed", Workload("32/4", 32, 4), 80, concurrency=8)
+    told = Finding("BENCH-ERRORS", "error", "fixed", "3 of 80 requests failed", "look")
+    target = Target(("http://a:1",), "m", hosts=1)
+    level = Level(load, status, None, findings=(told,))
+    return to_document(
+        Bench(
+            "x", "2026-11-22T06:00:00Z", target, Asked(load.workload, phases=("fixed",)), (level,)
+        )
+    )
+
+
+def test_requests_that_fail_are_the_engines_fault_only_where_it_says_so():
+    lives = {"lives_before": "active", "lives_after": "active"}
+    failed = Told("measure", bench=benched("FAILED"), **lives)
+    assert outcome_of(failed, 1.0).status == "invalid"
+    told = outcome_of(dataclasses.replace(failed, journal=STARTED), 1.0)
+    assert told.status == "failed"
+    assert "Free memory" in told.cause
+
+
+def tasks(items):
+    """Yield tasks, those of blocks as well."""
+    for one in items:
+        inner = [item for part in ("block", "rescue", "always") for item in one.get(part, ())]
+        yield from tasks(inner) if inner else [one]
+
+
+def test_no_other_host_makes_the_tuned_one_unreachable():
+    """Ansible takes the tuned host for dead otherwise, and does not bring it back."""
+    files = sorted((Path(__file__).parents[3] / "playbooks/tasks").glob("tune_*.yml"))
+    read = [one for file in files for one in tasks(yaml.safe_load(file.read_text()))]
+    elsewhere = [one for one in read if one.get("delegate_to", "localhost") != "localhost"]
+    assert len(elsewhere) > 1
+    assert [one["name"] for one in elsewhere if not one.get("ignore_unreachable")] == []
