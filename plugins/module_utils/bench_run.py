@@ -327,7 +327,8 @@ def main(stream: Any = None) -> None:
         while stream.readline():
             pass
         if not finished.is_set():
-            os.kill(os.getpid(), signal.SIGINT)
+            # Not SIGINT, which whoever was started in the background may ignore.
+            os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=listen, daemon=True).start()
     try:
