@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run all Molecule scenarios, in two halves that each have a simulated host of their own.
+"""Run all Molecule scenarios on two simulated hosts: each takes the next when it is free.
 
 `molecule test --all` does the same on one host, in about twice the time.
 """
@@ -15,69 +15,95 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from labkit.console import REPOSITORY, error, guarded, say, step
 
 SCENARIOS = REPOSITORY / "extensions/molecule"
-# What serves, and changes the driver below, shares a host.
-SERVING = ("replicas", "rocm", "rollout", "site")
+# Begun first, longest first, so that the hosts end at about the same time.
+LONG = ("replicas", "rollout", "site", "router", "tune", "weight_cache")
 LABS = ("molecule", "molecule-2")
 
 
-def halves() -> tuple[list[str], list[str]]:
-    """Return the scenarios' names in order, but for the one that makes and removes hosts."""
+def families() -> list[list[str]]:
+    """Return the scenarios in the order in which they begin; a role's share their host.
+
+    The one that makes and removes hosts is left out.
+    """
     names = sorted(path.parent.name for path in SCENARIOS.glob("*/molecule.yml"))
     names.remove("default")
-    serving = [name for name in names if name.startswith(SERVING)]
-    return [name for name in names if name not in serving], serving
+    found: dict[str, list[str]] = {}
+    for name in names:
+        base = next((one for one in names if name.startswith(f"{one}_")), name)
+        found.setdefault(base, []).append(name)
+    first = [name for name in LONG if name in found]
+    return [found[name] for name in (*first, *(name for name in found if name not in first))]
 
 
-def start(lab: str, names: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start Molecule on some scenarios."""
-    chosen = [part for name in names for part in ("--scenario-name", name)]
+def test(lab: str, name: str, scratch: Path) -> tuple[int, float, str]:
+    """Run one scenario on a lab's hosts, which stay; return status, seconds and output."""
     environment = {
         **os.environ,
         "APIARY_MOLECULE_LAB": lab,
-        "MOLECULE_EPHEMERAL_DIRECTORY": str(log.with_suffix("")),
+        "MOLECULE_EPHEMERAL_DIRECTORY": str(scratch / name),
     }
-    with log.open("wb") as stream:
-        return subprocess.Popen(
-            ["molecule", "test", *chosen],
-            cwd=REPOSITORY,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-        )
+    started = time.monotonic()
+    done = subprocess.run(
+        ["molecule", "test", "--destroy", "never", "--scenario-name", name],
+        cwd=REPOSITORY,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    return done.returncode, time.monotonic() - started, done.stdout
+
+
+def work(lab: str, waiting: deque[list[str]], scratch: Path) -> list[str]:
+    """Run scenarios until none is left; show the whole output of one that fails."""
+    failed = []
+    while waiting:
+        try:
+            family = waiting.popleft()
+        except IndexError:  # the other host took it
+            break
+        for name in family:
+            code, seconds, text = test(lab, name, scratch)
+            if code:
+                failed.append(name)
+                sys.stdout.write(text)
+            say(f"Molecule: {name}: {'failed' if code else 'passed'} in {seconds:.0f} s")
+    return failed
 
 
 def run() -> None:
-    """Run both halves; show the whole output of one that fails."""
+    """Run all scenarios on two hosts."""
     for lab in LABS:
         command = [sys.executable, "tests/lab/demo.py", "hosts", "--name", lab, "--routers", "2"]
         subprocess.run(command, cwd=REPOSITORY, check=True)
-    failed = []
-    with tempfile.TemporaryDirectory(prefix="apiary-molecule-") as scratch:
-        logs = [Path(scratch) / f"{lab}.log" for lab in LABS]
-        started = time.monotonic()
-        running = [
-            start(lab, names, log) for lab, names, log in zip(LABS, halves(), logs, strict=True)
-        ]
-        with step("Running Molecule on two hosts"):
-            codes = [process.wait() for process in running]
-        for names, log, code in zip(halves(), logs, codes, strict=True):
-            text = log.read_text(encoding="utf-8", errors="replace")
-            if code:
-                failed += names
-            summary = text.rpartition("DETAILS")[2]
-            sys.stdout.write(text if code else summary)
-        say(f"Molecule: {time.monotonic() - started:.0f} s")
+    started = time.monotonic()
+    waiting = deque(families())
+    with (
+        tempfile.TemporaryDirectory(prefix="apiary-molecule-") as scratch,
+        step("Running Molecule on two hosts"),
+        ThreadPoolExecutor(len(LABS)) as pool,
+    ):
+        workers = [pool.submit(work, lab, waiting, Path(scratch)) for lab in LABS]
+        failed = [name for worker in workers for name in worker.result()]
+    say(f"Molecule: {time.monotonic() - started:.0f} s")
+    for lab in LABS:
+        command = [sys.executable, "tests/lab/lab.py", "down", "--name", lab]
+        subprocess.run(command, cwd=REPOSITORY, check=True)
     if failed:
         raise error(
             "LAB-COMMAND",
             "molecule",
-            f"failed among {', '.join(failed)}",
+            f"failed: {', '.join(failed)}",
             "see above; `molecule test -s NAME` runs one",
         )
 
