@@ -20,7 +20,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.conduct impo
     conduct,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_plan import served_by
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.progress import told, words
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.progress import (
+    found_words,
+    told,
+    words,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.running import (
     Client,
     cpus_of,
@@ -154,7 +158,7 @@ class ActionModule(ActionBase):
             "bench": to_document(bench),
             "findings": to_document(bench.findings),
             "path": str(order.directory / "bench.json"),
-            "summary": [told(level) for level in bench.levels],
+            "summary": [*map(told, bench.levels), *map(found_words, bench.found)],
         }
 
     def _execute(self, key_file, task_vars, request):

@@ -40,6 +40,8 @@ def shard_of(lines: list[str], asked_input: int, asked_output: int) -> dict[str,
         shard["start_times"].append(_start(record) / 1e9)
         shard["errors"].append(error)
         shard["input_lens"].append(int(_value(record["metrics"], _INPUT, asked_input)))
+        cached = (record["metrics"].get(_CACHED) or {}).get("value")
+        shard["cached_tokens"].append(None if cached is None else int(cached))
         shard["output_lens"].append(int(_value(record["metrics"], _OUTPUT, 0)))
         shard["ttfts"].append(_value(metrics, "time_to_first_token", 0.0) / 1e3)
         shard["latencies"].append(_value(metrics, "request_latency", 0.0) / 1e3)
@@ -60,7 +62,10 @@ def shard_of(lines: list[str], asked_input: int, asked_output: int) -> dict[str,
 
 
 _INPUT, _OUTPUT = "usage_prompt_tokens", "usage_completion_tokens"
-_LISTS = ("start_times", "input_lens", "output_lens", "ttfts", "latencies", "itls", "errors")
+# Of prompt_tokens_details.cached_tokens, where the server has it.
+_CACHED = "usage_prompt_cache_read_tokens"
+_TIMES = ("start_times", "ttfts", "latencies", "itls")
+_LISTS = (*_TIMES, "input_lens", "output_lens", "cached_tokens", "errors")
 
 
 def error_of(record: dict[str, Any], asked_output: int) -> str:

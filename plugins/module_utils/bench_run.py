@@ -83,7 +83,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     Raises BenchError. Whatever happens, no process and no file is left.
     """
     if request["do"] == "look":
-        return look(request)
+        with tempfile.TemporaryDirectory(prefix="apiary-bench-") as name:
+            return look({**request, "client": words_of(request["client"], Path(name))})
     with interruptible(), tempfile.TemporaryDirectory(prefix="apiary-bench-") as name:
         directory = Path(name)
         unpack_programs(directory)

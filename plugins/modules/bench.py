@@ -67,7 +67,9 @@ options:
     description: What a request has, as C(5600/140), or a workload's name.
     type: str
   slo:
-    description: Limits, as C(ttft:p90:2s,tpot:p90:50ms).
+    description: Limits, as C(ttft:p90:2s,tpot:p90:50ms). The most requests in flight and the
+      highest rate of random arrivals that keep them are searched, or one of them by C(search_by) of
+      O(asked).
     type: str
     default: ""
   asked:
@@ -180,7 +182,7 @@ path:
   type: str
   returned: when done
 summary:
-  description: The levels in lines for a person.
+  description: The levels in lines for a person, then what each SLO search found.
   type: list
   elements: str
   returned: when done

@@ -34,15 +34,20 @@ def write_text(path: Path, content: str, mode: int = 0o644) -> None:
 
     A link is followed, and what is no file (a device, a pipe) is written to, never replaced.
     """
+    write_bytes(path, content.encode("utf-8"), mode)
+
+
+def write_bytes(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write bytes as write_text does a text."""
     temporary = ""
     try:
         path = Path(os.path.realpath(path))
         if path.exists() and not path.is_file():
-            path.write_text(content, encoding="utf-8")
+            path.write_bytes(content)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".apiary-")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        with os.fdopen(handle, "wb") as stream:
             stream.write(content)
         os.chmod(temporary, mode)
         os.replace(temporary, path)

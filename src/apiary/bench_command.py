@@ -129,10 +129,10 @@ class Given:
 @click.option("--restart-command", metavar="COMMAND", help="Restarts them and waits, no shell.")
 @click.option(
     "--search-by",
-    default="concurrency",
+    default="both",
     show_default=True,
-    type=click.Choice(["concurrency", "request_rate"]),
-    help="What the SLO search raises.",
+    type=click.Choice(["both", "concurrency", "request_rate"]),
+    help="What the SLO search raises: streams, random arrivals, or first one, then the other.",
 )
 @click.option("--seed", type=int, help="Of the prompts; else each new OUT has its own.")
 @click.option(

@@ -88,12 +88,18 @@ class ManyWith(click.Command):
     is_flag=True,
     help="The first side are earlier results of the same thing; slower now is an error.",
 )
+@click.option(
+    "--allow-first",
+    is_flag=True,
+    help="With --regression: no earlier result of the same thing is no error.",
+)
 @json_option
 def compare_command(
     results: tuple[str, ...],
     others: tuple[str, ...],
     flag: str | None,
     earlier: bool,
+    allow_first: bool,
     as_json: bool,
 ) -> int:
     """Say whether the second side is better or worse than the first, or neither.
@@ -104,10 +110,12 @@ def compare_command(
     \b
     apiary compare tp8-*.json --with dp2-tp4-*.json
     apiary compare off.json --with on.json --flag VLLM_ROCM_USE_AITER
-    apiary compare last-week.json --with today.json --regression
+    apiary compare last-week.json --with today.json --regression [--allow-first]
     """
+    if allow_first and not earlier:
+        raise click.UsageError("--allow-first is for --regression")
     a, b = load_benches(results), load_benches(others)
-    made = _regression(a, b) if earlier else _comparison(a, b, flag)
+    made = _regression(a, b, allow_first) if earlier else _comparison(a, b, flag)
     if as_json:
         print_document(made)
     else:
@@ -122,22 +130,26 @@ def _comparison(a: Sequence[Bench], b: Sequence[Bench], flag: str | None) -> Com
     return Comparison(a[0].name, b[0].name, whole.verdict, verdicts, whole.differs, whole.findings)
 
 
-def _regression(a: Sequence[Bench], b: Sequence[Bench]) -> Comparison:
+def _regression(a: Sequence[Bench], b: Sequence[Bench], allow_first: bool) -> Comparison:
     found = regression(a, b)
-    findings = (*found.findings, *_of_regression(found, b[0].name))
+    findings = (*found.findings, *_of_regression(found, b[0].name, allow_first))
     return Comparison(
         a[0].name, b[0].name, found.verdict, found.verdicts, found.differs, tuple(findings)
     )
 
 
-def _of_regression(found: Regression, name: str) -> Iterator[Finding]:
+def _of_regression(found: Regression, name: str, allow_first: bool) -> Iterator[Finding]:
     if found.verdict is None:
+        unlike = ", ".join(dict.fromkeys(one.what for one in found.differs))
+        # A gate that compares nothing and passes would never be noticed.
         yield Finding(
             "REPORT-NO-EARLIER",
-            "warning",
+            "info" if allow_first else "error",
             name,
-            "none of the earlier results is of the same thing, so nothing was compared",
-            "give earlier results of the same model, workload, SLO, layout and versions",
+            f"none of the earlier results is of the same thing ({unlike} differ), so whether it is "
+            "slower than before is not known",
+            "give earlier results of the same model, workload, SLO, layout and versions, or "
+            "--allow-first where this is the first one of its kind",
         )
     if found.verdict == "not decided":
         yield Finding(

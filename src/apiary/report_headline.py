@@ -16,6 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.sameness imp
     one_question,
     question,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import searched_by
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Bench,
     Interval,
@@ -25,7 +26,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 
-from apiary.report_data import Configuration, Curve, Headline, Point
+from apiary.report_data import By, Configuration, Curve, Headline, Point
 from apiary.report_tables import found_text
 from apiary.report_words import between, number, percent, size_text, slo_text, workload_text
 
@@ -39,7 +40,12 @@ def headline_of(
 
     What no rule could check is said in the same sentence: it is no answer to publish.
     """
-    headline, told = _answer(configurations, workloads, curves)
+    return _doubted(*_answer(configurations, workloads, curves), configurations)
+
+
+def _doubted(
+    headline: Headline, told: tuple[Finding, ...], configurations: Sequence[Configuration]
+) -> tuple[Headline, tuple[Finding, ...]]:
     doubted = [one for one in configurations if unproven(one.benches)]
     if not doubted or any(bench.asked.paper for one in doubted for bench in one.benches):
         return headline, told
@@ -58,11 +64,12 @@ def _answer(
     slo = configurations[0].benches[0].asked.slo
     asked = question(configurations[0].benches[0])
     alike = {n for n, one in enumerate(configurations) if question(one.benches[0]) == asked}
-    rates = {
-        n: rate
-        for n, one in enumerate(configurations)
-        if n in alike and (rate := held_rate(one, work))
-    }
+    searched = searched_by([bench for n in sorted(alike) for bench in configurations[n].benches])
+    rates = _ranked(configurations, alike, work, searched[:1])
+    if not rates and len(searched) > 1:
+        # Not even one stream keeps the limits, and slow enough arrivals do.
+        searched = searched[1:]
+        rates = _ranked(configurations, alike, work, searched)
     if not slo or not rates:
         return _without_slo(configurations, work, curves, bool(slo)), ()
     order = sorted(rates, key=lambda place: -rates[place].mean)
@@ -77,6 +84,11 @@ def _answer(
     ]
     goal = f"{workload_text(work)}, {slo_text(slo)}"
     holds = f"{between(rate, 'requests/s')} under the SLO"
+    if searched == ("request_rate",):
+        holds += " of random arrivals"
+    arrivals = held_rate(best, work, searched[1:]) if len(searched) > 1 else None
+    if arrivals is not None:
+        holds += f" ({between(arrivals, 'requests/s')} of random arrivals)"
     unlike = [one for n, one in enumerate(configurations) if n not in alike]
     if len(order) == 1 and not unlike:
         text = f"{best.name} holds {holds}: {goal}."
@@ -125,8 +137,22 @@ def _answer(
     return Headline(text, "better", tuple(reasons), order[0]), told
 
 
-def of_tuning(state: Tune, configurations: Sequence[Configuration]) -> Headline:
-    """Return what a tuning chose, and everything that it says of the way there."""
+def _ranked(
+    configurations: Sequence[Configuration], alike: set[int], work: Workload, by: Sequence[By]
+) -> dict[int, Interval]:
+    """Return the rate under the SLO of each that was asked alike and has one."""
+    held = {n: held_rate(configurations[n], work, by) for n in sorted(alike)}
+    return {n: rate for n, rate in held.items() if rate is not None}
+
+
+def of_tuning(
+    state: Tune, configurations: Sequence[Configuration]
+) -> tuple[Headline, tuple[Finding, ...]]:
+    """Return what a tuning chose, everything that it says of the way there, and its findings."""
+    return _doubted(_of_tuning(state, configurations), state.findings, configurations)
+
+
+def _of_tuning(state: Tune, configurations: Sequence[Configuration]) -> Headline:
     first, *rest = (line.strip() for line in summary(state))
     choice = state.choice
     if choice is None:
@@ -158,13 +184,20 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def held_rate(configuration: Configuration, work: Workload) -> Interval | None:
-    """Return the request rate that is kept under the SLO, None where it never is."""
-    rates = [
-        one.request_rate for one in configuration.found if one.workload == work.name and one.best
-    ]
-    known = [rate for rate in rates if rate is not None]
-    return max(known, key=lambda rate: rate.mean) if known else None
+def held_rate(
+    configuration: Configuration, work: Workload, searched: Sequence[By] = ()
+) -> Interval | None:
+    """Return the request rate that is kept under the SLO, None where it never is.
+
+    It is that of the streams where both they and random arrivals were searched, or of ``searched``.
+    """
+    known = {
+        one.by: one.request_rate
+        for one in configuration.found
+        if one.workload == work.name and one.best and one.request_rate is not None
+    }
+    order: Sequence[By] = searched or ("concurrency", "request_rate")
+    return next((known[by] for by in order if by in known), None)
 
 
 def _held(configuration: Configuration, work: Workload) -> str:

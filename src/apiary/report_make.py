@@ -30,7 +30,7 @@ def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:
     workloads = workloads_of(configurations)
     curves = curves_of(configurations)
     if tuning is not None:
-        headline, told = of_tuning(tuning, configurations), tuning.findings
+        headline, told = of_tuning(tuning, configurations)
     else:
         headline, told = headline_of(configurations, workloads, curves)
     rows, sources = references_of(configurations)

@@ -6,10 +6,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import importlib.resources
-import json
 import shlex
 from collections.abc import Sequence
 from functools import cache
@@ -19,6 +16,7 @@ from typing import Any
 import jinja2
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
 
+from apiary.inert import inline, policy
 from apiary.report_data import Configuration, Report
 from apiary.report_figures import COLOURS, figures
 from apiary.report_headline import held_rate
@@ -52,10 +50,10 @@ def page(report: Report) -> str:
     return _template().render(
         report=report,
         title=_title(report),
-        policy=_policy(scripts),
+        policy=policy(scripts),
         scripts=scripts,
         figures=drawn,
-        data=_inline(data),
+        data=inline(data),
         tables=level_tables(report),
         cards=[_card(report, place, one) for place, one in enumerate(report.configurations)],
         environment=_environment(report.configurations),
@@ -78,22 +76,6 @@ def plotly_js() -> str:
     """Return plotly's program, of the release that is installed."""
     file = importlib.resources.files("plotly") / "package_data" / "plotly.min.js"
     return file.read_text(encoding="utf-8")
-
-
-def _policy(scripts: tuple[str, ...]) -> str:
-    """Return a content security policy: no request, no script but these."""
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; form-action 'none'; base-uri 'none'"
-    )
-
-
-def _inline(data: Any) -> str:
-    """Return JSON that no HTML parser takes for markup, and no script engine for a line's end."""
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 @cache

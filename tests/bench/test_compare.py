@@ -75,7 +75,7 @@ def test_a_true_difference_of_10_percent_is_found():
 
 
 def bench(of, seed):
-    asked = Asked(TINY, slo=SLO, phases=("slo",), lives=LIVES, most=64)
+    asked = Asked(TINY, SLO, ("slo",), lives=LIVES, most=64, search_by="concurrency")
     return benches.bench(of, asked, seed=seed)
 
 

@@ -25,7 +25,7 @@ def asked_of(case, **more):
         slo=truth.slo_of(case),
         phases=("slo",),
         most=256,
-        **more,
+        **{"search_by": "concurrency", **more},
     )
 
 
@@ -47,6 +47,26 @@ def test_the_search_finds_the_true_highest_rate_of_arrivals_within_5_percent():
     asked = asked_of(case, search_by="request_rate", request_rate=(16.0,))
     result = benches.bench(parameters("small"), asked, rules=rules(open_seconds=20.0))
     assert result.found[0].best == pytest.approx(truth.true_open_rate("small"), rel=0.05)
+
+
+def test_both_searches_in_one_run_find_both_truths_within_5_percent():
+    """The truth of each: every concurrency tried, every rate tried."""
+    case = truth.cases()["small"]
+    asked = asked_of(case, search_by="both")
+    result = benches.bench(parameters("small"), asked, rules=rules(open_seconds=20.0))
+    by_streams, by_rate = result.found
+
+    assert (by_streams.by, by_rate.by) == ("concurrency", "request_rate")
+    assert by_streams.best == pytest.approx(truth.true_best_concurrency("small"), rel=0.05)
+    assert by_streams.request_rate.mean == pytest.approx(truth.true_slo_rate("small"), rel=0.05)
+    assert by_rate.best == pytest.approx(truth.true_open_rate("small"), rel=0.05)
+    for found in result.found:
+        assert found.edge.low <= found.edge.mean < found.edge.high
+        assert found.request_rate.low < found.request_rate.mean < found.request_rate.high
+    # The rates begin at what streams were served, and no load was sent twice.
+    first = next(one.load for one in result.levels if one.load.concurrency is None)
+    assert first.request_rate == pytest.approx(by_streams.request_rate.mean, rel=0.02)
+    assert len({one.load.key for one in result.levels}) == len(result.levels)
 
 
 @pytest.mark.parametrize("phases", [("slo",), ("scaling", "slo")])

@@ -17,10 +17,15 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.sameness imp
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import (
     edge,
+    searched_by,
     slo_rates,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench, Interval
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Bench,
+    Found,
+    Interval,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
@@ -80,8 +85,7 @@ def capacity(
             refusal.findings[0].message,
             "pass results of one configuration",
         ) from refusal
-    for bench in benches:
-        _searched(bench)
+    _searched(benches)
     measured = benches[0].target.hosts or hosts
     if not measured:
         raise error(
@@ -144,17 +148,25 @@ def _asked(target_rate: float, spare: int, batch: int) -> None:
         )
 
 
-def _searched(bench: Bench) -> None:
-    """Refuse a result that does not say what is served at the limits."""
-    if not bench.asked.slo:
-        problem = "it was measured without limits"
-    elif not bench.found:
-        problem = "its SLO search did not end"
-    elif bench.found[0].best is None or bench.found[0].request_rate is None:
-        problem = "no load kept the limits"
-    else:
-        return
-    raise _no_slo(bench, problem)
+def _searched(benches: Sequence[Bench]) -> None:
+    """Refuse results that do not say what is served at the limits."""
+    for bench in benches:
+        if not bench.asked.slo:
+            raise _no_slo(bench, "it was measured without limits")
+        if not bench.found:
+            raise _no_slo(bench, "its SLO search did not end")
+    if not searched_by(benches):
+        raise _no_slo(benches[-1], "its SLO search raised something else than that of the others")
+    for bench in benches:
+        found = next(one for one in bench.found if one.by == searched_by(benches)[0])
+        if found.best is None or found.request_rate is None:
+            raise _no_slo(bench, "no load kept the limits")
+
+
+def _found(benches: Sequence[Bench]) -> Found:
+    """Return what the first one found by the search that all have, that of streams where so."""
+    by = searched_by(benches)[0]
+    return next(one for one in benches[0].found if one.by == by)
 
 
 def _no_slo(bench: Bench, problem: str) -> ApiaryError:
@@ -168,10 +180,11 @@ def _no_slo(bench: Bench, problem: str) -> ApiaryError:
 
 def _rate(benches: Sequence[Bench]) -> Interval:
     """Return the rate at the SLO over lives; of one life over its repeats at the edge."""
-    rates = slo_rates(benches)
+    first = _found(benches)
+    rates = slo_rates(benches, first.by)
     if len(rates) > 1:
         return interval(rates)
-    known = benches[0].found[0].request_rate
+    known = first.request_rate
     return known if known is not None else interval(rates)
 
 
@@ -180,7 +193,7 @@ def _open_rate(benches: Sequence[Bench]) -> float | None:
 
     None where none was measured: a search by the rate itself is one of random arrivals.
     """
-    if benches[0].asked.search_by == "request_rate":
+    if _found(benches).by == "request_rate":
         return None
     levels = [level for bench in benches for level in bench.levels]
     workload = benches[0].asked.workload.name
@@ -194,7 +207,7 @@ def _open_rate(benches: Sequence[Bench]) -> float | None:
 
 def _repeated(benches: Sequence[Bench], rate: Interval) -> str:
     """Return what the rate is a mean of: lives, or repeats in one."""
-    if len(slo_rates(benches)) > 1:
+    if len(slo_rates(benches, _found(benches).by)) > 1:
         return f"{rate.n} lives of the engine"
     return f"{rate.n} repeat{'' if rate.n == 1 else 's'} in one life of the engine"
 
@@ -233,10 +246,10 @@ def _lines(
 
 def _doubts(benches: Sequence[Bench], rate: Interval, opened: float | None) -> Iterator[Finding]:
     """Yield what a reader must know before he orders hosts by these numbers."""
-    name, found = benches[0].name, benches[0].found[0]
+    name, found = benches[0].name, _found(benches)
     yield from doubt(name, unproven(benches))
     needed = knowledge("bench/protocol.yml")["compare"]["lives"]
-    lives = len(slo_rates(benches))
+    lives = len(slo_rates(benches, found.by))
     if lives < needed:
         yield Finding(
             "CAPACITY-LIVES",
@@ -246,14 +259,14 @@ def _doubts(benches: Sequence[Bench], rate: Interval, opened: float | None) -> I
             "restarts may differ by more than the interval says",
             f"measure with --lives {needed} before hosts are bought",
         )
-    if benches[0].asked.search_by == "concurrency" and opened is None:
+    if found.by == "concurrency" and opened is None:
         yield Finding(
             "CAPACITY-CLOSED-LOOP",
             "warning",
             name,
             "the rate is of a closed loop, whose requests wait for one another; random arrivals "
             "come in bursts and keep the limits at a lower rate",
-            "measure the phase open too, or search by request_rate",
+            "search by both (--search-by both), or measure the phase open too",
         )
     if found.fails is None:
         yield Finding(

@@ -32,7 +32,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.sameness imp
     one_question,
     question,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import slo_rates
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import (
+    searched_by,
+    slo_rates,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import (
     interval,
     mean,
@@ -156,10 +159,8 @@ def compare(
     """
     _comparable(a, b)
     unlike = differences(conditions(a[0]), conditions(b[0]))
-    if _searched(a) and _searched(b):
-        verdict = _at_slo(a, b, confidence)
-    else:
-        verdict = _at_highest(a, b, confidence)
+    searched = searched_by((*a, *b))
+    verdict = _at_slo(a, b, searched[0], confidence) if searched else _at_highest(a, b, confidence)
     notes = list(verdict.findings)
     if flag is not None and unlike:
         notes.append(
@@ -184,6 +185,8 @@ def by_level(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[Verdict, ...]:
     The confidence is shared among them (Bonferroni), so that many levels find no chance difference.
     """
     _comparable(a, b)
+    # The first search's verdict is the whole one; that of a second one is a row.
+    others = searched_by((*a, *b))[1:]
     rows: list[tuple[str, Sequence[float], Sequence[float], bool]] = []
     for by in _BYS:
         for size in _common(a, b, by):
@@ -199,9 +202,13 @@ def by_level(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[Verdict, ...]:
                 if first and second and min(*first, *second) > 0:
                     rows.append((_at(name, by, size), first, second, less))
     alpha = 1 - knowledge("bench/protocol.yml")["compare"]["confidence"]
-    return tuple(
-        compare_values(first, second, what, confidence=1 - alpha / len(rows), less_is_better=less)
-        for what, first, second, less in rows
+    sure = 1 - alpha / max(1, len(rows) + len(others))
+    return (
+        *(_at_slo(a, b, by, sure) for by in others),
+        *(
+            compare_values(first, second, what, confidence=sure, less_is_better=less)
+            for what, first, second, less in rows
+        ),
     )
 
 
@@ -251,17 +258,13 @@ def _comparable(a: Sequence[Bench], b: Sequence[Bench]) -> None:
     one_question((a[0], b[0]))
 
 
-def _searched(benches: Sequence[Bench]) -> bool:
-    return all(bench.found for bench in benches)
-
-
-def _at_slo(a: Sequence[Bench], b: Sequence[Bench], confidence: float | None) -> Verdict:
+def _at_slo(a: Sequence[Bench], b: Sequence[Bench], by: By, confidence: float | None) -> Verdict:
     """Return the verdict on the rates at the limits, each life's at the edge that it found."""
-    by = a[0].asked.search_by
     what = f"request rate at the SLO of {a[0].asked.workload.name}"
-    first, second = slo_rates(a), slo_rates(b)
+    what += ", random arrivals" if by == "request_rate" else ""
+    first, second = slo_rates(a, by), slo_rates(b, by)
     if first and second:
-        found = [item for bench in (*a, *b) for item in bench.found]
+        found = [item for bench in (*a, *b) for item in bench.found if item.by == by]
         widths = [
             item.fails / item.best - 1 for item in found if item.best and item.fails is not None
         ]

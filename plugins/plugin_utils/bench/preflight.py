@@ -56,8 +56,10 @@ def plain_addresses(urls: Iterable[str]) -> None:
             raise error("BENCH-URL", url, "is no URL", "give http://HOST:PORT")
 
 
-def judge_look(look: dict[str, Any], model: str, backend: str) -> Seen:
+def judge_look(look: dict[str, Any], model: str, backend: str, known: str | None = None) -> Seen:
     """Return what was seen; ``model`` may be empty: then it is the one that is served.
+
+    ``known`` is the client's version where it is given, so that it was not asked.
 
     Raises ApiaryError with BENCH-UNREACHABLE, -MODEL, -USAGE, -METRICS or -CLIENT, one finding
     for each server or program that is wrong.
@@ -83,7 +85,7 @@ def judge_look(look: dict[str, Any], model: str, backend: str) -> Seen:
     if not any(one.code == "BENCH-UNREACHABLE" for one in findings):
         findings += _metrics(look["metrics"])
     client, client_version = _client(
-        look["client"], versions[0] if versions and backend == "vllm" else None
+        look["client"], known, versions[0] if versions and backend == "vllm" else None
     )
     findings += client
     if backend == "vllm" and not versions:
@@ -148,15 +150,24 @@ def _metrics(seen: dict[str, bool]) -> Iterator[Finding]:
             yield _finding("BENCH-METRICS", url, "has no metrics that the load host could read")
 
 
-def _client(said: dict[str, Any] | None, server: str | None) -> tuple[list[Finding], str | None]:
-    """Return what is wrong with the load generator, and its version."""
-    if said is None:
+def _client(
+    said: dict[str, Any] | None, known: str | None, server: str | None
+) -> tuple[list[Finding], str | None]:
+    """Return what is wrong with the load generator, and its version where it was asked for it."""
+    if said is None and known is None:
         return [], None
-    last = (said["text"].strip().splitlines() or ["no output"])[-1]
+    last = known or ""
+    if said is not None:
+        last = (said["text"].strip().splitlines() or ["no output"])[-1]
     found = VERSION.search(last)
-    if said["exit"] != 0 or found is None:
+    if said is None and found is None:  # command.refusal judges what is no version
+        return [], None
+    if found is None or (said is not None and said["exit"] != 0):
+        # The last line alone may be a hint on the usage of docker.
+        lines = [line for line in said["text"].splitlines() if line.strip()] if said else [last]
+        told = " | ".join(lines[-3:]) or last
         return [
-            _finding("BENCH-CLIENT", "the load host", f"has no load generator that runs: {last}")
+            _finding("BENCH-CLIENT", "the load host", f"has no load generator that runs: {told}")
         ], None
     version = found.group(1)
     if server is not None and not server.startswith(version):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.drive import Progress
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Found,
     Level,
     Load,
     Spread,
@@ -45,6 +46,24 @@ def told(level: Level) -> str:
         f"TPOT p90 {milliseconds(measured.tpot)}",
     ]
     return f"{head}, {', '.join(parts)}" + (f" ({codes})" if codes else "")
+
+
+def found_words(found: Found) -> str:
+    """Return what an SLO search found in one line, with how sure it is."""
+    streams = found.by == "concurrency"
+    what = f"SLO by {'requests in flight' if streams else 'random arrivals'}: {found.workload}"
+    if found.best is None:
+        return f"{what}: no level kept the limits"
+    unit = "" if streams else " requests/s"
+    parts = [f"{found.best:g}{unit} kept the limits"]
+    if found.edge and found.edge.low is not None and found.edge.high is not None:
+        parts[0] += f" ({found.edge.low:.3g} to {found.edge.high:.3g})"
+    parts.append("none broke them" if found.fails is None else f"{found.fails:g}{unit} did not")
+    rate = found.request_rate
+    if rate is not None:
+        ends = "" if rate.low is None else f" ({rate.low:.3g} to {rate.high:.3g})"
+        parts.append(f"{rate.mean:.3g}{ends} requests/s served")
+    return f"{what}: {', '.join(parts)}"
 
 
 def milliseconds(spread: Spread | None) -> str:

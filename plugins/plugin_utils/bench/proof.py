@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import searches
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench, Level
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
@@ -72,8 +73,11 @@ def unanswered(bench: Bench) -> tuple[Finding, ...]:
         answered, why = False, f"none of its {len(levels)} levels counts"
     else:
         searched = bool(bench.asked.slo) and "slo" in bench.asked.phases
-        answered = bool(bench.found) or not searched
-        why = "its search for the SLO's limit did not end"
+        known = {one.by for one in bench.found}
+        open_ends = [by for by in searches(bench.asked) if by not in known] if searched else []
+        answered = not open_ends
+        kinds = " and ".join(by.replace("_", " ") for by in open_ends)
+        why = f"its search for the SLO's limit by {kinds} did not end"
     if answered:
         return ()
     remedy = "mend what the findings of its levels name, and run it again with the same directory"

@@ -27,6 +27,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search impor
     conclude,
     edge,
     keeps,
+    searches,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Asked,
@@ -62,7 +63,8 @@ class _Run:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger, self.asked, self.rules = ledger, ledger.asked, ledger.rules
-        self.searched: list[int] = []
+        # The lives in which a search ended.
+        self.searched: dict[By, list[int]] = {by: [] for by in searches(ledger.asked)}
 
     def life(self) -> Steps[None]:
         phases: dict[Phase, Callable[[], Steps[None]]] = {
@@ -82,14 +84,15 @@ class _Run:
 
     def outcome(self) -> Outcome:
         asked, ledger = self.asked, self.ledger
-        found: tuple[Found, ...] = ()
-        if self.searched:
-            levels = [level for level in ledger.levels if level.load.life in self.searched]
-            found = (conclude(levels, asked.workload.name, asked.search_by),)
+        found = tuple(self._found(by, lives) for by, lives in self.searched.items() if lives)
         saturated: tuple[Saturation, ...] = ()
         if "saturation" in asked.phases:
             saturated = (saturation.conclude(ledger.levels, asked.workload.name, self.rules),)
         return Outcome(found, saturated, tuple(ledger.findings))
+
+    def _found(self, by: By, lives: list[int]) -> Found:
+        levels = [level for level in self.ledger.levels if level.load.life in lives]
+        return conclude(levels, self.asked.workload.name, by)
 
     def _warmup(self) -> Steps[None]:
         """Warm the engine until two levels in a row have the same median latency."""
@@ -154,16 +157,18 @@ class _Run:
                 "give them, for example --slo ttft:p90:2s,tpot:p90:50ms",
             )
             return
-        search = Search(self.ledger, self.asked.workload, self.asked.search_by, self._hint())
-        if (yield from search.run()):
-            self.searched.append(self.ledger.life)
+        # Streams first: what they were served is where the rates begin.
+        for by, lives in self.searched.items():
+            search = Search(self.ledger, self.asked.workload, by, self._hint(by))
+            if (yield from search.run()):
+                lives.append(self.ledger.life)
 
-    def _hint(self) -> Edge | None:
-        if not self.searched:
+    def _hint(self, by: By) -> Edge | None:
+        if not self.searched[by]:
             return None
-        before = self.searched[-1]
+        before = self.searched[by][-1]
         levels = [level for level in self.ledger.levels if level.load.life == before]
-        return edge(levels, self.asked.workload.name, self.asked.search_by)
+        return edge(levels, self.asked.workload.name, by)
 
     def _stress(self) -> Steps[None]:
         for workload in self.asked.stress:
@@ -269,10 +274,12 @@ class _Run:
 
     def _best_rate(self) -> float | None:
         """Return the rate at the SLO, or without one the highest that a valid level served."""
-        workload, by = self.asked.workload, self.asked.search_by
-        if self.ledger.life in self.searched:
-            own = [level for level in self.ledger.levels if level.load.life == self.ledger.life]
-            rate = conclude(own, workload.name, by).request_rate
+        workload = self.asked.workload
+        # Of both searches that by random arrivals, which come last.
+        for by in reversed(self.searched):
+            rate = None
+            if self.ledger.life in self.searched[by]:
+                rate = self._found(by, [self.ledger.life]).request_rate
             if rate is not None:
                 return rate.mean
         known = self.ledger.known(workload, "concurrency")

@@ -189,10 +189,13 @@ def unsendable(load: Load, client: Client) -> str | None:
 
 
 def look_of(target: Target, client: Client) -> dict[str, Any]:
-    """Return what bench_run is asked for before the first level, but the secrets."""
+    """Return what bench_run is asked for before the first level, but the secrets.
+
+    A vLLM whose version is given is not asked for it: to say it, it loads all of torch.
+    """
     sampling = knowledge("bench/run.yml")["sampling"]
     said = [*_command(client, 0, target.tokenizer), "--version"]
-    if client.backend == "builtin":
+    if client.backend == "builtin" or (client.backend == "vllm" and client.version):
         said = []
     return {
         "do": "look",

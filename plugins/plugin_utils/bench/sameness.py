@@ -86,7 +86,6 @@ def _named(bench: Bench, names: Iterable[str]) -> dict[str, str | None]:
         "model": bench.target.model,
         "workload": to_document(asked.workload),
         "slo": ",".join(limits) or None,
-        "search_by": asked.search_by,
         "gpus": bench.target.gpus,
         "hosts": bench.target.hosts,
     }

@@ -22,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.lives import lives_of, pooled
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Asked,
     Bench,
     Found,
     Interval,
@@ -37,6 +38,11 @@ class Edge:
 
     best: float | None
     fails: float | None
+
+
+def searches(asked: Asked) -> tuple[By, ...]:
+    """Return what the SLO searches of a benchmark raise, in their order."""
+    return ("concurrency", "request_rate") if asked.search_by == "both" else (asked.search_by,)
 
 
 def keeps(levels: Sequence[Level]) -> bool:
@@ -262,6 +268,7 @@ def conclude(levels: Sequence[Level], workload: str, by: By) -> Found:
         request_rate=rate,
         levels=sum(map(len, groups.values())),
         missed=_missed_at(groups.get(fails, ())) if fails is not None else (),
+        edge=_sure_edge(edges, groups, best) if best else None,
     )
 
 
@@ -269,26 +276,52 @@ def _widened(rate: Interval, groups: Mapping[float, Sequence[Level]], best: floa
     """Return the interval with the rates of the sizes between which the edge may lie."""
     if rate.low is None or rate.high is None:
         return rate
-    kept = {
-        size: [level.status == "OK" for level in levels]
-        for size, levels in groups.items()
-        if mean_rate(levels) is not None
-    }
-    sure = max((size for size, each in kept.items() if size <= best and all(each)), default=None)
-    lost = min((size for size, each in kept.items() if size > best and not any(each)), default=None)
-    ends = [mean_rate(groups[size]) for size in (sure, lost) if size is not None]
+    served = {size: one for size, one in groups.items() if mean_rate(one) is not None}
+    ends = [mean_rate(served[size]) for size in _ends(served, best) if size is not None]
     rates = [rate.low, rate.high, *(end for end in ends if end is not None)]
     return replace(rate, low=min(rates), high=max(rates))
 
 
-def slo_rates(benches: Sequence[Bench]) -> tuple[float, ...]:
+def _ends(
+    groups: Mapping[float, Sequence[Level]], best: float
+) -> tuple[float | None, float | None]:
+    """Return the last size that kept the limits every time, and the first above that never did."""
+    kept = {size: [level.status == "OK" for level in levels] for size, levels in groups.items()}
+    sure = max((size for size, each in kept.items() if size <= best and all(each)), default=None)
+    lost = min((size for size, each in kept.items() if size > best and not any(each)), default=None)
+    return sure, lost
+
+
+def _sure_edge(
+    edges: Sequence[Edge], groups: Mapping[float, Sequence[Level]], best: float
+) -> Interval:
+    """Return the edge with its uncertainty: over lives a t-interval, as wide as one search is."""
+    sizes = [at.best or 0.0 for at in edges]
+    if len(sizes) == 1:
+        sure, lost = _ends(groups, best)
+        # Without both ends it is not known how far off it may be.
+        return Interval(1, best) if None in (sure, lost) else Interval(1, best, sure, lost)
+    found = interval(sizes)
+    tops = [at.fails for at in edges if at.fails is not None]
+    if found.low is None or found.high is None or len(tops) < len(edges):
+        return replace(found, low=None, high=None)
+    between = sum(tops) / len(tops)
+    return replace(found, low=max(0.0, found.low), high=max(found.high, between))
+
+
+def searched_by(benches: Sequence[Bench]) -> tuple[By, ...]:
+    """Return by what each of the benchmarks was searched for its limit, streams first."""
+    known = [{one.by for one in bench.found} for bench in benches]
+    kinds: tuple[By, ...] = ("concurrency", "request_rate")
+    return tuple(by for by in kinds if known and all(by in each for each in known))
+
+
+def slo_rates(benches: Sequence[Bench], by: By) -> tuple[float, ...]:
     """Return each life's request rate at the SLO, over all benchmarks of one configuration."""
     rates = [
         ((index, life), rate)
         for index, bench in enumerate(benches)
-        for life, rate in life_rates(
-            bench.levels, bench.asked.workload.name, bench.asked.search_by
-        ).items()
+        for life, rate in life_rates(bench.levels, bench.asked.workload.name, by).items()
     ]
     return tuple(pooled(rates, lives_of(benches)))
 

@@ -81,7 +81,9 @@ class Session:
         Raises ApiaryError with each thing that keeps a benchmark from beginning.
         """
         look = self.execute(look_of(self.target, self.client))
-        seen = preflight.judge_look(look, self.target.model, self.client.backend)
+        seen = preflight.judge_look(
+            look, self.target.model, self.client.backend, self.client.version
+        )
         self.findings += seen.findings
         self.target = replace(self.target, model=seen.model)
         known = self.client.version or seen.client_version or seen.version

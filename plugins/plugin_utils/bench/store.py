@@ -9,9 +9,7 @@ from __future__ import annotations
 import glob
 import gzip
 import json
-import os
 import re
-import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import (
+    read_text,
+    write_bytes,
+    write_text,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
 SUFFIX = ".json.gz"
@@ -97,20 +99,4 @@ class RawStore:
 def write_packed(path: Path, document: Any) -> None:
     """Write a document as gzip JSON in one step; equal documents make equal files."""
     text = json.dumps(document, separators=(",", ":")).encode()
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".apiary-")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(gzip.compress(text, 6, mtime=0))
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as failure:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        raise error(
-            "FILE-UNWRITABLE",
-            str(path),
-            f"cannot be written: {failure.strerror or failure}",
-            "give a path in a writable directory",
-        ) from failure
+    write_bytes(path, gzip.compress(text, 6, mtime=0))

@@ -237,7 +237,8 @@ class Found:
     """What an SLO search found for one workload.
 
     ``best`` is the highest ``by`` (concurrency or request_rate) that kept every limit, ``fails``
-    the lowest above it that did not; the truth lies between. ``goodput`` is the request rate there.
+    the lowest above it that did not; the truth lies between. ``request_rate`` is what was served
+    there. ``edge`` is ``best`` with how sure it is: over lives, of one life where it may lie.
     None: no level kept the limits, or none broke them.
     """
 
@@ -248,6 +249,7 @@ class Found:
     request_rate: Interval | None = None
     levels: int = 0
     missed: tuple[Limit, ...] = ()
+    edge: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -286,6 +288,7 @@ class Asked:
 
     Without ``concurrency`` levels go 1, 2, 4, … up to ``most``. ``stress`` are workloads of their
     own. ``lives`` and ``repeats`` are how often each level is measured, and by how many restarts.
+    ``search_by`` is what the SLO search raises: streams of a closed loop, random arrivals, or each.
     """
 
     workload: Workload
@@ -299,7 +302,7 @@ class Asked:
     lives: int = 1
     seed: int = 1
     soak_seconds: int = 600
-    search_by: Literal["concurrency", "request_rate"] = "concurrency"
+    search_by: Literal["both", "concurrency", "request_rate"] = "both"
     paper: str | None = None
 
 

@@ -41,6 +41,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity_rul
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity_seen import (
     Seen,
     share_failed,
+    usage_cached,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
@@ -100,6 +101,8 @@ def judge(
     engine = use_of(raw)
     seconds = max(float(shard["duration"]) for shard in raw.shards)
     cached = engine.cached_tokens if engine else None
+    if cached is None and (told := usage_cached(raw)) is not None:
+        cached = told[0]
     client, problem = _client(raw)
     seen = Seen(
         raw=raw,

@@ -81,13 +81,17 @@ def hit_share(seen: Seen) -> float | None:
     prompts = seen.engine.prompt_tokens if seen.engine else None
     if cached is not None and prompts:
         return cached / prompts
-    return _usage_share(seen)
+    told = usage_cached(seen.raw)
+    return told[0] / told[1] if told and told[1] else None
 
 
-def _usage_share(seen: Seen) -> float | None:
-    """Return the share that every answer's usage tells; None where one has none."""
+def usage_cached(raw: Raw) -> tuple[int, int] | None:
+    """Return the prompt tokens from the cache, and all, by the answers' own usage.
+
+    None where an answer has none: vLLM tells it with --enable-prompt-tokens-details.
+    """
     cached, prompts = 0, 0
-    for shard in seen.raw.shards:
+    for shard in raw.shards:
         told = shard.get("cached_tokens")
         if not isinstance(told, (list, tuple)) or len(told) != len(shard["input_lens"]):
             return None
@@ -97,7 +101,7 @@ def _usage_share(seen: Seen) -> float | None:
             if not is_whole(given) or given < 0:
                 return None
             cached, prompts = cached + given, prompts + length
-    return cached / prompts if prompts else None
+    return cached, prompts
 
 
 def announced(workload: Workload) -> float:

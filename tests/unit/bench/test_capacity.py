@@ -13,7 +13,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 
 from support.analytic_engine import SLO, WORKLOAD, Analytic, bench
 
-ASKED = Asked(WORKLOAD, slo=SLO, phases=("baseline", "scaling", "slo", "open"), lives=3)
+PHASES = ("baseline", "scaling", "slo", "open")
+ASKED = Asked(WORKLOAD, slo=SLO, phases=PHASES, lives=3, search_by="concurrency")
 ONE = replace(ASKED, lives=1)
 
 

@@ -24,7 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from support.analytic_engine import SLO, WORKLOAD, Analytic, bench
 
 PHASES = ("baseline", "scaling", "slo")
-ASKED = Asked(WORKLOAD, slo=SLO, phases=PHASES, lives=3)
+ASKED = Asked(WORKLOAD, slo=SLO, phases=PHASES, lives=3, search_by="concurrency")
 HERE = {"layout": "DP2/TP4", "gpu": "MI325X", "engine": {"version": "0.32.0", "image": "x@1"}}
 
 
@@ -48,6 +48,21 @@ def test_a_better_configuration_is_found():
     assert (verdict.a.n, verdict.b.n, verdict.published) == (3, 3, True)
     assert verdict.p < 0.05
     assert codes(verdict) == []
+
+
+def test_what_both_searched_is_compared_and_a_second_search_is_a_row():
+    both = replace(ASKED, search_by="both")
+    first, second = measured(asked=both), measured("b", asked=both, slope=0.00016, luck=2)
+    assert [found.by for found in first.found] == ["concurrency", "request_rate"]
+    whole = compare([first], [second])
+    assert (whole.verdict, whole.what) == ("better", "request rate at the SLO of 100/50")
+    row = by_level([first], [second])[0]
+    assert row.what == "request rate at the SLO of 100/50, random arrivals"
+    assert row.verdict == "better"
+    # A result of one search answers the same question; what both have is held together.
+    rates = measured("c", asked=replace(ASKED, search_by="request_rate"), slope=0.00016, luck=2)
+    assert compare([first], [rates]).what.endswith("random arrivals")
+    assert compare([measured()], [second]).what == whole.what
 
 
 def test_a_worse_configuration_is_found():

@@ -186,6 +186,7 @@ def test_a_search_that_did_not_end_is_an_error(tmp_path):
         return replace(made, exit_codes=(1,)) if load.phase == "slo" else made
 
     asked = replace(ASKED, slo=(Limit("ttft", "p90", 2.0),), phases=("scaling", "slo"), most=16)
+    asked = replace(asked, search_by="concurrency")
     bench = measured(tmp_path, Host(change=upper), asked)
     assert not bench.found
     assert "BENCH-NO-ANSWER" in codes(bench)

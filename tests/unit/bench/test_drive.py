@@ -29,7 +29,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from support.analytic_engine import SLO, WORKLOAD, Analytic
 from support.bench_raw import scrape, shard
 
-ASKED = Asked(WORKLOAD, slo=SLO, phases=("baseline", "scaling", "slo"), most=64)
+ASKED = Asked(
+    WORKLOAD, slo=SLO, phases=("baseline", "scaling", "slo"), most=64, search_by="concurrency"
+)
 TARGET = Target(("http://127.0.0.1:8000",), "tiny")
 
 

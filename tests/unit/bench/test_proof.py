@@ -102,6 +102,12 @@ def test_a_benchmark_answers_or_says_that_it_does_not():
     assert unanswered(replace(B, found=()))[0].severity == "error"
     searched_nothing = replace(B, found=(), asked=replace(B.asked, phases=("scaling",)))
     assert unanswered(searched_nothing) == ()
+    # Of two searches each has to end.
+    half = replace(B, asked=replace(B.asked, search_by="both"))
+    (open_end,) = unanswered(half)
+    assert "by request rate did not end" in open_end.message
+    arrivals = replace(B.found[0], by="request_rate")
+    assert unanswered(replace(half, found=(*B.found, arrivals))) == ()
     none = replace(B, levels=tuple(map(failed, B.levels)))
     (finding,) = unanswered(none)
     assert (finding.code, finding.severity) == ("BENCH-NO-ANSWER", "error")

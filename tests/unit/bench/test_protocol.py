@@ -27,6 +27,7 @@ EVERY = ("baseline", "scaling", "slo", "stress", "saturation", "open", "soak")
 
 
 def asked(*phases, **more):
+    more.setdefault("search_by", "concurrency")
     return Asked(WORKLOAD, slo=SLO, phases=phases, **more)
 
 

@@ -200,6 +200,9 @@ def test_servers_of_different_models_are_no_target():
 def test_another_client_than_the_server_is_told():
     seen = preflight.judge_look(looked(client={"exit": 0, "text": "0.31.0"}), "", "vllm")
     assert [one.code for one in seen.findings] == ["BENCH-CLIENT-VERSION"]
+    known = preflight.judge_look(looked(client=None), "", "vllm", "0.31.0")
+    assert known.findings == seen.findings
+    assert preflight.judge_look(looked(client=None), "", "vllm", "0.32.0").findings == ()
     silent = preflight.judge_look(looked(version=[404, ""]), "", "vllm")
     assert [one.code for one in silent.findings] == ["BENCH-SERVER-VERSION"]
 
@@ -317,6 +320,12 @@ def test_aiperf_is_run_by_its_own_name():
     assert "/opt/aiperf/bin/aiperf" in asked["shards"][0]["argv"]
     assert running.look_of(TARGET, client)["client"] == ["/opt/aiperf/bin/aiperf", "--version"]
     assert running.look_of(TARGET, running.Client("builtin", None))["client"] == []
+
+
+def test_a_client_whose_version_is_given_is_not_asked_for_it():
+    asked = running.look_of(TARGET, running.Client("vllm", None))["client"]
+    assert asked == ["vllm", "--version"]
+    assert running.look_of(TARGET, running.Client("vllm", "0.32.0"))["client"] == []
 
 
 def test_another_life_needs_a_restart():

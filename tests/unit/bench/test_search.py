@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import by_size
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.progress import found_words
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.protocol import protocol
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import (
@@ -26,6 +27,7 @@ PHASES = ("baseline", "scaling", "slo")
 
 def search(engine, **more):
     """Return what a search of an engine found, and the codes that came with it."""
+    more.setdefault("search_by", "concurrency")
     asked = Asked(WORKLOAD, slo=engine.slo, phases=more.pop("phases", PHASES), **more)
     outcome = play(protocol(asked), engine)
     (found,) = outcome.found or (None,)
@@ -115,7 +117,7 @@ def test_everything_meets_the_limits_up_to_the_most_that_was_asked():
 
 def test_the_remedy_names_the_option_that_was_the_ceiling():
     for more, option in (({}, "--most"), ({"concurrency": (1, 8)}, "--concurrency")):
-        question = Asked(WORKLOAD, slo=SLO, phases=PHASES, most=8, **more)
+        question = Asked(WORKLOAD, slo=SLO, phases=PHASES, most=8, search_by="concurrency", **more)
         outcome = play(protocol(question), Analytic(slope=0))
         (told,) = [one for one in outcome.findings if one.code == "BENCH-SLO-CEILING"]
         assert option in told.remedy
@@ -130,7 +132,7 @@ def test_listed_levels_that_all_miss_are_searched_below():
 
 def test_a_quick_search_measures_each_size_once():
     engine = Analytic(slope=0.0003)
-    asked = Asked(WORKLOAD, slo=SLO, phases=("slo",))
+    asked = Asked(WORKLOAD, slo=SLO, phases=("slo",), search_by="concurrency")
     (found,) = play(protocol(asked, rules(resolution=0.1, edge_repeats=1)), engine).found
 
     assert found.best <= engine.limit() < found.fails <= 1.1 * found.best + 1
@@ -205,7 +207,7 @@ def test_of_several_limits_the_first_to_break_counts():
 
 def test_lives_each_find_their_own_edge():
     engine = Analytic(base=0.01, slope=0.0002, noise=0.01)
-    asked = Asked(WORKLOAD, slo=SLO, phases=PHASES, lives=3)
+    asked = Asked(WORKLOAD, slo=SLO, phases=PHASES, lives=3, search_by="concurrency")
     levels = []
     steps, load = protocol(asked), None
     try:
@@ -293,3 +295,39 @@ def test_of_several_lives_the_middle_edge_counts():
     # The lives keep up to 5, 16 and 10.
     assert (found.best, found.fails) == (10, 11)
     assert found.request_rate.n == 3
+
+
+def test_both_limits_are_searched_and_told():
+    """The streams first; rates begin where they ended, and a level that serves both is one."""
+    engine = Analytic(slope=0.0003, slots=1000)
+    asked = Asked(WORKLOAD, slo=SLO, phases=("scaling", "slo", "open"), lives=2)
+    outcome = play(protocol(asked), engine)
+    streams, arrivals = outcome.found
+
+    assert (streams.by, arrivals.by) == ("concurrency", "request_rate")
+    assert streams.best <= engine.limit() < streams.fails
+    assert arrivals.best <= engine.closed_rate(engine.limit(), 50) < arrivals.fails
+    assert outcome.findings == ()
+    for found in outcome.found:
+        assert found.edge.n == 2
+        assert found.edge.low <= found.best <= found.edge.high
+        assert "kept the limits (" in found_words(found)
+    # The second life starts from both edges of the first.
+    first, second = (sum(one.life == life for one in engine.loads) for life in (0, 1))
+    assert second < first
+    assert len({load.key for load in engine.loads}) == len(engine.loads)
+    # The open loop's shares are of what random arrivals were served.
+    shares = [load.request_rate for load in engine.loads if load.phase == "open"]
+    assert max(shares) < arrivals.best
+
+
+def test_of_one_life_the_edge_lies_between_what_surely_kept_and_what_surely_broke():
+    found, _ = search(Analytic(slope=0.0003))
+    assert (found.edge.n, found.edge.mean) == (1, found.best)
+    assert found.edge.low <= found.best < found.edge.high == found.fails
+
+
+def test_no_edge_is_told_as_such():
+    found, _ = search(Analytic(base=0.06))
+    assert found.edge is None
+    assert found_words(found).endswith("no level kept the limits")

@@ -331,3 +331,7 @@ def test_without_metrics_the_answers_own_usage_tells_of_repeated_prompts():
     assert (repeated.status, codes(repeated, "error")) == ("INVALID", ["BENCH-REPEATS"])
     for unknown in ([None] * 80, [0] * 79 + [None], [0] * 79, None):
         assert codes(told(unknown)) == ["BENCH-UNCHECKED"]
+        assert told(unknown).measured.cached_tokens is None
+    # And they are no work of the engine's, as where its metrics tell.
+    assert (told([0] * 80).measured.cached_tokens, repeated.measured.cached_tokens) == (0, 6144)
+    assert repeated.measured.total_token_rate < told([0] * 80).measured.total_token_rate

@@ -117,6 +117,19 @@ def test_a_tuning_s_choice_is_the_headline_and_its_longest_trials_are_drawn(file
     ]
 
 
+def test_a_tuning_by_replaced_rules_says_that_it_is_not_to_be_published(files, capsys):
+    state = tuned({"DP2/TP4/EP4": DP2, "DP1/TP8/EP8": TP8})
+    for path in Path().glob("trial-*.json"):
+        document = json.loads(path.read_text())
+        document["environment"]["rules"] = {"requests_least": 20}
+        path.write_text(json.dumps(document))
+    Path("state.json").write_text(dumps(state))
+    assert main(["report", "state.json", "--json"]) == 0
+    told = capsys.readouterr()
+    assert "Not to be published" in json.loads(told.out)["headline"]["text"]
+    assert "BENCH-UNPROVEN" in told.err
+
+
 def test_a_tuning_that_goes_on_is_said_to_be_unfinished(files, capsys):
     state = tuned({"DP2/TP4/EP4": DP2, "DP1/TP8/EP8": TP8})
     Path("state.json").write_text(dumps(replace(state, choice=None, rounds=state.rounds[:1])))
@@ -255,9 +268,26 @@ def test_a_regression_is_an_error(files, capsys):
     assert capsys.readouterr().out.startswith("DP2/TP4/EP4 is better than DP2/TP4/EP4")
 
 
-def test_no_earlier_result_of_the_same_thing_is_said(files, capsys):
-    assert main(["compare", "tp8.json", "--with", "dp2.json", "--regression", "--json"]) == 0
+def test_a_regression_without_an_earlier_result_is_an_error(files, capsys):
+    command = ["compare", "tp8.json", "--with", "dp2.json", "--regression", "--json"]
+    assert main(command) == 1
     assert findings(capsys) == ["BENCH-DIFFERS", "REPORT-NO-EARLIER"]
+    assert main([*command, "--allow-first"]) == 0
+    assert findings(capsys) == ["BENCH-DIFFERS", "REPORT-NO-EARLIER"]
+    # It allows that there is none, not that it was faster.
+    worse = ["compare", "dp2.json", "--with", "slower.json", "--regression", "--allow-first"]
+    assert main(worse) == 1
+    assert main(["compare", "dp2.json", "--with", "slower.json", "--allow-first"]) == 2
+
+
+def test_reports_and_comparisons_match_their_schemas(files, capsys):
+    assert main(["report", "dp2.json", "tp8.json", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == schema("report")["properties"]["schema"]["const"]
+    jsonschema.validate(document, schema("report"))
+    for more in ([], ["--regression", "--allow-first"], ["--flag", "X"]):
+        assert main(["compare", "tp8.json", "--with", "dp2.json", "--json", *more]) == 0
+        jsonschema.validate(json.loads(capsys.readouterr().out), schema("comparison"))
 
 
 @pytest.mark.parametrize("words", [["compare", "a.json"], ["compare", "--with", "a.json"]])

@@ -11,6 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.lives import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     EngineUse,
+    Found,
     Interval,
     Limit,
 )
@@ -255,3 +256,20 @@ def test_the_workload_that_was_asked_for_comes_first():
     report = make_report([bench("A", steps=STEPS)])
     assert [work.name for work in report.workloads] == [BLOG.name, "long-context"]
     assert to_document(report)["schema"] == "apiary.report/v1"
+
+
+def test_two_searches_are_both_told():
+    """The streams' rate ranks, as in a comparison; that of random arrivals stands beside it."""
+    one = bench("DP2/TP4/EP4", DP2)
+    rate = Interval(3, 9.5, 9.2, 9.8)
+    arrivals = Found(BLOG.name, "request_rate", 9.6, 9.8, rate, 9, edge=Interval(3, 9.6, 9.4, 9.9))
+    both = replace(one, asked=replace(one.asked, search_by="both"), found=(*one.found, arrivals))
+    told = make_report([both]).headline
+    assert "of random arrivals" in told.text
+    assert "9.50 (9.20 to 9.80) requests/s" in told.text
+    none = replace(one.found[0], best=None, request_rate=None, edge=None)
+    rest = make_report([replace(both, found=(none, arrivals))]).headline
+    assert (rest.verdict, rest.best) == ("measured", 0)
+    assert "holds 9.50 (9.20 to 9.80) requests/s under the SLO of random arrivals" in rest.text
+    (row,) = [reason for reason in told.reasons if reason.startswith("DP2")]
+    assert "9.60 requests/s (9.40 to 9.90, 3 lives) of random arrivals; 9.80 requests/s" in row
