@@ -38,6 +38,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
+from apiary.fleet_plan import FleetOptions, plan_fleet, refuse_mix
 from apiary.inputs import (
     json_option,
     load_architecture,
@@ -50,8 +51,8 @@ from apiary.output import exit_code, print_document, report, show
 
 
 @click.command()
-@click.argument("deployment_file", metavar="DEPLOYMENT")
-@click.argument("evidence_file", metavar="EVIDENCE")
+@click.argument("deployment_file", metavar="[DEPLOYMENT", required=False)
+@click.argument("evidence_file", metavar="EVIDENCE]", required=False)
 @click.option(
     "--with",
     "beside",
@@ -73,10 +74,101 @@ from apiary.output import exit_code, print_document, report, show
 )
 @click.option("--interface", help="The network interface between them.")
 @click.option(
+    "-i",
+    "--inventory",
+    "sources",
+    multiple=True,
+    metavar="PATH",
+    help="Fleet: an Ansible inventory; may be given often.",
+)
+@click.option("-l", "--limit", metavar="PATTERN", help="Fleet: only these hosts of the inventory.")
+@click.option(
+    "--offline", is_flag=True, help="Fleet: go by the last surveys, without asking the hosts."
+)
+@click.option(
+    "--drift",
+    is_flag=True,
+    help="Fleet: only what changed on the hosts since it was applied, not in the inventory.",
+)
+@click.option("--diff", "with_diff", is_flag=True, help="Fleet: show each change's lines.")
+@click.option(
+    "--bench",
+    "benches",
+    metavar="RESULT",
+    multiple=True,
+    help="Fleet: count measured rates, of `apiary bench` under an SLO; may be given often.",
+)
+@click.option("--forks", type=click.IntRange(1), help="Fleet: hosts at once; else Ansible's.")
+@click.option(
     "--out", help="Write the plan to this file; several plans to NAME/plan.json below it."
 )
 @json_option
 def plan(
+    deployment_file: str | None,
+    evidence_file: str | None,
+    beside: tuple[str, ...],
+    config_json: str | None,
+    keep: tuple[str, ...],
+    nodes: str | None,
+    interface: str | None,
+    sources: tuple[str, ...],
+    limit: str | None,
+    offline: bool,
+    drift: bool,
+    with_diff: bool,
+    benches: tuple[str, ...],
+    forks: int | None,
+    out: str | None,
+    as_json: bool,
+) -> int:
+    """Plan a deployment (YAML) on the host that the evidence is of; or a whole fleet.
+
+    The file may also have a list of deployments, as apiary_deployments.
+
+    \b
+    apiary plan deployment.yml evidence/gpu-001.json --out plan.json
+    apiary plan large.yml evidence/gpu-001.json --with small.yml --out plans
+
+    With --inventory: look at every host of the group gpu_hosts and say what playbooks/site.yml
+    would change, grouped by identical changes, which hosts stand out, and what capacity results.
+    Nothing is changed.
+
+    \b
+    apiary plan --inventory inventory/mine
+    apiary plan --inventory inventory/mine --limit rack1 --diff
+    apiary plan --inventory inventory/mine --drift --json
+
+    Exit code of a fleet's plan: 0 nothing would change, 3 something would, 1 an error (a host not
+    reached, a refusal), 2 wrong usage.
+    """
+    refuse_mix(
+        {
+            "--inventory": sources,
+            "--limit": limit,
+            "--offline": offline,
+            "--drift": drift,
+            "--diff": with_diff,
+            "--bench": benches,
+            "--forks": forks,
+        },
+        {
+            "--with": beside,
+            "--model": config_json,
+            "--keep": keep,
+            "--nodes": nodes,
+            "--interface": interface,
+        },
+        (deployment_file, evidence_file),
+    )
+    if deployment_file is None or evidence_file is None:
+        options = FleetOptions(sources, limit, offline, drift, with_diff, benches, forks, out)
+        return plan_fleet(options, as_json)
+    return _plan_host(
+        deployment_file, evidence_file, beside, config_json, keep, nodes, interface, out, as_json
+    )
+
+
+def _plan_host(
     deployment_file: str,
     evidence_file: str,
     beside: tuple[str, ...],
@@ -87,14 +179,7 @@ def plan(
     out: str | None,
     as_json: bool,
 ) -> int:
-    """Plan a deployment (YAML) on the host that the evidence is of.
-
-    The file may also have a list of them, as apiary_deployments.
-
-    \b
-    apiary plan deployment.yml evidence/gpu-001.json --out plan.json
-    apiary plan large.yml evidence/gpu-001.json --with small.yml --out plans
-    """
+    """Plan deployments on one host."""
     files = [(name, one) for name in (deployment_file, *beside) for one in load_deployments(name)]
     before = {plan.deployment.name: plan for plan in map(load_plan, keep)}
     if len(files) == len(keep) == 1:  # the same deployment under another name

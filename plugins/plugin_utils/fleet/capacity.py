@@ -1,0 +1,244 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a fleet serves now and would, and what the largest failure domain takes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.capacity import (
+    capacity as measured_capacity,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import (
+    Capacity,
+    DeploymentCapacity,
+    PlaceCapacity,
+    Rate,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Served
+
+
+@dataclass(frozen=True)
+class Serving:
+    """One host: its GPUs, what runs there, and what would.
+
+    ``domain`` is what fails as one, its own name where nothing else is known.
+    """
+
+    host: str
+    domain: str
+    rack: str | None
+    gpu_model: str | None
+    gpus: int
+    running: tuple[Served, ...]
+    planned: tuple[Served, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a host serves under the SLO, and of which configuration that was measured."""
+
+    model: str
+    layout: str
+    engine: str
+    gpu: str
+    per_host: float
+    assumptions: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def measured_of(benches: Iterable[Bench]) -> tuple[Measured, ...]:
+    """Return the rate of a host of each configuration, as `apiary capacity` counts it.
+
+    Raises its refusals, and FLEET-PLAN-BENCH-UNKNOWN where a result does not say what it is of.
+    """
+    found: dict[tuple[str, str, str, str], list[Bench]] = {}
+    for bench in benches:
+        found.setdefault(_configuration(bench), []).append(bench)
+    made = []
+    for (model, layout, engine, gpu), lives in found.items():
+        counted = measured_capacity(lives, 1.0, spare=0, batch=0)
+        made.append(
+            Measured(
+                model,
+                layout,
+                engine,
+                gpu,
+                counted.per_host,
+                counted.assumptions,
+                counted.findings,
+            )
+        )
+    return tuple(made)
+
+
+def _configuration(bench: Bench) -> tuple[str, str, str, str]:
+    """Return model, layout, engine and GPU of a result."""
+    known = bench.environment
+    engine = known.get("engine")
+    named = f"{engine.get('name')} {engine.get('version')}" if isinstance(engine, dict) else None
+    parts = {
+        "model": known.get("model"),
+        "layout": known.get("layout"),
+        "engine": named,
+        "GPU": known.get("gpu"),
+    }
+    for part, value in parts.items():
+        if not isinstance(value, str):
+            raise error(
+                "FLEET-PLAN-BENCH-UNKNOWN",
+                bench.name,
+                f"the result does not say of which {part} it is, or hosts differed in it",
+                "measure with `apiary bench --plan`, hosts of one layout together",
+            )
+    return (str(parts["model"]), str(parts["layout"]), str(parts["engine"]), str(parts["GPU"]))
+
+
+def fleet_capacity(hosts: Sequence[Serving], measured: Sequence[Measured] = ()) -> Capacity:
+    """Return what hosts serve; requests/s only where they were measured."""
+    names = dict.fromkeys(
+        served.deployment for host in hosts for served in (*host.planned, *host.running)
+    )
+    deployments = tuple(_deployment(name, hosts, measured) for name in names)
+    idle = {host.host: max(0, host.gpus - _gpus(host.planned)) for host in hosts}
+    assumptions = [
+        note for one in measured for note in one.assumptions if any(d.rate for d in deployments)
+    ]
+    return Capacity(
+        gpus=sum(host.gpus for host in hosts),
+        used_now=sum(_gpus(host.running) for host in hosts),
+        used=sum(_gpus(host.planned) for host in hosts),
+        idle=sum(idle.values()),
+        idle_hosts=tuple(host for host, count in idle.items() if count),
+        deployments=deployments,
+        domains=_places((host.domain, host) for host in hosts),
+        racks=_places((host.rack, host) for host in hosts if host.rack is not None),
+        assumptions=tuple(dict.fromkeys(assumptions)),
+    )
+
+
+def _gpus(served: Iterable[Served]) -> int:
+    return sum(one.replicas * one.gpus_per_replica for one in served)
+
+
+@dataclass
+class _Count:
+    """A place as it fills."""
+
+    hosts: int = 0
+    gpus: int = 0
+    used: int = 0
+    running: int = 0
+    planned: int = 0
+
+
+def _places(pairs: Iterable[tuple[str, Serving]]) -> tuple[PlaceCapacity, ...]:
+    """Return places with what their hosts come to, those with most replicas first."""
+    found: dict[str, _Count] = {}
+    for name, host in pairs:
+        count = found.setdefault(name, _Count())
+        count.hosts += 1
+        count.gpus += host.gpus
+        count.used += _gpus(host.planned)
+        count.running += sum(one.replicas for one in host.running)
+        count.planned += sum(one.replicas for one in host.planned)
+    made = [
+        PlaceCapacity(name, one.hosts, one.gpus, one.used, one.running, one.planned)
+        for name, one in found.items()
+    ]
+    return tuple(sorted(made, key=lambda place: -place.planned))
+
+
+@dataclass
+class _Deployed:
+    """A deployment as its hosts are gone through."""
+
+    models: dict[str, None] = field(default_factory=dict)
+    engines: dict[str, None] = field(default_factory=dict)
+    layouts: dict[str, None] = field(default_factory=dict)
+    domains: dict[str, int] = field(default_factory=dict)
+    hosts: int = 0
+    running: int = 0
+    up: list[int] = field(default_factory=list)
+    gpus: int = 0
+
+
+def _deployment(
+    name: str, hosts: Sequence[Serving], measured: Sequence[Measured]
+) -> DeploymentCapacity:
+    count = _Deployed()
+    old: dict[str, None] = {}
+    for host in hosts:
+        for one in host.running:
+            if one.deployment == name:
+                old[one.model] = None
+                count.running += one.replicas
+                count.up += [] if one.up is None else [one.up]
+        for one in host.planned:
+            if one.deployment == name:
+                count.hosts += 1
+                count.models[one.model] = None
+                count.engines[one.engine] = None
+                count.layouts[one.layout] = None
+                count.gpus += _gpus((one,))
+                count.domains[host.domain] = count.domains.get(host.domain, 0) + one.replicas
+    worst = max(count.domains, key=lambda domain: count.domains[domain], default="")
+    return DeploymentCapacity(
+        deployment=name,
+        model=", ".join(count.models or old),
+        engines=tuple(count.engines),
+        layouts=tuple(count.layouts),
+        hosts=count.hosts,
+        up=sum(count.up) if count.up or not count.running else None,
+        running=count.running,
+        planned=sum(count.domains.values()),
+        gpus=count.gpus,
+        worst=worst,
+        lost=count.domains.get(worst, 0),
+        rate=_rate(name, hosts, measured),
+    )
+
+
+def _rate(name: str, hosts: Sequence[Serving], measured: Sequence[Measured]) -> Rate | None:
+    """Return what was measured of a deployment times the hosts that are like that; else None."""
+    planned = [(host, one) for host in hosts for one in host.planned if one.deployment == name]
+    rates = {host.host: _of(host, one, measured) for host, one in planned}
+    known = {host: rate for host, rate in rates.items() if rate is not None}
+    now = [
+        rate
+        for host in hosts
+        for one in host.running
+        if one.deployment == name and one.up == one.replicas
+        if (rate := _of(host, one, measured)) is not None
+    ]
+    if not known and not now:
+        return None
+    by_domain: dict[str, float] = {}
+    for host, _one in planned:
+        by_domain[host.domain] = by_domain.get(host.domain, 0) + known.get(host.host, 0)
+    total = sum(by_domain.values())
+    return Rate(
+        per_host=min((*known.values(), *now)),
+        now=sum(now),
+        planned=total,
+        after_loss=total - max(by_domain.values(), default=0),
+        unmeasured=tuple(host for host, rate in rates.items() if rate is None),
+    )
+
+
+def _of(host: Serving, served: Served, measured: Sequence[Measured]) -> float | None:
+    """Return the measured rate of a host that serves like this, None where none was measured."""
+    for one in measured:
+        if (one.model, one.layout, one.engine, one.gpu) == (
+            served.model,
+            served.layout,
+            served.engine,
+            host.gpu_model,
+        ):
+            return one.per_host
+    return None

@@ -1,0 +1,284 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plan of a fleet: its surveys grouped, compared and added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import (
+    Measured,
+    Serving,
+    fleet_capacity,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.drift import (
+    behind,
+    causes,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.groups import Grouping
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Applied
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import (
+    Own,
+    fold,
+    neutral,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.outliers import (
+    Peer,
+    outliers,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import (
+    Capacity,
+    Cause,
+    ChangeGroup,
+    FleetPlan,
+    HostGroup,
+    Quarantined,
+    Totals,
+    Unseen,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
+    ConcernSurvey,
+    Survey,
+)
+
+# A concern for what a host's survey refuses as a whole.
+HOST = "host"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One host of the inventory, where it stands, and what is known of it.
+
+    ``survey`` is None where there is none that counts, and ``why`` says so. ``age_seconds`` is the
+    survey's, also of one that does not count. ``applied`` is the host's ledger by concern.
+    """
+
+    host: str
+    survey: Survey | None
+    why: str = ""
+    age_seconds: int | None = None
+    addresses: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    domain: str | None = None
+    rack: str | None = None
+    quarantined: Quarantined | None = None
+    applied: Mapping[str, Applied] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass
+class _Seen:
+    """What is kept of the hosts as they go by: no texts of any one host."""
+
+    drift: bool
+    grouping: Grouping = field(default_factory=Grouping)
+    peers: list[Peer] = field(default_factory=list)
+    serving: list[Serving] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
+    quarantined: list[Quarantined] = field(default_factory=list)
+    times: list[str] = field(default_factory=list)
+    said: dict[tuple[str, Severity, str, str, str], list[Finding]] = field(default_factory=dict)
+    behind: list[str] = field(default_factory=list)
+    homeless: list[str] = field(default_factory=list)
+    old: list[str] = field(default_factory=list)
+    by_cause: dict[Cause, set[str]] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+
+
+def fleet_plan(
+    hosts: Iterable[Observed], measured: Sequence[Measured] = (), drift: bool = False
+) -> FleetPlan:
+    """Return what would change on hosts, who stands out, and what capacity results.
+
+    ``hosts`` are taken one by one and may be a stream. With ``drift``, changes that the inventory
+    asks for since the last run are counted, and left out of the groups.
+    """
+    seen = _Seen(drift)
+    for host in hosts:
+        _look(host, seen)
+    changes, groups = seen.grouping.groups()
+    odd, splits = outliers(seen.peers)
+    capacity = fleet_capacity(seen.serving, measured)
+    totals = _totals(seen, changes, groups)
+    return FleetPlan(
+        drift=drift,
+        would_change=any(group.changes for group in groups),
+        totals=totals,
+        oldest=min(seen.times, default=None),
+        newest=max(seen.times, default=None),
+        changes=changes,
+        groups=groups,
+        outliers=odd,
+        splits=splits,
+        capacity=capacity,
+        unseen=tuple(seen.unseen),
+        quarantined=tuple(seen.quarantined),
+        findings=(*_said(seen), *_own(seen, capacity), *_rates(measured, capacity)),
+    )
+
+
+def _look(host: Observed, seen: _Seen) -> None:
+    """Take in one host."""
+    survey = host.survey
+    own = Own(host.host, host.addresses)
+    _say(host.findings, own, seen)
+    if host.quarantined is not None:
+        seen.quarantined.append(host.quarantined)
+    if survey is None or not survey.reached:
+        why = host.why or "could not be reached"
+        if survey is not None:
+            _say(survey.findings, own, seen)
+            why = next((one.message for one in survey.findings), why)
+        seen.unseen.append(Unseen(host.host, why, host.age_seconds))
+        return
+    seen.times.append(survey.collected_at)
+    if host.age_seconds is not None:
+        most = knowledge("fleet_plan.yml")["survey_age"]["seconds"]
+        seen.old += [host.host] if host.age_seconds > most else []
+    for part in (survey.findings, *(one.findings for one in survey.concerns)):
+        _say(part, own, seen)
+    found = causes(survey, host.applied)
+    concerns = survey.concerns
+    errors = tuple(one for one in survey.findings if one.severity == "error")
+    if errors:
+        concerns = (ConcernSurvey(HOST, False, findings=errors), *concerns)
+        found[HOST] = "unknown"
+    if any(_has_error(one) for one in concerns):
+        seen.refused.add(host.host)
+    for concern, cause in found.items():
+        if concern != HOST:
+            seen.by_cause.setdefault(cause, set()).add(host.host)
+    if seen.drift:
+        found = {concern: cause for concern, cause in found.items() if cause != "to apply"}
+    seen.grouping.add(own, concerns, found)
+    seen.peers.append(Peer(host.host, survey.facts, host.groups))
+    seen.serving.append(_serving(host, survey, host.host in seen.refused))
+    seen.behind += [host.host] if behind(survey, host.applied) else []
+    seen.homeless += [host.host] if host.domain is None else []
+
+
+def _has_error(concern: ConcernSurvey) -> bool:
+    return any(one.severity == "error" for one in concern.findings)
+
+
+def _serving(host: Observed, survey: Survey, refused: bool) -> Serving:
+    """Return what a host serves; where a run would be refused, it goes on as it is."""
+    return Serving(
+        host=host.host,
+        domain=host.domain or host.host,
+        rack=host.rack,
+        gpu_model=survey.facts.gpu_model,
+        gpus=survey.facts.gpus,
+        running=survey.running,
+        planned=survey.running if refused else survey.wanted,
+    )
+
+
+def _say(findings: Iterable[Finding], own: Own, seen: _Seen) -> None:
+    """Keep findings with those of other hosts that say the same."""
+    for one in findings:
+        plain = neutral((one.subject, one.message, one.remedy), own).texts
+        about = "" if plain[0] == "{host}" else plain[0]
+        key = (one.code, one.severity, about, plain[1], plain[2])
+        seen.said.setdefault(key, []).append(replace(one, subject=own.name))
+
+
+def _said(seen: _Seen) -> Iterator[Finding]:
+    """Yield one finding for all hosts that say the same, errors first."""
+    ranks: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+    for key, found in sorted(seen.said.items(), key=lambda item: ranks[item[0][1]]):
+        _code, _severity, about, message, remedy = key
+        hosts = list(dict.fromkeys(one.subject for one in found))
+        first = found[0]
+        if len({one.message for one in found}) == 1:
+            message, remedy = first.message, first.remedy
+        subject = fold(hosts) + (f": {about}" if about else "")
+        yield replace(first, subject=subject, message=message, remedy=remedy)
+
+
+def _totals(seen: _Seen, changes: Sequence[ChangeGroup], groups: Sequence[HostGroup]) -> Totals:
+    reboots = {one.name for one in changes if one.reboot}
+    hosts = sum(len(group.hosts) for group in groups)
+    changing = {host for group in groups if group.changes for host in group.hosts} - seen.refused
+    return Totals(
+        hosts=hosts + len(seen.unseen),
+        unchanged=hosts - len(changing) - len(seen.refused),
+        changing=len(changing),
+        refused=len(seen.refused),
+        unseen=len(seen.unseen),
+        rebooting=sum(
+            len(set(group.hosts) & changing) for group in groups if reboots & set(group.changes)
+        ),
+        drifted=len(seen.by_cause.get("drift", ())),
+        to_apply=len(seen.by_cause.get("to apply", ())),
+        unclear=len(seen.by_cause.get("unknown", ())),
+        quarantined=len(seen.quarantined),
+    )
+
+
+def _own(seen: _Seen, capacity: Capacity) -> Iterator[Finding]:
+    """Yield what only the fleet as a whole shows."""
+    if seen.old:
+        yield Finding(
+            "FLEET-PLAN-SURVEY-OLD",
+            "warning",
+            fold(seen.old),
+            "surveyed more than a day ago: hosts may have changed since",
+            "run `apiary plan --inventory` without --offline",
+        )
+    if seen.quarantined:
+        yield Finding(
+            "FLEET-PLAN-QUARANTINED",
+            "warning",
+            fold(one.host for one in seen.quarantined),
+            "left out by an earlier run, which failed there",
+            "mend what quarantine.json names; a run that succeeds ends the quarantine",
+        )
+    if seen.behind:
+        yield Finding(
+            "FLEET-PLAN-LEDGER-BEHIND",
+            "info",
+            fold(seen.behind),
+            "as the inventory asks, but by a run that the ledger does not have",
+            "nothing; `apiary rollout` notes what it applies, ansible-playbook does not",
+        )
+    if seen.homeless and len(seen.serving) > 1:
+        yield Finding(
+            "FLEET-PLAN-NO-DOMAIN",
+            "info",
+            fold(seen.homeless),
+            "neither apiary_failure_domain nor apiary_rack: counted as failing alone",
+            "set apiary_rack, so that a loss of power or network there is counted as one",
+        )
+    yield from _single(seen, capacity)
+
+
+def _single(seen: _Seen, capacity: Capacity) -> Iterator[Finding]:
+    """Yield the deployments that a single failure domain takes away whole."""
+    for one in capacity.deployments:
+        if one.planned and one.lost == one.planned and len(seen.serving) > 1:
+            yield Finding(
+                "FLEET-PLAN-ONE-DOMAIN",
+                "warning",
+                one.deployment,
+                f"all {one.planned} replicas would be in the failure domain {one.worst}",
+                "serve it in a second rack too, if it has to survive the loss of one",
+            )
+
+
+def _rates(measured: Sequence[Measured], capacity: Capacity) -> Iterator[Finding]:
+    for one in measured:
+        yield from one.findings
+    if measured and not any(one.rate for one in capacity.deployments):
+        yield Finding(
+            "FLEET-PLAN-BENCH-OTHER",
+            "warning",
+            ", ".join(dict.fromkeys(f"{one.model} {one.layout}" for one in measured)),
+            "measured on another model, layout, engine or GPU than any host here serves",
+            "measure what the fleet serves: apiary bench --plan",
+        )

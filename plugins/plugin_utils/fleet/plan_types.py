@@ -1,0 +1,217 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a fleet would change, and what stands out in it: `apiary.fleet-plan/v1`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import Kind
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
+
+# Why a host is not as the inventory asks: the inventory changed since, the host did, or nobody
+# knows, for it was not noted what was applied.
+Cause = Literal["to apply", "drift", "unknown"]
+
+
+@dataclass(frozen=True)
+class ChangeGroup:
+    """Hosts on which one concern would change in the same way, for the same cause.
+
+    ``name`` is "rocm/1". ``refused`` are errors that keep it from being applied; then ``changes``
+    may be empty. Texts that differ only in what is ``neutral`` have {host}, {address} or {pci1} in
+    its place; ``variants`` is how many different ones there were.
+    """
+
+    name: str
+    concern: str
+    cause: Cause
+    hosts: tuple[str, ...]
+    changes: tuple[Change, ...] = ()
+    reboot: tuple[str, ...] = ()
+    refused: tuple[Finding, ...] = ()
+    neutral: tuple[Kind, ...] = ()
+    variants: int = 1
+
+
+@dataclass(frozen=True)
+class HostGroup:
+    """Hosts with the same ``changes``, names of change groups; none where all is settled."""
+
+    hosts: tuple[str, ...]
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """Hosts in which a fact is ``value``, unlike ``agree`` of their ``of`` peers: ``expected``.
+
+    ``peers`` says who they are ("MI325X"). ``value`` is None where the host does not say.
+    """
+
+    fact: str
+    peers: str
+    value: str | None
+    expected: str
+    hosts: tuple[str, ...]
+    agree: int
+    of: int
+
+
+@dataclass(frozen=True)
+class SplitValue:
+    """One of several values of a fact, and whose it is; None where hosts do not say."""
+
+    value: str | None
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A fact in which no clear majority of the peers agrees; the most frequent value first."""
+
+    fact: str
+    peers: str
+    values: tuple[SplitValue, ...]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What was measured of a deployment under its SLO, and what that comes to: requests/s.
+
+    ``per_host`` is what `apiary capacity` counts on. ``now`` is of hosts whose replicas are all up,
+    ``planned`` of all that would serve it, ``after_loss`` without the largest failure domain.
+    ``unmeasured`` are hosts with another GPU or layout, or another version of the engine.
+    """
+
+    per_host: float
+    now: float
+    planned: float
+    after_loss: float
+    unmeasured: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeploymentCapacity:
+    """One deployment, as it runs and as it would.
+
+    ``up`` is None where nobody looked. ``layouts`` and ``engines`` are those that would be,
+    ``gpus`` what they use. ``worst`` is the failure domain that takes most replicas with it,
+    ``lost`` how many of ``planned``.
+    """
+
+    deployment: str
+    model: str
+    engines: tuple[str, ...]
+    layouts: tuple[str, ...]
+    hosts: int
+    up: int | None
+    running: int
+    planned: int
+    gpus: int
+    worst: str
+    lost: int
+    rate: Rate | None = None
+
+
+@dataclass(frozen=True)
+class PlaceCapacity:
+    """A rack or a failure domain: its hosts and GPUs, replicas now and as they would be."""
+
+    name: str
+    hosts: int
+    gpus: int
+    used: int
+    running: int
+    planned: int
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What the fleet serves. GPUs are counted as the hosts show them, partitions one by one.
+
+    ``gpus`` are those of the surveyed hosts, ``used_now`` those of running replicas, ``used``
+    those that the plans use; ``idle`` the rest. ``idle_hosts`` would have GPUs without work.
+    """
+
+    gpus: int
+    used_now: int
+    used: int
+    idle: int
+    idle_hosts: tuple[str, ...]
+    deployments: tuple[DeploymentCapacity, ...]
+    domains: tuple[PlaceCapacity, ...]
+    racks: tuple[PlaceCapacity, ...]
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A host without a survey that counts: not reached, or its survey is missing or stale.
+
+    ``age_seconds`` is how old its last survey is, None where there is none.
+    """
+
+    host: str
+    why: str
+    age_seconds: int | None = None
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A host that an earlier run left out, at which task and why."""
+
+    host: str
+    task: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Hosts by what became of them; ``hosts`` = ``unchanged`` + ``changing`` + ``refused`` +
+    ``unseen``.
+
+    ``changing`` would change and nothing forbids it, ``refused`` have an error. ``rebooting`` are
+    those of them that would reboot, ``drifted``, ``to_apply`` and ``unclear`` those with a change
+    of that cause; a host may be in several.
+    """
+
+    hosts: int
+    unchanged: int
+    changing: int
+    refused: int
+    unseen: int
+    rebooting: int
+    drifted: int
+    to_apply: int
+    unclear: int
+    quarantined: int
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """What a run of the site playbook would do to each host of an inventory, and what results.
+
+    ``drift`` says that only changes of the cause "drift" or "unknown" are listed and counted as
+    ``would_change``. ``oldest`` and ``newest`` are when the first and last survey was made, UTC.
+    """
+
+    SCHEMA: ClassVar[str] = "apiary.fleet-plan/v1"
+
+    drift: bool
+    would_change: bool
+    totals: Totals
+    oldest: str | None
+    newest: str | None
+    changes: tuple[ChangeGroup, ...]
+    groups: tuple[HostGroup, ...]
+    outliers: tuple[Outlier, ...]
+    splits: tuple[Split, ...]
+    capacity: Capacity
+    unseen: tuple[Unseen, ...]
+    quarantined: tuple[Quarantined, ...]
+    findings: tuple[Finding, ...] = ()

@@ -1,0 +1,167 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The hosts of a fleet and where they stand, as an Ansible inventory has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+
+READER = Path(__file__).with_name("fleet_reader.py")
+GROUP = "gpu_hosts"
+ARTIFACTS = "artifacts"
+VARIABLES = (
+    "ansible_host",
+    "apiary_address",
+    "apiary_artifacts",
+    "apiary_failure_domain",
+    "apiary_maintenance_windows",
+    "apiary_rack",
+    "apiary_row",
+    "apiary_site",
+)
+
+
+@dataclass(frozen=True)
+class FleetHost:
+    """One host: its other groups, by name, and the place that its variables say.
+
+    ``domain`` is what fails as one: apiary_failure_domain, else the rack; None is nobody's but its
+    own. ``artifacts`` is the directory with one directory a host. ``addresses`` are those that the
+    inventory gives it, ``windows`` its apiary_maintenance_windows.
+    """
+
+    name: str
+    groups: tuple[str, ...] = ()
+    domain: str | None = None
+    rack: str | None = None
+    row: str | None = None
+    site: str | None = None
+    artifacts: str = ARTIFACTS
+    addresses: tuple[str, ...] = ()
+    windows: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The ``hosts`` that were asked for, in the inventory's order, of ``total`` without a limit.
+
+    ``routers`` are the members of that group, ``localhost`` says whether the inventory has it.
+    """
+
+    hosts: tuple[FleetHost, ...]
+    total: int
+    routers: tuple[str, ...] = ()
+    localhost: bool = False
+
+
+def read_hosts(
+    sources: Sequence[str],
+    limit: str | None = None,
+    pattern: str = GROUP,
+    vault_password_files: Sequence[str] = (),
+) -> Hosts:
+    """Return the hosts of a pattern that ``limit`` leaves; no sources are Ansible's own inventory.
+
+    Raises FILE-UNREADABLE, PROBE-INVENTORY or PROBE-NO-HOSTS.
+    """
+    where = ", ".join(sources) or "inventory"
+    for source in sources:
+        if "," not in source and not os.path.exists(source):
+            raise error(
+                "FILE-UNREADABLE",
+                source,
+                "cannot be read: No such file or directory",
+                "give an inventory's file or directory",
+            )
+    request = {
+        "sources": list(sources),
+        "limit": limit,
+        "pattern": pattern,
+        "variables": VARIABLES,
+    }
+    found = _answer(request, vault_password_files)
+    if found["error"]:
+        raise error(
+            "PROBE-INVENTORY",
+            where,
+            " ".join(found["error"].split())[:2000],
+            "make `ansible-inventory --list` read it first",
+        )
+    if not found["total"]:
+        raise error(
+            "PROBE-NO-HOSTS",
+            where,
+            f"the inventory has no hosts in {pattern}",
+            f"put hosts into {pattern}; `ansible-inventory --graph` shows the groups",
+        )
+    if not found["hosts"]:
+        raise error(
+            "PROBE-NO-HOSTS",
+            where,
+            f"--limit {limit} leaves none of the {found['total']} hosts in {pattern}",
+            "give a host, group or pattern of it; `ansible-inventory --graph` shows them",
+        )
+    return Hosts(
+        tuple(_host(name, entry) for name, entry in found["hosts"].items()),
+        found["total"],
+        tuple(found["routers"]),
+        found["localhost"],
+    )
+
+
+def _host(name: str, entry: Mapping[str, Sequence[str]]) -> FleetHost:
+    one = {variable: entry[variable][0] if entry[variable] else None for variable in VARIABLES}
+    addresses = dict.fromkeys((*entry["ansible_host"], *entry["apiary_address"]))
+    return FleetHost(
+        name=name,
+        groups=tuple(entry["groups"]),
+        domain=one["apiary_failure_domain"] or one["apiary_rack"],
+        rack=one["apiary_rack"],
+        row=one["apiary_row"],
+        site=one["apiary_site"],
+        artifacts=one["apiary_artifacts"] or ARTIFACTS,
+        addresses=tuple(address for address in addresses if address != name),
+        windows=tuple(entry["apiary_maintenance_windows"]),
+    )
+
+
+def _answer(request: Mapping[str, Any], vault_password_files: Sequence[str]) -> dict[str, Any]:
+    """Return what the reader answers; its ``error`` where it has none to give."""
+    environment = {
+        **os.environ,
+        "ANSIBLE_NOCOLOR": "1",
+        "PYTHONWARNINGS": "ignore",
+        # A source that nobody can read is half a fleet.
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1",
+    }
+    if vault_password_files:
+        known = os.environ.get("ANSIBLE_VAULT_IDENTITY_LIST")
+        environment["ANSIBLE_VAULT_IDENTITY_LIST"] = ",".join(
+            (*([known] if known else []), *vault_password_files)
+        )
+    done = subprocess.run(
+        [sys.executable, "-P", str(READER)],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=environment,
+        check=False,
+    )
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        said = " ".join(done.stderr.split()[-100:])
+        return {"error": f"ansible-core failed with status {done.returncode}: {said}"}
+    return answer

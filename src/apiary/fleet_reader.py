@@ -1,0 +1,100 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read where an inventory's hosts stand: a program of its own, a request on stdin, JSON on stdout.
+
+As inventory_reader.py, which reads how they are reached. Needs ansible-core, nothing of Apiary.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``hosts`` of ``pattern`` that ``limit`` leaves, in order, with groups and variables.
+
+    ``request`` has ``sources``, ``limit``, ``pattern`` and the names of ``variables``. The answer
+    also has ``total``, how many the pattern has without the limit, ``routers``, the members of that
+    group, ``localhost``, whether the inventory itself has it, and ``error``.
+    """
+    from ansible.errors import AnsibleError
+
+    try:
+        return _read(request)
+    except AnsibleError as failure:
+        return {"error": str(failure)}
+
+
+def _read(request: Mapping[str, Any]) -> dict[str, Any]:
+    from ansible.inventory.manager import InventoryManager
+    from ansible.parsing.dataloader import DataLoader
+    from ansible.plugins.loader import init_plugin_loader
+    from ansible.template import Templar
+    from ansible.vars.manager import VariableManager
+
+    init_plugin_loader()
+    loader = DataLoader()
+    _unlock(loader)
+    inventory = InventoryManager(loader, sources=list(request["sources"]) or None)
+    variables = VariableManager(loader, inventory)
+    everybody = {host.name for host in inventory.get_hosts("all")}
+    pattern = request["pattern"]
+    total = sum(host.name in everybody for host in inventory.get_hosts(pattern))
+    routers = inventory.groups.get("routers")
+    inventory.subset(request["limit"])
+    hosts: dict[str, Any] = {}
+    for host in inventory.get_hosts(pattern):
+        if host.name not in everybody:  # localhost is in no inventory, and yet Ansible finds it
+            continue
+        own = variables.get_vars(host=host, include_hostvars=False)
+        templar = Templar(loader=loader, variables=own)
+        hosts[host.name] = {
+            "groups": [name for name in own.get("group_names", ()) if name != pattern],
+            **{name: _texts(templar, own.get(name)) for name in request["variables"]},
+        }
+    return {
+        "hosts": hosts,
+        "total": total,
+        "routers": [host.name for host in routers.get_hosts()] if routers else [],
+        "localhost": "localhost" in everybody,
+        "error": None,
+    }
+
+
+def _texts(templar: Any, value: Any) -> list[str]:
+    """Return a variable, text or a list of it, as a list without what is empty."""
+    found = None if value is None else templar.template(value)
+    listed = found if isinstance(found, (list, tuple)) else [found]
+    return [str(one) for one in listed if one not in (None, "")]
+
+
+def _unlock(loader: Any) -> None:
+    """Give the loader the vault passwords that Ansible's configuration names."""
+    from ansible import constants
+    from ansible.parsing.vault import VaultSecretsContext
+
+    identities = list(constants.DEFAULT_VAULT_IDENTITY_LIST or [])
+    if not identities and not constants.DEFAULT_VAULT_PASSWORD_FILE:
+        VaultSecretsContext.initialize(VaultSecretsContext([]))
+        return
+    from ansible.cli import CLI  # only here: it refuses locales that the rest can do with
+
+    CLI.setup_vault_secrets(loader, vault_ids=identities, auto_prompt=False)
+
+
+def main() -> None:
+    """Answer the one request; whatever Ansible prints goes to stderr."""
+    request = json.load(sys.stdin)
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        os.dup2(2, 1)
+        json.dump(answer(request), out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The hosts of a fleet as an inventory has them."""
+
+import os
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+
+from apiary.fleet_hosts import read_hosts
+
+INVENTORY = """
+gpu_hosts:
+  vars:
+    apiary_artifacts: "{{ base }}/artifacts"
+    base: /srv
+  children:
+    rack1:
+      vars: {apiary_rack: r1, apiary_row: a, apiary_site: x}
+      hosts:
+        gpu-[1:2]: {}
+    rack2:
+      vars: {apiary_rack: r2, apiary_failure_domain: 7, apiary_maintenance_windows: [a, b]}
+      hosts:
+        gpu-3: {ansible_host: 10.0.0.3, apiary_address: 10.1.0.3}
+routers: {hosts: {router-1: {}}}
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty directory to work in, without anybody's Ansible configuration."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("ANSIBLE_")]:
+        monkeypatch.delenv(name)
+    Path("hosts.yml").write_text(INVENTORY)
+    return tmp_path
+
+
+def code(*arguments, **more):
+    with pytest.raises(ApiaryError) as refusal:
+        read_hosts(*arguments, **more)
+    (finding,) = refusal.value.findings
+    return finding.code
+
+
+def test_hosts_with_their_places(here):
+    found = read_hosts(["hosts.yml"])
+    assert [one.name for one in found.hosts] == ["gpu-1", "gpu-2", "gpu-3"]
+    assert (found.total, found.routers, found.localhost) == (3, ("router-1",), False)
+    first, _second, third = found.hosts
+    assert (first.domain, first.rack, first.row, first.site) == ("r1", "r1", "a", "x")
+    assert first.groups == ("rack1",)
+    assert (first.addresses, first.windows) == ((), ())
+    assert first.artifacts == "/srv/artifacts"
+    assert (third.domain, third.rack) == ("7", "r2")
+    assert third.addresses == ("10.0.0.3", "10.1.0.3")
+    assert third.windows == ("a", "b")
+
+
+def test_a_limit_and_a_pattern_are_ansibles(here):
+    found = read_hosts(["hosts.yml"], "rack1:&gpu-2:router-1")
+    assert [one.name for one in found.hosts] == ["gpu-2"]
+    assert found.total == 3
+    everybody = read_hosts(["hosts.yml"], None, "all:!rack1")
+    assert {one.name: one.artifacts for one in everybody.hosts} == {
+        "gpu-3": "/srv/artifacts",
+        "router-1": "artifacts",
+    }
+
+
+def test_what_leaves_no_host_is_refused(here):
+    assert code(["hosts.yml"], "router-1") == "PROBE-NO-HOSTS"
+    assert code(["a,b"], None, "nobody") == "PROBE-NO-HOSTS"
+
+
+def test_what_is_no_inventory_is_refused(here):
+    Path("broken.yml").write_text("gpu_hosts: [")
+    assert code(["missing.yml"]) == "FILE-UNREADABLE"
+    assert code(["hosts.yml", "broken.yml"]) == "PROBE-INVENTORY"
+
+
+def test_a_vaulted_variable_needs_its_password(here):
+    from ansible.parsing.vault import VaultLib, VaultSecret
+
+    text = VaultLib([("default", VaultSecret(b"secret"))]).encrypt("apiary_rack: r9\n")
+    Path("group_vars").mkdir()
+    Path("group_vars/gpu_hosts.yml").write_bytes(text)
+    Path("hosts.ini").write_text("[gpu_hosts]\na\n")
+    Path("password").write_text("secret\n")
+    assert code(["hosts.ini"]) == "PROBE-INVENTORY"
+    found = read_hosts(["hosts.ini"], vault_password_files=["password"])
+    assert found.hosts[0].rack == "r9"
