@@ -8,18 +8,43 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.accept import accept
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.accept import (
+    accept,
+    to_measure,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import (
+    TESTS,
+    Measured,
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    from_document,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    error,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS, decide
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
+    options_of,
+    read_role,
+    settings_of,
+)
+
+_NO_SETTINGS = ("evidence", "plans", "concerns", "dest")
+# What is asked of the host, of the document `Asked`.
+_ARGUMENTS = ("health", "reading", "runs", "run_seconds", "idle_bytes")
 
 
 class ActionModule(ActionBase):
     """The acceptance action."""
 
-    _requires_connection = False
     _supports_check_mode = True
     _supports_diff = True
 
@@ -28,19 +53,44 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(
             {
-                "evidence": {"type": "dict", "required": True},
+                "evidence": {"type": "dict"},
                 "plans": {"type": "dict", "default": {}},
+                "concerns": {
+                    "type": "list",
+                    "elements": "str",
+                    "choices": [name for name in CONCERNS if name != "reboot"],
+                    "default": [],
+                },
                 "gpus": {"type": "int"},
                 "strict": {"type": "bool", "default": False},
+                "memory_gib": {"type": "float"},
+                "versions": {"type": "dict", "default": {}},
+                "tests": {"type": "list", "elements": "str", "choices": list(TESTS), "default": []},
+                "tests_seconds": {"type": "int", "default": 900},
+                "nfs_throughput": {"type": "bool", "default": False},
+                "nfs_minimum": {"type": "float"},
+                "nfs_while_serving": {"type": "bool", "default": False},
                 "dest": {"type": "path"},
             }
         )
-        # The host is named as the inventory names it: that is the name its operator knows.
-        told = {**arguments["evidence"], "host": task_vars["inventory_hostname"]}
+        host = task_vars["inventory_hostname"]
+        dest, concerns = arguments["dest"], arguments["concerns"]
+        asked = {name: value for name, value in arguments.items() if name not in _NO_SETTINGS}
         try:
-            judged = accept(told, arguments["plans"], arguments["gpus"], arguments["strict"])
-            if arguments["dest"] and not self._task.check_mode:
-                directory = Path(arguments["dest"]).absolute()
+            settings = from_document(Settings, asked, f"{host}: acceptance")
+            told = arguments["evidence"] or self._gather(concerns, task_vars)
+            # The host is named as the inventory names it: that is the name its operator knows.
+            told = {**told, "host": host}
+            plans = {**arguments["plans"], **self._plans(concerns, told, task_vars)}
+            wanted = to_measure(told, settings)
+            measured = self._measure(wanted, task_vars)
+            judged = accept(told, plans, settings, measured, wanted.refused)
+            if dest and not self._task.check_mode:
+                directory = Path(dest).absolute()
+                for ran in measured.runs:
+                    if ran.argv:
+                        name = f"{ran.test}-{ran.name}.txt"
+                        write_text(directory / "acceptance" / name, ran.output)
                 write_text(directory / "acceptance.json", dumps(judged))
         except ApiaryError as refusal:
             raise AnsibleActionFail(
@@ -53,3 +103,44 @@ class ActionModule(ActionBase):
             "findings": to_document(judged.findings),
             "summary": list(judged.summary()),
         }
+
+    def _gather(self, concerns, task_vars):
+        """Return fresh evidence of the host."""
+        scopes = {"gpu", "acceptance", *(scope for one in concerns for scope in CONCERNS[one])}
+        return self._module("evidence_info", {"scopes": sorted(scopes)}, task_vars)["evidence"]
+
+    def _plans(self, concerns, told, task_vars):
+        """Return what each role would do with the evidence, by its name."""
+        host = task_vars["inventory_hostname"]
+        evidence = from_document(Evidence, told, f"{host}: evidence") if concerns else None
+        plans = {}
+        for name in concerns:
+            options = options_of(read_role(name), task_vars, self._templar, host)
+            plans[name] = to_document(decide(name, settings_of(name, options), evidence))
+        return plans
+
+    def _measure(self, wanted, task_vars):
+        """Return what the host answers; it is not asked where nothing is to be measured."""
+        if wanted.nothing:
+            return Measured()
+        document = to_document(wanted)
+        given = {name: document[name] for name in _ARGUMENTS if document[name] is not None}
+        result = self._module("acceptance_probe", given, task_vars)
+        answer = {name: result[name] for name in ("health", "read", "runs") if name in result}
+        return from_document(Measured, answer, f"{task_vars['inventory_hostname']}: measured")
+
+    def _module(self, name, arguments, task_vars):
+        """Run one of our modules on the host; raise ACCEPT-PROBE where it fails."""
+        result = self._execute_module(
+            module_name=f"apiary.instinct.{name}", module_args=arguments, task_vars=task_vars
+        )
+        if result.get("unreachable"):
+            raise AnsibleConnectionFailure(result.get("msg", ""))
+        if result.get("failed"):
+            raise error(
+                "ACCEPT-PROBE",
+                task_vars["inventory_hostname"],
+                f"cannot be measured: {result.get('msg') or result}",
+                "see that the host can be reached and has Python 3.9 or newer",
+            )
+        return result

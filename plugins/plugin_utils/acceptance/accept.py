@@ -7,48 +7,98 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance import hardware, replicas
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance import (
+    board,
+    hardware,
+    measured,
+    replicas,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.ask import ask
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.excerpts import excerpts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import (
+    Asked,
+    Measured,
+    Settings,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Acceptance
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+_NOT_ASKED, _NOT_MEASURED = Settings(), Measured()
+
+
+def to_measure(bundle: Mapping[str, Any], settings: Settings) -> Asked:
+    """Return what the host is to be asked beside its evidence, and what of it is refused.
+
+    Raises ApiaryError (DOC-…) for a damaged document.
+    """
+    evidence = _evidence(bundle)
+    topology, _refusal = _topology(bundle)
+    return ask(evidence, topology, settings)
 
 
 def accept(
     bundle: Mapping[str, Any],
     plans: Mapping[str, Mapping[str, Any]],
-    gpus: int | None = None,
-    strict: bool = False,
+    settings: Settings = _NOT_ASKED,
+    given: Measured = _NOT_MEASURED,
+    refused: tuple[Finding, ...] = (),
 ) -> Acceptance:
     """Return the acceptance of one host.
 
     ``plans`` are the concerns' plans as documents, decided on the same evidence; of each only
-    ``checks`` and ``findings`` are read. ``gpus`` is how many GPUs the host is to have, None for as
-    many as its board carries. With ``strict`` a warning is no acceptance, either.
+    ``checks`` and ``findings`` are read. ``given`` is what the host answered to what `to_measure`
+    asks, ``refused`` what of that was not asked.
     Raises ApiaryError (DOC-…) for a damaged document.
     """
-    evidence = from_document(Evidence, bundle, str(bundle.get("host") or "evidence"))
-    try:
-        topology = from_evidence(bundle)
-    except ApiaryError as refusal:
-        complaints, checks = list(refusal.findings), list[Check]()
-    else:
-        complaints = [one for one in topology.findings if one.severity != "info"]
-        checks = [*hardware.checks(evidence, topology, gpus)]
+    evidence = _evidence(bundle)
+    topology, refusals = _topology(bundle)
+    complaints = [*refused, *refusals]
+    checks: list[Check] = []
+    models: set[str | None] = set()
+    if topology is not None:
+        models = {gpu.model for gpu in topology.gpus}
+        complaints += [one for one in topology.findings if one.severity != "info"]
+        checks += hardware.checks(evidence, topology, settings.gpus)
+        checks += board.links(topology)
+        checks += board.pcie(evidence, topology)
+        checks += board.pcie_errors(evidence, topology)
+        checks += board.memory(evidence, topology, settings.memory_gib)
+    checks += board.bad_pages(evidence)
+    checks += board.firmware(evidence)
+    checks += board.versions(evidence, settings.versions)
     for concern, plan in plans.items():
         subject = f"{evidence.host}: {concern}"
         told = [from_document(Finding, one, subject) for one in plan.get("findings", ())]
         complaints += [one for one in told if one.severity != "info"]
         checks += [from_document(Check, one, subject) for one in plan.get("checks", ())]
     checks += replicas.checks(evidence)
-    forbidding = ("error", "warning") if strict else ("error",)
+    model = models.pop() if len(models) == 1 else None
+    checks += measured.checks(evidence.host, model, given, settings)
+    forbidding = ("error", "warning") if settings.strict else ("error",)
     severities = [check.severity for check in checks if check.state == "fail"]
     severities += [complaint.severity for complaint in complaints]
     accepted = not any(severity in forbidding for severity in severities)
-    return Acceptance(
+    made = Acceptance(
         evidence.host, evidence.collected_at, accepted, tuple(checks), tuple(complaints)
     )
+    return replace(made, excerpts=excerpts(evidence, made.findings, given))
+
+
+def _evidence(bundle: Mapping[str, Any]) -> Evidence:
+    return from_document(Evidence, bundle, str(bundle.get("host") or "evidence"))
+
+
+def _topology(bundle: Mapping[str, Any]) -> tuple[Topology | None, tuple[Finding, ...]]:
+    """Return the host's topology, or why there is none."""
+    try:
+        return from_evidence(bundle), ()
+    except ApiaryError as refusal:
+        return None, refusal.findings

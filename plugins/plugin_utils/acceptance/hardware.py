@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.board import bdf_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import command, is_guest
@@ -32,6 +33,9 @@ def checks(evidence: Evidence, topology: Topology, gpus: int | None) -> Iterator
         )
     if gpus is not None:
         yield _count(topology, gpus)
+    elif not any("-GPU-" in one.code for one in topology.findings):
+        # What the topology knows of a board that has lost one, it says itself.
+        yield _count(topology, sum(gpu.healthy is not False for gpu in topology.gpus))
     yield from _memory_errors(evidence)
     yield from _power_caps(evidence, topology)
     yield from _kernel_log(evidence)
@@ -62,7 +66,7 @@ def _memory_errors(evidence: Evidence) -> Iterator[Check]:
         bad = {block: count for block, count in sorted(blocks.items()) if count > limit}
         yield Check(
             "ACCEPT-UNCORRECTABLE",
-            f"{evidence.host}: {_bdf(evidence, card)}",
+            f"{evidence.host}: {bdf_of(evidence, card)}",
             "fail" if bad else "pass",
             ", ".join(f"{count} in {block}" for block, count in bad.items()) or "none",
             f"at most {limit} uncorrectable errors in each of {len(blocks)} blocks",
@@ -82,7 +86,7 @@ def _power_caps(evidence: Evidence, topology: Topology) -> Iterator[Check]:
         found = _CAP.match(path)
         if not found or not text.strip().isdigit():
             continue
-        bdf = _bdf(evidence, found[1])
+        bdf = bdf_of(evidence, found[1])
         expected = usual.get(models.get(bdf))
         if expected is None:
             continue
@@ -126,13 +130,6 @@ def _kernel_log(evidence: Evidence) -> Iterator[Check]:
             kind["remedy"],
             _source(kind["source"]),
         )
-
-
-def _bdf(evidence: Evidence, card: str) -> str:
-    """Return the bus address of a DRM card, or its own name."""
-    target = evidence.links.get(f"/sys/class/drm/{card}", "")
-    functions = re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", target)
-    return functions[-1] if functions else card
 
 
 def _source(name: str) -> str | None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -23,6 +24,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd imp
 
 _PLAN = re.compile(r"^/etc/apiary/([^/]+)/plan\.json$")
 _AGAIN = "run playbooks/site.yml"
+
+
+def plans(evidence: Evidence) -> Iterator[Plan]:
+    """Yield the plans that the host holds and that can be read."""
+    for path, text in sorted(evidence.files.items()):
+        if _PLAN.match(path):
+            with contextlib.suppress(ApiaryError, ValueError):
+                yield from_document(Plan, json.loads(text), path)
 
 
 def checks(evidence: Evidence) -> Iterator[Check]:

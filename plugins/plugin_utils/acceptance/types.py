@@ -22,10 +22,21 @@ _COUNTED: tuple[tuple[CheckState, str], ...] = (
 
 
 @dataclass(frozen=True)
+class Excerpt:
+    """Raw evidence that a failed check rests on: ``origin`` is a file or command of the host."""
+
+    code: str
+    subject: str
+    origin: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Acceptance:
     """Every check of one host, and what its topology and its concerns' decisions complain of.
 
     ``accepted`` is False where a check of severity error fails, or a complaint is an error.
+    ``excerpts`` are cut to what a person reads; the whole is on the host.
     """
 
     SCHEMA: ClassVar[str] = "apiary.acceptance/v1"
@@ -35,6 +46,7 @@ class Acceptance:
     accepted: bool
     checks: tuple[Check, ...]
     complaints: tuple[Finding, ...] = ()
+    excerpts: tuple[Excerpt, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:

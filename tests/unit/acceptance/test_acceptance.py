@@ -8,6 +8,7 @@ import copy
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.accept import accept
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import Settings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
@@ -52,7 +53,7 @@ def failed(judged):
 
 
 def test_a_right_host_is_accepted(host):
-    judged = accept(host, {}, gpus=8, strict=True)
+    judged = accept(host, {}, Settings(gpus=8, strict=True))
     assert failed(judged) == set()
     assert judged.accepted
     assert judged.findings == ()
@@ -79,7 +80,7 @@ UNIT = demo_plan().replicas[0].unit
 )
 def test_a_drift_is_named_with_its_remedy(host, part, name, value, code):
     host[part][name] = value
-    judged = accept(host, {}, gpus=8, strict=True)
+    judged = accept(host, {}, Settings(gpus=8, strict=True))
     assert failed(judged) == {code}
     assert not judged.accepted
     assert all(one.remedy for one in judged.findings)
@@ -92,7 +93,7 @@ def test_a_missing_file_is_named(host):
 
 
 def test_fewer_gpus_than_asked_for(host):
-    judged = accept(host, {}, gpus=16)
+    judged = accept(host, {}, Settings(gpus=16))
     assert failed(judged) == {"ACCEPT-GPU-COUNT"}
     assert not judged.accepted
 
@@ -103,7 +104,7 @@ def test_what_the_topology_complains_of_is_a_failed_check(host):
     judged = accept(host, {})
     assert failed(judged) == {"TOPO-PCIE-LINK"}
     assert judged.accepted
-    assert not accept(host, {}, strict=True).accepted
+    assert not accept(host, {}, Settings(strict=True)).accepted
 
 
 def test_a_log_that_may_not_be_read_is_unknown_and_forbids_nothing(host):

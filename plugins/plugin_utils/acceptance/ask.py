@@ -1,0 +1,131 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide what a host is to be measured for, and what would disturb those who use it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.replicas import plans
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import (
+    Asked,
+    Attempt,
+    Endpoint,
+    Reading,
+    Run,
+    Settings,
+    Test,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
+    command,
+    serving_replicas,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+_WEIGHTS = "/etc/apiary/weights.json"
+
+
+def ask(evidence: Evidence, topology: Topology | None, settings: Settings) -> Asked:
+    """Return what to measure on a host: its replicas always, the rest where it is asked for.
+
+    GPU programs are refused while anything serves on the host, reading unless it is allowed.
+    ``topology`` is None where the evidence makes none; then no GPU program can be started.
+    """
+    serving = serving_replicas(evidence)
+    refused: list[Finding] = []
+    runs: tuple[Run, ...] = ()
+    if settings.tests and serving:
+        refused.append(_busy(evidence.host, ", ".join(settings.tests), serving))
+    elif settings.tests and topology is not None:
+        runs = tuple(run for test in settings.tests for run in _runs(test, topology))
+    reading = None
+    if settings.nfs_throughput and serving and not settings.nfs_while_serving:
+        refused.append(_busy(evidence.host, "nfs", serving))
+    elif settings.nfs_throughput:
+        reading = _reading(evidence)
+    return Asked(
+        tuple(_health(evidence)),
+        reading,
+        runs,
+        settings.tests_seconds,
+        knowledge("host/workloads.yml")["vram"]["bytes"],
+        tuple(refused),
+    )
+
+
+def _busy(host: str, what: str, serving: tuple[str, ...]) -> Finding:
+    allow = ", or set acceptance_nfs_while_serving" if what == "nfs" else ""
+    return Finding(
+        "ACCEPT-BUSY",
+        "error",
+        f"{host}: {what}",
+        f"was asked for and not run: {', '.join(serving[:4])} would be disturbed",
+        f"drain the host and stop its replicas (playbooks/drain.yml, systemctl stop){allow}",
+    )
+
+
+def _health(evidence: Evidence) -> Iterator[Endpoint]:
+    """Yield the replicas that run and listen; the others fail without being asked."""
+    serving = serving_replicas(evidence)
+    said = command(evidence, "listening")
+    ports = set(re.findall(r":(\d+)\s", said.stdout)) if said else set()
+    for plan in plans(evidence):
+        if plan.node is not None and plan.node.rank > 0:
+            continue  # workers serve no HTTP
+        for replica in plan.replicas:
+            if replica.unit in serving and str(replica.port) in ports:
+                yield Endpoint(replica.unit, replica.port, _address(replica.argv))
+
+
+def _address(argv: tuple[str, ...]) -> str:
+    """Return the address that a command listens on; a wildcard answers on loopback as well."""
+    found = next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "--host"), "")
+    return found if found not in ("", "0.0.0.0", "::", "*") else "127.0.0.1"  # noqa: S104 - is compared
+
+
+def _reading(evidence: Evidence) -> Reading | None:
+    """Return the read of this host's model directories; None where no weights are mounted."""
+    try:
+        told = json.loads(evidence.files.get(_WEIGHTS, "{}"))
+    except ValueError:
+        told = {}
+    mounts = [str(one["path"]) for one in told.get("mounts", ()) if "path" in one]
+    below = tuple(f"{path.rstrip('/')}/" for path in mounts)
+    models = [path for path in map(str, told.get("models", ())) if f"{path}/".startswith(below)]
+    facts = knowledge("acceptance/nfs.yml")["throughput"]
+    if not mounts:
+        return None
+    return Reading(
+        tuple(models or mounts),
+        facts["bytes"],
+        float(facts["seconds"]),
+        facts["readers"],
+        facts["block_bytes"],
+    )
+
+
+def _runs(test: Test, topology: Topology) -> Iterator[Run]:
+    facts: Mapping[str, Any] = knowledge("acceptance/tests.yml")[test]
+    models = sorted({gpu.model for gpu in topology.gpus if gpu.model})
+    words = {
+        "gpus": str(sum(gpu.healthy is not False for gpu in topology.gpus)),
+        "model": models[0] if len(models) == 1 else "none",
+        "conf": facts.get("conf", ""),
+    }
+    for run in facts["runs"]:
+        attempts = tuple(
+            Attempt(
+                tuple(word.format(**words) for word in one["argv"]),
+                one["needs"].format(**words) if "needs" in one else None,
+            )
+            for one in run["attempts"]
+        )
+        yield Run(test, run["name"], attempts)

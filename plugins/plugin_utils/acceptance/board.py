@@ -1,0 +1,257 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of what GPUs are plugged into: links, PCIe, the host's memory, firmware, versions."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
+    command,
+    is_guest,
+    kernel_release,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, CheckState
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+_FACTS = "acceptance/hardware.yml"
+_FIRMWARE = re.compile(
+    r"^/sys/bus/pci/devices/([^/]+)/(?:fw_version/(\w+)_fw_version|(vbios)_version)$"
+)
+_BAD_PAGES = re.compile(r"^/sys/class/drm/(card\d+)/device/ras/gpu_vram_bad_pages$")
+_REPLAYS = re.compile(r"^/sys/class/drm/(card\d+)/device/pcie_replay_count$")
+_MEMORY = re.compile(r"^MemTotal:\s*(\d+) kB", re.MULTILINE)
+_PACKAGE = re.compile(r"^ii *\trocm-core\t(?:\d+:)?(\d+\.\d+\.\d+)", re.MULTILINE)
+# What a settings' version is compared with.
+VERSIONS = ("driver", "rocm", "kernel", "bios")
+
+
+def source_of(name: str, file: str = _FACTS) -> str | None:
+    """Return where an entry of a file of facts comes from."""
+    facts = knowledge(file)
+    label = str(facts[name]["source"])
+    source: str = facts.get("sources", {}).get(label.removeprefix("sources."), label)
+    return source
+
+
+def bdf_of(evidence: Evidence, card: str) -> str:
+    """Return the bus address of a DRM card, or its own name."""
+    target = evidence.links.get(f"/sys/class/drm/{card}", "")
+    functions = re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", target)
+    return functions[-1] if functions else card
+
+
+def links(topology: Topology) -> Iterator[Check]:
+    """Yield that every pair is linked; what the topology complains of is told by itself."""
+    if any("-XGMI-" in one.code for one in topology.findings if one.severity != "info"):
+        return
+    xgmi = sum(link.type == "xgmi" for link in topology.links)
+    if xgmi:
+        yield Check(
+            "ACCEPT-LINKS",
+            topology.host,
+            "pass",
+            f"{xgmi} of {len(topology.links)} pairs of GPUs linked by xGMI",
+            "no pair with a link that is down, missing or indirect",
+        )
+
+
+def pcie(evidence: Evidence, topology: Topology) -> Iterator[Check]:
+    """Yield one check a GPU: what its PCIe link has trained at, against what AMD asks for.
+
+    Links that trained below what both ends can are the topology's complaints, bridges included.
+    """
+    wanted = knowledge(_FACTS)["pcie"]["entries"]
+    complaints = [one.message for one in topology.findings if one.code == "TOPO-PCIE-LINK"]
+    for bdf in dict.fromkeys(gpu.bdf for gpu in topology.gpus):
+        gpu = next(one for one in topology.gpus if one.bdf == bdf)
+        entry = wanted.get(gpu.model)
+        if bdf is None or entry is None or gpu.virtual_function:
+            continue
+        base = f"/sys/bus/pci/devices/{bdf}/current_link_"
+        speed = re.match(r"[\d.]+", evidence.files.get(f"{base}speed", "").strip())
+        width = evidence.files.get(f"{base}width", "").strip()
+        if any(bdf in message for message in complaints):
+            continue
+        state: CheckState = "unknown"
+        found = "nothing that may be read"
+        if speed and width.isdigit():
+            good = float(speed[0]) >= entry["gt_s"] and int(width) >= entry["lanes"]
+            state, found = "pass" if good else "fail", f"{float(speed[0]):g} GT/s x{width}"
+        yield Check(
+            "ACCEPT-PCIE",
+            f"{evidence.host}: {bdf}",
+            state,
+            found,
+            f"{entry['gt_s']} GT/s x{entry['lanes']}",
+            "warning",
+            "see that the slot, riser and BIOS setting allow it; reseat the GPU",
+            source_of("pcie"),
+        )
+
+
+def pcie_errors(evidence: Evidence, topology: Topology) -> Iterator[Check]:
+    """Yield one check a GPU whose link counts what went wrong on it."""
+    facts = knowledge(_FACTS)["pcie_errors"]
+    counted: dict[str, dict[str, int]] = {}
+    for path, text in sorted(evidence.files.items()):
+        found = _REPLAYS.match(path)
+        if found and text.strip().isdigit():
+            counted.setdefault(bdf_of(evidence, found[1]), {})["replay_count"] = int(text)
+    by_index = {gpu.smi_index: gpu.bdf for gpu in topology.gpus}
+    for index, told in _smi_pcie(evidence):
+        bdf = by_index.get(index) or f"GPU {index}"
+        for name in facts["counters"]:
+            value = told.get(name)
+            if isinstance(value, int):
+                counted.setdefault(bdf, {})[name] = value
+    for bdf, counters in sorted(counted.items()):
+        bad = {name: count for name, count in counters.items() if count > facts["limit"]}
+        yield Check(
+            "ACCEPT-PCIE-ERRORS",
+            f"{evidence.host}: {bdf}",
+            "fail" if bad else "pass",
+            ", ".join(f"{name} {count}" for name, count in (bad or counters).items()),
+            f"at most {facts['limit']} of each of {len(counters)} counters",
+            "warning",
+            "reseat the GPU or its riser; replace it if the counts go on growing",
+            source_of("pcie_errors"),
+        )
+
+
+def _smi_pcie(evidence: Evidence) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield amd-smi's index and PCIe metrics: a plain list, or below gpu_data since 7.0."""
+    said = command(evidence, "pcie_counters")
+    text = said.stdout if said else ""
+    start = min((place for place in map(text.find, "[{") if place >= 0), default=-1)
+    try:
+        data = json.loads(text[start:]) if start >= 0 else []
+    except ValueError:
+        return
+    listed = data.get("gpu_data", []) if isinstance(data, dict) else data
+    for one in listed if isinstance(listed, list) else []:
+        if isinstance(one, dict) and isinstance(one.get("pcie"), dict):
+            index = one.get("gpu")
+            if isinstance(index, int):
+                yield index, one["pcie"]
+
+
+def memory(evidence: Evidence, topology: Topology, gib: float | None) -> Iterator[Check]:
+    """Yield whether the host has the memory that AMD asks for beside its GPUs, or ``gib``."""
+    facts = knowledge(_FACTS)["host_memory"]
+    models = {gpu.model for gpu in topology.gpus}
+    tib = facts["tib"].get(next(iter(models))) if len(models) == 1 else None
+    count = len({gpu.bdf for gpu in topology.gpus})
+    wanted = gib if gib is not None else tib * 1024 * count / facts["gpus"] if tib else None
+    found = _MEMORY.search(evidence.files.get("/proc/meminfo", ""))
+    if not wanted or found is None:
+        return
+    here = int(found[1]) / 2**20
+    yield Check(
+        "ACCEPT-MEMORY",
+        evidence.host,
+        "pass" if here >= wanted * (1 - facts["reserved"]) else "fail",
+        f"{here:.0f} GiB",
+        f"{wanted:.0f} GiB, of which firmware and kernel may keep {facts['reserved']:.0%}",
+        "warning",
+        "see which modules the BIOS found; acceptance_memory_gib says what this host is to have",
+        None if gib is not None else source_of("host_memory"),
+    )
+
+
+def bad_pages(evidence: Evidence) -> Iterator[Check]:
+    """Yield one check a GPU whose driver lists pages of memory that went bad."""
+    facts = knowledge(_FACTS)["bad_pages"]
+    for path, text in sorted(evidence.files.items()):
+        found = _BAD_PAGES.match(path)
+        if not found:
+            continue
+        letters = Counter(line.rsplit(":", 1)[-1].strip() for line in text.splitlines() if line)
+        waiting = sum(letters[letter] for letter in facts["waiting"])
+        retired = sum(letters[letter] for letter in facts["retired"])
+        yield Check(
+            "ACCEPT-BAD-PAGES",
+            f"{evidence.host}: {bdf_of(evidence, found[1])}",
+            "fail" if waiting else "pass",
+            f"{retired} pages retired, {waiting} waiting for it",
+            "no bad page that is still in use",
+            "warning",
+            "drain the host and reload the driver or reboot, which retires them",
+            source_of("bad_pages"),
+        )
+
+
+def firmware(evidence: Evidence) -> Iterator[Check]:
+    """Yield whether the GPUs of the host have the same firmware, all components in one check."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for path, text in evidence.files.items():
+        part = _FIRMWARE.match(path)
+        if part and text.strip():
+            versions = found.setdefault((part[2] or part[3]).lower(), {})
+            versions.setdefault(text.strip(), []).append(part[1])
+    if not found:
+        return
+    mixed = {name: versions for name, versions in found.items() if len(versions) > 1}
+    told = []
+    for name, versions in sorted(mixed.items()):
+        ordered = sorted(versions.items(), key=lambda one: (-len(one[1]), one[0]))
+        each = [f"{version} on {_few(sorted(bdfs))}" for version, bdfs in ordered]
+        told.append(f"{name}: {', '.join(each)}")
+    yield Check(
+        "ACCEPT-FIRMWARE",
+        evidence.host,
+        "fail" if mixed else "pass",
+        "; ".join(told) or f"the same of {len(found)} components",
+        "the same firmware on all GPUs of the host",
+        "warning",
+        "update the GPUs to one firmware bundle, then power-cycle the host",
+        None,
+    )
+
+
+def _few(bdfs: list[str]) -> str:
+    return bdfs[0] if len(bdfs) == 1 else f"{len(bdfs)} GPUs"
+
+
+def versions(evidence: Evidence, wanted: Mapping[str, str]) -> Iterator[Check]:
+    """Yield one check a version that is asked for; a pattern may stand for several (6.16.*)."""
+    here = _versions(evidence)
+    for name, expected in sorted(wanted.items()):
+        found = here.get(name)
+        state: CheckState = "unknown" if found is None else "fail"
+        if found is not None and fnmatch.fnmatchcase(found, expected):
+            state = "pass"
+        yield Check(
+            "ACCEPT-VERSION",
+            f"{evidence.host}: {name}",
+            state,
+            found or "not told by the host",
+            expected,
+            "error",
+            "update the host, or correct acceptance_versions",
+        )
+
+
+def _versions(evidence: Evidence) -> dict[str, str | None]:
+    def file(path: str) -> str | None:
+        return evidence.files.get(path, "").strip() or None
+
+    packages = command(evidence, "dpkg_packages") or command(evidence, "rpm_packages")
+    package = _PACKAGE.search(packages.stdout) if packages else None
+    rocm = file("/opt/rocm/.info/version") or (package[1] if package else None)
+    return {
+        "driver": file("/sys/module/amdgpu/version"),
+        # 7.2.0-81: the build is of no interest.
+        "rocm": rocm.split("-")[0] if rocm else None,
+        "kernel": kernel_release(evidence),
+        "bios": None if is_guest(evidence) else file("/sys/class/dmi/id/bios_version"),
+    }

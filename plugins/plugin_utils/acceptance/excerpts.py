@@ -1,0 +1,132 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The raw evidence that a failed check rests on, cut to what a person reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import Measured
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Excerpt
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import command
+
+# Of one check, and of one host: a panel is read, not searched.
+_LINES, _WIDTH, _MOST = 12, 300, 24
+_PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+# By a part of a code: commands, and files as regular expressions. {bdf} and {card} are those
+# of the GPU that the finding names. Nothing that may hold a secret is here.
+_WHERE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("ACCEPT-UNCORRECTABLE", (), (r"/sys/class/drm/{card}/device/ras/\w+_err_count",)),
+    ("ACCEPT-BAD-PAGES", (), (r"/sys/class/drm/{card}/device/ras/gpu_vram_bad_pages",)),
+    ("ACCEPT-POWER-CAP", (), (r"/sys/class/drm/{card}/device/hwmon/.*/power1_cap",)),
+    ("ACCEPT-PCIE-ERRORS", (), (r"/sys/class/drm/{card}/device/pcie_replay_count",)),
+    ("ACCEPT-PCIE", (), (r"/sys/bus/pci/devices/{bdf}/(?:current|max)_link_\w+",)),
+    ("TOPO-PCIE-LINK", (), (r"/sys/bus/pci/devices/{bdf}/(?:current|max)_link_\w+",)),
+    ("TOPO-MEMORY-ERRORS", (), (r"/sys/bus/pci/devices/{bdf}/ras/\w+",)),
+    ("TOPO-VRAM", (), (r"/sys/bus/pci/devices/{bdf}/mem_info_vram_total",)),
+    ("-XGMI-", ("amd_smi_xgmi", "amd_smi_topology", "rocm_smi_topology"), ()),
+    ("-GPU-", ("lspci", "amd_smi_list"), ()),
+    (
+        "ACCEPT-FIRMWARE",
+        (),
+        (r"/sys/bus/pci/devices/[^/]+/(?:fw_version/\w+|vbios_version)",),
+    ),
+    ("ACCEPT-MEMORY", (), (r"/proc/meminfo",)),
+    ("ACCEPT-REPLICA", ("replicas",), ()),
+    ("ACCEPT-PORT", ("listening",), ()),
+    ("TUNE-ARGUMENT", (), (r"/proc/cmdline",)),
+    ("TUNE-SYSCTL-FILE", (), ()),
+    ("TUNE-SYSCTL", (), (r"/proc/sys/.*",)),
+    ("-DRIVER-", (), (r"/sys/module/amdgpu/\w+",)),
+)
+
+
+def excerpts(
+    evidence: Evidence, findings: Sequence[Finding], measured: Measured
+) -> tuple[Excerpt, ...]:
+    """Return excerpts for findings that are no mere notes, each piece of evidence once."""
+    found: dict[tuple[str, str], Excerpt] = {}
+    for one in findings:
+        if one.severity == "info":
+            continue
+        for origin, text in _of(evidence, one, measured):
+            if text and (one.code, origin) not in found and len(found) < _MOST:
+                found[one.code, origin] = Excerpt(one.code, one.subject, origin, _cut(text))
+    return tuple(found.values())
+
+
+def _of(evidence: Evidence, finding: Finding, measured: Measured) -> Iterator[tuple[str, str]]:
+    told = f"{finding.subject} {finding.message}"
+    if finding.code == "ACCEPT-KERNEL-LOG":
+        yield from _log(evidence, finding)
+        return
+    for ran in measured.runs:
+        if ran.argv and f": {ran.test} {ran.name}" in finding.subject:
+            yield " ".join(ran.argv), "\n".join(ran.output.splitlines()[-_LINES:])
+    commands, patterns = next(
+        ((one[1], one[2]) for one in _WHERE if one[0] in finding.code), ((), ())
+    )
+    for name in commands:
+        said = command(evidence, name)
+        if said:
+            yield " ".join(said.argv), said.stdout
+    functions = _PCI.findall(told) or [None]
+    for bdf in functions[:2]:
+        card = _card(evidence, bdf) or "card[0-9]+"
+        for pattern in patterns:
+            words = pattern.replace("{bdf}", re.escape(bdf or "-")).replace("{card}", card)
+            paths = [path for path in sorted(evidence.files) if re.fullmatch(words, path)]
+            if finding.code == "ACCEPT-FIRMWARE":
+                paths = [path for path in paths if _component(path) in finding.message]
+            if finding.code == "TUNE-SYSCTL":
+                paths = [path for path in paths if _key(path) in told]
+            lines = [_line(path, evidence.files[path]) for path in paths]
+            if lines:
+                yield paths[0] if len(paths) == 1 else f"{len(paths)} files", "\n".join(lines)
+
+
+def _component(path: str) -> str:
+    """Return the component of a firmware's file as the check names it: "mec: "."""
+    name = path.rsplit("/", 1)[-1]
+    return f"{name.removesuffix('_fw_version').removesuffix('_version')}: "
+
+
+def _key(path: str) -> str:
+    """Return a file below /proc/sys as sysctl names it."""
+    return path.removeprefix("/proc/sys/").replace("/", ".")
+
+
+def _line(path: str, text: str) -> str:
+    """Return a short file beside its path, as grep would."""
+    return f"{path}: {' '.join(text.split())}"
+
+
+def _log(evidence: Evidence, finding: Finding) -> Iterator[tuple[str, str]]:
+    said = command(evidence, "kernel_log")
+    for kind in knowledge("host/acceptance.yml")["kernel_log"]:
+        if said and finding.subject.endswith(f", {kind['id']}"):
+            lines = [one for one in said.stdout.splitlines() if re.search(kind["pattern"], one)]
+            yield f"{' '.join(said.argv)}: {kind['id']}", "\n".join(lines[-_LINES:])
+
+
+def _card(evidence: Evidence, bdf: str | None) -> str | None:
+    """Return the DRM card of a PCI function."""
+    for path, target in evidence.links.items():
+        found = re.fullmatch(r"/sys/class/drm/(card\d+)", path)
+        if found and bdf and bdf in _PCI.findall(target)[-1:]:
+            return found[1]
+    return None
+
+
+def _cut(text: str) -> str:
+    lines = text.strip("\n").splitlines()
+    shown = [line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…" for line in lines[:_LINES]]
+    if len(lines) > _LINES:
+        shown.append(f"… {len(lines) - _LINES} more lines")
+    return "\n".join(shown)

@@ -1,0 +1,173 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Checks of what was measured on a host: replicas' answers, reading, programs on GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import (
+    HasRead,
+    Health,
+    Measured,
+    Ran,
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.tools import (
+    rccl,
+    rvs,
+    transferbench,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Severity
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, CheckState
+
+CODES = {"rccl": "ACCEPT-RCCL", "transferbench": "ACCEPT-TRANSFERBENCH", "rvs": "ACCEPT-RVS"}
+_MEND = "see acceptance/{test}-{name}.txt beside acceptance.json; then call the vendor"
+
+
+def checks(host: str, model: str | None, given: Measured, settings: Settings) -> Iterator[Check]:
+    """Yield the checks of everything that was measured on a host whose GPUs are of one model."""
+    for one in given.health:
+        yield _healthy(host, one)
+    if given.read:
+        yield _read(host, given.read, settings.nfs_minimum)
+    elif settings.nfs_throughput:
+        yield Check(
+            "ACCEPT-NFS-THROUGHPUT",
+            host,
+            "skip",
+            "not measured: refused, in check mode, or no weights are mounted here",
+            "weights mounted over NFS",
+        )
+    for ran in given.runs:
+        yield from _ran(host, model, ran)
+
+
+def _healthy(host: str, answer: Health) -> Check:
+    return Check(
+        "ACCEPT-HEALTH",
+        f"{host}: {answer.unit}",
+        "pass" if answer.status == 200 else "fail",
+        f"HTTP {answer.status}" if answer.status else answer.error or "no answer",
+        "HTTP 200 of its /health",
+        "error",
+        f"journalctl -u {answer.unit}; a replica that is still loading answers later",
+    )
+
+
+def _read(host: str, read: HasRead, minimum: float | None) -> Check:
+    facts = knowledge("acceptance/nfs.yml")["throughput"]
+    wanted = facts["mb_s"] if minimum is None else minimum
+    state: CheckState = "unknown"
+    found = read.error or "nothing was read"
+    if read.bytes and read.seconds > 0 and not read.error:
+        rate = read.bytes / 1e6 / read.seconds
+        state = "pass" if rate >= wanted else "fail"
+        found = (
+            f"{rate:.0f} MB/s, {read.bytes / 1e9:.1f} GB of {read.files} files "
+            f"in {read.seconds:.1f} s"
+        )
+    return Check(
+        "ACCEPT-NFS-THROUGHPUT",
+        host,
+        state,
+        found,
+        f"at least {wanted:g} MB/s past the page cache",
+        "warning",
+        "see nconnect, rsize and the server's own load; acceptance_nfs_minimum is the bound",
+        facts["source"] if minimum is None else None,
+    )
+
+
+def _ran(host: str, model: str | None, ran: Ran) -> Iterator[Check]:
+    """Yield the checks of one program: skipped where it is not there, failed where it broke off."""
+    facts = knowledge("acceptance/tests.yml")
+    code, subject = CODES[ran.test], f"{host}: {ran.test} {ran.name}"
+    mend = _MEND.format(test=ran.test, name=ran.name)
+    source = facts["sources"][facts[ran.test]["source"].removeprefix("sources.")]
+    if not ran.argv:
+        # Not there is no fault; there and in use by another is a refusal.
+        state: CheckState = "fail" if ran.installed else "skip"
+        told = ran.error or "not installed"
+        yield Check(code, subject, state, told, "a run of it", "error", mend)
+        return
+    if ran.exit != 0:
+        told = ran.error or f"ended with {ran.exit}"
+        last = [line.strip() for line in ran.output.splitlines() if line.strip()][-1:]
+        said = f"{told}: {last[0][:200]}" if last else told
+        yield Check(code, subject, "fail", said, "a run that ends well", "error", mend, source)
+        if ran.test != "rvs":
+            return
+    judge = {"rccl": _rccl, "transferbench": _transfers, "rvs": _rvs}[ran.test]
+    for name, state, found, expected, severity in judge(ran, model, facts[ran.test]):
+        yield Check(code, f"{subject}{name}", state, found, expected, severity, mend, source)
+
+
+# Of a figure: what it is of, state, found, expected, severity.
+_Judged = Iterator[tuple[str, CheckState, str, str, Severity]]
+
+
+def _rccl(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged:
+    told = rccl.parse(ran.output)
+    row = next((one for one in told.rows if one.bytes == facts["bytes"]), None)
+    if row is None:
+        yield "", "unknown", f"no line of {facts['bytes']} bytes", "a line of that size", "error"
+        return
+    if told.wrong is not None:
+        state: CheckState = "fail" if told.wrong else "pass"
+        yield ", values", state, f"{told.wrong} out of bounds", "none out of bounds", "error"
+    yield _bound("", row.in_place, "in-place bus bandwidth at 8 GiB", "all_reduce", model, facts)
+
+
+def _transfers(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged:
+    told = transferbench.parse(ran.output)
+    figures = {
+        "a2a": (("a2a", "", told.average),),
+        "p2p": (
+            ("p2p_one_way", ", one way", told.one_way),
+            ("p2p_both_ways", ", both ways", told.both_ways),
+        ),
+    }[ran.name]
+    for key, name, figure in figures:
+        if figure is None:
+            yield name, "unknown", "no such figure in its output", "an average over GPUs", "error"
+        else:
+            yield _bound(name, figure, "average over pairs of GPUs", key, model, facts)
+
+
+def _rvs(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged:
+    told = rvs.parse(ran.output)
+    bad = [one for one in told.verdicts if not one.good]
+    for one in bad:
+        of = f" of GPU {one.gpu}" if one.gpu else ""
+        found = one.found or "FALSE"
+        yield f", {one.action}{of}", "fail", found, "what its configuration asks for", "error"
+    if told.errors:
+        yield ", log", "fail", told.errors[0][:200], "no errors in its log", "error"
+    if told.verdicts and not bad:
+        count = f"all {len(told.verdicts)} of its own checks"
+        yield "", "pass", count, "what its configuration asks for", "error"
+    for bdf, rate in told.rates:
+        yield _bound(f", {bdf}", rate, "slowest transfer of host memory", ran.name, model, facts)
+    if not told.verdicts and not told.rates and ran.exit == 0:
+        yield "", "unknown", "no verdict in its output", "a verdict a GPU", "error"
+
+
+def _bound(
+    name: str, figure: float, what: str, key: str, model: str | None, facts: Mapping[str, Any]
+) -> tuple[str, CheckState, str, str, Severity]:
+    """Compare a figure with the least that AMD allows, and with what it calls usual."""
+    least = facts["minimum"].get(key, {}).get(model)
+    usual = facts.get("usual", {}).get(key, {}).get(model)
+    found = f"{figure:g} GB/s"
+    if least is not None and figure < least:
+        return name, "fail", found, f"{what}: at least {least:g} GB/s", "error"
+    if usual is not None and figure < usual:
+        return name, "fail", found, f"{what}: {usual:g} GB/s is usual", "warning"
+    if least is None and usual is None:
+        return name, "pass", found, f"{what}; nobody published a bound", "error"
+    return name, "pass", found, f"{what}: at least {usual or least:g} GB/s", "error"

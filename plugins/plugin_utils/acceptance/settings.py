@@ -1,0 +1,138 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is asked of an acceptance beside its checks of the evidence, and what answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+
+Test = Literal["rccl", "transferbench", "rvs"]
+TESTS: tuple[Test, ...] = ("rccl", "transferbench", "rvs")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``gpus`` and ``memory_gib`` are what the host is to have; None: what AMD's guides say.
+
+    ``versions`` are patterns by driver, rocm, kernel, bios. ``tests_seconds`` ends each program.
+    ``nfs_minimum`` is in MB/s, None for the bound in knowledge/acceptance/nfs.yml.
+    """
+
+    gpus: int | None = None
+    strict: bool = False
+    memory_gib: float | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    tests: tuple[Test, ...] = ()
+    tests_seconds: int = 900
+    nfs_throughput: bool = False
+    nfs_minimum: float | None = None
+    nfs_while_serving: bool = False
+
+
+@dataclass(frozen=True)
+class Health:
+    """A replica's own answer: the HTTP status of its /health, or why there was none."""
+
+    unit: str
+    status: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to start a program; ``needs`` is a file without which there is no point."""
+
+    argv: tuple[str, ...]
+    needs: str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program to run by its first possible attempt: ``test`` is of TESTS, ``name`` its part."""
+
+    test: Test
+    name: str
+    attempts: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a replica answers on the host itself."""
+
+    unit: str
+    port: int
+    address: str = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A bounded read of files below ``paths``, beside the page cache."""
+
+    paths: tuple[str, ...]
+    bytes: int
+    seconds: float
+    readers: int
+    block_bytes: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a host is to be measured for, and what is refused or needs no measuring.
+
+    ``idle_bytes`` is how much VRAM a process may hold beside a run that needs the GPUs idle.
+    """
+
+    health: tuple[Endpoint, ...] = ()
+    reading: Reading | None = None
+    runs: tuple[Run, ...] = ()
+    run_seconds: int = 900
+    idle_bytes: int = 0
+    refused: tuple[Finding, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Say whether the host need not be asked."""
+        return not (self.health or self.reading or self.runs)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run as it went: ``argv`` is empty where nothing was there to start (``error`` says so).
+
+    ``exit`` is None where it did not end by itself. Output is what the program printed, cut in
+    the middle where it is long.
+    """
+
+    test: Test
+    name: str
+    argv: tuple[str, ...] = ()
+    exit: int | None = None
+    output: str = ""
+    seconds: float = 0.0
+    error: str | None = None
+    installed: bool = True
+
+
+@dataclass(frozen=True)
+class HasRead:
+    """What reading gave: ``direct`` says whether it went past the page cache."""
+
+    bytes: int
+    seconds: float
+    files: int
+    direct: bool = True
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a host answered."""
+
+    health: tuple[Health, ...] = ()
+    read: HasRead | None = None
+    runs: tuple[Ran, ...] = ()

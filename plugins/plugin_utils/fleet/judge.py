@@ -1,0 +1,254 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The state of one host, from what its last survey, acceptance and rollout left behind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    Finding,
+    Severity,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report_types import (
+    CheckCount,
+    HostInput,
+    HostReport,
+    HostState,
+    LastRun,
+    Odd,
+    Pending,
+    Quarantined,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import BAD
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import HostFacts, Survey
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
+
+# Checks that measured something: their figures are worth a look where they pass, too.
+MEASUREMENTS = ("ACCEPT-NFS-THROUGHPUT", "ACCEPT-RCCL", "ACCEPT-TRANSFERBENCH", "ACCEPT-RVS")
+_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+
+
+def judge(
+    given: HostInput, odd: Sequence[Odd] = (), stale_seconds: int | None = None
+) -> HostReport:
+    """Return the report of one host; ``odd`` is what it does not share with its peers.
+
+    A survey that is newer than the acceptance can only make it worse: a host is "ok" by its
+    acceptance alone. Older data than ``stale_seconds`` is a warning.
+    """
+    survey, acceptance = given.survey, given.acceptance
+    quarantined = _quarantined(given.quarantine)
+    findings = _findings(given, odd, stale_seconds)
+    state, why = _state(given, quarantined, findings)
+    checks = acceptance.checks if acceptance else ()
+    return HostReport(
+        host=given.host,
+        state=state,
+        why=why,
+        place=given.place,
+        facts=survey.facts if survey else HostFacts(),
+        sources=given.sources,
+        checks=_counts(checks),
+        failed=tuple(
+            sorted((one for one in checks if one.state in ("fail", "unknown")), key=_rank)
+        ),
+        measured=tuple(one for one in checks if one.state == "pass" and one.code in MEASUREMENTS),
+        findings=findings,
+        pending=tuple(
+            Pending(one.concern, len(one.changes), one.reboot)
+            for one in (survey.concerns if survey else ())
+            if not one.settled
+        ),
+        wanted=survey.wanted if survey else (),
+        running=survey.running if survey else (),
+        odd=tuple(odd),
+        quarantined=quarantined,
+        last_run=_last_run(given.ledger),
+        excerpts=acceptance.excerpts if acceptance else (),
+    )
+
+
+def _state(
+    given: HostInput, quarantined: Quarantined | None, findings: Sequence[Finding]
+) -> tuple[HostState, str]:
+    survey, acceptance = given.survey, given.acceptance
+    current = _current(given)
+    errors = [one for one in findings if one.severity == "error"]
+    warnings = [one for one in findings if one.severity == "warning"]
+    if quarantined:
+        return "quarantined", _line(quarantined.message) or "a run left it out"
+    if current and not current.reached:
+        return "unreached", _line(errors[0].message) if errors else "could not be reached"
+    if acceptance and not acceptance.accepted:
+        fallen = errors or warnings
+        return "failing", _first(fallen) or "not accepted"
+    if errors:
+        return "failing", _first(errors)
+    if current and current.facts.health == "sick":
+        return "failing", "a GPU is missing, cannot be used, or counted uncorrectable errors"
+    if acceptance is None:
+        return "unknown", "no acceptance" if survey else "no data"
+    if warnings:
+        return "warning", _first(warnings)
+    return "ok", f"accepted: {sum(one.state == 'pass' for one in acceptance.checks)} checks pass"
+
+
+def _current(given: HostInput) -> Survey | None:
+    """Return the survey where it is newer than the acceptance: what it says holds then."""
+    survey, acceptance = given.survey, given.acceptance
+    older = survey and acceptance and survey.collected_at < acceptance.collected_at
+    return None if older else survey
+
+
+def _findings(
+    given: HostInput, odd: Sequence[Odd], stale_seconds: int | None
+) -> tuple[Finding, ...]:
+    """Return what a person should know of a host, errors first, each once."""
+    found = [*given.problems]
+    if given.acceptance:
+        found += given.acceptance.findings
+    current = _current(given)
+    if current:
+        found += current.findings
+        found += [one for concern in current.concerns for one in concern.findings]
+        found += _replicas_down(current)
+    found += [_stands_out(given.host, one) for one in odd]
+    found += _rollout(given)
+    if stale_seconds is not None:
+        found += _stale(given, stale_seconds)
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: _ORDER[one.severity]))
+
+
+def _replicas_down(survey: Survey) -> Iterator[Finding]:
+    for one in survey.running:
+        if one.up is not None and one.up < one.replicas:
+            yield Finding(
+                "FLEET-REPORT-REPLICAS",
+                "warning",
+                f"{survey.host}: {one.deployment}",
+                f"{one.up} of {one.replicas} replicas are active",
+                f"systemctl list-units 'apiary-{one.deployment}-*' on the host, and their journals",
+            )
+
+
+def _rollout(given: HostInput) -> Iterator[Finding]:
+    """Yield that the last rollout did not end well, where nothing newer says what came of it."""
+    last = _last_run(given.ledger)
+    if last is None or last.outcome not in BAD:
+        return
+    if given.acceptance and given.acceptance.collected_at > last.at:
+        return
+    at = f" at the task {last.task!r}" if last.task else ""
+    yield Finding(
+        "FLEET-REPORT-ROLLOUT",
+        "warning",
+        given.host,
+        f"rollout {last.run} came out {last.outcome}{at}{f': {last.why}' if last.why else ''}",
+        "mend what it says, then apiary rollout --resume, or run playbooks/verify.yml",
+    )
+
+
+def _stands_out(host: str, odd: Odd) -> Finding:
+    return Finding(
+        "FLEET-REPORT-STANDS-OUT",
+        "info",
+        host,
+        f"{odd.fact} is {odd.value}; {odd.hosts} of its peers have {odd.usual}",
+        "make it as its peers, unless the difference is wanted",
+    )
+
+
+def _stale(given: HostInput, seconds: int) -> Iterator[Finding]:
+    for one in given.sources:
+        if one.kind == "acceptance" and one.age_seconds is not None and one.age_seconds > seconds:
+            yield Finding(
+                "FLEET-REPORT-STALE",
+                "warning",
+                given.host,
+                f"its acceptance is {age_text(one.age_seconds)} old",
+                "run playbooks/verify.yml",
+            )
+
+
+def age_text(seconds: int) -> str:
+    """Return an age in the unit that people would say: 40 s, 12 min, 5 h, 3 days."""
+    for size, unit in ((172_800, "days"), (7_200, "h"), (120, "min")):
+        if seconds >= size:
+            return f"{seconds // {'days': 86_400, 'h': 3_600, 'min': 60}[unit]} {unit}"
+    return f"{max(seconds, 0)} s"
+
+
+def _counts(checks: Sequence[Check]) -> tuple[CheckCount, ...]:
+    """Return how the checks ended, by code; codes with failures first."""
+    seen: dict[str, Counter[str]] = {}
+    for one in checks:
+        seen.setdefault(one.code, Counter())[one.state] += 1
+    counted = [
+        CheckCount(code, many["pass"], many["fail"], many["skip"], many["unknown"])
+        for code, many in seen.items()
+    ]
+    return tuple(sorted(counted, key=lambda one: (-one.failed, -one.unknown, one.code)))
+
+
+def _rank(check: Check) -> tuple[bool, int]:
+    return check.state != "fail", _ORDER[check.severity]
+
+
+def _first(findings: Sequence[Finding]) -> str:
+    """Return the first finding in a line, and how many more there are."""
+    if not findings:
+        return ""
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    return f"{findings[0].code}: {_line(findings[0].message)}{more}"
+
+
+def _line(text: str) -> str:
+    """Return a text as one line that a table has room for."""
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else f"{line[:199]}…"
+
+
+def _quarantined(document: Mapping[str, Any] | None) -> Quarantined | None:
+    """Return why a host is left out; written by a playbook, so read with leniency."""
+    if document is None:
+        return None
+    at = document.get("at")
+    return Quarantined(
+        message=str(document.get("message") or ""),
+        task=str(document.get("task") or ""),
+        at=str(at) if at else None,
+        findings=tuple(_finding(one) for one in _list(document.get("findings"))),
+    )
+
+
+def _finding(data: Any) -> Finding:
+    told = data if isinstance(data, Mapping) else {}
+    severity: Severity = "warning" if told.get("severity") == "warning" else "error"
+    words = {name: str(told.get(name) or "") for name in ("code", "subject", "message", "remedy")}
+    return Finding(severity=severity, **words)
+
+
+def _last_run(ledger: Ledger | None) -> LastRun | None:
+    """Return the last attempt on a host; None where there is no ledger or nothing in it."""
+    if ledger is None or not ledger.entries:
+        return None
+    last = ledger.entries[-1]
+    told = last.reason or (last.findings[0].message if last.findings else "")
+    return LastRun(
+        last.run,
+        last.ended_at or last.begun_at,
+        last.outcome,
+        last.task,
+        _line(told),
+        tuple(one.concern for one in ledger.applied),
+    )
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()

@@ -1,0 +1,133 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`apiary fleet report`: reads what lies there, loses no host, and says so by its exit code."""
+
+import json
+
+import pytest
+
+from apiary.cli import main
+from apiary.fleet_hosts import FleetHost
+from apiary.fleet_report_inputs import directory_of
+from support.acceptances import RUN, inputs, write_inputs
+from support.surveys import inventory_of
+
+COUNT = 24
+# These documents grow old.
+LATE = ("--stale", "99999d")
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("artifacts")
+    write_inputs(folder, inputs(COUNT))
+    return folder
+
+
+@pytest.fixture
+def inventory(tmp_path, artifacts):
+    path = tmp_path / "hosts.yml"
+    path.write_text(inventory_of(COUNT + 2, artifacts), encoding="utf-8")
+    return path
+
+
+def ran(capsys, *words):
+    code = main(["fleet", "report", *map(str, words)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_hosts_of_the_inventory_without_data_are_shown(capsys, inventory, golden):
+    code, out, err = ran(capsys, "-i", inventory, *LATE)
+    assert code == 1
+    assert "FLEET-REPORT-UNKNOWN" in err
+    assert "gpu-[0025:0026]" in err
+    golden("fleet/report.txt", out)
+
+
+def test_they_may_be_allowed(capsys, inventory):
+    code, _out, err = ran(capsys, "-i", inventory, "--allow-unreached", *LATE)
+    assert code == 0
+    assert "warning: FLEET-REPORT-UNKNOWN" in err
+
+
+def test_json_is_the_document(capsys, inventory):
+    code, out, _err = ran(capsys, "-i", inventory, "--json")
+    told = json.loads(out)
+    assert code == 1
+    assert told["schema"] == "apiary.fleet-report/v1"
+    assert len(told["hosts"]) == COUNT + 2
+    assert {one["place"]["rack"] for one in told["hosts"]} == {"r001", "r002", "r003", "r004"}
+
+
+def test_without_an_inventory_the_hosts_with_documents_are_meant(capsys, artifacts):
+    code, out, _err = ran(capsys, "--artifacts", artifacts, *LATE)
+    assert code == 0
+    assert out.startswith(f"accepted: {COUNT} hosts")
+
+
+def test_an_old_acceptance_is_told(capsys, artifacts):
+    code, out, _err = ran(capsys, "--artifacts", artifacts, "--stale", "1s")
+    assert code == 0
+    assert "FLEET-REPORT-STALE" in out
+
+
+def test_limit_leaves_the_rest_out(capsys, inventory):
+    _code, out, _err = ran(capsys, "-i", inventory, "--limit", "rack_r001", *LATE)
+    assert out.startswith("accepted: 8 hosts")
+
+
+def test_the_page_is_written(capsys, inventory, tmp_path):
+    out = tmp_path / "fleet.html"
+    code, said, _err = ran(capsys, "-i", inventory, "--out", out)
+    assert code == 1
+    assert f"wrote {out} (0." in said
+    text = out.read_text(encoding="utf-8")
+    assert "gpu-0026" in text
+    assert "26 hosts" in text
+
+
+def test_damaged_documents_lose_no_host(capsys, tmp_path):
+    write_inputs(tmp_path, inputs(4))
+    (tmp_path / "gpu-0001/acceptance.json").write_text("{", encoding="utf-8")
+    (tmp_path / "gpu-0002/acceptance.json").write_text('{"schema": "x"}', encoding="utf-8")
+    (tmp_path / "gpu-0003/survey.json").write_text("[]", encoding="utf-8")
+    code, out, _err = ran(capsys, "--artifacts", tmp_path, "--json", *LATE)
+    told = {one["host"]: one for one in json.loads(out)["hosts"]}
+    assert code == 1
+    assert {name: one["state"] for name, one in told.items()} == {
+        "gpu-0001": "failing",
+        "gpu-0002": "failing",
+        "gpu-0003": "failing",
+        "gpu-0004": "ok",
+    }
+    assert {one["code"] for one in told["gpu-0002"]["findings"]} >= {"DOC-SCHEMA"}
+
+
+def test_a_run_by_its_name(capsys, artifacts):
+    _code, out, _err = ran(capsys, "--artifacts", artifacts, "--run", RUN)
+    assert f"Rollout {RUN}: done" in out
+    code, _out, err = ran(capsys, "--artifacts", artifacts, "--run", "none")
+    assert code == 1
+    assert RUN in err
+
+
+@pytest.mark.parametrize(
+    "words", [("--limit", "x"), ("--stale", "soon"), ("--no-such-option",), ("stray",)]
+)
+def test_wrong_usage(capsys, words):
+    assert ran(capsys, *words)[0] == 2
+
+
+def test_artifacts_that_are_not_there(capsys, tmp_path):
+    code, _out, err = ran(capsys, "--artifacts", tmp_path / "none")
+    assert code == 1
+    assert "FILE-UNREADABLE" in err
+
+
+def test_a_name_that_is_a_path_stays_inside(tmp_path):
+    for name in ("../x", "..", "/etc", "a/b"):
+        found = directory_of(FleetHost(name), tmp_path).resolve()
+        assert found.parent == tmp_path
