@@ -1,0 +1,144 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The groups of an inventory that a host belongs to by what its last survey found."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    from_document,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import HostFacts, Survey
+
+_FACTS: Mapping[str, Callable[[HostFacts], str | None]] = {
+    "gpu": lambda facts: facts.gpu_model,
+    "gpus": lambda facts: str(facts.gpus),
+    "hive": lambda facts: "_".join(map(str, facts.hives)) or None,
+    "partitions": lambda facts: facts.partitions,
+    "driver": lambda facts: facts.driver,
+    "rocm": lambda facts: facts.rocm,
+    "kernel": lambda facts: facts.kernel,
+    "os": lambda facts: facts.os,
+    "bios": lambda facts: facts.bios,
+    "health": lambda facts: facts.health,
+}
+# Groups that are named by themselves; the others are KIND_VALUE.
+STATES = ("quarantined", "stale", "unreached", "unsurveyed")
+PLACES = ("rack", "row", "site", "failure_domain")
+KINDS = (*_FACTS, "serves", "settled", *PLACES, *STATES)
+
+
+def group_name(kind: str, value: str) -> str:
+    """Return a group's name as Ansible takes them: driver_6_16_6 of 6.16.6."""
+    return re.sub(r"\W+", "_", f"{kind}_{value}".lower()).strip("_")
+
+
+def groups_of(
+    survey: Survey | None, places: Mapping[str, str], states: Iterable[str], kinds: Iterable[str]
+) -> Iterator[str]:
+    """Yield the groups of one host, of the asked kinds, each once and in their order.
+
+    ``survey`` is its last one, None where there is none; ``places`` is where it stands (PLACES),
+    ``states`` which of STATES hold. What a host does not tell puts it into no group.
+    """
+    states = set(states)
+    for kind in kinds:
+        if kind in STATES:
+            values: tuple[str | None, ...] = ()
+            if kind in states:
+                yield kind
+        elif kind in PLACES:
+            values = (places.get(kind),)
+        elif survey is None or not survey.reached:
+            values = ()
+        elif kind == "serves":
+            values = tuple(sorted({one.deployment for one in survey.running}))
+        elif kind == "settled":
+            values = ("yes" if survey.settled else "no",)
+        else:
+            values = (_FACTS[kind](survey.facts),)
+        yield from (group_name(kind, value) for value in values if value)
+
+
+def variables_of(survey: Survey) -> dict[str, Any]:
+    """Return what templates and keyed groups see of a survey, the variable ``apiary_facts``."""
+    return {
+        **to_document(survey.facts),
+        "firmware": [list(pair) for pair in survey.facts.firmware],
+        "collected_at": survey.collected_at,
+        "reached": survey.reached,
+        "settled": survey.settled,
+        "serves": sorted({one.deployment for one in survey.running}),
+    }
+
+
+def survey_of(text: str, name: str) -> Survey:
+    """Return the survey that a file holds; raise INVENTORY-SURVEY or DOC-… with the file's name."""
+    try:
+        document = json.loads(text)
+    except ValueError as failure:
+        raise _unreadable(name, f"is no JSON: {failure}") from failure
+    survey = from_document(Survey, document, name)
+    try:
+        _time(survey)
+    except ValueError as failure:
+        raise _unreadable(name, f"collected_at is no time: {survey.collected_at!r}") from failure
+    return survey
+
+
+def _unreadable(name: str, message: str) -> Exception:
+    return error(
+        "INVENTORY-SURVEY",
+        name,
+        message,
+        "survey the host again: ansible-playbook playbooks/survey.yml --limit HOST",
+    )
+
+
+def _time(survey: Survey) -> datetime:
+    told = datetime.fromisoformat(survey.collected_at.replace("Z", "+00:00"))
+    return told if told.tzinfo else told.replace(tzinfo=UTC)
+
+
+def age_hours(survey: Survey, now: float) -> float:
+    """Return how old a survey is at ``now``, seconds since the epoch."""
+    return (now - _time(survey).timestamp()) / 3600
+
+
+def stale(ages: Mapping[str, float], limit: float) -> tuple[Finding, ...]:
+    """Return one warning for all hosts whose surveys are older than ``limit`` hours."""
+    if not ages:
+        return ()
+    oldest = max(ages, key=lambda name: ages[name])
+    return (
+        Finding(
+            "INVENTORY-STALE",
+            "warning",
+            fold(ages),
+            f"the last survey is older than {limit:g} hours ({oldest}: {ages[oldest]:.0f} hours), "
+            "so groups may be wrong",
+            "survey the hosts of the group `stale` again: "
+            "ansible-playbook playbooks/survey.yml --limit stale",
+        ),
+    )
+
+
+def nobody(file: str) -> Finding:
+    """Return what is wrong where no source before this one had a host."""
+    return Finding(
+        "INVENTORY-NO-HOSTS",
+        "warning",
+        file,
+        "no host is known when this file is read; Ansible reads a directory's files by name",
+        "name it so that it comes after the file with the hosts, such as surveys.apiary.yml",
+    )

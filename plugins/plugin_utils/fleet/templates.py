@@ -1,0 +1,82 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the templates of variables depend on, so that hosts alike in that resolve them once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from jinja2 import Environment, TemplateError, meta
+
+_MARKS = ("{{", "{%", "{#")
+# What differs by host without standing in its variables, or reads variables by computed names.
+_BY_HOST = frozenset(
+    {
+        "ansible_facts",
+        "group_names",
+        "hostvars",
+        "inventory_hostname",
+        "inventory_hostname_short",
+        "lookup",
+        "now",
+        "q",
+        "query",
+        "vars",
+    }
+)
+
+
+class Templates:
+    """Looks at values once each, by identity: a group's hosts have the same objects."""
+
+    def __init__(self) -> None:
+        # Beside each answer its value: while that is kept, no other has its id.
+        self._seen: dict[int, tuple[object, frozenset[str] | None]] = {}
+        self._parser = Environment(autoescape=True)
+
+    def names(self, value: object) -> frozenset[str] | None:
+        """Return the variables that the templates in a value name; None for a value without any."""
+        if id(value) not in self._seen:
+            self._seen[id(value)] = (value, self._names(value))
+        return self._seen[id(value)][1]
+
+    def _names(self, value: object) -> frozenset[str] | None:
+        found: set[str] = set()
+        templates = list(_templates(value))
+        for text in templates:
+            try:
+                found |= meta.find_undeclared_variables(self._parser.parse(text))
+            except TemplateError:
+                found.add("vars")  # nobody knows what it needs
+        return frozenset(found) if templates else None
+
+    def key(self, name: str, variables: Mapping[str, object]) -> tuple[object, ...] | None:
+        """Return what a variable's value follows from: the same for hosts that share it.
+
+        None where it may differ by host whatever the variables are.
+        """
+        order = [name]
+        for one in order:
+            if one in _BY_HOST:
+                return None
+            needs = self.names(variables[one]) if one in variables else None
+            order += sorted((needs or frozenset()) - set(order))
+        return tuple((one, id(variables[one]) if one in variables else None) for one in order)
+
+
+def _templates(value: object) -> Iterator[str]:
+    """Yield the texts of a value that are templates, and "" for what cannot be looked into."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _templates(key)
+            yield from _templates(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _templates(one)
+    elif isinstance(value, str):
+        if any(mark in value for mark in _MARKS):
+            yield value
+    elif not isinstance(value, (int, float, type(None))):
+        yield ""  # such as a single value from a vault, which is decrypted when it is asked for

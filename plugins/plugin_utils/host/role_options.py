@@ -1,0 +1,139 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A role's options as Ansible would give them to it: its defaults below the host's variables.
+
+For adapters, which bring Ansible's templating; nothing that decides imports this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from ansible.parsing.dataloader import DataLoader
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    error,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.option_values import checked
+
+ROLES = Path(__file__).parents[3] / "roles"
+# What roles are told beside what the inventory sets.
+_NOT_ASKED = ("_evidence", "_refuse", "_plan")
+
+
+class Templar(Protocol):
+    """What is used of Ansible's Templar."""
+
+    def copy_with_new_env(self, *, available_variables: Any) -> Templar: ...
+
+    def template(self, variable: Any) -> Any: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """A role's defaults, and its argument specification by option."""
+
+    name: str
+    defaults: Mapping[str, Any]
+    options: Mapping[str, Mapping[str, Any]]
+
+
+@functools.cache
+def read_role(name: str) -> Role:
+    """Return one of this collection's roles; what Ansible's loader reads may be templates."""
+    loader = DataLoader()
+    defaults = loader.load_from_file(
+        str(ROLES / name / "defaults/main.yml"), trusted_as_template=True
+    )
+    specs = loader.load_from_file(str(ROLES / name / "meta/argument_specs.yml"))
+    return Role(name, defaults or {}, specs["argument_specs"]["main"]["options"])
+
+
+def options_of(
+    role: Role,
+    variables: Mapping[str, Any],
+    templar: Templar,
+    host: str,
+    given: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the role's options for a host, templated and of the right type.
+
+    ``given`` are options that the caller knows better than any variable. Those that bring
+    evidence or plans are left out. Raises FLEET-VARIABLE, a finding for each wrong variable.
+    """
+    known = {**role.defaults, **variables, **(given or {})}
+    template = templar.copy_with_new_env(available_variables=known).template
+    found: dict[str, Any] = {}
+    wrong: list[Finding] = []
+    for name in role.options:
+        if name.endswith(_NOT_ASKED) or name not in known:
+            continue
+        try:
+            found[name] = plain(template(known[name]))
+        except Exception as failure:  # whatever a template of the operator raises
+            wrong.append(_wrong(host, name, _first_line(failure)))
+    for name, value in found.items():
+        found[name], messages = checked(name, role.options[name], value)
+        if messages:
+            wrong.append(_wrong(host, name, "; ".join(messages)))
+    if wrong:
+        raise ApiaryError(*wrong)
+    return found
+
+
+def settings_of(concern: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Settings of a concern from its role's options."""
+    package = importlib.import_module(f"{__package__}.{concern}")
+    names = [item.name for item in dataclasses.fields(package.Settings)]
+    options_by_field = {
+        # rocm_version is the name in both.
+        name: next((one for one in (f"{concern}_{name}", name) if one in options), None)
+        for name in names
+    }
+    return {name: options[one] for name, one in options_by_field.items() if one is not None}
+
+
+def digest(asked: Any) -> str:
+    """Return a sha256 of what is asked, whatever the order of its keys."""
+    text = json.dumps(asked, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def without_secrets(role: Role, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without those that are not to be logged."""
+    return {name: one for name, one in options.items() if not role.options[name].get("no_log")}
+
+
+def plain(value: Any) -> Any:
+    """Return plain data: Ansible's values are subclasses that template when they are read."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    kinds: tuple[type, ...] = (str, int, float)
+    return next((kind(value) for kind in kinds if isinstance(value, kind)), value)
+
+
+def _first_line(failure: Exception) -> str:
+    return str(failure).strip().partition("\n")[0].rstrip(".")
+
+
+def _wrong(host: str, name: str, problem: str) -> Finding:
+    return error(
+        "FLEET-VARIABLE",
+        f"{host}: {name}",
+        problem,
+        f"correct {name} in the inventory; roles/*/README.md tell what each variable takes",
+    ).findings[0]
