@@ -18,7 +18,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
     has_errors,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.given import given_evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS, decide
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
+    options_of,
+    read_role,
+    settings_of,
+)
 
 DISPLAY = Display()
 
@@ -36,17 +42,21 @@ class ActionModule(ActionBase):
         _validation, arguments = self.validate_argument_spec(
             {
                 "concern": {"type": "str", "required": True, "choices": list(CONCERNS)},
-                "settings": {"type": "dict", "default": {}},
-                "evidence": {"type": "dict", "required": True},
+                "settings": {"type": "dict"},
+                "evidence": {"type": "raw", "required": True},
                 "refuse": {"type": "bool", "default": True},
             }
         )
         host = task_vars["inventory_hostname"]
-        # The host is named as the inventory names it: that is the name its operator knows.
-        told = {**arguments["evidence"], "host": host}
+        concern, settings = arguments["concern"], arguments["settings"]
         try:
+            # The host is named as the inventory names it: that is the name its operator knows.
+            told = {**given_evidence(arguments["evidence"])[0], "host": host}
             evidence = from_document(Evidence, told, f"{host}: evidence")
-            plan = decide(arguments["concern"], arguments["settings"], evidence)
+            if settings is None:
+                options = options_of(read_role(concern), task_vars, self._templar, host)
+                settings = settings_of(concern, options)
+            plan = decide(concern, settings, evidence)
             if arguments["refuse"] and has_errors(plan.findings):
                 raise ApiaryError(*(one for one in plan.findings if one.severity == "error"))
         except ApiaryError as refusal:

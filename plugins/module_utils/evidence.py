@@ -43,6 +43,8 @@ BUDGET_SECONDS = 240.0
 # Reading sysfs of a GPU that hangs can block for ever, and can't be interrupted.
 FILES_SECONDS = 60.0
 OUTPUT_LIMIT = 4 * 2**20
+# Tools that run beside each other.
+WORKERS = 4
 # A sysfs attribute fits one page, a plan a few; anything larger is not what we came for.
 FILE_LIMIT = 2**20
 FILES_LIMIT = 32 * 2**20
@@ -135,6 +137,8 @@ COMMANDS: Commands = (
     ),
     ("rocminfo", (("rocminfo",),)),
 )
+# An older rocm-smi knows none of these, in whatever form it is asked.
+REFUSED = re.compile(r"unrecognized arguments: (.*)")
 # Long, and needed for the state of the xGMI ports only: not where amd-smi has told it.
 UNLESS = {"rocm_smi_metrics": ("amd_smi_xgmi", re.compile(r"link_(?:port_)?status|LINK .*STATUS"))}
 
@@ -151,7 +155,12 @@ KFD_FILES = (
 HOST_FILES = (
     "/etc/os-release",
     "/proc/cmdline",
+    "/opt/rocm/.info/version",
     "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/kernel/osrelease",
+    "/sys/class/dmi/id/bios_date",
+    "/sys/class/dmi/id/bios_version",
+    "/sys/class/dmi/id/product_name",
     "/sys/module/amdgpu/version",
     "/sys/module/amdgpu/initstate",
     "/sys/devices/system/node/online",
@@ -178,6 +187,7 @@ PCI_ATTRIBUTES = (
     "current_compute_partition",
     "current_memory_partition",
     "unique_id",
+    "vbios_version",
     "ras/umc_err_count",
     "xgmi_num_links",
     "xgmi_num_hops",
@@ -382,6 +392,7 @@ def collect_files(found: Files, siblings: bool) -> None:
             continue
         for name in PCI_ATTRIBUTES:
             found.read(device + "/" + name)
+        found.read_all(device + "/fw_version/*")
         for name in PCI_LINKS:
             found.link(device + "/" + name if name else device)
     for pattern in DRM_LINKS:
@@ -430,34 +441,74 @@ def in_time(root: str, read_all: Callable[[Files], None]) -> Files:
 
 
 def collect_commands(run: Runner, wanted: Commands) -> dict[str, dict[str, Any]]:
-    """Run every command; one that is absent, or has hung, is not run again in another form."""
-    start = time.monotonic()
-    commands: dict[str, dict[str, Any]] = {}
-    absent: dict[str, dict[str, Any]] = {}
+    """Run every command, a tool's one after the other and tools beside each other.
+
+    Two calls of one tool may disturb each other (rocm-smi locks its GPUs); different tools only
+    wait. What depends on another's answer (UNLESS) waits for all of them.
+    """
+    started = time.monotonic()
+    chains: dict[str, list[tuple[str, tuple[tuple[str, ...], ...]]]] = {}
     for name, attempts in wanted:
-        other, told = UNLESS.get(name, ("", None))
-        if told and any(
-            told.search(entry["stdout"])
-            for label, entry in commands.items()
-            if label.startswith(other)
-        ):
+        if name not in UNLESS:
+            chains.setdefault(attempts[0][0], []).append((name, attempts))
+    absent: dict[str, dict[str, Any]] = {}
+    told: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                for name, attempts in waiting.pop(0):
+                    told[name] = attempt(run, name, attempts, absent, started)
+
+    # The longest first, so that it is not what everything waits for in the end.
+    waiting = sorted(chains.values(), key=len, reverse=True)
+    workers = [threading.Thread(target=work, daemon=True) for _number in range(WORKERS)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for name, attempts in wanted:
+        if name not in UNLESS:
             continue
-        for number, argv in enumerate(attempts):
-            label = name if number == 0 else f"{name}_{number + 1}"
-            if argv[0] in absent:
-                commands[label] = dict(absent[argv[0]], argv=list(argv))
-                break
-            if time.monotonic() - start > BUDGET_SECONDS:
-                commands[label] = not_run(argv, f"no time left after {BUDGET_SECONDS:g} s")
-                break
-            entry = commands[label] = record(run, argv)
-            problem = entry.get("error", "")
-            if problem == "not found":
-                absent[argv[0]] = entry
-            elif problem.startswith(NO_ANSWER):
-                absent[argv[0]] = not_run(argv, f"not run: {argv[0]} gave no answer before")
-            if answered(entry) or argv[0] in absent:
-                break
+        other, pattern = UNLESS[name]
+        if not any(pattern.search(said["stdout"]) for said in told.get(other, {}).values()):
+            told[name] = attempt(run, name, attempts, absent, started)
+    return {label: said for name, _attempts in wanted for label, said in told.get(name, {}).items()}
+
+
+def attempt(
+    run: Runner,
+    name: str,
+    attempts: tuple[tuple[str, ...], ...],
+    absent: dict[str, dict[str, Any]],
+    started: float,
+) -> dict[str, dict[str, Any]]:
+    """Run a command's forms until one answers; one that is absent, or has hung, is not run again.
+
+    ``absent`` is of all commands of the same tool.
+    """
+    commands: dict[str, dict[str, Any]] = {}
+    refused: set[str] = set()
+    for number, argv in enumerate(attempts):
+        label = name if number == 0 else f"{name}_{number + 1}"
+        if argv[0] in absent:
+            commands[label] = dict(absent[argv[0]], argv=list(argv))
+            break
+        if refused.intersection(argv):
+            continue
+        if time.monotonic() - started > BUDGET_SECONDS:
+            commands[label] = not_run(argv, f"no time left after {BUDGET_SECONDS:g} s")
+            break
+        entry = commands[label] = record(run, argv)
+        problem = entry.get("error", "")
+        if problem == "not found":
+            absent[argv[0]] = entry
+        elif problem.startswith(NO_ANSWER):
+            absent[argv[0]] = not_run(argv, f"not run: {argv[0]} gave no answer before")
+        if answered(entry) or argv[0] in absent:
+            break
+        for words in REFUSED.findall(entry["stderr"]):
+            refused.update(words.split())
     return commands
 
 

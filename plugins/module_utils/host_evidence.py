@@ -287,11 +287,9 @@ WEIGHTS = Scope(
             "mount_units",
             (
                 (
-                    "systemctl",
-                    "list-unit-files",
-                    "--plain",
-                    "--no-legend",
-                    "--type=mount,automount",
+                    # By pattern, not by type: for that systemd reads every unit there is.
+                    *("systemctl", "list-unit-files", "--plain", "--no-legend"),
+                    *("*.mount", "*.automount"),
                 ),
             ),
         ),
@@ -419,19 +417,25 @@ ACCEPTANCE = Scope(
     commands=(
         ("kernel_log", (("dmesg", "--level=emerg,alert,crit,err,warn,info"), ("dmesg",))),
         ("listening", (("ss", "-ltnH"),)),
+        ("pcie_counters", (("amd-smi", "metric", "--pcie", "--json"),)),
     ),
     files=(
+        "/etc/apiary/weights.json",
         "/etc/apiary/*/plan.json",
         "/etc/apiary/*/replica-*",
         "/etc/systemd/system/apiary*",
         "/etc/containers/systemd/apiary-*",
         "/usr/libexec/apiary/*",
         "/usr/libexec/apiary/apiary_launch/*",
+        "/sys/class/drm/card*/device/pcie_replay_count",
         "/sys/class/drm/card*/device/ras/*_err_count",
+        "/sys/class/drm/card*/device/ras/gpu_vram_bad_pages",
         "/sys/class/drm/card*/device/hwmon/hwmon*/power1_cap",
     ),
 )
 REBOOT = Scope(files=("/var/lib/apiary/reboot.json",))
+# What the host serves, by the plans that it got.
+PLANS = Scope(files=("/etc/apiary/plan.json", "/etc/apiary/*/plan.json"))
 
 SCOPES = {
     "rocm": ROCM,
@@ -441,6 +445,7 @@ SCOPES = {
     "kubernetes": KUBERNETES,
     "acceptance": ACCEPTANCE,
     "reboot": REBOOT,
+    "plans": PLANS,
 }
 
 
@@ -449,16 +454,19 @@ def collect_host(
 ) -> dict[str, Any]:
     """Return the evidence of the named scopes; "gpu" stands for all that evidence.collect gives."""
     started = datetime.datetime.now(datetime.timezone.utc)
-    gathered = evidence.collect(run, root) if "gpu" in scopes else None
+    gpu = "gpu" in scopes
     wanted = [COMMON, *(SCOPES[name] for name in scopes if name != "gpu")]
-    if wanted == [COMMON] and gathered:
-        return gathered
-    commands = evidence.collect_commands(
-        run, tuple(each for one in wanted for each in one.commands)
-    )
-
-    for said in commands.values():
-        said["stdout"] = masked(said["stdout"])
+    if wanted == [COMMON] and gpu:
+        return evidence.collect(run, root)
+    if gpu:
+        evidence.raise_file_limit()
+    asked = [*evidence.COMMANDS] if gpu else []
+    names = {name for name, _attempts in asked}
+    asked += [each for one in wanted for each in one.commands if each[0] not in names]
+    commands = evidence.collect_commands(run, tuple(asked))
+    for label, said in commands.items():
+        if not names.intersection((label, label.rpartition("_")[0])):
+            said["stdout"] = masked(said["stdout"])
 
     def read_all(found: Files) -> None:
         for scope in wanted:
@@ -470,8 +478,13 @@ def collect_host(
 
     found = evidence.in_time(root, read_all)
     found.files = {path: masked(text) for path, text in found.files.items()}
-    told = evidence.document(started, commands, found)
-    if gathered:
-        for part in ("commands", "files", "links", "unreadable"):
-            told[part] = {**told[part], **gathered[part]}
-    return told
+    if not gpu:
+        return evidence.document(started, commands, found)
+    siblings = commands["lscpu"]["exit"] != 0
+    # A GPU that hangs has its own time, and leaves the rest theirs.
+    more = evidence.in_time(root, lambda found: evidence.collect_files(found, siblings))
+    for kept, read in zip(
+        (found.files, found.links, found.unreadable), (more.files, more.links, more.unreadable)
+    ):
+        kept.update(read)
+    return evidence.document(started, commands, found)

@@ -15,6 +15,19 @@ from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence impo
 from ansible_collections.apiary.instinct.plugins.module_utils.units import FileChange, read_file
 
 ORIGINALS = "/var/lib/apiary/originals"
+ARGUMENTS: dict[str, Any] = {
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "required": True,
+        "options": {
+            "path": {"type": "path", "required": True},
+            "mode": {"type": "str", "default": "0644"},
+            "content": {"type": "str"},
+        },
+    },
+    "keep_originals": {"type": "bool", "default": False},
+}
 
 
 def compare(wanted: list[dict[str, Any]]) -> list[FileChange]:
@@ -80,3 +93,23 @@ def result(changes: list[FileChange]) -> dict[str, Any]:
         "written": [one.path for one in changes if one.changed and one.after is not None],
         "removed": [one.path for one in changes if one.changed and one.after is None],
     }
+
+
+def fail(module: AnsibleModule, failure: OSError) -> None:
+    """End with what the file system refused."""
+    module.fail_json(
+        msg=(
+            f"error: HOST-FILE: {failure.filename}: {failure.strerror}\n"
+            "  remedy: make the directory writable for root and run again"
+        )
+    )
+
+
+def look(module: AnsibleModule) -> list[FileChange]:
+    """Return a change for each of the module's files."""
+    changes: list[FileChange] = []
+    try:
+        changes = compare(module.params["files"])
+    except OSError as failure:
+        fail(module, failure)
+    return changes

@@ -9,10 +9,19 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import masked
 
+ARGUMENTS: dict[str, Any] = {
+    "path": {"type": "path", "required": True},
+    "settings": {"type": "dict", "default": {}},
+    "remember": {"type": "path", "required": True},
+    "validate": {"type": "list", "elements": "str", "default": []},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
 Path = tuple[str, ...]
 # What a setting was before: a list of one value, or an empty one where it was not there.
 Earlier = dict[Path, list[Any]]
@@ -102,3 +111,63 @@ def write_earlier(earlier: Earlier) -> str:
     """Return what is remembered as the text of its file."""
     entries = [{"path": list(path), "value": value} for path, value in sorted(earlier.items())]
     return json.dumps({"earlier": entries}, indent=2, sort_keys=True) + "\n"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the file would be ``after``, what to remember then, and which settings change."""
+
+    outcome: dict[str, Any]
+    wanted: Mapping[str, Any]
+    after: dict[str, Any]
+    remembered: Earlier
+    changed: list[Path]
+
+
+def read(path: str) -> str | None:
+    """Return a file's text, or None."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
+def fail(module: AnsibleModule, path: str, message: str) -> None:
+    """End with what is wrong with the file."""
+    module.fail_json(
+        msg=(
+            f"error: CONTAINER-DAEMON-JSON: {path}: {message}\n"
+            "  remedy: correct the file, or the settings, and run again; nothing was changed"
+        )
+    )
+
+
+def look(module: AnsibleModule) -> Seen:
+    """Return what the module's parameters make of the file."""
+    path = module.params["path"]
+    wanted = module.params["settings"] if module.params["state"] == "present" else {}
+    before: dict[str, Any] = {}
+    earlier: Earlier = {}
+    try:
+        text = read(path)
+        before = json.loads(text) if text and text.strip() else {}
+        if not isinstance(before, dict):
+            raise ValueError("expected an object")
+        earlier = read_earlier(read(module.params["remember"]))
+    except (OSError, ValueError) as problem:
+        fail(module, path, f"cannot be read: {problem}")
+    after, remembered = merge(before, wanted, earlier)
+    paths = [*dict(leaves(wanted)), *earlier]
+    changed = [one for one in paths if found(before, one) != found(after, one)]
+    outcome = {
+        "changed": bool(changed),
+        "set": sorted({".".join(one) for one in changed}),
+        "diff": {
+            "before_header": path,
+            "after_header": path,
+            "before": shown(before, changed),
+            "after": shown(after, changed),
+        },
+    }
+    return Seen(outcome, wanted, after, remembered, changed)

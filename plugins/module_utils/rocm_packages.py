@@ -13,15 +13,53 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.apiary.instinct.plugins.module_utils.rocm_managers import (
     MAKE_LOGS,
+    MANAGERS,
     TAIL,
     Manager,
     Refusal,
+    fail,
     last_words,
+    runner,
 )
 from ansible_collections.apiary.instinct.plugins.module_utils.rocm_repositories import matches
 
+_COMMANDS = {"type": "list", "elements": "list", "default": []}
+_NAMES = {"type": "list", "elements": "str", "default": []}
+ARGUMENTS: dict[str, Any] = {
+    "manager": {"type": "str", "choices": ["apt", "dnf", "zypper"], "required": True},
+    "packages": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "version": {"type": "str"},
+            "spec": {"type": "str", "required": True},
+        },
+    },
+    "repair": _COMMANDS,
+    "enable": _COMMANDS,
+    "unhold": _NAMES,
+    "remove": _NAMES,
+    "install": _COMMANDS,
+    "dkms": _COMMANDS,
+    "initramfs": _NAMES,
+    "hold": _NAMES,
+    "optional": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "kernel": {"type": "str", "required": True},
+            "packages": {"type": "list", "elements": "str", "required": True},
+            "dkms": _COMMANDS,
+            "initramfs": {"type": "list", "elements": "str"},
+        },
+    },
+}
 BUILD = re.compile(r"Bad return status for module build|amdgpu-dkms.*(?:exit status|post-install)")
 UNSIGNED = re.compile(
     r"GPG check FAILED|is not signed|Signature verification failed|NO_PUBKEY|BADSIG"
@@ -240,3 +278,22 @@ def newest_log() -> tuple[str, str] | None:
     with open(path, encoding="utf-8", errors="replace") as stream:
         lines = stream.read().splitlines()[-TAIL:]
     return path, "\n".join("    " + line for line in lines)
+
+
+def look(module: AnsibleModule) -> tuple[Packages, dict[str, Any]]:
+    """Return the work that the module's parameters ask for, and what it would do."""
+    given = {key: value for key, value in module.params.items() if key != "manager"}
+    work = Packages(MANAGERS[module.params["manager"]](runner(module)), Wanted(**given))
+    lacking: list[str] = []
+    try:
+        lacking = work.settle(refresh=not module.check_mode)
+    except Refusal as refusal:
+        fail(module, [refusal])
+    steps = work.steps()
+    outcome = {
+        "changed": bool(steps),
+        "steps": steps,
+        "lacking": lacking,
+        "diff": {"before": "", "after": "".join(f"{step}\n" for step in steps)},
+    }
+    return work, outcome

@@ -18,10 +18,53 @@ from ansible.module_utils.urls import fetch_url
 from ansible_collections.apiary.instinct.plugins.module_utils import host_files, rocm_keys
 from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import CREDENTIALS
 from ansible_collections.apiary.instinct.plugins.module_utils.rocm_managers import (
+    MANAGERS,
     Manager,
     Refusal,
+    fail,
     last_words,
+    runner,
 )
+
+ARGUMENTS: dict[str, Any] = {
+    "manager": {"type": "str", "choices": ["apt", "dnf", "zypper"], "required": True},
+    "keys": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "no_log": False,
+        "options": {
+            "url": {"type": "str", "required": True},
+            "path": {"type": "path", "required": True},
+            "fingerprint": {"type": "str", "required": True},
+            "format": {
+                "type": "str",
+                "choices": ["armored", "binary"],
+                "default": "binary",
+            },
+        },
+    },
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "path", "required": True},
+            "mode": {"type": "str", "default": "0644"},
+            "content": {"type": "str"},
+        },
+    },
+    "packages": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "version": {"type": "str"},
+            "spec": {"type": "str"},
+        },
+    },
+}
 
 ADDRESS = re.compile(r"(?:https?|file|ftp):/[^\s\],]*")
 SURROGATE = re.compile("[\udc80-\udcff]")
@@ -255,3 +298,23 @@ def fingerprints(data: bytes) -> str:
         return "".join(f"OpenPGP key {name}\n" for name in rocm_keys.keys(data)) or "no key\n"
     except rocm_keys.KeyProblem:
         return "no key\n"
+
+
+def unwritable(failure: OSError) -> Refusal:
+    """Return what the file system refused."""
+    subject = str(failure.filename or "this host")
+    remedy = "see to it that root can write there, and run again"
+    return Refusal("HOST-FILE", subject, str(failure.strerror), remedy)
+
+
+def look(module: AnsibleModule) -> Repositories:
+    """Read keys and files, and prove what would change."""
+    work = Repositories(module, MANAGERS[module.params["manager"]](runner(module)))
+    try:
+        work.read()
+        work.prove()
+    except Refusal as refusal:
+        fail(module, [refusal])
+    except OSError as failure:
+        fail(module, [unwritable(failure)])
+    return work

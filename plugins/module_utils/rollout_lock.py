@@ -27,12 +27,13 @@ def read_lock(path: str) -> dict[str, Any] | None:
 
 
 def wanted_lock(
-    held: dict[str, Any] | None, owner: str, out: list[str], now: str
+    held: dict[str, Any] | None, owner: str, out: list[str], now: str, stopped: bool = False
 ) -> dict[str, Any]:
     """Return the lock as it is to be; who holds it already goes on from the same time."""
     same = held is not None and held.get("owner") == owner
     since = held["since"] if held is not None and same else now
-    return {"schema": SCHEMA, "owner": owner, "since": since, "out": sorted(out)}
+    told = {"schema": SCHEMA, "owner": owner, "since": since, "out": sorted(out)}
+    return {**told, "stopped": True} if stopped else told
 
 
 def take_lock(path: str, told: dict[str, Any], fresh: bool) -> bool:

@@ -9,12 +9,19 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.apiary.instinct.plugins.module_utils.unit_files import (
     Places,
     services_matching,
 )
 
+ARGUMENTS: dict[str, Any] = {
+    "deployment": {"type": "str", "required": True},
+    "caches": {"type": "bool", "default": False},
+    "root": {"type": "path", "default": "/"},
+}
 # Of all deployments together; they go with the last one.
 SHARED = (
     "etc/systemd/system/apiary.slice",
@@ -57,3 +64,19 @@ def find(root: str, deployment: str, caches: bool) -> Found:
     if not set(replicas) - set(services):
         paths += [below(path) for path in SHARED]
     return Found(units, [path for path in paths if os.path.lexists(path)])
+
+
+def found_for(module: AnsibleModule) -> Found:
+    """Return what the host has of the deployment that the module's parameters name."""
+    asked = module.params
+    return find(asked["root"], asked["deployment"], asked["caches"])
+
+
+def result(found: Found) -> dict[str, Any]:
+    """Return the module's result: what is, or in check mode would be, stopped and removed."""
+    return {
+        "changed": bool(found.units or found.paths),
+        "stopped": found.units,
+        "removed": found.paths,
+        "diff": found.diff(),
+    }

@@ -37,7 +37,7 @@ options:
         line among them; each is small. Passwords in addresses of repositories are left out.
     type: list
     elements: str
-    choices: [gpu, rocm, tuning, weights, container, kubernetes, acceptance, reboot]
+    choices: [gpu, rocm, tuning, weights, container, kubernetes, acceptance, reboot, plans]
     default: [gpu]
 """
 

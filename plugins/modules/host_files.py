@@ -81,33 +81,13 @@ from ansible_collections.apiary.instinct.plugins.module_utils import host_files
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "files": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "path": {"type": "path", "required": True},
-                    "mode": {"type": "str", "default": "0644"},
-                    "content": {"type": "str"},
-                },
-            },
-            "keep_originals": {"type": "bool", "default": False},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        changes = host_files.compare(module.params["files"])
-        if not module.check_mode:
+    module = AnsibleModule(argument_spec=host_files.ARGUMENTS, supports_check_mode=True)
+    changes = host_files.look(module)
+    if not module.check_mode:
+        try:
             host_files.apply(module, changes, module.params["keep_originals"])
-    except OSError as failure:
-        module.fail_json(
-            msg=(
-                f"error: HOST-FILE: {failure.filename}: {failure.strerror}\n"
-                "  remedy: make the directory writable for root and run again"
-            )
-        )
+        except OSError as failure:
+            host_files.fail(module, failure)
     module.exit_json(**host_files.result(changes))
 
 

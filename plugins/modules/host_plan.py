@@ -35,12 +35,16 @@ options:
     required: true
     choices: [rocm, host_tuning, weight_cache, container_runtime, device_plugin, reboot]
   settings:
-    description: The role's settings, without the prefix of their names.
+    description:
+      - The role's settings, without the prefix of their names.
+      - Without it they are the role's variables on this host, its defaults among them, checked
+        against the role's argument specification; one that is wrong ends the task.
     type: dict
-    default: {}
   evidence:
-    description: The host's evidence, as M(apiary.instinct.evidence_info) returns it.
-    type: dict
+    description:
+      - The host's evidence, as M(apiary.instinct.evidence_info) returns it, or the path of a file
+        on the controller that it is saved in.
+    type: raw
     required: true
   refuse:
     description: Whether findings of severity error end the task; acceptance reads them instead.
@@ -49,13 +53,18 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Decide how to tune the host
+- name: Decide how to tune the host, by what the inventory has of host_tuning_*
+  apiary.instinct.host_plan:
+    concern: host_tuning
+    evidence: "{{ host.evidence }}"
+  register: tuning
+
+- name: Decide it by other settings
   apiary.instinct.host_plan:
     concern: host_tuning
     settings:
       profile: serving
-    evidence: "{{ host.evidence }}"
-  register: tuning
+    evidence: "artifacts/{{ inventory_hostname }}/evidence.json"
 """
 
 RETURN = r"""

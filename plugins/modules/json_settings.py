@@ -73,7 +73,6 @@ set:
   sample: [features.cdi]
 """
 
-import json
 import os
 import tempfile
 
@@ -82,35 +81,16 @@ from ansible_collections.apiary.instinct.plugins.module_utils import json_settin
 from ansible_collections.apiary.instinct.plugins.module_utils.host_files import write_file
 
 
-def read(path: str) -> str | None:
-    """Return a file's text, or None."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
-
-
 def store(module: AnsibleModule, path: str, text: str | None, mode: str) -> None:
     """Bring a file to this text, which None removes; a mode that others gave it stays."""
     if text is None:
         if os.path.exists(path):
             os.unlink(path)
         return
-    if text != read(path):
+    if text != json_settings.read(path):
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         kept = f"{os.stat(path).st_mode & 0o7777:04o}" if os.path.exists(path) else mode
         write_file(module, path, text, kept)
-
-
-def fail(module: AnsibleModule, path: str, message: str) -> None:
-    """End with what is wrong with the file."""
-    module.fail_json(
-        msg=(
-            f"error: CONTAINER-DAEMON-JSON: {path}: {message}\n"
-            "  remedy: correct the file, or the settings, and run again; nothing was changed"
-        )
-    )
 
 
 def judge(module: AnsibleModule, path: str, text: str) -> None:
@@ -122,55 +102,23 @@ def judge(module: AnsibleModule, path: str, text: str) -> None:
         code, out, err = module.run_command(argv)
     if code != 0:
         said = (err or out).strip().replace(trial.name, path)
-        fail(module, path, f"{argv[0]} would not take it: {said}")
+        json_settings.fail(module, path, f"{argv[0]} would not take it: {said}")
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "settings": {"type": "dict", "default": {}},
-            "remember": {"type": "path", "required": True},
-            "validate": {"type": "list", "elements": "str", "default": []},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=json_settings.ARGUMENTS, supports_check_mode=True)
     path, memory = module.params["path"], module.params["remember"]
-    wanted = module.params["settings"] if module.params["state"] == "present" else {}
-    try:
-        text = read(path)
-        before = json.loads(text) if text and text.strip() else {}
-        if not isinstance(before, dict):
-            raise ValueError("expected an object")
-        earlier = json_settings.read_earlier(read(memory))
-    except (OSError, ValueError) as problem:
-        fail(module, path, f"cannot be read: {problem}")
-    after, remembered = json_settings.merge(before, wanted, earlier)
-    paths = [*dict(json_settings.leaves(wanted)), *earlier]
-    changed = [
-        one for one in paths if json_settings.found(before, one) != json_settings.found(after, one)
-    ]
+    seen = json_settings.look(module)
     if not module.check_mode:
-        if changed and wanted and module.params["validate"]:
-            judge(module, path, json_settings.dumps(after))
+        if seen.changed and seen.wanted and module.params["validate"]:
+            judge(module, path, json_settings.dumps(seen.after))
+        kept = seen.remembered
         # Remembered first: a run that ends between the two can still be undone.
-        store(
-            module, memory, json_settings.write_earlier(remembered) if remembered else None, "0600"
-        )
-        if changed:
-            gone = not after and not remembered
-            store(module, path, None if gone else json_settings.dumps(after), "0644")
-    module.exit_json(
-        changed=bool(changed),
-        set=sorted({".".join(one) for one in changed}),
-        diff={
-            "before_header": path,
-            "after_header": path,
-            "before": json_settings.shown(before, changed),
-            "after": json_settings.shown(after, changed),
-        },
-    )
+        store(module, memory, json_settings.write_earlier(kept) if kept else None, "0600")
+        if seen.changed:
+            gone = not seen.after and not kept
+            store(module, path, None if gone else json_settings.dumps(seen.after), "0644")
+    module.exit_json(**seen.outcome)
 
 
 if __name__ == "__main__":

@@ -70,20 +70,15 @@ set:
 
 import json
 import os
-import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.apiary.instinct.plugins.module_utils.host_files import write_file
-
-CHOSEN = re.compile(r"\[([^\]]*)\]")
-
-
-def read(path: str) -> str:
-    """Return a value as it reads, the chosen one where the file shows choices."""
-    with open(path, encoding="utf-8") as stream:
-        text = " ".join(stream.read().split())
-    chosen = CHOSEN.search(text)
-    return chosen.group(1) if chosen else text
+from ansible_collections.apiary.instinct.plugins.module_utils.live_settings import (
+    ARGUMENTS,
+    fail,
+    look,
+    read,
+)
 
 
 def put(path: str, value: str) -> None:
@@ -92,71 +87,11 @@ def put(path: str, value: str) -> None:
         stream.write(value + "\n")
 
 
-def fail(module: AnsibleModule, path: str, message: str) -> None:
-    """End with what the kernel refused."""
-    module.fail_json(
-        msg=(
-            f"error: HOST-LIVE-SETTING: {path}: {message}\n"
-            "  remedy: see whether the kernel has this setting, and what `dmesg` says"
-        )
-    )
-
-
-def remembered(path: str) -> dict[str, str]:
-    """Return the earlier values by path; none where nothing was ever changed."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return dict(json.load(stream))
-    except FileNotFoundError:
-        return {}
-
-
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "settings": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "path": {"type": "path", "required": True},
-                    "value": {"type": "str", "required": True},
-                },
-            },
-            "remember": {"type": "path", "required": True},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     memory = module.params["remember"]
-    try:
-        before = remembered(memory)
-    except (OSError, ValueError) as failure:
-        fail(module, memory, f"does not tell the earlier values: {failure}")
-    if module.params["state"] == "present":
-        wanted = {one["path"]: one["value"] for one in module.params["settings"]}
-    else:
-        wanted = {path: value for path, value in before.items() if os.path.exists(path)}
-    found = {}
-    for path in wanted:
-        try:
-            found[path] = read(path)
-        except OSError as failure:
-            fail(module, path, f"cannot be read: {failure.strerror}")
-    changed = {path: value for path, value in wanted.items() if found[path] != value}
-    outcome = {
-        "changed": bool(changed),
-        "set": list(changed),
-        "diff": [
-            {
-                "before_header": path,
-                "after_header": path,
-                "before": found[path] + "\n",
-                "after": value + "\n",
-            }
-            for path, value in changed.items()
-        ],
-    }
+    seen = look(module)
+    outcome, found, changed, before = seen.outcome, seen.found, seen.changed, seen.before
     if module.check_mode:
         module.exit_json(**outcome)
     if changed and module.params["state"] == "present":

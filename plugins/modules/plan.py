@@ -43,8 +43,10 @@ options:
     type: list
     elements: dict
   evidence:
-    description: What M(apiary.instinct.evidence_info) returned.
-    type: dict
+    description:
+      - What M(apiary.instinct.evidence_info) returned, or the path of a file on the controller that
+        it is saved in.
+    type: raw
     required: true
   dest:
     description:
@@ -60,7 +62,8 @@ options:
     type: dict
   running:
     description:
-      - The plans of all deployments that the host has now.
+      - The plans of all deployments that the host has now. Without it they are those that the
+        evidence has by its scope V(plans).
       - GPUs and ports of those that are not asked for are left to them.
     type: list
     elements: dict

@@ -70,23 +70,9 @@ from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import 
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "deployment": {"type": "str", "required": True},
-            "caches": {"type": "bool", "default": False},
-            "root": {"type": "path", "default": "/"},
-        },
-        supports_check_mode=True,
-    )
-    found = unit_absent.find(
-        module.params["root"], module.params["deployment"], module.params["caches"]
-    )
-    outcome = {
-        "changed": bool(found.units or found.paths),
-        "stopped": found.units,
-        "removed": found.paths,
-        "diff": found.diff(),
-    }
+    module = AnsibleModule(argument_spec=unit_absent.ARGUMENTS, supports_check_mode=True)
+    found = unit_absent.found_for(module)
+    outcome = unit_absent.result(found)
     if outcome["changed"] and not module.check_mode:
         applier = Applier(module, outcome)
         if found.units:

@@ -95,10 +95,14 @@ removed:
 """
 
 import os
-import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.apiary.instinct.plugins.module_utils import releases
+from ansible_collections.apiary.instinct.plugins.module_utils.release_looks import (
+    ARGUMENTS,
+    look,
+    unwritable,
+)
 
 
 def apply(directory: str, shelf, change, told, files) -> None:
@@ -116,64 +120,20 @@ def apply(directory: str, shelf, change, told, files) -> None:
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "deployment": {"type": "str", "required": True},
-            "files": {"type": "list", "elements": "dict"},
-            "units": {"type": "dict", "default": {}},
-            "release": {"type": "str"},
-            "by": {"type": "str", "default": ""},
-            "keep": {"type": "int", "default": 5},
-            "directory": {"type": "path", "default": "/var/lib/apiary/releases"},
-        },
+        argument_spec=ARGUMENTS,
         required_one_of=[("files", "release")],
         mutually_exclusive=[("files", "release")],
         supports_check_mode=True,
     )
-    parameters = module.params
-    directory = os.path.join(parameters["directory"], parameters["deployment"])
-    files, told = parameters["files"] or [], None
-    keep = max(parameters["keep"], 1)
-    try:
-        shelf = releases.read_shelf(directory)
-        if parameters["release"]:
-            change = releases.plan_switch(shelf, parameters["release"], keep)
-        else:
-            now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-            change = releases.plan_record(shelf, releases.content_digest(files), now, keep)
-        if change.create:
-            told = releases.describe(
-                change.current,
-                parameters["deployment"],
-                files,
-                parameters["units"],
-                parameters["by"],
-            )
-        if not module.check_mode:
-            apply(directory, shelf, change, told, files)
-    except releases.ReleaseError as refusal:
-        module.fail_json(msg=str(refusal))
-    except OSError as failure:
-        module.fail_json(
-            msg=(
-                f"error: RELEASE-UNWRITABLE: {failure.filename or directory}: {failure.strerror}\n"
-                "  remedy: make room, and the directory writable for root; then run again"
-            )
-        )
-    names = sorted({*shelf.releases, change.current} - set(change.removed))
-    before = releases.listing(shelf.current, shelf.previous, list(shelf.releases))
-    after = releases.listing(change.current, change.previous, names)
-    module.exit_json(
-        changed=before != after or bool(change.unfinished),
-        diff={
-            "before_header": directory,
-            "after_header": directory,
-            "before": before + "".join(f"unfinished: {one}\n" for one in change.unfinished),
-            "after": after,
-        },
-        current=change.current,
-        previous=change.previous,
-        removed=list(change.removed),
-    )
+    seen = look(module)
+    if not module.check_mode:
+        try:
+            apply(seen.directory, seen.shelf, seen.change, seen.told, module.params["files"] or [])
+        except releases.ReleaseError as refusal:
+            module.fail_json(msg=str(refusal))
+        except OSError as failure:
+            unwritable(module, failure, seen.directory)
+    module.exit_json(**seen.outcome)
 
 
 if __name__ == "__main__":

@@ -85,66 +85,28 @@ outdated:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import unit_files, units
-from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import (
-    Applier,
-    mark_due,
-    serving,
+from ansible_collections.apiary.instinct.plugins.module_utils.replica_looks import (
+    SECRETS,
+    look_at_secrets,
 )
+from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import mark_due
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "directory": {"type": "path", "required": True},
-            "names": {"type": "list", "elements": "str", "required": True, "no_log": False},
-            "values": {"type": "dict", "default": {}, "no_log": True},
-            "services": {"type": "list", "elements": "str", "default": []},
-            "restart": {"type": "bool", "default": True},
-        },
-        supports_check_mode=True,
-    )
-    parameters = module.params
-    changes, wrong = unit_files.secret_changes(
-        parameters["directory"], parameters["names"], parameters["values"]
-    )
-    if wrong:
-        module.fail_json(
-            msg="\n".join(
-                f"error: {code}: {message}\n  remedy: {remedy}" for code, message, remedy in wrong
-            )
-        )
-    changed = [item for item in changes if item.changed]
-    directories = [
-        item
-        for item in units.compare_directories([one for one in changes if one.after is not None])
-        if item.changed
-    ]
-    applier = Applier(module, {})
-    states: dict[str, dict[str, str]] = {}
-    if any(item.before != item.after for item in changed):
-        states = units.unit_states(applier.systemctl, parameters["services"])
-    up = [name for name in states if states[name].get("ActiveState") not in ("inactive", "failed")]
-    if not parameters["restart"]:
-        applier.spare(serving(states, parameters["services"]), "a secret of theirs changes")
+    module = AnsibleModule(argument_spec=SECRETS, supports_check_mode=True)
+    seen = look_at_secrets(module)
     if not module.check_mode:
         os.umask(0o022)
-        for directory in directories:
+        for directory in seen.directories:
             os.makedirs(directory.path, mode=int(directory.mode_after, 8), exist_ok=True)
             module.set_mode_if_different(directory.path, directory.mode_after, False)
-        for name in up:
-            mark_due(name, states[name])
-        for item in changed:
+        for name in seen.outcome["outdated"]:
+            mark_due(name, seen.states[name])
+        for item in seen.changed:
             if item.after is None:
                 os.unlink(item.path)
-            applier.write(item)
-    module.exit_json(
-        changed=bool(changed or directories),
-        diff=[item.diff() for item in directories] + [item.diff() for item in changed],
-        written=[item.path for item in changed if item.after is not None],
-        removed=[item.path for item in changed if item.after is None],
-        outdated=up,
-    )
+            seen.applier.write(item)
+    module.exit_json(**seen.outcome)
 
 
 if __name__ == "__main__":

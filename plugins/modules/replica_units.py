@@ -85,6 +85,12 @@ options:
         anything, and check mode warns.
     type: bool
     default: true
+  start:
+    description:
+      - Whether replicas that do not run are started. Without it a deployment that was stopped on
+        purpose stays so, and its files are as they should be when somebody starts it.
+    type: bool
+    default: true
   unit_directory:
     description: Where administrators' units live.
     type: path
@@ -137,102 +143,19 @@ enabled:
   sample: []
 """
 
-import os
-
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import unit_files, units
-from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import (
-    Applier,
-    due_units,
-    serving,
+from ansible_collections.apiary.instinct.plugins.module_utils.replica_looks import (
+    UNITS,
+    look_at_units,
 )
 
 
-def in_turn(files: list[units.FileChange], target: str, only: list[str]) -> list[units.FileChange]:
-    """Return the files that a run of some replicas writes: theirs, and what they need of others."""
-    return [
-        item
-        for item in files
-        if item.unit in only
-        or (item.unit is None and os.path.basename(item.path) not in (target, "plan.json"))
-    ]
-
-
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "files": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "path": {"type": "path", "required": True},
-                    "mode": {"type": "str", "required": True},
-                    "content": {"type": "str", "required": True},
-                    "unit": {"type": "str"},
-                },
-            },
-            "services": {"type": "list", "elements": "str", "required": True},
-            "target": {"type": "str", "required": True},
-            "stale_pattern": {"type": "str", "required": True},
-            "only": {"type": "list", "elements": "str"},
-            "outdated": {"type": "list", "elements": "str", "default": []},
-            "restart": {"type": "bool", "default": True},
-            "unit_directory": {"type": "path", "default": "/etc/systemd/system"},
-            "quadlet_directory": {"type": "path", "default": "/etc/containers/systemd"},
-        },
-        supports_check_mode=True,
-    )
-    parameters = module.params
-    outcome: dict[str, object] = {}
-    applier = Applier(module, outcome)
-    places = unit_files.Places(parameters["unit_directory"], parameters["quadlet_directory"])
-    services, target, stale = parameters["services"], parameters["target"], []
-    files = units.compare_files(parameters["files"])
-    plans = [item.path for item in files if os.path.basename(item.path) == "plan.json"]
-    directory = os.path.dirname(plans[0]) if plans else None
-    if parameters["only"] is not None:
-        unknown = sorted(set(parameters["only"]) - set(services))
-        if unknown:
-            module.fail_json(msg=f"only: {', '.join(unknown)} is none of the services")
-        services = [name for name in services if name in parameters["only"]]
-        files, target = in_turn(files, target, services), None
-    else:
-        found = unit_files.services_matching(places, parameters["stale_pattern"])
-        stale = [name for name in found if name not in services]
-    states = units.unit_states(applier.systemctl, [*services, *([target] if target else [])])
-    if directory is not None:
-        root = os.path.dirname(directory)
-        taken = unit_files.taken_gpus(root, files, services, stale, applier.systemctl)
-        for gpu, holder in taken.items():
-            applier.fail(
-                "REPLICA-GPU-TAKEN",
-                f"GPU {gpu} belongs to {holder}, which is running ({len(taken)} GPUs in all)",
-                f"stop that replica first: systemctl disable --now {holder}",
-            )
-    shadows = unit_files.shadows(places, files, services)
-    removed = list(shadows)
-    if target is not None:
-        removed += unit_files.leftovers(places, directory, files, stale)
-    due = due_units(states) | frozenset(parameters["outdated"])
-    directories = units.compare_directories(files)
-    changes = units.plan_units(
-        [*files, *shadows],
-        services,
-        target,
-        states,
-        stale,
-        due,
-        bool(shadows) or unit_files.handed_over(files, states),
-    )
-    if not parameters["restart"]:
-        ended = units.unit_states(applier.systemctl, changes.remove)
-        names = [*changes.remove, *changes.move, *changes.restart]
-        applier.spare(serving({**states, **ended}, names), "this run would restart or remove them")
-    outcome.update(units.result(directories, [*files, *removed], changes))
+    module = AnsibleModule(argument_spec=UNITS, supports_check_mode=True)
+    seen = look_at_units(module)
     if not module.check_mode:
-        applier.apply(directories, [*files, *removed], changes, states)
-    module.exit_json(**outcome)
+        seen.applier.apply(seen.directories, seen.files, seen.changes, seen.states)
+    module.exit_json(**seen.outcome)
 
 
 if __name__ == "__main__":

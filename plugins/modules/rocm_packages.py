@@ -160,70 +160,21 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.rocm_managers import (
-    MANAGERS,
-    Refusal,
-    fail,
-    runner,
-)
-from ansible_collections.apiary.instinct.plugins.module_utils.rocm_packages import Packages, Wanted
+from ansible_collections.apiary.instinct.plugins.module_utils.rocm_managers import Refusal, fail
+from ansible_collections.apiary.instinct.plugins.module_utils.rocm_packages import ARGUMENTS, look
 
 
 def main() -> None:
-    commands = {"type": "list", "elements": "list", "default": []}
-    names = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "manager": {"type": "str", "choices": ["apt", "dnf", "zypper"], "required": True},
-            "packages": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "version": {"type": "str"},
-                    "spec": {"type": "str", "required": True},
-                },
-            },
-            "repair": commands,
-            "enable": commands,
-            "unhold": names,
-            "remove": names,
-            "install": commands,
-            "dkms": commands,
-            "initramfs": names,
-            "hold": names,
-            "optional": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "kernel": {"type": "str", "required": True},
-                    "packages": {"type": "list", "elements": "str", "required": True},
-                    "dkms": commands,
-                    "initramfs": {"type": "list", "elements": "str"},
-                },
-            },
-        },
-        supports_check_mode=True,
-    )
-    given = {key: value for key, value in module.params.items() if key != "manager"}
-    work = Packages(MANAGERS[module.params["manager"]](runner(module)), Wanted(**given))
-    try:
-        lacking = work.settle(refresh=not module.check_mode)
-        steps = work.steps()
-        if not module.check_mode:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    work, outcome = look(module)
+    if not module.check_mode:
+        try:
             work.apply()
-    except Refusal as refusal:
-        fail(module, [refusal])
-    for name in lacking:
+        except Refusal as refusal:
+            fail(module, [refusal])
+    for name in outcome["lacking"]:
         module.warn(f"no repository has {name}: its kernel may boot without the driver")
-    module.exit_json(
-        changed=bool(steps),
-        steps=steps,
-        lacking=lacking,
-        diff={"before": "", "after": "".join(f"{step}\n" for step in steps)},
-    )
+    module.exit_json(**outcome)
 
 
 if __name__ == "__main__":

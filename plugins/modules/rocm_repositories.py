@@ -136,71 +136,24 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.rocm_managers import (
-    MANAGERS,
-    Refusal,
-    fail,
-    runner,
+from ansible_collections.apiary.instinct.plugins.module_utils.rocm_managers import Refusal, fail
+from ansible_collections.apiary.instinct.plugins.module_utils.rocm_repositories import (
+    ARGUMENTS,
+    look,
+    unwritable,
 )
-from ansible_collections.apiary.instinct.plugins.module_utils.rocm_repositories import Repositories
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "manager": {"type": "str", "choices": ["apt", "dnf", "zypper"], "required": True},
-            "keys": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "no_log": False,
-                "options": {
-                    "url": {"type": "str", "required": True},
-                    "path": {"type": "path", "required": True},
-                    "fingerprint": {"type": "str", "required": True},
-                    "format": {
-                        "type": "str",
-                        "choices": ["armored", "binary"],
-                        "default": "binary",
-                    },
-                },
-            },
-            "files": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "path": {"type": "path", "required": True},
-                    "mode": {"type": "str", "default": "0644"},
-                    "content": {"type": "str"},
-                },
-            },
-            "packages": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "version": {"type": "str"},
-                    "spec": {"type": "str"},
-                },
-            },
-        },
-        supports_check_mode=True,
-    )
-    manager = MANAGERS[module.params["manager"]](runner(module))
-    work = Repositories(module, manager)
-    try:
-        work.read()
-        work.prove()
-        if not module.check_mode:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    work = look(module)
+    if not module.check_mode:
+        try:
             work.write()
-    except Refusal as refusal:
-        fail(module, [refusal])
-    except OSError as failure:
-        subject = str(failure.filename or "this host")
-        remedy = "see to it that root can write there, and run again"
-        fail(module, [Refusal("HOST-FILE", subject, str(failure.strerror), remedy)])
+        except Refusal as refusal:
+            fail(module, [refusal])
+        except OSError as failure:
+            fail(module, [unwritable(failure)])
     module.exit_json(**work.result())
 
 

@@ -66,6 +66,11 @@ serving:
   type: list
   elements: str
   returned: success
+stopped:
+  description: The units of the plan that somebody stopped; one that failed or still starts is none.
+  type: list
+  elements: str
+  returned: success
 lock:
   description: Who is changing the deployment on this host, since when, and which units are out.
   type: dict
@@ -139,6 +144,7 @@ def main() -> None:
     outcome = {
         "plan": plan,
         "serving": [one for one in services if states[one].get("ActiveState") == "active"],
+        "stopped": [one for one in services if states[one].get("ActiveState") == "inactive"],
         "lock": rollout_lock.read_lock(os.path.join(parameters["lock_directory"], f"{name}.lock")),
         "releases": list(shelf.releases),
         "current": shelf.current,

@@ -44,6 +44,10 @@ options:
     type: list
     elements: str
     default: []
+  stopped:
+    description: Whether the deployment was stopped before, so that it is not to be started again.
+    type: bool
+    default: false
   take_over:
     description: Whether a lock of another owner may be taken.
     type: bool
@@ -85,6 +89,7 @@ def main() -> None:
             "owner": {"type": "str", "required": True},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "out": {"type": "list", "elements": "str", "default": []},
+            "stopped": {"type": "bool", "default": False},
             "take_over": {"type": "bool", "default": False},
             "take_over_from": {"type": "str"},
             "directory": {"type": "path", "default": "/var/lib/apiary/rollout"},
@@ -115,7 +120,9 @@ def main() -> None:
             os.unlink(path)
         module.exit_json(changed=held is not None, lock=None)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    wanted = rollout_lock.wanted_lock(held, owner, parameters["out"], now)
+    wanted = rollout_lock.wanted_lock(
+        held, owner, parameters["out"], now, stopped=parameters["stopped"]
+    )
     if wanted != held and not module.check_mode:
         os.umask(0o022)
         if not rollout_lock.take_lock(path, wanted, fresh=held is None):

@@ -58,6 +58,11 @@ options:
     description: Where trying ends; fields of V(apiary.tune/v1) as C(trials), C(seconds), C(lives).
     type: dict
     default: {}
+  ablate:
+    description: One flag as C(FLAG) or C(FLAG=VALUE), instead of O(knobs). The deployment is then
+      only measured as it is and without the flag or with that value, in turns.
+    type: str
+    default: ""
   seed:
     description: What prompts are made from.
     type: int
@@ -80,6 +85,15 @@ options:
     description: The engine's version on each host, likewise.
     type: dict
     default: {}
+  neighbours:
+    description: The documents of the plans of other deployments that each host runs, likewise.
+    type: dict
+    default: {}
+  gone:
+    description: Hosts that were named and cannot be reached; they take no part.
+    type: list
+    elements: str
+    default: []
   measured_by:
     description: What sends the load; a tuning does not go on with another one.
     type: dict
@@ -96,6 +110,10 @@ options:
     default: []
   restart:
     description: Whether to begin anew, whatever O(state) has.
+    type: bool
+    default: false
+  take_over:
+    description: Whether to go on where another run holds the tuning.
     type: bool
     default: false
 """

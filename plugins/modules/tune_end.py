@@ -13,7 +13,7 @@ short_description: Name the winner of a tuning, and the change that makes it the
 version_added: 0.1.0
 description:
   - Writes the change to the deployment's variables as C(winner.diff) beside the state, and applies
-    it where asked. Runs on the controller.
+    it where asked. Other runs may go on with the tuning from then on. Runs on the controller.
 author:
   - The Apiary authors (@apiary)
 attributes:
@@ -66,6 +66,11 @@ choice:
 winner:
   description: The winner's whole deployment, where it is another than the present one.
   type: dict
+  returned: success
+hosts:
+  description: The hosts that took part, so that the choice holds for them.
+  type: list
+  elements: str
   returned: success
 diff_file:
   description: The file of the change.

@@ -68,7 +68,8 @@ RETURN = r"""
 ready:
   description:
     - C(drain) and C(out), units to drain and to bring back; C(restore), V(release) or V(nothing);
-      C(resumed), whether an interrupted run goes on.
+      C(resumed), whether an interrupted run goes on; C(stopped), whether nothing of the deployment
+      was up, so that it is left stopped.
   type: dict
   returned: success
 owner:

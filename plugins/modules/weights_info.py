@@ -74,30 +74,12 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import weights_check
-from ansible_collections.apiary.instinct.plugins.module_utils.weights_manifest import LEVELS
+from ansible_collections.apiary.instinct.plugins.module_utils import weights_looks
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "directories": {"type": "list", "elements": "path", "default": []},
-            "level": {"type": "str", "choices": list(LEVELS), "default": "sizes"},
-            "parallel": {"type": "int", "default": 4},
-            "manifest_required": {"type": "bool", "default": False},
-        },
-        supports_check_mode=True,
-    )
-    asked = module.params
-    directories = asked["directories"]
-    if not directories:
-        directories = weights_check.configured_models(weights_check.configuration())
-    models = [
-        weights_check.check(path, asked["level"], asked["parallel"], asked["manifest_required"])
-        for path in directories
-    ]
-    findings = [one["finding"] for one in models if one["finding"]]
-    module.exit_json(changed=False, models=models, findings=findings)
+    module = AnsibleModule(argument_spec=weights_looks.ARGUMENTS, supports_check_mode=True)
+    module.exit_json(**weights_looks.look(module.params))
 
 
 if __name__ == "__main__":

@@ -106,6 +106,12 @@ from ansible_collections.apiary.instinct.plugins.module_utils import (
     mount_points,
     readahead,
 )
+from ansible_collections.apiary.instinct.plugins.module_utils.mount_looks import (
+    ARGUMENTS,
+    look,
+    state,
+    systemctl,
+)
 from ansible_collections.apiary.instinct.plugins.module_utils.units import FileChange, read_file
 
 FSTAB = "/etc/fstab"
@@ -115,29 +121,6 @@ POLL_SECONDS = 0.2
 def refuse(module: AnsibleModule, code: str, subject: str, message: str, remedy: str) -> None:
     """End with a finding."""
     module.fail_json(msg=f"error: {code}: {subject}: {message}\n  remedy: {remedy}")
-
-
-def systemctl(module: AnsibleModule, *arguments: str) -> tuple[int, str]:
-    """Run systemctl; return its exit code and what it said."""
-    code, out, err = module.run_command(["systemctl", "--no-ask-password", *arguments])
-    return code, out + err
-
-
-def state(module: AnsibleModule, unit: str) -> dict[str, str]:
-    """Return what systemd knows of a unit."""
-    names = "ActiveState,Result,UnitFileState,NeedDaemonReload"
-    _code, out = systemctl(module, "show", f"--property={names}", "--", unit)
-    return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
-
-
-def look(module: AnsibleModule, step: dict) -> mount_points.Found:
-    """Return what is at a step's mount point."""
-    return mount_points.Found(
-        mount_points.mounts_at(step["path"]),
-        state(module, step["unit"]),
-        mount_points.readahead_of(step["path"]),
-        mount_points.wanted_by(step["unit"], mount_points.UNITS),
-    )
 
 
 def replace_text(module: AnsibleModule, path: str, text: str | None) -> None:
@@ -252,44 +235,10 @@ def take(module: AnsibleModule, step: dict, timeout: int) -> bool:
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "mounts": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "path": {"type": "path", "required": True},
-                    "unit": {"type": "str", "required": True},
-                    "action": {
-                        "type": "str",
-                        "choices": ["keep", "mount", "remount", "unmount"],
-                        "required": True,
-                    },
-                    "reasons": {"type": "list", "elements": "str", "default": []},
-                    "readahead_kib": {"type": "int"},
-                    "readahead_found": {"type": "int"},
-                    "automounts": {"type": "list", "elements": "str", "default": []},
-                    "fstab": {"type": "bool", "default": False},
-                },
-            },
-            "timeout_seconds": {"type": "int", "default": 120},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     steps = module.params["mounts"]
-    found = [look(module, step) for step in steps]
-    told = [mount_points.lines(step, each) for step, each in zip(steps, found)]
-    if any(each.unit.get("NeedDaemonReload") == "yes" for each in found):
-        told.append(["reload systemd"])
-    lines = [line for each in told for line in each]
-    outcome = {
-        "changed": bool(lines),
-        "steps": lines,
-        "hidden": [],
-        "diff": [{"prepared": "\n".join(lines) + "\n"}] if lines else [],
-    }
-    if module.check_mode or not lines:
+    told, outcome = look(module)
+    if module.check_mode or not outcome["steps"]:
         module.exit_json(**outcome)
     release(module, steps)
     systemctl(module, "daemon-reload")

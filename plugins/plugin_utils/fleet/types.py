@@ -60,6 +60,8 @@ class ConcernSurvey:
 
     ``settled`` says that a run of its role would change nothing; then ``changes``, ``reboot`` and
     errors among ``findings`` are empty. ``reboot`` are reasons why a run would reboot the host.
+    ``asked`` is a sha256 of what the inventory asks of the concern, of nothing seen on the host
+    and of no secret; "" where it could not be told.
     """
 
     concern: str
@@ -67,6 +69,7 @@ class ConcernSurvey:
     changes: tuple[Change, ...] = ()
     reboot: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    asked: str = ""
 
 
 @dataclass(frozen=True)

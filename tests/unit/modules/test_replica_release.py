@@ -9,6 +9,7 @@ import time
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils import releases
+from ansible_collections.apiary.instinct.plugins.module_utils import release_looks
 from ansible_collections.apiary.instinct.plugins.modules import replica_release, rollout_info
 
 from support.modules import run_module
@@ -48,7 +49,7 @@ def run(tmp_path, capsys, monkeypatch):
     told = time.strftime
     # A second goes by from one run to the next.
     monkeypatch.setattr(
-        replica_release.time,
+        release_looks.time,
         "strftime",
         lambda form, *_when: told(form, time.gmtime(next(seconds))),
     )
@@ -267,8 +268,19 @@ def test_what_runs_is_told(info, tmp_path):
     place.mkdir(parents=True)
     (place / "plan.json").write_text(plan())
     told = info()
-    assert told["serving"] == [UNIT]
+    assert (told["serving"], told["stopped"]) == ([UNIT], [])
     assert told["plan"]["replicas"][0]["port"] == 8000
+
+
+@pytest.mark.parametrize("state", ["inactive", "failed", "activating", "deactivating"])
+def test_only_what_is_down_without_a_fault_was_stopped(info, tmp_path, monkeypatch, state):
+    place = tmp_path / "etc/x"
+    place.mkdir(parents=True)
+    (place / "plan.json").write_text(plan())
+    answer = (0, f"Id={UNIT}\nActiveState={state}\n", "")
+    monkeypatch.setattr(rollout_info.AnsibleModule, "run_command", lambda _module, _line: answer)
+    told = info()
+    assert (told["serving"], told["stopped"]) == ([], [UNIT] if state == "inactive" else [])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}"])

@@ -141,6 +141,14 @@ def test_second_run_changes_nothing(run):
     assert systemd.told == []
 
 
+def test_what_is_stopped_can_be_left_stopped(run, tmp_path):
+    systemd = Systemd()
+    outcome = run(systemd, start=False)
+    assert (outcome["changed"], outcome["started"]) == (True, [])
+    assert told(systemd, "start", "restart") == []
+    assert not systemd.active
+
+
 def test_check_mode_predicts_and_touches_nothing(run, tmp_path):
     systemd = Systemd()
     result = run(systemd, check=True)

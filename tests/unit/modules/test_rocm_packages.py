@@ -53,7 +53,7 @@ class Host:
 @pytest.fixture
 def run(capsys, monkeypatch):
     def run(host, check=False, **told):
-        monkeypatch.setattr(rocm_packages, "runner", lambda _module: host.run)
+        monkeypatch.setattr(work, "runner", lambda _module: host.run)
         return run_module(rocm_packages, capsys, check, **told)
 
     return run

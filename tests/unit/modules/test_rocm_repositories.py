@@ -10,6 +10,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils import (
     rocm_keys,
     rocm_managers,
 )
+from ansible_collections.apiary.instinct.plugins.module_utils import rocm_repositories as looks
 from ansible_collections.apiary.instinct.plugins.module_utils.rocm_repositories import matches
 from ansible_collections.apiary.instinct.plugins.modules import rocm_repositories
 
@@ -42,7 +43,7 @@ def run(tmp_path, capsys, monkeypatch):
     key.write_bytes(BOTH)
 
     def run(apt, check=False, fingerprint=ONE, content="deb file:///r jammy main\n", **changes):
-        monkeypatch.setattr(rocm_repositories, "runner", lambda _module: apt.run)
+        monkeypatch.setattr(looks, "runner", lambda _module: apt.run)
         told = {
             "manager": "apt",
             "keys": [{"url": f"file://{key}", "path": str(tmp_path / "amd.gpg"),

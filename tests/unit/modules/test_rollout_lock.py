@@ -30,6 +30,12 @@ def test_a_lock_names_its_owner_and_what_is_out(lock, tmp_path):
     assert held["schema"] == "apiary.rollout-lock/v1"
 
 
+def test_a_lock_remembers_that_nothing_was_up(lock):
+    assert lock(stopped=True)["lock"]["stopped"] is True
+    assert not lock(stopped=True)["changed"]
+    assert "stopped" not in lock()["lock"]
+
+
 def test_the_owner_goes_on_from_the_same_time(lock, tmp_path):
     since = lock()["lock"]["since"]
     (tmp_path / "x.lock").write_text(

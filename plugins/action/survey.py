@@ -1,0 +1,263 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Look at a host once and say what a run would change: the adapter to plugin_utils.fleet."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+from ansible import constants
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.deciding import (
+    ALWAYS,
+    Decided,
+    Deciding,
+    due,
+    scopes_for,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.given import (
+    fleet_of,
+    given_evidence,
+    known_architecture,
+    save_documents,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.serving import Wish, spans_hosts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey import (
+    judge,
+    questions,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Survey
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.warm import warm
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
+    options_of,
+)
+
+DISPLAY = Display()
+DEFAULT_CONCERNS = ["rocm", "host_tuning", "weight_cache", "device_plugin", "replicas"]
+# Read here, in the process that all hosts' workers are forked from.
+ROLES = warm()
+
+
+class ActionModule(ActionBase):
+    """The survey action."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp=None, task_vars=None):
+        """Return what is settled; write what was found to ``dest`` unless in check mode."""
+        super().run(tmp, task_vars)
+        _validation, arguments = self.validate_argument_spec(
+            {
+                "concerns": {"type": "list", "elements": "str", "choices": list(ROLES)},
+                "evidence": {"type": "path"},
+                "dest": {"type": "path"},
+                "save_plans": {"type": "bool", "default": True},
+                "tolerant": {"type": "bool", "default": False},
+            }
+        )
+        host = task_vars["inventory_hostname"]
+        try:
+            return self._survey(host, arguments, task_vars)
+        except AnsibleConnectionFailure as failure:
+            if not arguments["tolerant"]:
+                raise
+            lost = _lost("FLEET-UNREACHABLE", host, failure)
+        except AnsibleActionFail as failure:
+            if not arguments["tolerant"]:
+                raise
+            lost = _lost("FLEET-SURVEY", host, failure)
+        except ApiaryError as refusal:
+            if not arguments["tolerant"]:
+                raise AnsibleActionFail(
+                    str(refusal), result={"findings": to_document(refusal.findings)}
+                ) from None
+            lost = refusal.findings
+        survey = Survey(host, _now(), reached=False, findings=lost)
+        self._keep(arguments["dest"], {"survey.json": dumps(survey)})
+        return _result(survey, due=[], evidence=None)
+
+    def _survey(self, host: str, arguments: dict, variables: dict) -> dict:
+        dest, tolerant = arguments["dest"], arguments["tolerant"]
+        everything = self._value(variables, "apiary_concerns", DEFAULT_CONCERNS)
+        chosen = everything if arguments["concerns"] is None else arguments["concerns"]
+        # As a host is made right, whatever order they are given in.
+        concerns = [name for name in ROLES if name in chosen]
+        whole = set(concerns) >= set(everything)
+        if not concerns:
+            place, _document = self._gather(host, scopes_for([], False, False), dest, variables)
+            return {"changed": False, "waiting": False, "due": [], "evidence": place}
+        wish = self._wish(variables)
+        runtimes = {one.get("engine", {}).get("runtime", "native") for one in wish.deployments} & {
+            "quadlet",
+            "docker",
+        }
+        path = arguments["evidence"]
+        if path is None:
+            scopes = scopes_for(concerns, whole, bool(runtimes))
+            path, document = self._gather(host, scopes, dest, variables)
+            if "replicas" in concerns and _spans_hosts(wish, host, tolerant):
+                # The other hosts of a group are still being asked: see tasks/look.yml.
+                return {"changed": False, "waiting": True, "evidence": path, "due": concerns}
+        else:
+            document = given_evidence(path)[0]
+        options, wrong = self._options(host, (*concerns, *ALWAYS), variables)
+        if wrong and not tolerant:
+            raise ApiaryError(*(one for refusal in wrong.values() for one in refusal.findings))
+        hosts = variables["groups"].get("gpu_hosts") or variables["ansible_play_hosts_all"]
+        deciding = Deciding(
+            host=host,
+            document=document,
+            wish=wish,
+            options=options,
+            roles=ROLES,
+            pods_given="device_plugin_pod_gpus" in variables,
+            restart=self._may_restart(variables),
+            fleet=fleet_of(variables["hostvars"], hosts),
+            architecture_of=known_architecture,
+            manifests=self._manifests(options),
+            wrong=wrong,
+        )
+        decided = deciding.decide(concerns)
+        answers = self._check(decided, variables)
+        survey = decided.survey(judge(decided.concerns, answers, host))
+        self._save(arguments, survey, decided, whole)
+        if not tolerant:
+            _warn(survey)
+        applied = not self._task.check_mode
+        return _result(survey, due=due(survey, concerns, applied), evidence=path, decided=decided)
+
+    def _options(self, host: str, names: tuple, variables: dict):
+        """Return the options of roles, and what is wrong with those of others."""
+        options, wrong = {}, {}
+        for name in names:
+            try:
+                options[name] = options_of(ROLES[name], variables, self._templar, host)
+            except ApiaryError as refusal:
+                wrong[name] = refusal
+        return options, wrong
+
+    def _value(self, variables: dict, name: str, default: object = None):
+        """Return a variable, templated."""
+        return self._templar.template(variables[name]) if name in variables else default
+
+    def _wish(self, variables: dict) -> Wish:
+        several = self._value(variables, "apiary_deployments")
+        one = self._value(variables, "apiary_deployment")
+        return Wish(
+            deployments=several or ([one] if one else []),
+            # Of several deployments, a change to one must not move the others.
+            keep_running=_truth(self._value(variables, "apiary_keep", several is not None)),
+            remove_others=_truth(self._value(variables, "apiary_remove_other_deployments", False)),
+        )
+
+    def _may_restart(self, variables: dict) -> bool:
+        """Say whether replicas that serve may be restarted; behind routers a rollout does it."""
+        default = not variables["groups"].get("routers")
+        return _truth(self._value(variables, "replicas_restart", default))
+
+    def _manifests(self, options: dict) -> str | None:
+        """Return the cluster's objects as the controller has them."""
+        dest = options.get("device_plugin", {}).get("device_plugin_manifests_dest")
+        path = Path(dest or "") / "device-plugin.yml"
+        return path.read_text(encoding="utf-8") if dest and path.is_file() else None
+
+    def _gather(self, host: str, scopes: list, dest: str | None, variables: dict):
+        """Return the path of this host's evidence on the controller, and the evidence."""
+        told = self._module("evidence_info", {"scopes": scopes}, variables)
+        document = {**told["evidence"], "host": host}
+        kept = dest is not None and not self._task.check_mode
+        place = Path(dest) if kept else Path(constants.DEFAULT_LOCAL_TMP) / "apiary" / host
+        path = (place / "evidence.json").absolute()
+        write_text(path, json.dumps(document, sort_keys=True) + "\n")
+        return str(path), document
+
+    def _check(self, decided: Decided, variables: dict) -> list:
+        steps = questions(decided.concerns)
+        if not steps:
+            return []
+        arguments = {"steps": steps, "secrets": decided.secrets}
+        return self._module("host_check", arguments, variables)["steps"]
+
+    def _module(self, name: str, arguments: dict, variables: dict) -> dict:
+        """Run one of our modules on the host."""
+        told = self._execute_module(
+            module_name=f"apiary.instinct.{name}", module_args=arguments, task_vars=variables
+        )
+        if told.get("unreachable"):
+            raise AnsibleConnectionFailure(told.get("msg", ""))
+        if told.get("failed"):
+            raise AnsibleActionFail(told.get("msg", name), result=told)
+        return told
+
+    def _save(self, arguments: dict, survey: Survey, decided: Decided, whole: bool) -> None:
+        documents = {"survey.json": dumps(survey)} if whole else {}
+        if decided.topology is not None:
+            documents["topology.json"] = dumps(decided.topology)
+        self._keep(arguments["dest"], documents)
+        keep = arguments["save_plans"] and decided.serving is not None
+        settled = all(one.settled for one in survey.concerns if one.concern.startswith("replicas:"))
+        # Routers follow these: a plan that is yet to be served is kept when it is.
+        if keep and settled and arguments["dest"] and not self._task.check_mode:
+            save_documents(Path(arguments["dest"]).absolute(), decided.serving.documents())
+
+    def _keep(self, dest: str | None, documents: dict) -> None:
+        if dest is None or self._task.check_mode:
+            return
+        for name, text in documents.items():
+            write_text(Path(dest).absolute() / name, text)
+
+
+def _spans_hosts(wish: Wish, host: str, tolerant: bool) -> bool:
+    try:
+        return spans_hosts(wish, host)
+    except ApiaryError:
+        if not tolerant:
+            raise
+        return False  # told again where the deployment is decided
+
+
+def _truth(value: object) -> bool:
+    return str(value).lower() in ("true", "yes", "on", "1")
+
+
+def _lost(code: str, host: str, failure: Exception) -> tuple[Finding, ...]:
+    remedy = "see whether the host is up, reached (ansible -m ping) and lets us become root"
+    return (Finding(code, "error", host, str(failure).strip() or "no answer", remedy),)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _warn(survey: Survey) -> None:
+    """Show what the roles that are skipped would have warned of."""
+    for concern in survey.concerns:
+        if concern.settled:
+            for finding in concern.findings:
+                DISPLAY.warning(str(finding))
+
+
+def _result(survey: Survey, due: list, evidence: str | None, decided: Decided | None = None):
+    """Return the little that stays in a host's variables."""
+    serving = decided.serving if decided else None
+    return {
+        "changed": False,
+        "waiting": False,
+        "reached": survey.reached,
+        "settled": {one.concern: one.settled for one in survey.concerns},
+        "due": due,
+        "objects": decided.objects if decided else None,
+        "evidence": evidence,
+        "summary": serving.summary if serving else [],
+    }

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a run of several modules would do on this host, each asked by its own looking half."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, cast
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.apiary.instinct.plugins.module_utils import (
+    host_files,
+    json_settings,
+    live_settings,
+    mount_looks,
+    release_looks,
+    replica_looks,
+    rocm_packages,
+    rocm_repositories,
+    system_looks,
+    unit_absent,
+    weights_looks,
+)
+from ansible_collections.apiary.instinct.plugins.module_utils.looking import Looking, Refused
+
+Look = Callable[[AnsibleModule], "dict[str, Any]"]
+
+
+def _repositories(module: AnsibleModule) -> dict[str, Any]:
+    return rocm_repositories.look(module).result()
+
+
+def _packages(module: AnsibleModule) -> dict[str, Any]:
+    outcome = rocm_packages.look(module)[1]
+    for name in outcome["lacking"]:
+        module.warn(f"no repository has {name}: its kernel may boot without the driver")
+    return outcome
+
+
+def _models(module: AnsibleModule) -> dict[str, Any]:
+    outcome = weights_looks.look(module.params)
+    errors = [one for one in outcome["findings"] if one["severity"] == "error"]
+    if errors:
+        module.fail_json(msg="; ".join(one["message"] for one in errors), findings=errors)
+    return outcome
+
+
+# Each module by its name, with its arguments and its looking half.
+LOOKS: dict[str, tuple[dict[str, Any], Look]] = {
+    "host_files": (
+        host_files.ARGUMENTS,
+        lambda module: host_files.result(host_files.look(module)),
+    ),
+    "json_settings": (
+        json_settings.ARGUMENTS,
+        lambda module: json_settings.look(module).outcome,
+    ),
+    "live_settings": (
+        live_settings.ARGUMENTS,
+        lambda module: live_settings.look(module).outcome,
+    ),
+    "replica_absent": (
+        unit_absent.ARGUMENTS,
+        lambda module: unit_absent.result(unit_absent.found_for(module)),
+    ),
+    "replica_release": (
+        release_looks.ARGUMENTS,
+        lambda module: release_looks.look(module).outcome,
+    ),
+    "replica_secrets": (
+        replica_looks.SECRETS,
+        lambda module: replica_looks.look_at_secrets(module).outcome,
+    ),
+    "replica_units": (
+        replica_looks.UNITS,
+        lambda module: replica_looks.look_at_units(module).outcome,
+    ),
+    "rocm_packages": (rocm_packages.ARGUMENTS, _packages),
+    "rocm_repositories": (rocm_repositories.ARGUMENTS, _repositories),
+    "services": (system_looks.SERVICES, system_looks.look_at_services),
+    "user": (system_looks.USERS, system_looks.look_at_user),
+    "weights_info": (weights_looks.ARGUMENTS, _models),
+    "weights_mounts": (mount_looks.ARGUMENTS, lambda module: mount_looks.look(module)[1]),
+}
+
+
+def check(module: AnsibleModule, step: dict[str, Any], secrets: dict[str, Any]) -> dict[str, Any]:
+    """Return what one step would change; a refusal is in its ``failure`` and ``findings``.
+
+    ``secrets`` are the values of a replica_secrets step, which come apart from its arguments.
+    """
+    told: dict[str, Any] = {
+        "concern": step["concern"],
+        "module": step["module"],
+        "changed": False,
+        "diff": [],
+        "steps": [],
+        "warnings": [],
+        "failure": None,
+        "findings": [],
+    }
+    spec, look = LOOKS[step["module"]]
+    given = dict(step["arguments"])
+    if step["module"] == "replica_secrets":
+        given["values"] = secrets.get(step["concern"], {})
+    checked = ArgumentSpecValidator(spec).validate(given)
+    if checked.error_messages:
+        return {**told, "failure": "; ".join(checked.error_messages)}
+    looking = Looking(module, checked.validated_parameters)
+    try:
+        outcome = look(cast(AnsibleModule, looking))
+    except Refused as refusal:
+        return {
+            **told,
+            "failure": refusal.message,
+            "findings": refusal.findings,
+            "warnings": looking.warnings,
+        }
+    diff = outcome.get("diff") or []
+    return {
+        **told,
+        "changed": outcome["changed"],
+        "diff": diff if isinstance(diff, list) else [diff],
+        "steps": outcome.get("steps", []),
+        "warnings": looking.warnings,
+    }

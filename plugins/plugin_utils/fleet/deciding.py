@@ -1,0 +1,307 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""All concerns of a host decided from one evidence, ready to be looked at."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    error,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.facts import facts_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.serving import (
+    Fleet,
+    Serving,
+    Wish,
+    decide_serving,
+    running_documents,
+    running_paths,
+    topology_of,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.steps import (
+    absent_of,
+    concern_of,
+    replicas_of,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey import (
+    Concern,
+    refused,
+    running,
+    served,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
+    Change,
+    ConcernSurvey,
+    HostFacts,
+    Served,
+    Survey,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS, decide
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
+    Role,
+    digest,
+    settings_of,
+    without_secrets,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
+    engine_findings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+# Beside the concerns that are asked for: a reboot follows from the others.
+ALWAYS = ("reboot",)
+# What is applied by one look; between these parts a host that changed is looked at again.
+_PARTS = (
+    ("rocm", "host_tuning"),
+    ("weight_cache", "container_runtime"),
+    ("device_plugin", "replicas"),
+)
+# What these change may need a reboot.
+_REBOOTING = ("rocm", "host_tuning")
+_ENGINES = {"quadlet": "podman_version", "docker": "docker_version"}
+
+
+def scopes_for(concerns: Sequence[str], whole: bool, contained: bool) -> list[str]:
+    """Return the scopes of evidence that concerns need; ``whole`` for a survey's facts, too."""
+    scopes = [scope for name in concerns for scope in CONCERNS.get(name, ())]
+    if "replicas" in concerns:
+        scopes += ["gpu", "plans", *(["container"] if contained else [])]
+    if set(concerns) & set(_REBOOTING):
+        scopes.append("reboot")
+    if whole:
+        scopes += ["gpu", "rocm", "plans"]
+    return sorted(set(scopes)) or ["gpu", "plans"]
+
+
+def due(survey: Survey, asked: Sequence[str], applied: bool) -> list[str]:
+    """Return the concerns whose roles have to run, in the order of ``asked``.
+
+    Where roles are ``applied``, as they are not in check mode, what comes after one of them in the
+    same part of the run has to be run, too: it may depend on what that has changed.
+    """
+    found = {one.concern.partition(":")[0] for one in survey.concerns if not one.settled}
+    for first, second in _PARTS:
+        if applied and first in found and second in asked:
+            found.add(second)
+    return [name for name in (*asked, *ALWAYS) if name in found]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What was decided of one host, before it is compared with the host.
+
+    ``objects`` is a sha256 of what a Kubernetes node asks of its cluster, None where it is none.
+    """
+
+    host: str
+    collected_at: str
+    concerns: tuple[Concern, ...]
+    facts: HostFacts = field(default_factory=HostFacts)
+    topology: Topology | None = None
+    serving: Serving | None = None
+    wanted: tuple[Served, ...] = ()
+    running: tuple[Served, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    secrets: Mapping[str, Any] = field(default_factory=dict)
+    objects: str | None = None
+
+    def survey(self, concerns: Sequence[ConcernSurvey]) -> Survey:
+        """Return the survey, with what was found of each concern."""
+        return Survey(
+            host=self.host,
+            collected_at=self.collected_at,
+            facts=self.facts,
+            concerns=tuple(concerns),
+            wanted=self.wanted,
+            running=self.running,
+            findings=self.findings,
+        )
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """What it takes to decide. ``options`` are the roles' by role, ``document`` the evidence's.
+
+    ``pods_given`` says that the inventory itself names the sizes of pods; ``manifests`` is what
+    the controller has of the cluster's objects. ``wrong`` are the refusals of options by role.
+    """
+
+    host: str
+    document: Mapping[str, Any]
+    wish: Wish
+    options: Mapping[str, Mapping[str, Any]]
+    roles: Mapping[str, Role]
+    pods_given: bool
+    restart: bool
+    fleet: Fleet
+    architecture_of: Callable[[Deployment, str], Architecture]
+    manifests: str | None = None
+    wrong: Mapping[str, ApiaryError] = field(default_factory=dict)
+
+    def decide(self, concerns: Sequence[str]) -> Decided:
+        """Return all of these concerns, decided; what can't be is told in its findings."""
+        evidence = from_document(Evidence, self.document, f"{self.host}: evidence")
+        looked = "lscpu" in evidence.commands  # of the scope gpu
+        topology = topology_of(self.document, self.host) if looked else None
+        serving: Serving | None = None
+        serves: list[Concern] = []
+        if topology and {"replicas", "device_plugin"} & set(concerns):
+            serving, serves = self._serving(topology, evidence)
+        found: list[Concern] = []
+        objects = None
+        reasons: list[str] = []
+        for name in concerns:
+            if name == "replicas":
+                continue
+            one, plan = self._concern(name, evidence, serving)
+            found.append(one)
+            reasons += one.reboot
+            if name == "device_plugin" and plan and plan.node:
+                objects = hashlib.sha256(plan.manifests_text.encode()).hexdigest()
+        if set(concerns) & set(_REBOOTING):
+            found.append(self._reboot(tuple(reasons), evidence))
+        if "replicas" in concerns:
+            found += serves
+        return Decided(
+            host=self.host,
+            collected_at=evidence.collected_at,
+            concerns=tuple(found),
+            facts=facts_of(evidence, topology) if topology else HostFacts(),
+            topology=topology,
+            serving=serving,
+            wanted=tuple(_wanted(serving)) if serving else (),
+            running=self._running(evidence),
+            findings=tuple(one for one in serving.findings if one.severity != "info")
+            if serving
+            else (),
+            secrets=self._secrets(found),
+            objects=objects,
+        )
+
+    def _concern(
+        self, name: str, evidence: Evidence, serving: Serving | None
+    ) -> tuple[Concern, Any]:
+        if name in self.wrong:
+            return refused(name, "", self.wrong[name]), None
+        options = dict(self.options[name])
+        asked = digest(without_secrets(self.roles[name], options))
+        if name == "device_plugin" and not self.pods_given and serving:
+            options["device_plugin_pod_gpus"] = [
+                len(one.gpus) for plan in serving.plans for one in plan.replicas
+            ]
+        try:
+            plan: Any = decide(name, settings_of(name, options), evidence)
+        except ApiaryError as refusal:
+            return refused(name, asked, refusal), None
+        one = concern_of(name, plan, options, asked)
+        if name == "device_plugin" and plan.node:
+            one = replace(one, changes=(*one.changes, *self._objects(plan, options)))
+        return one, plan
+
+    def _objects(self, plan: Any, options: Mapping[str, Any]) -> Iterator[Change]:
+        """Yield what would be written on the controller, by the first node for all."""
+        present = options["device_plugin_state"] == "present"
+        text = plan.manifests_text if present else None
+        if options["device_plugin_manifests_dest"] and text != self.manifests:
+            path = f"{options['device_plugin_manifests_dest']}/device-plugin.yml"
+            yield Change(path, self.manifests or "", text or "")
+
+    def _reboot(self, reasons: tuple[str, ...], evidence: Evidence) -> Concern:
+        if "reboot" in self.wrong:
+            return refused("reboot", "", self.wrong["reboot"])
+        options = self.options["reboot"]
+        settings = {"reasons": reasons, "allowed": options["reboot_allowed"]}
+        plan: Any = decide("reboot", settings, evidence)
+        one = concern_of("reboot", plan, options, digest({"allowed": options["reboot_allowed"]}))
+        # The reasons are told with the concerns that have them.
+        needed = (Change("reboot"),) if plan.needed else ()
+        return replace(one, reboot=(), changes=(*one.changes, *needed))
+
+    def _serving(
+        self, topology: Topology, evidence: Evidence
+    ) -> tuple[Serving | None, list[Concern]]:
+        """Return what is to be served here, and a concern for each deployment."""
+        asked = {str(one.get("name")): digest(one) for one in self.wish.deployments}
+        try:
+            if "replicas" in self.wrong:
+                raise self.wrong["replicas"]
+            if not self.wish.deployments:
+                raise _nothing_asked(self.host)
+            serving = decide_serving(
+                self.host,
+                self.wish,
+                topology,
+                running_documents(self.document),
+                self.fleet,
+                self.architecture_of,
+            )
+        except ApiaryError as refusal:
+            names = asked or {"": ""}
+            return None, [refused(f"replicas:{one}", names[one], refusal) for one in names]
+        options = self.options.get("replicas")
+        if options is None:
+            return serving, []
+        found = [
+            self._replicas(plan, options, evidence, asked[plan.deployment.name])
+            for plan in serving.plans
+        ]
+        if self.wish.remove_others:
+            found = [*(absent_of(plan, options) for plan in serving.others), *found]
+        return serving, found
+
+    def _replicas(
+        self, plan: Plan, options: Mapping[str, Any], evidence: Evidence, asked: str
+    ) -> Concern:
+        runtime = plan.deployment.engine.runtime
+        said = evidence.commands.get(_ENGINES.get(runtime, ""))
+        absent = runtime in _ENGINES and (said is None or said.exit != 0)
+        refusals: Sequence[Finding] = ()
+        if said is not None and not absent:
+            refusals = tuple(engine_findings(runtime, said.stdout, self.host))
+        one = replicas_of(plan, options, self.restart, refusals, asked)
+        # Another role may bring the engine first.
+        return replace(one, unsure=absent)
+
+    def _secrets(self, concerns: Sequence[Concern]) -> dict[str, Any]:
+        values = self.options.get("replicas", {}).get("replicas_secrets") or {}
+        names = [one.name for one in concerns if one.name.startswith("replicas:")]
+        return {name: values for name in names} if values else {}
+
+    def _running(self, evidence: Evidence) -> tuple[Served, ...]:
+        plans = {}
+        for path, document in running_paths(self.document).items():
+            try:
+                plans[path] = from_document(Plan, document, f"{self.host}: {path}")
+            except ApiaryError:  # of another version of Apiary: what it serves is not known
+                continue
+        return running(evidence, plans)
+
+
+def _wanted(serving: Serving) -> Iterator[Served]:
+    for plan in serving.plans:
+        path = f"/etc/apiary/{plan.deployment.name}/plan.json"
+        text = next(one.content for one in render_systemd(plan) if one.path == path)
+        yield served(plan, text)
+
+
+def _nothing_asked(host: str) -> ApiaryError:
+    return error(
+        "FLEET-NO-DEPLOYMENT",
+        host,
+        "is to serve replicas, and the inventory gives it no deployment",
+        "set apiary_deployment or apiary_deployments, or leave replicas out of apiary_concerns",
+    )

@@ -1,0 +1,71 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What adapters are given on the controller: evidence by path or as it is, hosts, models.
+
+Nothing that decides imports this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.serving import Fleet
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
+
+
+def given_evidence(given: Any) -> tuple[dict[str, Any], str]:
+    """Return evidence and its text; given is the document, or the path of a saved one.
+
+    By path a thousand hosts' evidence is on the controller's disk, not in its memory. Raises
+    ApiaryError: FILE-UNREADABLE, DOC-TYPE.
+    """
+    if isinstance(given, Mapping):
+        return dict(given), dumps(given)
+    text = read_text(str(given))
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise error(
+            "DOC-TYPE", str(given), "is no evidence", "give a file that evidence_info's is saved in"
+        )
+    return document, text
+
+
+def fleet_of(hostvars: Mapping[str, Any], hosts: Sequence[str]) -> Fleet:
+    """Return the hosts of the inventory, with the evidence that `__probed` has of each."""
+
+    def evidence_of(host: str) -> Mapping[str, Any] | None:
+        told = (hostvars[host].get("__probed") or {}).get("evidence")
+        return given_evidence(told)[0] if told else None
+
+    return Fleet(hostvars, hosts, evidence_of)
+
+
+def known_architecture(deployment: Deployment, host: str) -> Architecture:
+    """Return a deployment's model, by the config.json that it names or by what is known."""
+    config = deployment.model.config
+    if config:
+        return read_config(read_text(config), config)
+    return architecture_of(deployment, host)
+
+
+def save_documents(directory: Path, documents: Mapping[str, str]) -> None:
+    """Write a host's plans and what belongs to them; what an earlier plan had rendered goes."""
+    for path in [*(directory / "files").rglob("*"), *directory.glob("*/plan.json")]:
+        if path.is_file() and str(path.relative_to(directory)) not in documents:
+            path.unlink()
+    for name, content in documents.items():
+        write_text(directory / name, content)

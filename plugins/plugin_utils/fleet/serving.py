@@ -1,0 +1,224 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""All that a host is to serve, decided from its evidence and the inventory's deployments."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    from_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    has_errors,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import Asked, build_plans
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import summary
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import (
+    Member,
+    Place,
+    check_nodes,
+    node_of,
+    nodes_of,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.together import (
+    others_of,
+    running_plans,
+    tell_others,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+_PLAN = re.compile(r"/etc/apiary/(?:[^/]+/)?plan\.json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What the inventory asks a host to serve, as documents.
+
+    ``keep`` is the plan whose placement the first deployment keeps, with ``keep_running`` each
+    keeps that of the plan that runs; ``remove_others`` frees what other deployments hold.
+    """
+
+    deployments: Sequence[Mapping[str, Any]]
+    keep: Mapping[str, Any] | None = None
+    keep_running: bool = False
+    remove_others: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Serving:
+    """What a host is to serve: a plan for each deployment, and ``others`` that it has plans of.
+
+    ``findings`` are those that belong to no plan.
+    """
+
+    topology: Topology
+    plans: tuple[Plan, ...]
+    others: tuple[Plan, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def summary(self) -> list[str]:
+        """Return what people are shown, a line each."""
+        told = (f"  {finding}" for finding in self.findings if finding.severity != "info")
+        return [*(line for plan in self.plans for line in summary(plan)), *told]
+
+    def documents(self) -> dict[str, str]:
+        """Return what is saved on the controller, texts by path below the host's directory."""
+        files = {
+            f"files{item.path}": item.content
+            for plan in self.plans
+            for item in render_systemd(plan)
+        }
+        return {
+            "topology.json": dumps(self.topology),
+            "plan.json": dumps(self.plans[0]),
+            **{f"{plan.deployment.name}/plan.json": dumps(plan) for plan in self.plans},
+            **files,
+        }
+
+
+class Fleet:
+    """The hosts that the inventory has for these deployments, in its order.
+
+    ``variables`` are Ansible's hostvars; ``evidence_of`` returns what a host has told in this run,
+    or None.
+    """
+
+    def __init__(
+        self,
+        variables: Mapping[str, Any],
+        hosts: Sequence[str],
+        evidence_of: Callable[[str], Mapping[str, Any] | None],
+    ) -> None:
+        self.variables, self.hosts, self.evidence_of = variables, hosts, evidence_of
+
+    def place(self, host: str, deployment: Deployment) -> Place:
+        """Return a host's place among those that its replicas span."""
+        own = self.variables[host]
+        # Of all hosts of a fleet only the names count; those of the group are looked at closely.
+        members = [
+            Member(
+                name,
+                self._address(name),
+                self.variables[name].get("apiary_node_group"),
+                deployment if self._asked(name, deployment.name) else None,
+            )
+            for name in self.hosts
+        ]
+        node = node_of(host, members, deployment)
+        return Place(node, self._address(host), own.get("apiary_interface"))
+
+    def member(self, host: str, deployment: Deployment) -> Member:
+        """Return a host with what it is asked to serve under this name, and what it has."""
+        asked = self._asked(host, deployment.name)
+        evidence = self.evidence_of(host)
+        return Member(
+            host=host,
+            address=self._address(host),
+            deployment=from_document(Deployment, asked, host) if asked else None,
+            topology=topology_of(evidence, host) if evidence else None,
+        )
+
+    def _asked(self, host: str, name: str) -> Mapping[str, Any] | None:
+        own = self.variables[host]
+        asked = own.get("apiary_deployments") or [own.get("apiary_deployment") or {}]
+        return next((one for one in asked if one.get("name") == name), None)
+
+    def _address(self, host: str) -> str:
+        own = self.variables[host]
+        return str(own.get("apiary_address") or own.get("ansible_host") or host)
+
+
+def topology_of(evidence: Mapping[str, Any], host: str) -> Topology:
+    """Return a host's topology under the name that its operator knows, the inventory's."""
+    return dataclasses.replace(from_evidence(evidence), host=host)
+
+
+def running_paths(evidence: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the plans that the host holds by path, from the scope "plans"; no others."""
+    documents = {}
+    for path, text in sorted(evidence.get("files", {}).items()):
+        if not _PLAN.fullmatch(path):
+            continue
+        try:
+            document = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(document, dict):
+            documents[path] = document
+    return documents
+
+
+def running_documents(evidence: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the plans that the host holds."""
+    return list(running_paths(evidence).values())
+
+
+def spans_hosts(wish: Wish, host: str) -> bool:
+    """Say whether replicas span hosts, so that the other members' evidence is needed, too."""
+    return any(nodes_of(from_document(Deployment, one, host)) > 1 for one in wish.deployments)
+
+
+def decide_serving(
+    host: str,
+    wish: Wish,
+    topology: Topology,
+    running: Sequence[Mapping[str, Any]],
+    fleet: Fleet,
+    architecture_of: Callable[[Deployment, str], Architecture],
+) -> Serving:
+    """Return what a host is to serve; raise ApiaryError for what can't be.
+
+    ``running`` are the documents of the plans that the host has now.
+    """
+    deployments = [from_document(Deployment, one, host) for one in wish.deployments]
+    plans_now, unread = running_plans(running, host)
+    others = others_of(plans_now, deployments)
+    kept = {plan.deployment.name: plan for plan in plans_now if wish.keep_running}
+    if wish.keep:
+        kept[deployments[0].name] = _checked(wish.keep, f"{host}: the plan to keep")
+    places = {one.name: fleet.place(host, one) for one in deployments if nodes_of(one) > 1}
+    asked = [
+        Asked(one, architecture_of(one, host), kept.get(one.name), places.get(one.name))
+        for one in deployments
+    ]
+    alike = list(_alike(asked, fleet, topology))
+    if has_errors(alike):
+        raise ApiaryError(*alike)
+    findings = (*tell_others(others, wish.remove_others), *unread, *alike)
+    try:
+        plans = build_plans(asked, topology, () if wish.remove_others else others)
+    except ApiaryError as refusal:
+        # Who has the GPUs that are missing is told with the refusal.
+        known = [one for one in findings if one.severity != "info"]
+        raise ApiaryError(*refusal.findings, *known) from None
+    return Serving(topology, tuple(plans), others, findings)
+
+
+def _alike(asked: Sequence[Asked], fleet: Fleet, topology: Topology) -> Iterator[Finding]:
+    for one in asked:
+        if one.place is not None:
+            members = [fleet.member(name, one.deployment) for name in one.place.node.hosts]
+            yield from check_nodes(one.place.node, members, topology)
+
+
+def _checked(document: Mapping[str, Any], subject: str) -> Plan:
+    plan = from_document(Plan, document, subject)
+    check_plan(plan, subject)
+    return plan

@@ -1,0 +1,243 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What each role does with its plan, as steps to be looked at: the same modules and arguments.
+
+A role that gets another task has it here, too; tests/site goes through all of them by drift.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey import Concern, Step
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+
+Options = Mapping[str, Any]
+Made = tuple[list[Step], list[Change]]
+
+
+def concern_of(name: str, plan: Any, options: Options, asked: str) -> Concern:
+    """Return a concern with what its role would do by this plan and these options."""
+    steps, changes = _ROLES[name](plan, options)
+    return Concern(
+        name,
+        asked,
+        tuple(steps),
+        tuple(changes),
+        plan.reboot,
+        # Information is in the plans; a survey has what somebody may have to act on.
+        tuple(one for one in plan.findings if one.severity != "info"),
+        _unsure(name, options),
+    )
+
+
+def _rocm(plan: Any, _options: Options) -> Made:
+    told = to_document(plan)
+    manager = plan.package_manager
+    packages = {
+        name: told[name]
+        for name in ("packages", "repair", "enable", "unhold", "remove", "dkms", "hold", "optional")
+    }
+    before = [one for one in plan.missing if one in plan.prerequisites]
+    after = [one for one in plan.missing if one not in plan.prerequisites]
+    steps = [
+        Step(
+            "rocm_repositories",
+            {
+                "manager": manager,
+                "keys": told["keys"],
+                "files": told["files"],
+                "packages": told["packages"],
+            },
+        ),
+        Step(
+            "rocm_packages",
+            {
+                "manager": manager,
+                **packages,
+                "install": [before, after],
+                "initramfs": told["initramfs"] or [],
+            },
+        ),
+    ]
+    return steps, [Change(f"put {user} into the group {group}") for user, group in plan.join]
+
+
+def _host_tuning(plan: Any, options: Options) -> Made:
+    steps = [
+        _live("host_tuning", plan.live, options),
+        _services(
+            *({"name": one, "enabled": False} for one in plan.gone_units),
+            *({"name": one, "enabled": True} for one in plan.units),
+        ),
+        _files(plan.files),
+    ]
+    return steps, [Change(shlex.join(argv)) for argv in plan.boot_commands]
+
+
+def _weight_cache(plan: Any, options: Options) -> Made:
+    here = options["weight_cache_state"] == "present"
+    warm = here and options["weight_cache_warm_up_enabled"]
+    always = {"state": "started", "enabled": True}
+    steps = [
+        _services(
+            *({"name": one, "state": "stopped", "enabled": False} for one in plan.retired),
+            *({"name": one, **always} for one in plan.services),
+            *([{"name": "weights-warm.service", **always}] if warm else []),
+        ),
+        _files(plan.files),
+        _live("weight_cache", plan.live, options),
+        Step("weights_mounts", {"mounts": to_document(plan.mounts)}),
+    ]
+    if here and (options["weight_cache_models"] or options["weight_cache_staged"]):
+        required = {"manifest_required": options["weight_cache_manifest_required"]}
+        steps.append(Step("weights_info", required, late=True))
+    return steps, _installs(plan.packages)
+
+
+def _container_runtime(plan: Any, options: Options) -> Made:
+    told = to_document(plan)
+    present = options["container_runtime_state"] == "present"
+    steps = []
+    changes = []
+    if plan.refresh:
+        changes.append(Change(shlex.join(plan.refresh)))
+    if plan.repository:
+        asked = {"keys": told["keys"], "files": told["repository"], "packages": told["offers"]}
+        steps.append(Step("rocm_repositories", {"manager": plan.manager, **asked}))
+    if plan.packages or plan.remove:
+        asked = {"install": told["packages"], "remove": told["remove"]}
+        steps.append(Step("rocm_packages", {"manager": plan.manager, **asked}))
+    if plan.service_found and not plan.service:
+        gone = {"name": "apiary-cdi.service", "enabled": False, "state": "stopped"}
+        steps.append(_services(gone))
+    steps.append(_files(plan.files))
+    if plan.daemon is not None:
+        steps.append(
+            Step(
+                "json_settings",
+                {
+                    "path": "/etc/docker/daemon.json",
+                    "settings": to_document(plan.daemon),
+                    "validate": told["validate"],
+                    "remember": "/var/lib/apiary/container_runtime.json",
+                    "state": options["container_runtime_state"],
+                },
+            )
+        )
+    services = []
+    if plan.service:
+        state = "restarted" if plan.regenerate else "started"
+        services.append({"name": "apiary-cdi.service", "enabled": True, "state": state})
+    if plan.daemon is not None and present:
+        names = ("containerd.service", "docker.service")
+        services += [{"name": one, "enabled": True, "state": "started"} for one in names]
+    steps.append(_services(*services))
+    if plan.selinux is not None:
+        changes.append(Change(f"setsebool -P {plan.selinux} on"))
+    return steps, changes
+
+
+def _device_plugin(plan: Any, options: Options) -> Made:
+    if not plan.node:
+        return [], []
+    steps = [_files(plan.files), _live("device_plugin", plan.live, options)]
+    return steps, [Change("restart kubelet.service")] if plan.restart else []
+
+
+def _reboot(plan: Any, _options: Options) -> Made:
+    return [_files(plan.files)], []
+
+
+_ROLES: Mapping[str, Callable[[Any, Options], Made]] = {
+    "rocm": _rocm,
+    "host_tuning": _host_tuning,
+    "weight_cache": _weight_cache,
+    "container_runtime": _container_runtime,
+    "device_plugin": _device_plugin,
+    "reboot": _reboot,
+}
+
+
+def _unsure(name: str, options: Options) -> bool:
+    """Say whether a role does what no look tells of: copying models, asking a cluster."""
+    if name == "weight_cache":
+        here = options["weight_cache_state"] == "present"
+        return bool(here and options["weight_cache_staged"])
+    return bool(name == "device_plugin" and options["device_plugin_apply"])
+
+
+def replicas_of(
+    plan: Plan,
+    options: Options,
+    restart: bool,
+    refusals: Sequence[Finding],
+    asked: str,
+) -> Concern:
+    """Return a deployment's concern; ``restart`` says whether replicas that serve may be."""
+    name = plan.deployment.name
+    files = to_document(render_systemd(plan))
+    services = [one.unit for one in plan.replicas]
+    stale = rf"apiary-{name}-[0-9]+\.service" if options["replicas_remove_stale"] else "(?!)"
+    units = {"services": services, "target": plan.target, "stale_pattern": stale}
+    steps = (
+        Step(
+            "user",
+            {
+                "name": plan.deployment.user,
+                "home": options["replicas_home"],
+                "shell": "/usr/sbin/nologin",
+            },
+        ),
+        Step(
+            "replica_secrets",
+            {
+                "directory": f"/etc/apiary/{name}/credentials",
+                "names": list(plan.deployment.secrets),
+                "services": services,
+                "restart": restart,
+            },
+        ),
+        Step("replica_units", {"files": files, **units, "restart": restart}),
+        Step("replica_release", {"deployment": name, "files": files, "units": units}),
+    )
+    told = [one for one in (*plan.findings, *refusals) if one.severity != "info"]
+    return Concern(f"replicas:{name}", asked, steps, findings=tuple(told))
+
+
+def absent_of(plan: Plan, options: Options) -> Concern:
+    """Return a deployment that the host has and is to lose."""
+    name = plan.deployment.name
+    asked = {"deployment": name, "caches": options["replicas_remove_caches"]}
+    return Concern(f"replicas:{name}", steps=(Step("replica_absent", asked),))
+
+
+def _files(files: Sequence[Any]) -> Step:
+    return Step("host_files", {"files": to_document(files)})
+
+
+def _services(*services: Mapping[str, Any]) -> Step:
+    return Step("services", {"services": list(services)})
+
+
+def _live(role: str, live: Sequence[Any], options: Options) -> Step:
+    return Step(
+        "live_settings",
+        {
+            "settings": to_document(live),
+            "remember": f"/var/lib/apiary/{role}.json",
+            "state": options[f"{role}_state"],
+        },
+    )
+
+
+def _installs(packages: Sequence[str]) -> list[Change]:
+    return [Change(f"install {name}") for name in packages]

@@ -1,0 +1,161 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of a rollout: documents whole at every moment, a lock that tells who has it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import (
+    Asked,
+    Entry,
+    Ledger,
+    begin,
+    check_same,
+    end,
+)
+from click import UsageError
+
+from apiary.rollout_asked import asked_of, split_extra
+from apiary.rollout_store import Lock, Store, controller, write_durably
+
+NOW = "2026-11-22T09:00:00Z"
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "ledger" / "h01.json"
+    write_durably(path, "one")
+
+    def full(_handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ApiaryError) as refusal:
+        write_durably(path, "two")
+    assert refusal.value.findings[0].code == "FILE-UNWRITABLE"
+    assert path.read_text() == "one"
+
+
+def test_ledgers_and_runs_are_read_back(tmp_path):
+    store = Store(tmp_path)
+    assert store.ledger("h01") == Ledger("h01")
+    ledger = begin(Ledger("h01"), Entry("r", 1, "ann", "ctl", Asked("site"), NOW))
+    store.save_ledger(ledger)
+    assert store.ledger("h01") == ledger
+    with pytest.raises(ApiaryError) as refusal:
+        store.load_run("last")
+    assert refusal.value.findings[0].code == "FLEET-NO-RUN"
+
+
+def test_only_the_open_entry_can_be_ended():
+    ledger = begin(Ledger("h01"), Entry("r", 1, "ann", "ctl", Asked("site"), NOW))
+    other = Entry("s", 1, "bob", "ctl", Asked("site"), NOW, NOW, "done")
+    with pytest.raises(ApiaryError) as refusal:
+        end(ledger, other)
+    assert refusal.value.findings[0].code == "FLEET-LEDGER"
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from apiary.rollout_store import Lock
+with Lock(Path(sys.argv[1])).held("run-1", "now"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_two_operators_and_the_one_who_is_first(tmp_path):
+    path = tmp_path / "fleet" / "lock"
+    first = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert first.stdout.readline() == "held\n"
+    assert Lock(path).holder()["run"] == "run-1"
+    with pytest.raises(ApiaryError) as refusal, Lock(path).held("run-2", NOW):
+        pass
+    (finding,) = refusal.value.findings
+    assert finding.code == "FLEET-LOCKED"
+    assert f"process {first.pid}" in finding.message
+    # Killed, it holds nothing any more, though its name still stands there.
+    first.kill()
+    first.communicate()
+    assert json.loads(path.read_text())["pid"] == first.pid
+    assert Lock(path).holder() == {}
+    with Lock(path).held("run-2", NOW):
+        assert Lock(path).holder()["run"] == "run-2"
+    assert path.read_text() == ""
+
+
+def test_what_a_killed_command_left_running_still_counts(tmp_path):
+    path = tmp_path / "lock"
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        with Lock(path).held("run-1", NOW) as lock:
+            lock.child(child.pid)
+            left = path.read_text()
+        path.write_text(left)
+        with pytest.raises(ApiaryError) as refusal, Lock(path).held("run-2", NOW):
+            pass
+        assert f"process {child.pid}) still runs" in refusal.value.findings[0].message
+        with Lock(path).held("run-2", NOW, take_over=True):
+            pass
+        path.write_text(left)
+    finally:
+        child.kill()
+        child.wait()
+    with Lock(path).held("run-2", NOW):
+        pass
+
+
+def test_of_another_machine_nobody_can_tell(tmp_path):
+    path = tmp_path / "lock"
+    path.write_text(json.dumps({"holder": "bob", "host": f"not-{controller()}", "pid": 1}))
+    with pytest.raises(ApiaryError) as refusal, Lock(path).held("run-2", NOW):
+        pass
+    assert "bob on not-" in refusal.value.findings[0].message
+
+
+def asked(tmp_path, **changed):
+    given = {"sources": [str(tmp_path / "hosts.yml")], "files": [], "inline": {}, "tags": None}
+    given |= {"skip_tags": None, "check": False, **changed}
+    return asked_of("site", tmp_path / "play.yml", **given)
+
+
+def test_a_run_is_another_one_when_what_was_asked_is(tmp_path):
+    (tmp_path / "hosts.yml").write_text("all: {}")
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "play.yml").write_text("[]")
+    variables = tmp_path / "v.yml"
+    variables.write_text("a: 1")
+    files, inline = split_extra([f"@{variables}", "b=2 c=3", '{"d": [4]}'])
+    assert (files, inline) == ([f"@{variables}"], {"b": "2", "c": "3", "d": [4]})
+    before = asked(tmp_path, files=files, inline=inline)
+    check_same(before, asked(tmp_path, files=files, inline=inline), "run-1")
+
+    def what(now):
+        with pytest.raises(ApiaryError) as refusal:
+            check_same(before, now, "run-1")
+        (finding,) = refusal.value.findings
+        assert finding.code == "FLEET-RESUME-CHANGED"
+        return finding.message
+
+    assert "-e" in what(asked(tmp_path, files=files))
+    assert "--tags" in what(asked(tmp_path, files=files, inline=inline, tags="rocm"))
+    (tmp_path / "group_vars" / "all.yml").write_text("x: 1")
+    assert "inventory" in what(asked(tmp_path, files=files, inline=inline))
+
+
+@pytest.mark.parametrize("given", ["nonsense", "@/no/such", "target=h01", "[1]"])
+def test_variables_that_are_none_or_that_an_option_is_for(given):
+    with pytest.raises(UsageError):
+        split_extra([given])

@@ -1,0 +1,162 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nothing that a role does escapes the look at it: tasks and steps go by the same modules."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.apiary.instinct.plugins.module_utils.host_check import LOOKS
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet import steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.deciding import due, scopes_for
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
+    ConcernSurvey,
+    Survey,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS
+
+from support.demo import demo_plan
+
+ROOT = Path(__file__).parents[3]
+# What tells or asks only, or applies what a plan has already said that it would.
+QUIET = {
+    "apiary.instinct.evidence_info",
+    "apiary.instinct.host_plan",
+    "ansible.builtin.assert",
+    "ansible.builtin.debug",
+    "ansible.builtin.fail",
+    "ansible.builtin.include_tasks",
+    "ansible.builtin.import_tasks",
+    "ansible.builtin.set_fact",
+    "ansible.builtin.wait_for",
+}
+# What each role does otherwise, and where a survey has it from.
+KNOWN = {
+    "rocm": {
+        "apiary.instinct.rocm_repositories": "a step",
+        "apiary.instinct.rocm_packages": "a step",
+        "ansible.builtin.user": "plan.join",
+        "ansible.builtin.command": "follows a changed rule",
+    },
+    "host_tuning": {
+        "apiary.instinct.live_settings": "a step",
+        "apiary.instinct.host_files": "a step",
+        "ansible.builtin.systemd_service": "a step; reloads follow changed files",
+        "ansible.builtin.command": "plan.boot_commands",
+    },
+    "weight_cache": {
+        "apiary.instinct.host_files": "a step",
+        "apiary.instinct.live_settings": "a step",
+        "apiary.instinct.weights_mounts": "a step",
+        "apiary.instinct.weights_info": "a step",
+        "apiary.instinct.weights_publish": "unsure where models are staged",
+        "ansible.builtin.systemd_service": "a step",
+        "ansible.builtin.apt": "plan.packages",
+        "ansible.builtin.package": "plan.packages",
+    },
+    "container_runtime": {
+        "apiary.instinct.rocm_repositories": "a step",
+        "apiary.instinct.rocm_packages": "a step",
+        "apiary.instinct.host_files": "a step",
+        "apiary.instinct.json_settings": "a step",
+        "ansible.builtin.systemd_service": "a step",
+        "ansible.builtin.command": "plan.refresh and plan.selinux",
+    },
+    "device_plugin": {
+        "apiary.instinct.host_files": "a step; the cluster's objects are compared by the action",
+        "apiary.instinct.live_settings": "a step",
+        "ansible.builtin.systemd_service": "plan.restart",
+        "kubernetes.core.k8s": "unsure where device_plugin_apply is set",
+    },
+    "reboot": {
+        "apiary.instinct.host_files": "a step",
+        "ansible.builtin.reboot": "plan.needed",
+    },
+    "replicas": {
+        "apiary.instinct.replica_secrets": "a step",
+        "apiary.instinct.replica_units": "a step",
+        "apiary.instinct.replica_release": "a step",
+        "apiary.instinct.replica_absent": "a step of a deployment that goes",
+        "ansible.builtin.user": "a step",
+        "ansible.builtin.command": "asks for a version only",
+    },
+}
+OPTIONS = {
+    "replicas_remove_stale": True,
+    "replicas_home": "/var/lib/apiary",
+    "replicas_remove_caches": False,
+}
+
+
+def modules(tasks):
+    """Yield the modules of tasks, those in blocks, too."""
+    for task in tasks:
+        for key, value in task.items():
+            if key in ("block", "rescue", "always"):
+                yield from modules(value)
+            elif key.count(".") == 2:
+                yield key
+
+
+@pytest.mark.parametrize("role", [*CONCERNS, "replicas"])
+def test_a_survey_knows_all_that_a_role_does(role):
+    files = sorted((ROOT / "roles" / role / "tasks").glob("*.yml"))
+    found = {one for path in files for one in modules(yaml.safe_load(path.read_text()))}
+    assert found - QUIET == set(KNOWN[role])
+
+
+def test_every_step_has_a_look():
+    plan = demo_plan()
+    asked = steps.replicas_of(plan, OPTIONS, True, (), "abc").steps
+    asked += steps.absent_of(plan, OPTIONS).steps
+    assert {one.module for one in asked} <= set(LOOKS)
+
+
+def test_a_deployment_is_asked_what_its_role_applies():
+    told = {
+        one.module: one.arguments
+        for one in steps.replicas_of(demo_plan(), OPTIONS, False, (), "").steps
+    }
+    assert told["replica_units"]["stale_pattern"] == r"apiary-qwen3-235b-[0-9]+\.service"
+    assert told["replica_units"]["restart"] is False
+    assert told["replica_release"]["files"] == told["replica_units"]["files"]
+    assert told["user"]["shell"] == "/usr/sbin/nologin"
+    kept = {**OPTIONS, "replicas_remove_stale": False}
+    (units,) = [
+        one.arguments
+        for one in steps.replicas_of(demo_plan(), kept, True, (), "").steps
+        if one.module == "replica_units"
+    ]
+    assert units["stale_pattern"] == "(?!)"
+
+
+@pytest.mark.parametrize(
+    ("unsettled", "applied", "expected"),
+    [
+        ((), True, []),
+        (("rocm",), True, ["rocm", "host_tuning"]),
+        (("rocm",), False, ["rocm"]),
+        (("host_tuning", "reboot"), True, ["host_tuning", "reboot"]),
+        (("weight_cache",), True, ["weight_cache"]),
+        (("device_plugin",), True, ["device_plugin", "replicas"]),
+        (("replicas:x",), True, ["replicas"]),
+    ],
+)
+def test_what_comes_after_a_change_is_not_skipped_without_another_look(
+    unsettled, applied, expected
+):
+    asked = ["rocm", "host_tuning", "weight_cache", "device_plugin", "replicas"]
+    names = [*asked[:-1], "reboot", "replicas:x", "replicas:y"]
+    told = tuple(ConcernSurvey(one, one not in unsettled) for one in names)
+    survey = Survey("gpu-001", "2026-11-22T09:00:00Z", concerns=told)
+    assert due(survey, asked, applied) == expected
+
+
+def test_scopes_are_those_of_the_concerns():
+    assert scopes_for(["weight_cache"], False, False) == ["weights"]
+    assert scopes_for(["host_tuning"], False, False) == ["gpu", "reboot", "tuning"]
+    assert scopes_for(["replicas"], False, True) == ["container", "gpu", "plans"]
+    assert scopes_for([], False, False) == ["gpu", "plans"]
+    assert {"rocm", "gpu", "plans"} <= set(scopes_for(["replicas"], True, False))
