@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check e2e unit browser faults loss fleet molecule sanity build docs requirements clean test-model test-engine test-vm
+.PHONY: help demo demo-down test lint check e2e unit browser faults loss fleet docs-test molecule sanity build docs requirements clean test-model test-engine test-vm
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -15,7 +15,7 @@ demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (
 demo-down: .venv/ready ## Remove all that the demo made
 	python tests/lab/demo.py down
 
-test: unit browser faults loss fleet molecule ## Unit, golden and property tests, then simulated hosts end to end
+test: unit browser faults loss fleet docs-test molecule ## Unit, golden and property tests, then simulated hosts end to end
 
 unit: .venv/ready
 	pytest -n auto
@@ -31,6 +31,9 @@ loss: .venv/ready ## Change and break replicas, hosts and routers under load: re
 
 fleet: .venv/ready ## Tunings and rollouts over several simulated hosts, interrupted in every way
 	pytest --quiet tests/fleet tests/tune/lab
+
+docs-test: .venv/ready ## Follow the how-to pages literally on simulated hosts
+	pytest --quiet tests/docs
 
 molecule: .venv/ready
 	python tests/lab/scenarios.py

@@ -13,7 +13,7 @@ from pathlib import Path
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.apiary.instinct.plugins.action.tune_next import read_state
+from ansible_collections.apiary.instinct.plugins.action.tune_next import HELD, hold, read_state
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import workloads
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
@@ -33,7 +33,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.together impo
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates, knobs, steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
+    ablate,
+    candidates,
+    knobs,
+    steps,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.alike import alike
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
@@ -56,7 +61,7 @@ def question(arguments: dict) -> Question:
             "measure it as it is (playbooks/bench.yml), or tune a deployment of single hosts",
         )
     layouts, asked_knobs = knobs.read(arguments["knobs"])
-    return Question(
+    asked = Question(
         deployment=deployment,
         workload=workloads.workload(arguments["workload"]),
         slo=workloads.slo(arguments["slo"]) if arguments["slo"] else (),
@@ -64,10 +69,20 @@ def question(arguments: dict) -> Question:
         knobs=asked_knobs,
         budget=from_document(Budget, arguments["budget"], "tune_budget"),
         seed=arguments["seed"],
-        hosts=tuple(arguments["hosts"]),
+        hosts=(*arguments["hosts"], *arguments["gone"]),
         measured_by=json.loads(json.dumps(arguments["measured_by"])),  # as the state has it
         **({"concurrency": arguments["concurrency"]} if arguments["concurrency"] else {}),
     )
+    if not arguments["ablate"]:
+        return asked
+    if asked_knobs is not None or layouts is not None:
+        raise error(
+            "TRIAL-KNOB",
+            "tune_ablate",
+            "it changes one flag, and tune_knobs would change others",
+            "leave out tune_knobs",
+        )
+    return ablate.question(asked, arguments["ablate"])
 
 
 def begun(asked: Question, arguments: dict) -> Tune:
@@ -82,8 +97,10 @@ def begun(asked: Question, arguments: dict) -> Tune:
     )
     running, unread = running_plans(arguments["running"], asked.hosts[0])
     others = (*running, *(from_document(Plan, one, "others") for one in arguments["others"]))
-    several = len(asked.hosts) > 1
-    findings = alike(arguments["evidence"], arguments["engines"]) if several else ()
+    findings = steps.gone(arguments["gone"])
+    if len(arguments["hosts"]) > 1:
+        neighbours = arguments["neighbours"]
+        findings += alike(arguments["evidence"], arguments["engines"], neighbours)
     return steps.begin(asked, architecture, first, others, (*unread, *findings))
 
 
@@ -110,7 +127,7 @@ def same(state: Tune, asked: Question, path: str) -> Tune:
 
 def set_aside(directory: Path) -> None:
     """Move what an earlier tuning left into a directory of its own: its raw results stay."""
-    left = [one for one in directory.glob("*") if one.name != "earlier"]
+    left = [one for one in directory.glob("*") if one.name not in ("earlier", HELD)]
     if left:
         place = directory / "earlier" / str(len(list(directory.glob("earlier/*"))) + 1)
         place.mkdir(parents=True)
@@ -137,28 +154,36 @@ class ActionModule(ActionBase):
                 "concurrency": {"type": "int"},
                 "knobs": {"type": "dict", "default": {}},
                 "budget": {"type": "dict", "default": {}},
+                "ablate": {"type": "str", "default": ""},
                 "seed": {"type": "int", "default": 1},
                 "hosts": {"type": "list", "elements": "str", "required": True},
                 "topologies": {"type": "dict", "required": True},
                 "evidence": {"type": "dict", "default": {}},
                 "engines": {"type": "dict", "default": {}},
+                "neighbours": {"type": "dict", "default": {}},
+                "gone": {"type": "list", "elements": "str", "default": []},
                 "measured_by": {"type": "dict", "default": {}},
                 "running": {"type": "list", "elements": "dict", "default": []},
                 "others": {"type": "list", "elements": "dict", "default": []},
                 "restart": {"type": "bool", "default": False},
+                "take_over": {"type": "bool", "default": False},
             }
         )
         path = Path(arguments["state"]).absolute()
         try:
             asked = question(arguments)
+            if not self._task.check_mode:
+                hold(path, arguments["take_over"])
             known = path.is_file() and not arguments["restart"]
             if known:
-                state = same(read_state(str(path)), asked, str(path))
+                before = same(read_state(str(path)), asked, str(path))
+                state = steps.without(before, arguments["gone"])
             else:
-                state = begun(asked, arguments)
-            if not known and not self._task.check_mode:
-                # Its results are of other questions, under the same names.
-                set_aside(path.parent)
+                before, state = None, begun(asked, arguments)
+            if state != before and not self._task.check_mode:
+                if before is None:
+                    # Its results are of other questions, under the same names.
+                    set_aside(path.parent)
                 write_text(path, dumps(state))
         except ApiaryError as refusal:
             raise AnsibleActionFail(

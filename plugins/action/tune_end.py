@@ -17,7 +17,10 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.apiary.instinct.plugins.action.tune_next import read_state
+from ansible_collections.apiary.instinct.plugins.action.tune_next import (
+    let_go,
+    read_state,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
@@ -173,6 +176,8 @@ class ActionModule(ActionBase):
                 if diff and arguments["write"]:
                     rewrite(path, text)
                     changed = True
+            if not self._task.check_mode:
+                let_go(place)
         except ApiaryError as refusal:
             raise AnsibleActionFail(
                 str(refusal), result={"findings": to_document(refusal.findings)}
@@ -183,6 +188,7 @@ class ActionModule(ActionBase):
             "done": state.choice is not None,
             "choice": to_document(state.choice),
             "winner": to_document(candidates.deployment_of(state, winner)) if winner else None,
+            "hosts": [one.name for one in state.hosts if one.used],
             "diff_file": str(patch) if diff else None,
             "apply": apply,
             "summary": [*summary(state), *map(str, findings)],

@@ -39,7 +39,12 @@ def seen_of(host: str, deployment: str, told: dict, answers: list[dict], routers
     lock = None
     if held:
         name = str(held.get("owner"))
-        lock = Lock(name, is_dead(name.removeprefix(TUNING)), tuple(held.get("out") or ()))
+        lock = Lock(
+            name,
+            is_dead(name.removeprefix(TUNING)),
+            tuple(held.get("out") or ()),
+            stopped=bool(held.get("stopped")),
+        )
     return Seen(
         host=host,
         deployment=deployment,
@@ -48,6 +53,7 @@ def seen_of(host: str, deployment: str, told: dict, answers: list[dict], routers
         release=told.get("current"),
         lock=lock,
         servers=known_servers(answers, deployment) if routers else None,
+        stopped=tuple(told.get("stopped") or ()),
     )
 
 

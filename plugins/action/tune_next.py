@@ -9,6 +9,8 @@ The state is a file on the controller, written after each trial, so that a run c
 
 from __future__ import annotations
 
+import dataclasses
+import fcntl
 import json
 import time
 from collections.abc import Collection, Iterable
@@ -16,6 +18,9 @@ from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible_collections.apiary.instinct.plugins.action.rollout_situation import is_dead, owner
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import proof
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
     from_document,
@@ -26,6 +31,45 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates, steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.ending import Told, outcome_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Trial, Tune
+
+# Who is at work on a tuning, beside its state.
+HELD = "lock"
+
+
+def hold(state: Path, take_over: bool = False) -> None:
+    """Keep other runs from this tuning; raise TRIAL-LOCKED where another one is at work on it.
+
+    The locks on hosts do not: another run may have other hosts, and the state is the same.
+    """
+    ours = owner()
+    state.parent.mkdir(parents=True, exist_ok=True)
+    with (state.parent / HELD).open("a+", encoding="utf-8") as stream:
+        # Held for these lines alone: of two runs that find a dead one's lock, one gets it.
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.seek(0)
+        other = stream.read().strip()
+        if other and other != ours and not is_dead(other) and not take_over:
+            raise error(
+                "TRIAL-LOCKED",
+                str(state),
+                f"{other} is at work on this tuning, or was and left its lock",
+                "let that run end; where it is dead, go on with tune_take_over=true",
+            )
+        stream.truncate(0)
+        stream.write(ours + "\n")
+
+
+def held(state: Path) -> None:
+    """See that no other run has taken the tuning over; raises TRIAL-LOCKED."""
+    if (state.parent / HELD).exists():
+        hold(state)
+
+
+def let_go(state: Path) -> None:
+    """Let other runs go on with the tuning; one that is not ours stays."""
+    path = state.parent / HELD
+    if path.exists() and path.read_text(encoding="utf-8").strip() == owner():
+        path.write_text("", encoding="utf-8")
 
 
 def read_state(path: str) -> Tune:
@@ -102,6 +146,18 @@ def set_aside(directory: Path, trials: Iterable[str]) -> None:
             left.rename(place / f"{name}-{len(list(place.glob(f'{name}-*'))) + 1}")
 
 
+def doubted(state: Tune, directory: Path) -> Tune:
+    """Return a tuning that has chosen with what keeps its numbers from being published."""
+    if state.choice is None:
+        return state
+    paths = [one.outcome.path for one in state.trials if one.outcome and one.outcome.path]
+    here = [path for path in paths if (directory / path).is_file()]
+    texts = {path: read_text(str(directory / path)) for path in here}
+    benches = [from_document(Bench, json.loads(text), path) for path, text in texts.items()]
+    notes = proof.doubt(state.asked.deployment.name, proof.unproven(benches))
+    return dataclasses.replace(state, findings=tuple(dict.fromkeys((*state.findings, *notes))))
+
+
 def told_of(state: Tune, assigned: dict[str, dict]) -> list[str]:
     """Return in a line for each trial that has ended what it came to."""
     names = {item["trial"]["id"] for item in assigned.values()}
@@ -136,8 +192,11 @@ class ActionModule(ActionBase):
         path, assigned = arguments["state"], arguments["assigned"]
         try:
             state = read_state(path)
+            if not self._task.check_mode:
+                held(Path(path).absolute())
             if assigned and not self._task.check_mode:
                 state = record(state, assigned, arguments["told"], time.time())
+                state = doubted(state, Path(path).absolute().parent)
                 write_text(Path(path).absolute(), dumps(state))
             lost = [*arguments["lost_load_hosts"], *lost_load_hosts(assigned, arguments["told"])]
             following = assignments(state, arguments["hosts"], arguments["load_hosts"], lost)

@@ -14,6 +14,7 @@ from apiary.bench_command import bench
 from apiary.capacity_command import capacity_command
 from apiary.compare_command import compare_command
 from apiary.explain_command import explain
+from apiary.fleet_command import fleet
 from apiary.inputs import json_option
 from apiary.model_command import model
 from apiary.output import Findings
@@ -21,6 +22,7 @@ from apiary.place_command import place_command
 from apiary.plan_commands import diff, plan, render
 from apiary.probe_command import probe
 from apiary.report_command import report
+from apiary.rollout_command import rollout
 from apiary.schemas import NAMES, schema
 from apiary.topology_commands import topology
 
@@ -55,8 +57,10 @@ for command in (
     diff,
     render,
     report,
+    rollout,
     compare_command,
     capacity_command,
+    fleet,
 ):
     cli.add_command(command)
 

@@ -15,6 +15,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import R
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import FleetPlan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report_types import FleetReport
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import FleetRollout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
@@ -25,16 +29,25 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 from pydantic import TypeAdapter
 
+from apiary.compare_command import Comparison
+from apiary.report_data import Report
+
 DOCUMENTS: dict[str, type] = {
     "acceptance": Acceptance,
     "bench": Bench,
     "bench-raw": Raw,
+    "comparison": Comparison,
     "deployment": Deployment,
     "evidence": Evidence,
+    "fleet-plan": FleetPlan,
+    "fleet-report": FleetReport,
+    "fleet-rollout": FleetRollout,
     "launch": LaunchSpec,
+    "ledger": Ledger,
     "model": Architecture,
     "placement": Placement,
     "plan": Plan,
+    "report": Report,
     "rollout": Rollout,
     "router": Router,
     "topology": Topology,

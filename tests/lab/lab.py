@@ -45,6 +45,7 @@ def up(lab: Lab, arguments: argparse.Namespace) -> None:
     tag = image.image_tag(mirror)
     with lab.locked():
         prerequisites.ensure_docker(lab)
+        prerequisites.ensure_room(arguments.hosts + arguments.routers)
         subnet = network.ensure(lab)
         specs = [
             spec.HostSpec(

@@ -235,7 +235,7 @@ def bench(
         "target": Target(
             ("http://gpu-001:8000",), model, ("http://gpu-001:8001/metrics",), model, gpus, 1
         ),
-        "asked": Asked(work, slo, lives=lives, seed=seed, stress=stress),
+        "asked": Asked(work, slo, lives=lives, seed=seed, stress=stress, search_by="concurrency"),
         "levels": tuple(levels),
         "found": tuple(found),
         "saturation": (

@@ -10,9 +10,11 @@ How alike they measure is for the first round of a tuning to show.
 from __future__ import annotations
 
 import fnmatch
+import json
 import re
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
@@ -29,18 +31,23 @@ _PAGE = "docs/explanation/tuning-by-measuring.md"
 
 
 def alike(
-    evidence: Mapping[str, Mapping[str, Any]], engines: Mapping[str, str] | None = None
+    evidence: Mapping[str, Mapping[str, Any]],
+    engines: Mapping[str, str] | None = None,
+    neighbours: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> tuple[Finding, ...]:
     """Return what hosts have that the first one has not: GPUs, links, NUMA, driver, settings.
 
     ``evidence`` are documents of the scopes gpu and tuning by host, ``engines`` the engine's
-    version by host. TRIAL-HOSTS-DIFFER is of a host that cannot stand for the first;
-    TRIAL-HOSTS-UNSEEN names what could not be compared.
+    version by host, ``neighbours`` the plans of the other deployments that a host runs.
+    TRIAL-HOSTS-DIFFER is of a host that cannot stand for the first; TRIAL-HOSTS-UNSEEN names what
+    could not be compared.
     """
     names = list(evidence)
     if len(names) < 2:
         return ()
     seen = {name: _summary(name, evidence[name], engines or {}) for name in names}
+    for name in names if neighbours is not None else ():
+        seen[name]["other deployments"] = _neighbours((neighbours or {}).get(name, ()))
     first = names[0]
     return tuple(
         finding for name in names[1:] for finding in _compared(first, name, seen[first], seen[name])
@@ -94,6 +101,19 @@ def _summary(name: str, bundle: Mapping[str, Any], engines: Mapping[str, str]) -
     for entry in knowledge("tune.yml")["alike"]:
         found[entry["is"]] = "; ".join(_values(document, entry))
     return found
+
+
+def _neighbours(plans: Sequence[Mapping[str, Any]]) -> str:
+    """Return which deployments share the host, with what decides how much of it they take."""
+    told = []
+    for plan in plans:
+        asked = plan.get("deployment") or {}
+        gpus = sorted(gpu for one in plan.get("replicas") or () for gpu in one.get("gpus") or ())
+        text = json.dumps(asked, sort_keys=True)
+        told.append(
+            f"{asked.get('name')} on {', '.join(gpus)} (settings {zlib.crc32(text.encode()):08x})"
+        )
+    return "; ".join(sorted(told)) or "none"
 
 
 def _counted(values: Counter[str]) -> str:

@@ -87,7 +87,7 @@ def compared(state: Tune, kind: Kind, candidate: str, against: str) -> Compared:
     resolution = max(trials.resolution(state, kind, name) for name in (candidate, against))
     found = compare_values(theirs, ours, resolution=resolution)
     says = "no difference found" if found.verdict == "not decided" else found.verdict
-    return Compared(candidate, against, says, found.ratio, found.low, found.high)
+    return Compared(candidate, against, says, found.ratio, found.low, found.high, found.detectable)
 
 
 def _last(state: Tune) -> tuple[str, ...]:

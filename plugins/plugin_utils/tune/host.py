@@ -22,11 +22,15 @@ TUNING = "tuning by "
 
 @dataclass(frozen=True)
 class Lock:
-    """Who holds a host, whether that run has ended, and what it took out of the routers."""
+    """Who holds a host, whether that run has ended, and how it found it.
+
+    ``out`` is what it took out of the routers, ``stopped`` says that nothing of it was up.
+    """
 
     owner: str
     dead: bool
     out: tuple[str, ...] = ()
+    stopped: bool = False
 
     @property
     def left(self) -> bool:
@@ -38,7 +42,8 @@ class Lock:
 class Seen:
     """A host before it is tuned on.
 
-    ``serving`` are units that are up, ``planned`` says whether a plan is there, ``release`` is the
+    ``serving`` are units that are up, ``stopped`` those that somebody stopped. ``planned`` says
+    whether a plan is there, ``release`` is the
     one to come back to. ``servers`` are what routers know, by host-number; None: there are none.
     """
 
@@ -49,16 +54,21 @@ class Seen:
     release: str | None
     lock: Lock | None = None
     servers: Mapping[str, Mapping[str, Any]] | None = None
+    stopped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Ready:
-    """What is to be done before and after: units to drain, units to bring back, what to restore."""
+    """What is to be done before and after: units to drain, units to bring back, what to restore.
+
+    A deployment that was ``stopped`` gets its release back, and is left stopped.
+    """
 
     drain: tuple[str, ...]
     out: tuple[str, ...]
     restore: Literal["release", "nothing"]
     resumed: bool
+    stopped: bool = False
     findings: tuple[Finding, ...] = ()
 
 
@@ -108,8 +118,18 @@ def prepare(seen: Seen, serving: bool = False, take_over: bool = False) -> Ready
         out=tuple(sorted({*known, *routed})),
         restore="release" if seen.release else "nothing",
         resumed=resumed,
+        # What an interrupted tuning left up is a trial of its own.
+        stopped=lock.stopped if lock is not None and tried else _on_purpose(seen),
         findings=findings,
     )
+
+
+def _on_purpose(seen: Seen) -> bool:
+    """Say whether the deployment is there and somebody stopped it.
+
+    Where one replica of several is stopped, it is brought back whole.
+    """
+    return bool(seen.stopped) and not seen.serving and seen.release is not None
 
 
 def _routed(seen: Seen) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
+    ablate,
     alike,
     candidates,
     knobs,
@@ -40,6 +41,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
 
 # Finals on several hosts would compare the hosts.
 _ONE_HOST: tuple[Kind, ...] = ("final", "confirm")
+GONE = "TRIAL-HOST-GONE"
 
 
 def begin(
@@ -51,7 +53,8 @@ def begin(
 ) -> Tune:
     """Return a tuning that has measured nothing yet; ``others`` are plans that stay on the hosts.
 
-    ``findings`` are those of alike.alike: hosts that differ from the first take no part.
+    ``findings`` are those of alike.alike and of gone: hosts that differ from the first, or cannot
+    be reached, take no part.
     Raises ApiaryError: TRIAL-BUDGET, TRIAL-NOTHING, TRIAL-NODES, TRIAL-LAYOUT, and what planning
     refuses.
     """
@@ -73,6 +76,10 @@ def begin(
         )
     world = candidates.World(question, architecture, topology, others)
     queue = candidates.layouts(world)
+    if question.ablate is not None:
+        current = queue.candidates[0]
+        both = (current, ablate.other(world, current))
+        queue = dataclasses.replace(queue, candidates=both)
     state = Tune(
         asked=question,
         architecture=architecture,
@@ -87,8 +94,46 @@ def begin(
 
 
 def _host(name: str, findings: tuple[Finding, ...]) -> Host:
-    differs = [one.message for one in findings if one.code == alike.CODE and one.subject == name]
-    return Host(name, not differs, "; ".join(differs))
+    out = (alike.CODE, GONE)
+    why = [one.message for one in findings if one.code in out and one.subject == name]
+    return Host(name, not why, "; ".join(why))
+
+
+def gone(names: Sequence[str]) -> tuple[Finding, ...]:
+    """Return that hosts cannot be reached, so that they take no part from now on."""
+    return tuple(
+        Finding(
+            GONE,
+            "warning",
+            name,
+            "could not be reached, so it takes no part",
+            "bring it up; a run that begins anew (tune_restart=true) has it take part again",
+        )
+        for name in names
+    )
+
+
+def without(state: Tune, names: Sequence[str]) -> Tune:
+    """Return a tuning that goes on without these hosts; as it was where none of them takes part.
+
+    Raises TRIAL-HOST-GONE where no other host takes part.
+    """
+    used = [one.name for one in state.hosts if one.used]
+    lost = [name for name in used if name in names]
+    if not lost or state.choice is not None:
+        return state
+    if lost == used:
+        raise error(
+            GONE,
+            ", ".join(lost),
+            "could not be reached, and no other host takes part in this tuning",
+            "bring it up and run the same command again, or begin anew on others with"
+            " tune_restart=true",
+        )
+    findings = gone(lost)
+    hosts = tuple(_host(one.name, findings) if one.name in lost else one for one in state.hosts)
+    left = dataclasses.replace(state, hosts=hosts, findings=(*state.findings, *findings))
+    return rounds.advance(left)
 
 
 def assign(state: Tune, hosts: Sequence[str]) -> tuple[Trial, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
+    ablate,
     knobs,
     rounds,
     scores,
@@ -41,7 +42,10 @@ def _verdict(state: Tune) -> Iterator[str]:
         yield from _to_come(state)
         return
     label = state.candidate(made.candidate).label if made.candidate else "the current configuration"
-    yield f"{name}: {label} ({made.verdict})"
+    if state.asked.ablate is not None:
+        yield from ablate.told(state)
+    else:
+        yield f"{name}: {label} ({made.verdict})"
     yield f"  {made.reason}"
     if made.score is not None:
         yield f"  {label}: {scores.told(made.score)} a host"
@@ -61,6 +65,9 @@ def _to_come(state: Tune) -> Iterator[str]:
         if path not in stages and rounds.CHOICE not in stages:
             yield f"  then, around the best: {path} in {', '.join(map(str, values))}"
     budget = state.asked.budget
+    if state.asked.ablate is not None:
+        yield f"  as deployed and with the change in turns, {budget.lives} lives of each"
+        return
     yield f"  at last the finals, {budget.lives} lives each, and a repeat of {budget.confirm_lives}"
 
 

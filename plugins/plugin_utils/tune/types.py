@@ -58,6 +58,7 @@ class Question:
     one alone. ``knobs`` are values by path of the deployment, in the order of knobs.wanted; None
     for those of knowledge/tune.yml. ``concurrency`` is the host's, and counts without an SLO.
     ``measured_by`` is what sends the load: numbers of another client are of another question.
+    ``ablate`` is the path of the one knob of an ablation, whose one value ``knobs`` has.
     """
 
     deployment: Deployment
@@ -71,6 +72,7 @@ class Question:
     seed: int = 1
     hosts: tuple[str, ...] = ()
     measured_by: dict[str, Any] = field(default_factory=dict)
+    ablate: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Fact:
 class Candidate:
     """One configuration: the deployment with ``changes``, values by path, None to leave it out.
 
-    ``stage`` is what it was made for: current, layouts, or the path of a knob.
+    ``stage`` is what it was made for: current, layouts, the path of a knob, or ablation.
     """
 
     id: str
@@ -179,7 +181,10 @@ class Host:
 
 @dataclass(frozen=True)
 class Compared:
-    """One configuration against another over the lives of one round; above 1 it is faster."""
+    """One configuration against another over the lives of one round; above 1 it is faster.
+
+    ``detectable`` is the least relative difference that these lives would most likely have shown.
+    """
 
     candidate: str
     against: str
@@ -187,6 +192,7 @@ class Compared:
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
+    detectable: float | None = None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ PROGRAMS = {
     "qemu-img": "qemu-utils",
     "qemu-system-x86_64": "qemu-system-x86",
 }
+# inotify instances of a host, of what else root may run, and how many hosts a default fits.
+WATCHERS_OF_A_HOST, OTHER_WATCHERS, FEW_HOSTS = 12, 100, 4
 
 
 def docker_answers() -> bool:
@@ -48,6 +50,27 @@ def ensure_docker(lab: Lab) -> None:
     ensure_programs(wanted)
     if not docker_answers():
         _start_docker(lab)
+
+
+def ensure_room(hosts: int, inotify: Path = Path("/proc/sys/fs/inotify")) -> None:
+    """Have the kernel let so many hosts of systemd run beside what runs: root shares one limit."""
+    limit = inotify / "max_user_instances"
+    wanted = OTHER_WATCHERS + WATCHERS_OF_A_HOST * hosts
+    if not limit.exists() or int(limit.read_text()) >= wanted:
+        return
+    # Few hosts mostly fit into what the limit leaves.
+    if os.geteuid() != 0 and hosts <= FEW_HOSTS:
+        return
+    try:
+        limit.write_text(f"{wanted}\n")
+    except OSError as failure:
+        raise error(
+            "LAB-INOTIFY",
+            str(limit),
+            f"{hosts} hosts need {wanted}, and it cannot be set: {failure.strerror}",
+            f"run `sysctl -w fs.inotify.max_user_instances={wanted}` as root",
+        ) from failure
+    say(f"Set fs.inotify.max_user_instances to {wanted}, until this machine's next boot")
 
 
 def ensure_debootstrap() -> None:

@@ -9,6 +9,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -372,3 +373,33 @@ def test_a_bmcs_display_adapter_shifts_the_cards_and_nothing_else(simulated):
     topology = from_evidence(simulated(options=("--bmc",)))
     assert len(topology.gpus) == 8
     assert "card0" not in {gpu.card for gpu in topology.gpus}
+
+
+def test_a_form_that_an_older_tool_refuses_is_not_asked_for_again():
+    said = b"usage: rocm-smi\nrocm_smi.py: error: unrecognized arguments: --showcomputepartition\n"
+    run, calls = recorded({("rocm-smi", "--showcomputepartition"): (2, b"", said, None)})
+    commands = evidence.collect(run, "/nonexistent")["commands"]
+    assert "rocm_smi_partition" in commands
+    assert "rocm_smi_partition_2" not in commands
+    assert len([argv for argv in calls if "--showcomputepartition" in argv]) == 1
+
+
+def test_tools_run_beside_each_other_and_the_calls_of_one_do_not():
+    together = threading.Barrier(2, timeout=10)
+    lock, at_work, most = threading.Lock(), {}, {}
+
+    def run(argv):
+        with lock:
+            at_work[argv[0]] = at_work.get(argv[0], 0) + 1
+            most[argv[0]] = max(most.get(argv[0], 0), at_work[argv[0]])
+        if argv[0] in ("lscpu", "numactl"):
+            together.wait()  # breaks where one is run only after the other
+        with lock:
+            at_work[argv[0]] -= 1
+        return 0, b"{}", b"", None
+
+    commands = evidence.collect(run, "/nonexistent")["commands"]
+    assert set(most.values()) == {1}
+    # In the order in which they are asked for, whoever was first.
+    known = [name for name, _attempts in evidence.COMMANDS]
+    assert list(commands) == [name for name in known if name in commands]

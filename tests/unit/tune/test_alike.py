@@ -120,3 +120,19 @@ def test_what_a_host_does_not_tell_is_not_taken_for_equal(pair):
     ((code, subject, message),) = differences(pair)
     assert (code, subject) == ("TRIAL-HOSTS-UNSEEN", "b")
     assert message.endswith("amdgpu driver")
+
+
+def test_other_deployments_on_the_host_count(pair):
+    """What runs beside takes memory, CPUs and power of the host."""
+
+    def plan(**limits):
+        gpus = {"gpus": ["0000:05:00.0"]}
+        return {"deployment": {"name": "other", "limits": limits}, "replicas": [gpus]}
+
+    same = {"a": [plan()], "b": [plan()]}
+    assert alike(pair, ENGINES, same) == alike(pair, ENGINES, {"a": [], "b": []}) == ()
+    (alone,) = alike(pair, ENGINES, {"a": [plan()], "b": []})
+    assert (alone.code, alone.subject) == ("TRIAL-HOSTS-DIFFER", "b")
+    assert alone.message.startswith("other deployments: none here, other on 0000:05:00.0")
+    (unlike,) = alike(pair, ENGINES, {"a": [plan()], "b": [plan(max_num_seqs=2)]})
+    assert unlike.code == "TRIAL-HOSTS-DIFFER"

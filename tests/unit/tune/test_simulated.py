@@ -89,7 +89,7 @@ SLO = (Limit("tpot", "p90", 0.05),)
 
 def bench_of(*levels, asked=None, **more):
     target = Target(("http://a:8000",), "m", hosts=more.pop("hosts", 1))
-    asked = asked or Asked(Workload("5/5", 5, 5), SLO, ("slo",))
+    asked = asked or Asked(Workload("5/5", 5, 5), SLO, ("slo",), search_by="concurrency")
     return Bench("x", "2026-01-01T00:00:00Z", target, asked, levels, **more)
 
 

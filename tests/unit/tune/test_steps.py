@@ -339,6 +339,28 @@ def test_a_host_where_the_control_fails_alone_is_left_out():
     assert state.choice.candidate == "dp4-tp1"
 
 
+def test_a_host_that_is_gone_when_a_run_goes_on_is_left_out():
+    state = begun(hosts=("a", "b"))
+    world = World(rates(), 0.0)
+    (first,) = [one for one in steps.assign(state, ("a", "b")) if one.host == "a"]
+    half = steps.record(state, first, world.run(first))
+    # Until b has measured the control, nobody could go on.
+    assert steps.assign(half, ("a",)) == ()
+    left = steps.without(half, ("b", "stranger"))
+    assert [one.used for one in left.hosts] == [True, False]
+    assert [one.subject for one in left.findings if one.code == steps.GONE] == ["b"]
+    assert steps.without(left, ("b",)) == left
+    assert carried_out(left, world).choice.candidate == "dp4-tp1"
+    assert any("host b took no part" in line for line in summary(left))
+    with pytest.raises(ApiaryError, match="TRIAL-HOST-GONE"):
+        steps.without(left, ("a", "b"))
+
+
+def test_a_tuning_that_has_chosen_needs_no_host():
+    made = carried_out(begun(), World(rates()))
+    assert steps.without(made, ("a",)) == made
+
+
 def test_a_host_that_is_lost_in_the_finals_gives_way_to_another():
     def event(trial):
         gone = trial.kind == "final" and trial.host == "a"

@@ -6,6 +6,8 @@
 
 import dataclasses
 import json
+import re
+import subprocess
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.action import (
@@ -15,14 +17,22 @@ from ansible_collections.apiary.instinct.plugins.action import (
     tune_next,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Asked as BenchAsked,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Bench,
     Interval,
+    Level,
     Limit,
+    Load,
+    Target,
+    Workload,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
     to_document,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
     Asked,
     architecture_of,
@@ -37,6 +47,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
 from support.demo import demo_deployment
 from support.topologies import mi325x
 
+ASKED_LOAD = Workload("32/4", 32, 4)
+BENCH_ASKED = BenchAsked(ASKED_LOAD, concurrency=(8,))
 ARCHITECTURE = architecture_of(demo_deployment(), "demo")
 
 ASKED = {
@@ -45,6 +57,7 @@ ASKED = {
     "concurrency": 16,
     "knobs": {"layouts": [], "max_num_seqs": [16, 32]},
     "budget": {"lives": 2, "confirm_lives": 0},
+    "ablate": "",
     "seed": 1,
     "hosts": ["gpu-001"],
     "running": [],
@@ -52,6 +65,8 @@ ASKED = {
     "others": [],
     "evidence": {},
     "engines": {},
+    "neighbours": {},
+    "gone": [],
 }
 
 
@@ -101,6 +116,67 @@ def test_a_host_that_is_gone_need_not_be_there_to_go_on():
     assert tune_begin.same(state, tune_begin.question(arguments(hosts=["b"])), "x") is state
     more = tune_begin.question(arguments(hosts=["a", "c"]))
     assert code_of(tune_begin.same, state, more, "x") == "TRIAL-STATE"
+
+
+def test_a_named_host_that_cannot_be_reached_is_left_out_with_the_reason():
+    given = arguments(hosts=["b"], gone=["a"])
+    state = tune_begin.begun(tune_begin.question(given), given)
+    assert [(one.name, one.used) for one in state.hosts] == [("b", True), ("a", False)]
+    assert [(one.code, one.subject) for one in state.findings] == [("TRIAL-HOST-GONE", "a")]
+    # When it is back, the question is the same, and it still takes no part.
+    back = tune_begin.question(arguments(hosts=["a", "b"]))
+    assert tune_begin.same(state, back, "x") is state
+
+
+def test_two_runs_do_not_go_on_with_one_tuning(tmp_path, monkeypatch):
+    """Hosts are locked each by itself, and the other run may have other hosts."""
+    state = tmp_path / "tune/x/state.json"
+    tune_next.hold(state)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        theirs = re.sub(r"\d+$", str(other.pid), tune_next.owner())
+        tune_next.hold(state)  # our own
+        monkeypatch.setattr(tune_next, "owner", lambda: theirs)
+        # Whoever has it, lives: this test's own parent.
+        assert code_of(tune_next.hold, state) == "TRIAL-LOCKED"
+        tune_next.let_go(state)
+        assert code_of(tune_next.held, state) == "TRIAL-LOCKED"
+        tune_next.hold(state, take_over=True)
+        monkeypatch.undo()
+        assert code_of(tune_next.held, state) == "TRIAL-LOCKED"
+        other.kill()
+    # A dead one is in nobody's way.
+    tune_next.hold(state)
+    tune_next.let_go(state)
+    monkeypatch.setattr(tune_next, "owner", lambda: "ann@elsewhere, process 1")
+    tune_next.hold(state)
+
+
+def test_a_lock_is_not_set_aside_with_what_was_measured(tmp_path):
+    tune_next.hold(tmp_path / "state.json")
+    tune_begin.set_aside(tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == [tune_next.HELD]
+
+
+def test_what_was_not_checked_is_said_with_the_choice(tmp_path):
+    """Two levels of one trial: of one the client's own delay is not known."""
+    untested = Finding("BENCH-UNTESTED", "info", "x", "no self-test", "run it")
+    levels = tuple(
+        Level(Load("fixed", ASKED_LOAD, 80, 8, repeat=repeat), "OK", None, findings=found)
+        for repeat, found in enumerate(((untested,), ()))
+    )
+    state = answered()
+    first = dataclasses.replace(state.trials[0].outcome, path="short/bench.json")
+    trials = (dataclasses.replace(state.trials[0], outcome=first), *state.trials[1:])
+    state = dataclasses.replace(state, trials=trials)
+    bench = Bench("x", "2026-11-22T05:00:00Z", Target(("http://a",), "a/b"), BENCH_ASKED, levels)
+    (tmp_path / "short").mkdir()
+    (tmp_path / "short/bench.json").write_text(dumps(bench))
+    (note,) = tune_next.doubted(state, tmp_path).findings
+    assert (note.code, note.severity) == ("BENCH-UNPROVEN", "warning")
+    assert "1 of 2 levels" in note.message
+    assert tune_next.doubted(dataclasses.replace(state, choice=None), tmp_path).findings == ()
+    # What is not there any more cannot be doubted.
+    assert tune_next.doubted(state, tmp_path / "elsewhere").findings == ()
 
 
 def test_what_others_run_counts_and_not_what_they_are_to_run():
@@ -323,3 +399,11 @@ def test_what_is_known_of_a_host_comes_from_its_own_words():
     assert (seen.planned, seen.release, seen.servers) == (True, "r1", None)
     # Of another controller nobody knows whether the run lives.
     assert (seen.lock.dead, seen.lock.out) == (False, ("apiary-x-0.service",))
+
+
+def test_an_ablation_is_a_question_of_one_flag():
+    state = begun(knobs={}, ablate="max_num_seqs=64")
+    assert state.asked.ablate == "limits.max_num_seqs"
+    assert [one.stage for one in state.candidates] == ["current", "ablation"]
+    both = arguments(ablate="max_num_seqs=64")
+    assert code_of(tune_begin.question, both) == "TRIAL-KNOB"

@@ -70,6 +70,26 @@ def test_behind_routers_what_counts_is_whether_they_send_requests():
     assert prepare(drained).out == ()
 
 
+def test_what_somebody_stopped_is_left_stopped():
+    stopped = dataclasses.replace(SERVES, serving=(), stopped=UNITS)
+    assert prepare(stopped).stopped
+    # A replica that failed, or still starts, is to serve; so is one whose neighbour serves.
+    assert not prepare(dataclasses.replace(SERVES, serving=())).stopped
+    half = dataclasses.replace(SERVES, serving=UNITS[:1], stopped=UNITS[1:])
+    assert not prepare(half, serving=True).stopped
+    assert not prepare(BARE).stopped
+
+
+def test_an_interrupted_run_leaves_what_it_found_to_the_next():
+    """What is up by then is a trial's, and what is down may be a trial's end."""
+    ours = TUNING + "ann@here, process 1"
+    found = Lock(ours, dead=True, stopped=True)
+    assert prepare(dataclasses.replace(SERVES, lock=found)).stopped
+    served = Lock(ours, dead=True)
+    between = dataclasses.replace(SERVES, serving=(), stopped=UNITS, lock=served)
+    assert not prepare(between).stopped
+
+
 def test_a_host_without_a_release_could_not_be_brought_back():
     bare = dataclasses.replace(SERVES, release=None)
     assert refused(bare) == "TRIAL-NO-RELEASE"

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""See whether hosts may be taken out of service: the adapter to plugin_utils.rollout.room."""
+
+from __future__ import annotations
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    knowledge,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.room import room_for
+
+DISPLAY = Display()
+
+
+class ActionModule(ActionBase):
+    """The rollout_room action."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp=None, task_vars=None):
+        """Return what a router says against it; fail where that is an error."""
+        super().run(tmp, task_vars)
+        facts = knowledge("rollout.yml")
+        _validation, arguments = self.validate_argument_spec(
+            {
+                "hosts": {"type": "list", "elements": "str", "required": True},
+                "routers": {"type": "list", "elements": "dict", "required": True},
+                "max_unavailable": {"type": "raw"},
+                "allow_outage": {"type": "bool", "default": False},
+            }
+        )
+        share = arguments["max_unavailable"] or facts["max_unavailable"]["value"]
+        try:
+            findings = {
+                finding: None
+                for servers in arguments["routers"]
+                for finding in room_for(
+                    servers, arguments["hosts"], str(share), arguments["allow_outage"]
+                )
+            }
+            errors = [one for one in findings if one.severity == "error"]
+            if errors:
+                raise ApiaryError(*errors)
+        except ApiaryError as refusal:
+            raise AnsibleActionFail(
+                str(refusal), result={"findings": to_document(refusal.findings)}
+            ) from None
+        for finding in findings:
+            DISPLAY.warning(str(finding))
+        return {
+            "changed": False,
+            "findings": to_document(tuple(findings)),
+            "smoke": to_document(facts["smoke"]),
+        }

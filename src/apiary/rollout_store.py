@@ -1,0 +1,253 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What `apiary rollout` keeps on the controller: runs, ledgers, and the lock between operators."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import FleetRollout
+
+T = TypeVar("T")
+
+
+def operator() -> str:
+    """Return who runs the command, also behind sudo."""
+    return os.environ.get("SUDO_USER") or getpass.getuser()
+
+
+def controller() -> str:
+    """Return the name of this machine."""
+    return platform.node()
+
+
+class Store:
+    """The directory <artifacts>/fleet, and the artifacts of hosts beside it."""
+
+    def __init__(self, artifacts: Path) -> None:
+        self.artifacts = artifacts
+        self.fleet = artifacts / "fleet"
+
+    def run_directory(self, run: str) -> Path:
+        """Return where a run's document and ansible-runner's artifacts of its waves are."""
+        return self.fleet / "runs" / run
+
+    def runs(self) -> list[str]:
+        """Return the ids of all runs, oldest first."""
+        return sorted(path.parent.name for path in self.fleet.glob("runs/*/run.json"))
+
+    def load_run(self, run: str) -> FleetRollout:
+        """Return a run, the last one for "last"; raise FLEET-NO-RUN where there is none."""
+        known = self.runs()
+        name = known[-1] if run == "last" and known else run
+        if name not in known:
+            raise error(
+                "FLEET-NO-RUN",
+                run,
+                f"is no run below {self.fleet / 'runs'}",
+                f"give one of {', '.join(known[-5:])}" if known else "give the right --artifacts",
+            )
+        return _load(FleetRollout, self.run_directory(name) / "run.json")
+
+    def save_run(self, run: FleetRollout) -> None:
+        """Write a run's document so that it is there after a crash."""
+        write_durably(self.run_directory(run.id) / "run.json", dumps(run))
+
+    def ledger_path(self, host: str) -> Path:
+        """Return the file of a host's ledger."""
+        return self.fleet / "ledger" / f"{host}.json"
+
+    def ledger(self, host: str) -> Ledger:
+        """Return a host's ledger, an empty one where it has none."""
+        path = self.ledger_path(host)
+        return _load(Ledger, path) if path.exists() else Ledger(host)
+
+    def save_ledger(self, ledger: Ledger) -> None:
+        """Write a host's ledger so that it is there after a crash."""
+        write_durably(self.ledger_path(ledger.host), dumps(ledger))
+
+    def quarantine(self, host: str) -> dict[str, Any] | None:
+        """Return why a host was put aside, None where it was not."""
+        try:
+            told = json.loads((self.artifacts / host / "quarantine.json").read_text("utf-8"))
+        except OSError:
+            return None
+        except ValueError:
+            told = None
+        return told if isinstance(told, dict) else {"message": "its quarantine.json is broken"}
+
+    def plan_digest(self, host: str) -> str:
+        """Return the digest of the plan.json that is kept of a host, "" for none."""
+        try:
+            content = (self.artifacts / host / "plan.json").read_bytes()
+        except OSError:
+            return ""
+        return hashlib.sha256(content).hexdigest()
+
+    def survey(self, host: str) -> dict[str, Any]:
+        """Return what the last survey of a host left, empty where there is none."""
+        try:
+            told = json.loads((self.artifacts / host / "survey.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return told if isinstance(told, dict) else {}
+
+
+def write_durably(path: Path, content: str) -> None:
+    """Write a file in one step and have the disk keep it; raise FILE-UNWRITABLE."""
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "w", encoding="utf-8") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as failure:
+        raise error(
+            "FILE-UNWRITABLE",
+            str(path),
+            f"cannot be written: {failure.strerror or failure}",
+            "make room, or give --artifacts in a writable directory, and go on with --resume",
+        ) from failure
+
+
+def _load(cls: type[T], path: Path) -> T:
+    text = read_text(str(path))
+    try:
+        return from_document(cls, json.loads(text), str(path))
+    except ValueError as failure:
+        raise error(
+            "FILE-SYNTAX",
+            str(path),
+            f"is no JSON: {failure}",
+            "move it away; what it said is lost",
+        ) from failure
+
+
+class Lock:
+    """The lock of one artifacts directory: who has it, and how others can tell."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.told: dict[str, Any] = {}
+        self._stream: Any = None
+
+    def holder(self) -> dict[str, Any]:
+        """Return what the lock says while it is held, empty while nobody holds it."""
+        try:
+            with open(self.path, encoding="utf-8") as stream:
+                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return {}
+        except FileNotFoundError:
+            return {}
+        except OSError:
+            return _told_in(self.path)
+
+    def child(self, pid: int) -> None:
+        """Note the ansible-playbook of this run: it may outlive the command."""
+        if self.told.get("child") != pid:
+            self.told |= {"child": pid, "child_begun": _begun(pid)}
+            self._write(json.dumps(self.told))
+
+    def _write(self, text: str) -> None:
+        self._stream.seek(0)
+        self._stream.truncate()
+        self._stream.write(text)
+        self._stream.flush()
+
+    @contextlib.contextmanager
+    def held(self, run: str, since: str, take_over: bool = False) -> Iterator[Lock]:
+        """Hold the lock; raise FLEET-LOCKED while somebody else does.
+
+        The kernel gives it back when the process ends, however it ends; the ansible-playbook of a
+        killed command is asked for by its pid. Of another machine's only --take-over helps.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "a+", encoding="utf-8") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise _locked(self.path, _read(stream), "it is at work") from None
+            before = _read(stream)
+            reason = _alive(before)
+            if reason and not take_over:
+                raise _locked(self.path, before, reason)
+            self._stream = stream
+            self.told = {
+                "holder": operator(),
+                "host": controller(),
+                "pid": os.getpid(),
+                "since": since,
+                "run": run,
+            }
+            self._write(json.dumps(self.told))
+            yield self
+            self._write("")
+
+
+def _read(stream: Any) -> dict[str, Any]:
+    stream.seek(0)
+    try:
+        told = json.loads(stream.read() or "{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _told_in(path: Path) -> dict[str, Any]:
+    with open(path, encoding="utf-8") as stream:
+        return _read(stream)
+
+
+def _alive(told: dict[str, Any]) -> str:
+    """Return why the lock of one who does not hold it any more still counts, "" if it does not."""
+    if not told:
+        return ""
+    if told.get("host") != controller():
+        return "whether it still runs cannot be seen from here"
+    child = told.get("child")
+    if isinstance(child, int) and told.get("child_begun") and _begun(child) == told["child_begun"]:
+        return f"it was killed, but its ansible-playbook (process {child}) still runs"
+    return ""
+
+
+def _begun(pid: int) -> str:
+    """Return when a process began, in the kernel's own units; "" where there is none."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2]
+    except OSError:
+        return ""
+    fields = after_name.split()
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def _locked(path: Path, told: dict[str, Any], reason: str) -> Exception:
+    who = f"{told.get('holder', 'somebody')} on {told.get('host', 'this machine')}"
+    return error(
+        "FLEET-LOCKED",
+        str(path),
+        f"{who}, process {told.get('pid', '?')}, has been at run {told.get('run', '?')} since "
+        f"{told.get('since', '?')}; {reason}",
+        "wait until that run ends (apiary rollout --status); if it is dead for sure, --take-over",
+    )

@@ -1,0 +1,140 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The hosts that pages are followed on, and what a lab's inventory says besides the example's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from docs.page import Merge, edit
+from loss.fleet import ROOT, Fleet
+
+VERSIONS = ("0.32.0", "0.33.0")
+MODELS = ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "Qwen/Qwen3-VL-235B-A22B-Instruct")
+VARIABLES = "inventory/mine/group_vars"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab whose hosts have two versions of the double, two models, AMD's packages as stubs."""
+
+    fleet: Fleet
+    scratch: Path
+    hosts: int = 2
+    routers: int = 1
+
+    def up(self) -> None:
+        """Have the hosts be there; those that are missing are made, as their image has them."""
+        engines, models = self.scratch / "opt", self.scratch / "models"
+        for version in VERSIONS:
+            _python("tests/lab/vllm_double/build.py", version, str(engines / version))
+        _python("tests/lab/models.py", str(self.scratch / "known"), *MODELS)
+        for name in MODELS:
+            # As playbooks/weights.yml publishes them: `current` is the revision that is served.
+            place = models / name / "current"
+            place.mkdir(parents=True, exist_ok=True)
+            known = self.scratch / "known" / name / "config.json"
+            (place / "config.json").write_bytes(known.read_bytes())
+        _python(
+            *("tests/lab/lab.py", "up", "--name", self.fleet.lab),
+            *("--hosts", str(self.hosts), "--routers", str(self.routers)),
+            *("--engine-dir", str(engines), "--models-dir", str(models)),
+        )
+        _playbook(self.fleet.lab, "tests/lab/repository/install.yml")
+        for host in self.fleet.hosts:
+            self.fleet.run(
+                host, f"grep -q ' gpu-001$' /etc/hosts || echo '{self.names()}' >> /etc/hosts"
+            )
+
+    def names(self) -> str:
+        """Return the lines of /etc/hosts that name the hosts."""
+        return "".join(
+            f"{one['address_in_lab']} {name}\n" for name, one in self.fleet.hosts.items()
+        )
+
+    def inventory(self, work: Path, gpu_hosts: tuple[str, ...]) -> None:
+        """Make inventory/mine, as set-up-an-inventory.md says, of the example and these hosts."""
+        subprocess.run(
+            ["cp", "--recursive", "--dereference", "inventory/example", "inventory/mine"],
+            cwd=work,
+            check=True,
+        )
+        racks = {
+            f"rack{number}": {
+                "vars": {"apiary_rack": f"a{number}"},
+                "hosts": {host: None for host in gpu_hosts if host.endswith(str(number))},
+            }
+            for number in range(1, self.hosts + 1)
+        }
+        large = {"children": dict.fromkeys(racks)}
+        hosts: dict[str, Any] = {
+            "gpu_hosts": {"children": {"large_model": large}},
+            **racks,
+            "routers": {"hosts": dict.fromkeys(self.fleet.routers)},
+        }
+        (work / "inventory/mine/hosts.yml").unlink()
+        for path, values in {
+            "inventory/mine/hosts.yml": hosts,
+            f"{VARIABLES}/gpu_hosts/lab.yml": _settings(),
+            f"{VARIABLES}/gpu_hosts/weight_cache.yml": {
+                "weight_cache_mounts": [],
+                "weight_cache_models": [],
+            },
+            f"{VARIABLES}/gpu_hosts/rocm.yml": {"rocm_version": "7.1.1"},
+            f"{VARIABLES}/gpu_hosts/deployment.yml": {
+                "apiary_deployment": {
+                    "engine": {
+                        "version": VERSIONS[0],
+                        "executable": f"/opt/vllm/{VERSIONS[0]}/bin/vllm",
+                    },
+                    "limits": {"start_timeout_seconds": 300, "drain_timeout_seconds": 20},
+                }
+            },
+            f"{VARIABLES}/routers/lab.yml": {"router_connections": 4000},
+        }.items():
+            edit(work, Merge(0, path, values))
+
+
+def _settings() -> dict[str, Any]:
+    """Return what a host of the lab needs besides (inventory/lab/group_vars/all)."""
+    facts = json.loads((ROOT / ".lab/repository/facts.json").read_text())
+    mirror = "file:///opt/lab-repository/mirror"
+    return {
+        "rocm_repository_url": f"{mirror}/rocm",
+        "rocm_driver_repository_url": f"{mirror}/amdgpu",
+        "rocm_key_url": f"{mirror}/rocm/rocm.gpg.key",
+        "rocm_driver_key_url": f"{mirror}/rocm/rocm.gpg.key",
+        "rocm_key_fingerprint": facts["fingerprint"],
+        "rocm_driver_key_fingerprint": facts["fingerprint"],
+        "rocm_allow_unsupported": True,
+        "acceptance_memory_gib": 1,
+    }
+
+
+def _python(*words: str) -> None:
+    subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+
+
+def _playbook(lab: str, playbook: str) -> None:
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("ansible-playbook")),
+            *("-i", "inventory/lab", playbook),
+            *("-e", f"lab_repository={ROOT / '.lab/repository'}"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "APIARY_LAB": lab, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,91 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The life of a host after its first day, by the how-to pages to the letter.
+
+The pages follow one another on one lab, so they run in order.
+"""
+
+from __future__ import annotations
+
+import json
+
+from loss.fleet import ROOT
+
+PAGES = ROOT / "docs/how-to"
+MODEL = "Qwen/Qwen3-VL-235B-A22B-Instruct"
+
+
+def served(reader, host):
+    """Return the plan that a host serves by its own word."""
+    return json.loads(reader.fleet.run(host, "cat /etc/apiary/qwen3-235b/plan.json"))
+
+
+def routed(reader):
+    """Return the replicas that the router sends requests to."""
+    said = reader.fleet.ask_router("router-001", "show stat")
+    rows = [line.split(",") for line in said.splitlines() if not line.startswith("#")]
+    return {
+        row[1]
+        for row in rows
+        if len(row) > 17 and row[0] == "qwen3-235b" and row[1] != "BACKEND" and "UP" in row[17]
+    }
+
+
+def unique_ids(reader, host):
+    read = json.loads((reader.work / f"artifacts/{host}/topology.json").read_text())
+    return {gpu["bdf"]: gpu["unique_id"] for gpu in read["gpus"]}
+
+
+def test_add_a_host(reader):
+    reader.follow(PAGES / "add-a-host.md")
+    assert routed(reader) == {f"gpu-00{host}-{index}" for host in (1, 2) for index in (0, 1)}
+
+
+def test_change_the_layout(reader):
+    reader.follow(PAGES / "change-the-layout.md")
+    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+    assert [len(one["gpus"]) for one in served(reader, "gpu-002")["replicas"]] == [8]
+
+
+def test_upgrade_vllm(reader):
+    reader.follow(PAGES / "upgrade-vllm.md")
+    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+    for host in ("gpu-001", "gpu-002"):
+        assert served(reader, host)["deployment"]["engine"]["version"] == "0.33.0"
+
+
+def test_change_the_model(reader):
+    reader.follow(PAGES / "change-the-model.md")
+    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+    assert served(reader, "gpu-001")["deployment"]["model"]["name"] == MODEL
+
+
+def test_upgrade_the_driver(reader):
+    before = reader.fleet.run("gpu-002", "cat /proc/sys/kernel/random/boot_id")
+    reader.follow(PAGES / "upgrade-the-driver.md")
+    assert reader.fleet.run("gpu-002", "cat /proc/sys/kernel/random/boot_id") != before
+    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+
+
+def test_replace_a_gpu(reader):
+    before = unique_ids(reader, "gpu-002")
+    reader.follow(PAGES / "replace-a-gpu.md")
+    after = unique_ids(reader, "gpu-002")
+    assert before.keys() == after.keys()
+    assert sum(before[bdf] != after[bdf] for bdf in before) == 1
+    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+
+
+def test_re_image_a_host(reader):
+    reader.follow(PAGES / "re-image-a-host.md")
+    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+
+
+def test_remove_a_host(reader):
+    reader.follow(PAGES / "remove-a-host.md")
+    assert routed(reader) == {"gpu-001-0"}
+    assert list((reader.work / "artifacts/removed").glob("*-gpu-002/gpu-002/survey.json"))
+    assert not (reader.work / "artifacts/gpu-002").exists()
+    assert not reader.fleet.run("gpu-002", "ls /etc/systemd/system | grep apiary- || true")
