@@ -15,7 +15,7 @@ demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (
 demo-down: .venv/ready ## Remove all that the demo made
 	python tests/lab/demo.py down
 
-test: unit browser faults loss fleet docs-test molecule ## Unit, golden and property tests, then simulated hosts end to end
+test: unit browser faults loss docs-test molecule ## Unit, golden and property tests, then simulated hosts end to end
 
 unit: .venv/ready
 	pytest -n auto
@@ -29,7 +29,7 @@ faults: .venv/ready ## Break a simulated host in every way and see that it is fo
 loss: .venv/ready ## Change and break replicas, hosts and routers under load: requests lost
 	pytest --quiet tests/router tests/loss
 
-fleet: .venv/ready ## Tunings and rollouts over several simulated hosts, interrupted in every way
+fleet: .venv/ready ## Rollouts over twelve simulated hosts, interrupted in every way, and tunings over two (long, as e2e)
 	pytest --quiet tests/fleet tests/tune/lab
 
 docs-test: .venv/ready ## Follow the how-to pages literally on simulated hosts

@@ -320,7 +320,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
     taken = [
         click.option("--hosts", type=int, multiple=True, default=(4,), show_default=True),
         click.option("--what", help=f"Some of {','.join(WHAT)}."),
-        click.option("--forks", default=20, show_default=True),
+        click.option("--forks", default=8, show_default=True, help="As shipped in ansible.cfg."),
         click.option("--lab", default="fleet", show_default=True),
         click.option("--keep", is_flag=True, help="Leave the lab up."),
         click.option("--work", help="Keep logs and inventories there."),

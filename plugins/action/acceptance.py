@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
@@ -107,7 +108,10 @@ class ActionModule(ActionBase):
     def _gather(self, concerns, task_vars):
         """Return fresh evidence of the host."""
         scopes = {"gpu", "acceptance", *(scope for one in concerns for scope in CONCERNS[one])}
-        return self._module("evidence_info", {"scopes": sorted(scopes)}, task_vars)["evidence"]
+        begun = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        told = self._module("evidence_info", {"scopes": sorted(scopes)}, task_vars)
+        # By this clock: a host's may be wrong, and reports compare times of many hosts.
+        return {**told["evidence"], "collected_at": begun}
 
     def _plans(self, concerns, told, task_vars):
         """Return what each role would do with the evidence, by its name."""

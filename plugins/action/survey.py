@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    error,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.deciding import (
     ALWAYS,
     Decided,
@@ -67,21 +72,23 @@ class ActionModule(ActionBase):
             }
         )
         host = task_vars["inventory_hostname"]
+        look = self._tolerant if arguments["tolerant"] else self._survey
         try:
-            return self._survey(host, arguments, task_vars)
+            return look(host, arguments, task_vars)
+        except ApiaryError as refusal:
+            raise AnsibleActionFail(
+                str(refusal), result={"findings": to_document(refusal.findings)}
+            ) from None
+
+    def _tolerant(self, host: str, arguments: dict, variables: dict) -> dict:
+        """Look, and have what prevents it in the host's survey."""
+        try:
+            return self._survey(host, arguments, variables)
         except AnsibleConnectionFailure as failure:
-            if not arguments["tolerant"]:
-                raise
             lost = _lost("FLEET-UNREACHABLE", host, failure)
-        except AnsibleActionFail as failure:
-            if not arguments["tolerant"]:
-                raise
+        except AnsibleError as failure:
             lost = _lost("FLEET-SURVEY", host, failure)
         except ApiaryError as refusal:
-            if not arguments["tolerant"]:
-                raise AnsibleActionFail(
-                    str(refusal), result={"findings": to_document(refusal.findings)}
-                ) from None
             lost = refusal.findings
         survey = Survey(host, _now(), reached=False, findings=lost)
         self._keep(arguments["dest"], {"survey.json": dumps(survey)})
@@ -89,22 +96,19 @@ class ActionModule(ActionBase):
 
     def _survey(self, host: str, arguments: dict, variables: dict) -> dict:
         dest, tolerant = arguments["dest"], arguments["tolerant"]
-        everything = self._value(variables, "apiary_concerns", DEFAULT_CONCERNS)
+        everything = self._everything(host, variables)
         chosen = everything if arguments["concerns"] is None else arguments["concerns"]
         # As a host is made right, whatever order they are given in.
-        concerns = [name for name in ROLES if name in chosen]
-        whole = set(concerns) >= set(everything)
+        concerns = [name for name in ROLES if name in chosen and name not in ALWAYS]
+        whole = set(concerns) >= set(everything) - set(ALWAYS)
         if not concerns:
             place, _document = self._gather(host, scopes_for([], False, False), dest, variables)
             return {"changed": False, "waiting": False, "due": [], "evidence": place}
-        wish = self._wish(variables)
-        runtimes = {one.get("engine", {}).get("runtime", "native") for one in wish.deployments} & {
-            "quadlet",
-            "docker",
-        }
+        wish = self._wish(host, variables)
+        contained = any(_runtime(one) in ("quadlet", "docker") for one in wish.deployments)
         path = arguments["evidence"]
         if path is None:
-            scopes = scopes_for(concerns, whole, bool(runtimes))
+            scopes = scopes_for(concerns, whole, contained)
             path, document = self._gather(host, scopes, dest, variables)
             if "replicas" in concerns and _spans_hosts(wish, host, tolerant):
                 # The other hosts of a group are still being asked: see tasks/look.yml.
@@ -131,7 +135,7 @@ class ActionModule(ActionBase):
         decided = deciding.decide(concerns)
         answers = self._check(decided, variables)
         survey = decided.survey(judge(decided.concerns, answers, host))
-        self._save(arguments, survey, decided, whole)
+        self._save(arguments, survey, decided, whole, "replicas" in everything)
         if not tolerant:
             _warn(survey)
         applied = not self._task.check_mode
@@ -151,11 +155,24 @@ class ActionModule(ActionBase):
         """Return a variable, templated."""
         return self._templar.template(variables[name]) if name in variables else default
 
-    def _wish(self, variables: dict) -> Wish:
+    def _everything(self, host: str, variables: dict) -> list:
+        """Return the concerns of a whole run."""
+        names = self._value(variables, "apiary_concerns", DEFAULT_CONCERNS)
+        if not isinstance(names, (list, tuple)) or not set(map(str, names)) <= set(ROLES):
+            raise _wrong(host, "apiary_concerns", f"a list of {', '.join(ROLES)}")
+        return list(names)
+
+    def _wish(self, host: str, variables: dict) -> Wish:
         several = self._value(variables, "apiary_deployments")
         one = self._value(variables, "apiary_deployment")
+        asked = several or ([one] if one else [])
+        if not isinstance(asked, (list, tuple)) or not all(
+            isinstance(each, Mapping) for each in asked
+        ):
+            name = "apiary_deployments" if several else "apiary_deployment"
+            raise _wrong(host, name, "a list of deployments" if several else "a deployment")
         return Wish(
-            deployments=several or ([one] if one else []),
+            deployments=asked,
             # Of several deployments, a change to one must not move the others.
             keep_running=_truth(self._value(variables, "apiary_keep", several is not None)),
             remove_others=_truth(self._value(variables, "apiary_remove_other_deployments", False)),
@@ -170,12 +187,14 @@ class ActionModule(ActionBase):
         """Return the cluster's objects as the controller has them."""
         dest = options.get("device_plugin", {}).get("device_plugin_manifests_dest")
         path = Path(dest or "") / "device-plugin.yml"
-        return path.read_text(encoding="utf-8") if dest and path.is_file() else None
+        return read_text(str(path)) if dest and path.is_file() else None
 
     def _gather(self, host: str, scopes: list, dest: str | None, variables: dict):
         """Return the path of this host's evidence on the controller, and the evidence."""
+        begun = _now()
         told = self._module("evidence_info", {"scopes": scopes}, variables)
-        document = {**told["evidence"], "host": host}
+        # By this clock: a host's may be wrong, and the last run's surveys are told by their time.
+        document = {**told["evidence"], "host": host, "collected_at": begun}
         kept = dest is not None and not self._task.check_mode
         place = Path(dest) if kept else Path(constants.DEFAULT_LOCAL_TMP) / "apiary" / host
         path = (place / "evidence.json").absolute()
@@ -187,7 +206,9 @@ class ActionModule(ActionBase):
         if not steps:
             return []
         arguments = {"steps": steps, "secrets": decided.secrets}
-        return self._module("host_check", arguments, variables)["steps"]
+        # All files of all roles, which every look would put into the host's journal.
+        quiet = {**variables, "ansible_no_target_syslog": True}
+        return self._module("host_check", arguments, quiet)["steps"]
 
     def _module(self, name: str, arguments: dict, variables: dict) -> dict:
         """Run one of our modules on the host."""
@@ -200,15 +221,19 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(told.get("msg", name), result=told)
         return told
 
-    def _save(self, arguments: dict, survey: Survey, decided: Decided, whole: bool) -> None:
+    def _save(
+        self, arguments: dict, survey: Survey, decided: Decided, whole: bool, serves: bool
+    ) -> None:
         documents = {"survey.json": dumps(survey)} if whole else {}
         if decided.topology is not None:
             documents["topology.json"] = dumps(decided.topology)
         self._keep(arguments["dest"], documents)
-        keep = arguments["save_plans"] and decided.serving is not None
-        settled = all(one.settled for one in survey.concerns if one.concern.startswith("replicas:"))
-        # Routers follow these: a plan that is yet to be served is kept when it is.
-        if keep and settled and arguments["dest"] and not self._task.check_mode:
+        keep = arguments["save_plans"] and decided.wanted
+        settled = [one.settled for one in survey.concerns if one.concern.startswith("replicas:")]
+        # Routers follow these: a plan that is yet to be served is kept when it is. A look at other
+        # concerns does not tell; a Kubernetes node, whose plan is for pods, has none of these.
+        served = all(settled) if settled else not serves
+        if keep and served and arguments["dest"] and not self._task.check_mode:
             save_documents(Path(arguments["dest"]).absolute(), decided.serving.documents())
 
     def _keep(self, dest: str | None, documents: dict) -> None:
@@ -225,6 +250,17 @@ def _spans_hosts(wish: Wish, host: str, tolerant: bool) -> bool:
         if not tolerant:
             raise
         return False  # told again where the deployment is decided
+
+
+def _runtime(deployment: Mapping) -> object:
+    engine = deployment.get("engine")
+    return engine.get("runtime") if isinstance(engine, Mapping) else None
+
+
+def _wrong(host: str, name: str, wanted: str) -> ApiaryError:
+    return error(
+        "FLEET-VARIABLE", f"{host}: {name}", f"is not {wanted}", f"correct {name} in the inventory"
+    )
 
 
 def _truth(value: object) -> bool:

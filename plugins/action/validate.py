@@ -173,13 +173,11 @@ def _encrypted(file: str) -> bool:
 
 def _unread(hosts: list[HostVariables]) -> dict:
     """Return what is wrong with the files that deployments name as their models' config.json."""
-    asked = [
-        deployment
-        for host in hosts
-        for deployment in (
-            host.values.get("apiary_deployments") or [host.values.get("apiary_deployment")]
-        )
-    ]
+    asked = []
+    for host in hosts:
+        several = host.values.get("apiary_deployments")
+        asked += several if isinstance(several, (list, tuple)) else []
+        asked.append(host.values.get("apiary_deployment"))
     models = [one.get("model") for one in asked if isinstance(one, Mapping)]
     found = {}
     for config in dict.fromkeys(one.get("config") for one in models if isinstance(one, Mapping)):

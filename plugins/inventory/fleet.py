@@ -103,7 +103,7 @@ options:
 EXAMPLES = r"""
 # inventory/mine/surveys.apiary.yml; then: ansible-inventory -i inventory/mine --graph
 plugin: apiary.instinct.fleet
-
+---
 # Other groups, all of them beginning with "seen_", and some of one's own.
 plugin: apiary.instinct.fleet
 prefix: seen_
@@ -116,6 +116,7 @@ keyed_groups:
     prefix: kernel
 """
 
+import os
 import time
 from pathlib import Path
 
@@ -132,6 +133,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.membership i
     nobody,
     stale,
     survey_of,
+    unread,
     variables_of,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Survey
@@ -194,7 +196,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             "unsurveyed": survey is None,
             "unreached": survey is not None and not survey.reached,
             "stale": survey is not None and self._is_old(name, survey),
-            "quarantined": (folder / _QUARANTINE).exists(),
+            "quarantined": os.path.exists(folder / _QUARANTINE),
         }
         if survey is not None:
             own["apiary_facts"] = variables_of(survey)
@@ -232,7 +234,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
     def _survey(self, path: Path) -> Survey | None:
         """Return a survey, None where there is none that can be read."""
-        if not path.exists():
+        try:
+            if not path.exists():
+                return None
+        except OSError as failure:  # a directory that only its owner may look into
+            self.found.append(unread(path.parent, failure))
             return None
         try:
             return survey_of(read_text(str(path)), str(path))

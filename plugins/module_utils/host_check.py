@@ -111,6 +111,10 @@ def check(module: AnsibleModule, step: dict[str, Any], secrets: dict[str, Any]) 
     looking = Looking(module, checked.validated_parameters)
     try:
         outcome = look(cast(AnsibleModule, looking))
+    except (OSError, ValueError) as failure:
+        # Where the module itself would end with a traceback.
+        told["failure"] = f"{step['module']}: {failure}"
+        return told
     except Refused as refusal:
         return {
             **told,

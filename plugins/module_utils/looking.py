@@ -34,6 +34,13 @@ class Looking:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
 
+    def run_command(self, *arguments: Any, **options: Any) -> Any:
+        """Run a command; one that can't be started ends this look, and no other."""
+        try:
+            return self._module.run_command(*arguments, handle_exceptions=False, **options)
+        except OSError as failure:
+            raise Refused(f"{failure.filename or arguments[0]}: {failure.strerror}", []) from None
+
     def warn(self, text: str) -> None:
         """Keep a warning."""
         self.warnings.append(text)

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report import fleet_report
 
 from apiary import output
+from apiary.extra_vars import vault_option
 from apiary.fleet_hosts import ARTIFACTS, GROUP, read_hosts
 from apiary.fleet_report_inputs import directory_of, found_hosts, load_hosts, load_run
 from apiary.fleet_report_page import fleet_page
@@ -48,6 +50,7 @@ def _seconds(_ctx: click.Context, _option: click.Parameter, value: str) -> int:
 )
 @click.option("--limit", help="Hosts, groups or patterns of the inventory.")
 @click.option("--group", default=GROUP, show_default=True, help="The inventory's group.")
+@vault_option("For the inventory, as Ansible's; may be given often.")
 @click.option(
     "--artifacts",
     type=click.Path(path_type=Path),
@@ -72,6 +75,7 @@ def report_command(
     inventory: tuple[str, ...],
     limit: str | None,
     group: str,
+    vault: tuple[str, ...],
     artifacts: Path | None,
     run: str | None,
     out: str | None,
@@ -93,13 +97,22 @@ def report_command(
         raise click.UsageError("--limit needs --inventory")
     now = datetime.datetime.now(datetime.UTC)
     directory = artifacts or Path(ARTIFACTS)
-    hosts = read_hosts(inventory, limit, group).hosts if inventory else found_hosts(directory)
+    hosts = (
+        read_hosts(inventory, limit, group, vault).hosts if inventory else found_hosts(directory)
+    )
     if inventory and artifacts is None and hosts:
         directory = Path(hosts[0].artifacts)
+    damaged: tuple[Finding, ...] = ()
+    try:
+        rollout = load_run(directory, run)
+    except ApiaryError as refusal:
+        if run is not None:
+            raise
+        rollout, damaged = None, refusal.findings  # the hosts are what the report is for
     made = fleet_report(
         load_hosts(hosts, artifacts, now),
         now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        load_run(directory, run),
+        rollout,
         stale_seconds=stale,
         allow_unreached=allow_unreached,
     )
@@ -112,5 +125,6 @@ def report_command(
         show(summary(made))
         if out:
             click.echo(f"wrote {out} ({Path(out).stat().st_size / 1e6:.1f} MB)")
-    output.report(made.findings, as_json)
-    return exit_code(made.findings)
+    findings = (*damaged, *made.findings)
+    output.report(findings, as_json)
+    return exit_code(findings)

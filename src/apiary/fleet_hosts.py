@@ -70,9 +70,12 @@ def read_hosts(
     limit: str | None = None,
     pattern: str = GROUP,
     vault_password_files: Sequence[str] = (),
+    extra: Sequence[str] = (),
+    extra_vars: Mapping[str, Any] | None = None,
 ) -> Hosts:
     """Return the hosts of a pattern that ``limit`` leaves; no sources are Ansible's own inventory.
 
+    ``extra`` are files of -e ("@FILE") and ``extra_vars`` its values, which go by no command line.
     Raises FILE-UNREADABLE, PROBE-INVENTORY or PROBE-NO-HOSTS.
     """
     where = ", ".join(sources) or "inventory"
@@ -89,6 +92,7 @@ def read_hosts(
         "limit": limit,
         "pattern": pattern,
         "variables": VARIABLES,
+        "extra": [*extra, *([json.dumps(extra_vars)] if extra_vars else [])],
     }
     found = _answer(request, vault_password_files)
     if found["error"]:

@@ -10,7 +10,7 @@ import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
@@ -40,7 +40,7 @@ ENDINGS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable")
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """What the operator asks of a fleet's plan."""
+    """What the operator asks of a fleet's plan. ``extra_files`` are "@FILE"."""
 
     sources: tuple[str, ...]
     limit: str | None = None
@@ -50,6 +50,9 @@ class FleetOptions:
     benches: tuple[str, ...] = ()
     forks: int | None = None
     out: str | None = None
+    extra_files: tuple[str, ...] = ()
+    extra_vars: Mapping[str, Any] = field(default_factory=dict)
+    vault_password_files: tuple[str, ...] = ()
 
 
 def now() -> datetime:
@@ -63,7 +66,13 @@ def plan_fleet(options: FleetOptions, as_json: bool) -> int:
     1 says that an error keeps the answer from being whole: a host not reached, or a refusal.
     """
     measured = measured_of(load_benches(options.benches)) if options.benches else ()
-    hosts = read_hosts(options.sources, options.limit).hosts
+    hosts = read_hosts(
+        options.sources,
+        options.limit,
+        vault_password_files=options.vault_password_files,
+        extra=options.extra_files,
+        extra_vars=options.extra_vars,
+    ).hosts
     run = Run() if options.offline else _survey(options, hosts, quiet=as_json)
     made = fleet_plan(observed(hosts, run, now()), measured, options.drift)
     if options.out:
@@ -104,10 +113,14 @@ def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> R
         ended = run_playbook(
             "survey",
             inventory=options.sources,
-            limit=None if options.limit is None else [options.limit],
+            # By name: in a file, a line is one name or group, never an expression like a:!b.
+            limit=None if options.limit is None else [one.name for one in hosts],
+            extra=options.extra_files,
+            extra_vars=options.extra_vars,
             artifacts=Path(directory) / "survey",
             on_event=counter,
             forks=options.forks,
+            vault_password_files=options.vault_password_files,
             stop=stopped.is_set,
         )
     if stopped.is_set():

@@ -19,9 +19,10 @@ from typing import Any
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``hosts`` of ``pattern`` that ``limit`` leaves, in order, with groups and variables.
 
-    ``request`` has ``sources``, ``limit``, ``pattern`` and the names of ``variables``. The answer
-    also has ``total``, how many the pattern has without the limit, ``routers``, the members of that
-    group, ``localhost``, whether the inventory itself has it, and ``error``.
+    ``request`` has ``sources``, ``limit``, ``pattern``, the names of ``variables`` and, as values
+    of -e, ``extra``. The answer also has ``total``, how many the pattern has without the limit,
+    ``routers``, the members of that group, ``localhost``, whether the inventory itself has it, and
+    ``error``.
     """
     from ansible.errors import AnsibleError
 
@@ -32,7 +33,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(request: Mapping[str, Any]) -> dict[str, Any]:
+    from ansible import context
     from ansible.inventory.manager import InventoryManager
+    from ansible.module_utils.common.collections import ImmutableDict
     from ansible.parsing.dataloader import DataLoader
     from ansible.plugins.loader import init_plugin_loader
     from ansible.template import Templar
@@ -41,6 +44,8 @@ def _read(request: Mapping[str, Any]) -> dict[str, Any]:
     init_plugin_loader()
     loader = DataLoader()
     _unlock(loader)
+    # Where the command line of an Ansible program would have them.
+    context.CLIARGS = ImmutableDict(extra_vars=tuple(request["extra"]))
     inventory = InventoryManager(loader, sources=list(request["sources"]) or None)
     variables = VariableManager(loader, inventory)
     everybody = {host.name for host in inventory.get_hosts("all")}

@@ -123,7 +123,7 @@ def _rows(hosts: Sequence[HostReport]) -> list[dict[str, Any]]:
 def natural(text: str) -> tuple[tuple[bool, int, str], ...]:
     """Return what sorts r2 before r10."""
     return tuple(
-        (part.isdigit(), int(part) if part.isdigit() else 0, part)
+        (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
         for part in re.split(r"([0-9]+)", text)
     )
 

@@ -38,6 +38,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
+from apiary.extra_vars import extra_option, split_extra, vault_option
 from apiary.fleet_plan import FleetOptions, plan_fleet, refuse_mix
 from apiary.inputs import (
     json_option,
@@ -48,6 +49,8 @@ from apiary.inputs import (
 )
 from apiary.layout_table import layout_table
 from apiary.output import exit_code, print_document, report, show
+
+REFUSED = {"target": "--limit says which hosts"}
 
 
 @click.command()
@@ -99,6 +102,8 @@ from apiary.output import exit_code, print_document, report, show
     help="Fleet: count measured rates, of `apiary bench` under an SLO; may be given often.",
 )
 @click.option("--forks", type=click.IntRange(1), help="Fleet: hosts at once; else Ansible's.")
+@extra_option("Fleet: variables, as Ansible's.")
+@vault_option("Fleet: as Ansible's; may be given often.")
 @click.option(
     "--out", help="Write the plan to this file; several plans to NAME/plan.json below it."
 )
@@ -118,6 +123,8 @@ def plan(
     with_diff: bool,
     benches: tuple[str, ...],
     forks: int | None,
+    extra: tuple[str, ...],
+    vault: tuple[str, ...],
     out: str | None,
     as_json: bool,
 ) -> int:
@@ -150,6 +157,8 @@ def plan(
             "--diff": with_diff,
             "--bench": benches,
             "--forks": forks,
+            "--extra-vars": extra,
+            "--vault-password-file": vault,
         },
         {
             "--with": beside,
@@ -161,7 +170,20 @@ def plan(
         (deployment_file, evidence_file),
     )
     if deployment_file is None or evidence_file is None:
-        options = FleetOptions(sources, limit, offline, drift, with_diff, benches, forks, out)
+        files, inline = split_extra(extra, REFUSED)
+        options = FleetOptions(
+            sources,
+            limit,
+            offline,
+            drift,
+            with_diff,
+            benches,
+            forks,
+            out,
+            extra_files=tuple(files),
+            extra_vars=inline,
+            vault_password_files=vault,
+        )
         return plan_fleet(options, as_json)
     return _plan_host(
         deployment_file, evidence_file, beside, config_json, keep, nodes, interface, out, as_json

@@ -16,57 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import click
-import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Asked
 
 from apiary.runner import PLAYBOOKS
-
-# The command sets them itself, for each wave.
-OWN = {
-    "target": "--limit",
-    "rollout_batches": "--batches",
-    "rollout_canary": "--canary",
-    "rollout_failure_budget": "--failure-budget",
-    "rollout_take_over": "--take-over",
-    "apiary_artifacts": "--artifacts",
-    "apiary_serial": "--batches",
-}
-
-
-def split_extra(given: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Return the files among values of -e as "@/PATH", and the variables of the others.
-
-    Raises UsageError for what ansible-playbook would not take, or what an option is for.
-    """
-    files: list[str] = []
-    inline: dict[str, Any] = {}
-    for one in given:
-        if one.startswith("@"):
-            path = Path(one[1:]).expanduser().absolute()
-            if not path.is_file():
-                raise click.UsageError(f"-e {one}: there is no such file")
-            files.append(f"@{path}")
-        else:
-            inline |= _inline(one)
-    for name, option in OWN.items():
-        if name in inline:
-            raise click.UsageError(f"-e {name}: `apiary rollout` sets it; give {option} instead")
-    return files, inline
-
-
-def _inline(text: str) -> dict[str, Any]:
-    if text[:1] in "[{":
-        read = yaml.safe_load(text)
-        if not isinstance(read, dict):
-            raise click.UsageError(f"-e {text}: is no mapping of variables")
-        return read
-    from ansible.parsing.splitter import parse_kv  # slow to import, and mostly not needed
-
-    read = {str(name): str(value) for name, value in parse_kv(text).items()}
-    if not read or "_raw_params" in read:
-        raise click.UsageError(f"-e {text}: expected NAME=VALUE, a mapping, or @FILE")
-    return read
 
 
 def asked_of(
@@ -140,7 +92,8 @@ def _files(source: Path) -> Iterator[Path]:
         tops = [source.parent / "group_vars", source.parent / "host_vars"]
     for top in tops:
         for path in sorted(top.rglob("*")):
-            if path.is_file() and not path.name.startswith(".") and path.suffix != ".pyc":
+            hidden = any(part.startswith(".") for part in path.relative_to(top).parts)
+            if path.is_file() and not hidden and path.suffix != ".pyc":
                 yield path
 
 

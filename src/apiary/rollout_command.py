@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import sys
 import time
@@ -22,9 +23,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     Options,
 )
 
+from apiary.extra_vars import extra_option, split_extra, vault_option
+from apiary.fleet_hosts import ARTIFACTS
 from apiary.inputs import json_option
 from apiary.output import exit_code, print_document, report, show
-from apiary.rollout_asked import split_extra
 from apiary.rollout_plays import Plays
 from apiary.rollout_prepare import Prepared, Wanted, prepare, prepare_again
 from apiary.rollout_progress import Progress, failed_table, waves_table
@@ -32,6 +34,20 @@ from apiary.rollout_records import Records, text
 from apiary.rollout_run import Conductor, Signals, not_done
 from apiary.rollout_store import Lock, Store
 from apiary.runner import run_playbook
+
+# The command sets them itself, for each wave.
+OWN = {
+    name: f"`apiary rollout` sets it; give {option} instead"
+    for name, option in (
+        ("target", "--limit"),
+        ("rollout_batches", "--batches"),
+        ("rollout_canary", "--canary"),
+        ("rollout_failure_budget", "--failure-budget"),
+        ("rollout_take_over", "--take-over"),
+        ("apiary_artifacts", "--artifacts"),
+        ("apiary_serial", "--batches"),
+    )
+}
 
 
 @click.command(name="rollout")
@@ -68,15 +84,10 @@ from apiary.runner import run_playbook
 @click.option("--check", is_flag=True, help="Change nothing; say what would change.")
 @click.option("--diff", is_flag=True, help="Show differences in the output of each wave.")
 @click.option("--forks", type=click.IntRange(1), help="Hosts at a time within a wave.")
-@click.option("-e", "--extra-vars", "extra", multiple=True, metavar="VARS", help="As Ansible's.")
+@extra_option()
 @click.option("--tags", metavar="TAGS")
 @click.option("--skip-tags", metavar="TAGS")
-@click.option(
-    "--vault-password-file",
-    "vault",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False),
-)
+@vault_option()
 @click.option("--include-quarantined", is_flag=True, help="Also hosts that were put aside.")
 @click.option("--take-over", is_flag=True, help="Take locks of others that are dead for sure.")
 @click.option("--artifacts", type=click.Path(file_okay=False), help="Else apiary_artifacts.")
@@ -122,8 +133,8 @@ def rollout(
     apiary rollout --status                                what the last run did, and why it stopped
     """
     if status is not None:
-        return _status(Store(Path(artifacts or "artifacts")), status, as_json)
-    files, inline = split_extra(extra)
+        return _status(Store(Path(artifacts or ARTIFACTS)), status, as_json)
+    files, inline = split_extra(extra, OWN)
     options = Options(
         inventory=sources,
         limit=limit or "",
@@ -144,8 +155,11 @@ def rollout(
         take_over=take_over,
     )
     wanted = Wanted(playbook, options, inline, tags, skip_tags, check, artifacts)
-    lock_from = Store(Path(artifacts or "artifacts")) if resume else None
-    before = lock_from.load_run(resume) if lock_from and resume else None
+    lock_from = Store(Path(artifacts or ARTIFACTS)) if resume else None
+    before = None
+    if lock_from and resume:
+        last = resume == "last"
+        before = lock_from.last_to_resume() if last else lock_from.load_run(resume)
     prepared = prepare_again(wanted, before, lock_from) if before and lock_from else prepare(wanted)
     return _conduct(prepared, wait, yes, as_json)
 
@@ -158,6 +172,7 @@ def _conduct(prepared: Prepared, wait: bool, yes: bool, as_json: bool) -> int:
     with contextlib.ExitStack() as stack:
         if not run.asked.check:
             stack.enter_context(lock.held(run.id, since, run.options.take_over))
+            prepared.check_unmoved()
         if not as_json:
             what = f"{run.asked.playbook}: {len(run.hosts)} hosts in {len(run.waves)} waves"
             show(waves_table(run, what))
@@ -225,11 +240,13 @@ def _handled(signals: Signals, progress: Progress) -> Iterator[None]:
 
     def handle(_number: int, _frame: Any) -> None:
         signals.asked += 1
-        progress.note(
-            "ends after this wave; once more ends it at once"
-            if signals.asked == 1
-            else "ends at once: hosts of this wave are left as they are"
-        )
+        # It may come in the middle of a line that is being written.
+        with contextlib.suppress(RuntimeError):
+            progress.note(
+                "ends after this wave; once more ends it at once"
+                if signals.asked == 1
+                else "ends at once: hosts of this wave are left as they are"
+            )
 
     kinds = (signal.SIGINT, signal.SIGTERM)
     before = {kind: signal.signal(kind, handle) for kind in kinds}
@@ -254,7 +271,9 @@ def _tell(run: FleetRollout, store: Store, as_json: bool) -> int:
             click.echo(f"skipped: {one.host}: {one.reason}")
         click.echo(f"details: {store.run_directory(run.id)}")
         if run.state != "done":
-            click.echo("go on: apiary rollout --resume")
+            where = shlex.join(["--artifacts", str(store.artifacts)])
+            more = "" if str(store.artifacts) == ARTIFACTS else f" {where}"
+            click.echo(f"go on: apiary rollout --resume {run.id}{more}")
     report([one for one in run.findings if one.severity != "info"], as_json)
     return 0 if run.state == "done" else max(1, exit_code(run.findings))
 

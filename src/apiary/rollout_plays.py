@@ -22,7 +22,7 @@ from apiary.rollout_records import Records
 from apiary.runner import Ended, arguments, playbook_path
 
 # Playbooks that tell of each host they are done with, so that silence is no success.
-TELLING = ("rollout", "rollback")
+TELLING = ("rollout", "rollback", "maintain")
 
 
 @dataclass

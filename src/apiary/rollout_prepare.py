@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import (
     check_same,
     still_to_do,
@@ -70,6 +70,20 @@ class Prepared:
     inline: Mapping[str, Any]
     outside: tuple[str, ...]
     findings: tuple[Finding, ...]
+    before: FleetRollout | None = None
+
+    def check_unmoved(self) -> None:
+        """Raise FLEET-LOCKED where somebody else took it up before this run had the lock."""
+        directory = self.store.run_directory(self.run.id)
+        known = (directory / "run.json").exists()
+        now = self.store.load_run(self.run.id) if known else None
+        if now != self.before:
+            raise error(
+                "FLEET-LOCKED",
+                str(directory),
+                "another rollout went on with this run in between",
+                "see how it went with apiary rollout --status, then try again",
+            )
 
 
 def prepare(wanted: Wanted) -> Prepared:
@@ -77,7 +91,7 @@ def prepare(wanted: Wanted) -> Prepared:
     options = wanted.options
     name = wanted.playbook or "replicas"
     path = playbook_path(NAMES.get(name, name))
-    found = _hosts(options)
+    found = _hosts(options, wanted.inline)
     store = Store(Path(wanted.artifacts or found.hosts[0].artifacts))
     hosts, skipped = _without_quarantined(found.hosts, store, options.include_quarantined)
     sizes = options.batches or tuple(map(str, knowledge("rollout.yml")["batches"]["value"]))
@@ -147,7 +161,7 @@ def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepare
     )
     asked = _asked(again, name, path, options)
     check_same(before.asked, asked, before.id)
-    found = _hosts(options)
+    found = _hosts(options, wanted.inline)
     known = {one.name for one in found.hosts}
     names = [one.host for one in before.hosts]
     ledgers = {host: store.ledger(host) for host in names}
@@ -190,7 +204,8 @@ def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepare
                 "nothing, if that makes no difference; the ledgers say which host had which",
             )
         )
-    return _prepared(again, run, store, path, found, tuple(findings))
+    made = _prepared(again, run, store, path, found, tuple(findings))
+    return replace(made, before=before)
 
 
 def _prepared(
@@ -212,12 +227,14 @@ def _prepared(
     return Prepared(run, store, path, own, windows, wanted.inline, outside, findings)
 
 
-def _hosts(options: Options) -> Hosts:
+def _hosts(options: Options, inline: Mapping[str, Any]) -> Hosts:
     return read_hosts(
         options.inventory,
         options.limit or None,
         options.pattern,
         options.vault_password_files,
+        options.extra_files,
+        inline,
     )
 
 

@@ -94,7 +94,10 @@ class Records:
     def _applied(self, host: str, entry: book.Entry) -> Sequence[book.Applied]:
         """Return what a host that is done has from this run, by the survey it was done from."""
         survey = self.store.survey(host)
-        if self.playbook != "site" or survey.get("collected_at", "") < entry.begun_at:
+        if (
+            self.playbook not in ("site", "maintain")
+            or survey.get("collected_at", "") < entry.begun_at
+        ):
             return ()
         tags = [one for one in entry.asked.tags.split(",") if one]
         skipped = entry.asked.skip_tags.split(",")

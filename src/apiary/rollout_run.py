@@ -20,6 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     State,
     failures,
     state_of,
+    why_not_begin,
     why_stop,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import (
@@ -95,6 +96,12 @@ class Conductor:
                 continue
             if self.signals.soon():
                 return self._end("interrupted", "the operator stopped it between two waves")
+            unproven = why_not_begin(self.records.run, number)
+            if unproven is not None:
+                self.plays.findings.append(unproven)
+                return self._end(
+                    "failed", f"{unproven.code}: {unproven.subject}: {unproven.message}"
+                )
             if not self._window_is_open(todo):
                 return self._end("interrupted" if self.signals.soon() else "paused", self._closed)
             self._wave(number, todo)

@@ -64,6 +64,14 @@ class Store:
             )
         return _load(FleetRollout, self.run_directory(name) / "run.json")
 
+    def last_to_resume(self) -> FleetRollout:
+        """Return the last run that was more than a check; raise FLEET-NO-RUN without one."""
+        for name in reversed(self.runs()):
+            run = self.load_run(name)
+            if not run.asked.check:
+                return run
+        return self.load_run("last")
+
     def save_run(self, run: FleetRollout) -> None:
         """Write a run's document so that it is there after a crash."""
         write_durably(self.run_directory(run.id) / "run.json", dumps(run))
@@ -202,8 +210,13 @@ class Lock:
                 "run": run,
             }
             self._write(json.dumps(self.told))
-            yield self
-            self._write("")
+            try:
+                yield self
+            finally:
+                # Also where it ended in an error: only what may still run is left to be seen.
+                if not _alive(self.told):
+                    with contextlib.suppress(OSError):
+                        self._write("")
 
 
 def _read(stream: Any) -> dict[str, Any]:

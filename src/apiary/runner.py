@@ -38,6 +38,11 @@ UNKEPT = frozenset(
     | {"runner_item_on_ok", "runner_item_on_skipped", "verbose"}
 )
 EXTRA_VARS = "extra_vars.json"
+_PROMPTS = {
+    "ask_pass": "connection_password_file, or log in with a key",
+    "become_ask_pass": "become_password_file, or ansible_become_password from a vault",
+    "ask_vault_pass": "--vault-password-file",
+}
 # What ansible-runner itself says of a run that did not end by itself.
 KILLED = 254
 
@@ -84,6 +89,23 @@ def playbook_path(name: str) -> Path:
         "is no playbook of Apiary and no file",
         f"give the path of a playbook, or one of {known}",
     )
+
+
+def refuse_prompts() -> None:
+    """Raise FLEET-PROMPT where Ansible's configuration has it ask for a password.
+
+    ansible-runner gives it a terminal at which nobody sits, so it would wait for ever.
+    """
+    from ansible import constants  # slow to import, and mostly not needed
+
+    for name, instead in _PROMPTS.items():
+        if getattr(constants, f"DEFAULT_{name.upper()}", False):
+            raise error(
+                "FLEET-PROMPT",
+                f"{name} in Ansible's configuration",
+                "has Ansible ask for a password, and here nobody would be asked",
+                f"switch it off (ANSIBLE_{name.upper()}=0), and give the password by {instead}",
+            )
 
 
 def arguments(
@@ -139,9 +161,10 @@ def run_playbook(
     ``extra`` are further values of -e, meant for "@FILE". ansible-runner's artifacts go to the
     directory ``artifacts``, which must be new. ``on_event`` gets each event of ansible-runner.
     ``stop`` is asked twice a second whether the run is to end at once.
-    Raises FLEET-PLAYBOOK, and FILE-UNWRITABLE where the artifacts cannot be written.
+    Raises FLEET-PLAYBOOK, FLEET-PROMPT, and FILE-UNWRITABLE where the artifacts cannot be written.
     """
     path = playbook_path(str(playbook))
+    refuse_prompts()
     heard = Heard()
     limited = None
     if limit is not None:

@@ -4,8 +4,8 @@
 
 """What a how-to page tells a reader to do, in order.
 
-A ```console block is commands behind `$ ` and what they print: each line of it has to come, in this
-order, and `…` stands for anything. A ```bash or ```sh block is one script. HTML comments, which no
+A ```console block is commands behind `$ ` and what they print: each line of it has to come, and `…`
+stands for anything. A ```bash or ```sh block is one script. HTML comments, which no
 reader sees, say the rest:
 
     <!-- test: merge FILE -->       the next block is YAML that the reader puts into FILE
@@ -135,17 +135,18 @@ def _console(line: int, block: str) -> Iterator[Run]:
 
 
 def missing(prints: tuple[str, ...], said: str) -> str | None:
-    """Return the first line that did not come after those before it; None when all came."""
+    """Return the first line that did not come; None when all came, each a line of its own.
+
+    Their order does not matter: hosts answer when they are ready.
+    """
     lines = [" ".join(one.split()) for one in said.splitlines()]
-    place = 0
     for wanted in prints:
-        parts = map(re.escape, " ".join(wanted.split()).split("…"))
+        parts = (re.escape(part.strip()) for part in " ".join(wanted.split()).split("…"))
         pattern = re.compile(".*".join(parts))
-        while place < len(lines) and not pattern.search(lines[place]):
-            place += 1
-        if place == len(lines):
+        found = next((line for line in lines if pattern.search(line)), None)
+        if found is None:
             return wanted
-        place += 1
+        lines.remove(found)
     return None
 
 

@@ -152,7 +152,9 @@ class Reader:
         for path in (keys / host, keys / f"{host}.pub"):
             path.unlink()
         container = self.fleet.hosts[host]["container"]
-        subprocess.run(["docker", "rm", "--force", "--volumes", container], check=True)
+        subprocess.run(
+            ["docker", "rm", "--force", "--volumes", container], capture_output=True, check=True
+        )
         self.lab.up()
         self._answers(host)
 

@@ -10,6 +10,7 @@ The pages follow one another on one lab, so they run in order.
 from __future__ import annotations
 
 import json
+import shlex
 
 from loss.fleet import ROOT
 
@@ -66,6 +67,29 @@ def test_upgrade_the_driver(reader):
     before = reader.fleet.run("gpu-002", "cat /proc/sys/kernel/random/boot_id")
     reader.follow(PAGES / "upgrade-the-driver.md")
     assert reader.fleet.run("gpu-002", "cat /proc/sys/kernel/random/boot_id") != before
+    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+
+
+def test_what_fails_in_maintenance_stays_out_until_it_is_mended(reader):
+    """The page's promise: out of the routers with the reason, and the same command goes on."""
+    run = "ansible-playbook -i inventory/mine playbooks/maintain.yml -e target=gpu-002"
+    quarantine = reader.work / "artifacts/gpu-002/quarantine.json"
+    wrong = shlex.quote(
+        json.dumps({"maintain_reboot": True, "acceptance_versions": {"driver": "9.*"}})
+    )
+    failed = reader.run(f"{run} -e {wrong}")
+    assert failed.returncode != 0
+    assert "ROLLOUT-FAILED: gpu-002" in failed.stdout
+    assert "ACCEPT-" in json.loads(quarantine.read_text())["message"]
+    assert routed(reader) == {"gpu-001-0"}
+    # Nothing is left for the one that would take the last replica.
+    refused = reader.run(f"{run.removesuffix('gpu-002')}gpu-001 -e maintain_reboot=true")
+    assert refused.returncode != 0
+    assert "ROLLOUT-OUTAGE: gpu-001" in refused.stdout
+    assert not (reader.work / "artifacts/gpu-001/quarantine.json").exists()
+    mended = reader.run(run)
+    assert mended.returncode == 0, mended.stdout
+    assert not quarantine.exists()
     assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
 
 

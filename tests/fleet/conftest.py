@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class Operator:
 
     fleet: Fleet
     artifacts: Path
+    sockets: Path
     begun: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -60,6 +62,8 @@ class Operator:
                 "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
                 "ANSIBLE_SSH_ARGS": ALIVE,
                 "ANSIBLE_TIMEOUT": "10",
+                # No connection that somebody else opened with other settings, such as the lab.
+                "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.sockets),
                 "ANSIBLE_FORKS": "12",
                 "ANSIBLE_NOCOLOR": "1",
             },
@@ -165,9 +169,11 @@ def fleet():
 
 @pytest.fixture(scope="session")
 def operator(fleet, tmp_path_factory):
-    made = Operator(fleet, tmp_path_factory.mktemp("artifacts"))
-    yield made
-    # A test that failed leaves its command at work.
-    for process in made.begun:
-        if process.poll() is None:
-            kill_tree(process)
+    # A socket's path may have 104 characters.
+    with tempfile.TemporaryDirectory(prefix="cp-") as sockets:
+        made = Operator(fleet, tmp_path_factory.mktemp("artifacts"), Path(sockets))
+        yield made
+        # A test that failed leaves its command at work.
+        for process in made.begun:
+            if process.poll() is None:
+                kill_tree(process)

@@ -32,8 +32,9 @@ while True: time.sleep(60)
 
 
 def changed(operator, host):
-    """Say whether something of the deployment is on the host: the user that replicas run as."""
-    return operator.fleet.run(host, "getent passwd vllm >/dev/null && echo yes || true") == "yes\n"
+    """Say whether the run is in the middle of a host: sources of packages, but no package."""
+    listed = operator.fleet.run(host, "ls /etc/apt/sources.list.d")
+    return "rocm" in listed
 
 
 def held(operator, host):
@@ -45,9 +46,7 @@ def held(operator, host):
 def test_the_controller_is_killed(operator):
     """Nothing is called done that is not, and what the dead run was at is said."""
     process = operator.begin(*ASKED, "--batches", "100%", "--failure-budget", "12")
-    await_true(
-        lambda: changed(operator, FINE[0]) or process.poll() is not None, 600, "in the middle"
-    )
+    await_true(lambda: changed(operator, APT) or process.poll() is not None, 600, "in the middle")
     assert process.poll() is None, operator.end(process)
     kill_tree(process)
     for host in operator.hosts:
@@ -71,18 +70,24 @@ def broken(operator):
         CUT, "rm -rf /var/lib/apiary/fleet; ip route show default | cut -d' ' -f3 > /run/gateway"
     )
     fleet.run(REBOOT, "rm -rf /var/lib/apiary/fleet")
-    process = operator.begin("--resume", "--retries", "0")
+    process = operator.begin("--resume", "--yes", "--retries", "0")
+
+    def when_held(host, break_it):
+        await_true(lambda: held(operator, host) or process.poll() is not None, 600, "it is held")
+        if process.poll() is None:
+            break_it()
 
     def cut():
-        await_true(lambda: held(operator, CUT) or process.poll() is not None, 600, "it is held")
         fleet.run(CUT, "ip link set eth0 down")
 
     def reboot():
-        await_true(lambda: held(operator, REBOOT) or process.poll() is not None, 600, "it is held")
+        # A server's boot takes minutes, longer than a run waits; a container's takes a second.
         fleet.docker("kill", REBOOT)
+        await_true(lambda: process.returncode is not None, 600, "the run has ended")
         fleet.docker("start", REBOOT)
 
-    threads = [threading.Thread(target=one) for one in (cut, reboot)]
+    breaks = ((CUT, cut), (REBOOT, reboot))
+    threads = [threading.Thread(target=when_held, args=one) for one in breaks]
     for one in threads:
         one.start()
     ended = operator.end(process)
@@ -100,7 +105,7 @@ def test_hosts_break_in_the_middle(operator, broken):
     reasons = {one["host"]: one["reason"] for one in run["hosts"]}
     assert {host: outcomes[host] for host in FINE} == dict.fromkeys(FINE, "done"), reasons
     assert outcomes[CUT] == "unreachable", reasons[CUT]
-    assert outcomes[REBOOT] in ("unreachable", "failed", "quarantined"), reasons[REBOOT]
+    assert outcomes[REBOOT] == "unreachable", reasons[REBOOT]
     assert "No space left" in reasons[FULL]
     assert "sudo" in reasons[SUDO]
     assert "lock" in reasons[APT]
@@ -110,12 +115,11 @@ def test_hosts_break_in_the_middle(operator, broken):
         first, *rest = operator.ledger(host)["entries"]
         assert first["outcome"] == "interrupted"
         assert rest
-        if host != CUT:
-            operator.is_true(host)
+        operator.is_true(host)
 
 
 def test_a_resumed_run_finishes(operator, broken):
-    """What was done is not done again; the rest is, once it is mended."""
+    """What was done is not done again; the rest is, once it is mended and let in again."""
     fleet = operator.fleet
     fleet.run(FULL, "umount /etc/apiary")
     fleet.run(SUDO, "mv /root/ansible.sudoers /etc/sudoers.d/ansible")
@@ -127,7 +131,7 @@ def test_a_resumed_run_finishes(operator, broken):
         "it is back",
     )
     before = {host: len(operator.ledger(host)["entries"]) for host in operator.hosts}
-    code, run, said = operator.rollout("--resume")
+    code, run, said = operator.rollout("--resume", "--yes", "--include-quarantined")
     assert code == 0, (said, run["findings"], run["hosts"])
     assert run["state"] == "done"
     for host in operator.hosts:

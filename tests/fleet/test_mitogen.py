@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Mitogen's strategy, where it is installed: a survey finds the same as over plain SSH.
 
-It is no dependency (docs/decisions/0015-mitogen.md): MITOGEN names where it was unpacked to.
+It is no dependency (docs/decisions/0016-mitogen.md): MITOGEN names where it was unpacked to.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class Deciding:
             facts=facts_of(evidence, topology) if topology else HostFacts(),
             topology=topology,
             serving=serving,
-            wanted=tuple(_wanted(serving)) if serving else (),
+            wanted=tuple(_wanted(serving)) if serving and not self._gone() else (),
             running=self._running(evidence),
             findings=tuple(one for one in serving.findings if one.severity != "info")
             if serving
@@ -256,12 +256,18 @@ class Deciding:
         if options is None:
             return serving, []
         found = [
-            self._replicas(plan, options, evidence, asked[plan.deployment.name])
+            absent_of(plan, options, asked[plan.deployment.name])
+            if self._gone()
+            else self._replicas(plan, options, evidence, asked[plan.deployment.name])
             for plan in serving.plans
         ]
         if self.wish.remove_others:
             found = [*(absent_of(plan, options) for plan in serving.others), *found]
         return serving, found
+
+    def _gone(self) -> bool:
+        """Say whether the host is to lose what it is asked to serve."""
+        return bool(self.options.get("replicas", {}).get("replicas_state") == "absent")
 
     def _replicas(
         self, plan: Plan, options: Mapping[str, Any], evidence: Evidence, asked: str

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
@@ -130,6 +131,17 @@ def stale(ages: Mapping[str, float], limit: float) -> tuple[Finding, ...]:
             "survey the hosts of the group `stale` again: "
             "ansible-playbook playbooks/survey.yml --limit stale",
         ),
+    )
+
+
+def unread(directory: Path, failure: OSError) -> Finding:
+    """Return what is wrong where a host's directory may not be looked into."""
+    return Finding(
+        "FILE-UNREADABLE",
+        "warning",
+        str(directory),
+        f"cannot be read: {failure.strerror}, so the host counts as never surveyed",
+        "let who runs Ansible read the artifacts directory",
     )
 
 

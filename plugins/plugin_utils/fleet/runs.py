@@ -176,6 +176,28 @@ def why_stop(run: FleetRollout, wave: int) -> Finding | None:
     return None
 
 
+def why_not_begin(run: FleetRollout, wave: int) -> Finding | None:
+    """Return why the ``wave``-th (from 1) may not begin: no canary has shown that it goes well.
+
+    So a resumed run does not pass a canary that was put aside, or that is gone.
+    """
+    if run.waves[wave - 1].canary:
+        return None
+    first = {host for one in run.waves if one.canary for host in one.hosts}
+    missing = [one for one in run.hosts if one.host in first and one.outcome != "done"]
+    if not missing:
+        return None
+    one = missing[0]
+    return Finding(
+        "FLEET-CANARY-MISSING",
+        "error",
+        one.host,
+        f"the canary has not gone well ({_ENDED.get(one.outcome, one.outcome)}), so no other host "
+        "is begun",
+        "mend it and go on with --resume --include-quarantined, or begin a run with another canary",
+    )
+
+
 def outcome_of(
     host: str,
     counts: Mapping[str, Mapping[str, int]],

@@ -110,39 +110,42 @@ class Fleet:
 
     def place(self, host: str, deployment: Deployment) -> Place:
         """Return a host's place among those that its replicas span."""
-        own = self.variables[host]
         # Of all hosts of a fleet only the names count; those of the group are looked at closely.
+        # Each is fetched once: Ansible gathers a host's variables anew at every access.
         members = [
             Member(
                 name,
-                self._address(name),
-                self.variables[name].get("apiary_node_group"),
-                deployment if self._asked(name, deployment.name) else None,
+                _address(name, own),
+                own.get("apiary_node_group"),
+                deployment if _asked(own, deployment.name) else None,
             )
-            for name in self.hosts
+            for name, own in ((name, self.variables[name]) for name in self.hosts)
         ]
+        own = self.variables[host]
         node = node_of(host, members, deployment)
-        return Place(node, self._address(host), own.get("apiary_interface"))
+        return Place(node, _address(host, own), own.get("apiary_interface"))
 
     def member(self, host: str, deployment: Deployment) -> Member:
         """Return a host with what it is asked to serve under this name, and what it has."""
-        asked = self._asked(host, deployment.name)
+        own = self.variables[host]
+        asked = _asked(own, deployment.name)
         evidence = self.evidence_of(host)
         return Member(
             host=host,
-            address=self._address(host),
+            address=_address(host, own),
             deployment=from_document(Deployment, asked, host) if asked else None,
             topology=topology_of(evidence, host) if evidence else None,
         )
 
-    def _asked(self, host: str, name: str) -> Mapping[str, Any] | None:
-        own = self.variables[host]
-        asked = own.get("apiary_deployments") or [own.get("apiary_deployment") or {}]
-        return next((one for one in asked if one.get("name") == name), None)
 
-    def _address(self, host: str) -> str:
-        own = self.variables[host]
-        return str(own.get("apiary_address") or own.get("ansible_host") or host)
+def _asked(own: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """Return what a host, by its variables, is asked to serve under a name."""
+    asked = own.get("apiary_deployments") or [own.get("apiary_deployment") or {}]
+    return next((one for one in asked if one.get("name") == name), None)
+
+
+def _address(host: str, own: Mapping[str, Any]) -> str:
+    return str(own.get("apiary_address") or own.get("ansible_host") or host)
 
 
 def topology_of(evidence: Mapping[str, Any], host: str) -> Topology:

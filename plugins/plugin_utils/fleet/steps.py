@@ -213,11 +213,11 @@ def replicas_of(
     return Concern(f"replicas:{name}", asked, steps, findings=tuple(told))
 
 
-def absent_of(plan: Plan, options: Options) -> Concern:
+def absent_of(plan: Plan, options: Options, asked: str = "") -> Concern:
     """Return a deployment that the host has and is to lose."""
-    name = plan.deployment.name
-    asked = {"deployment": name, "caches": options["replicas_remove_caches"]}
-    return Concern(f"replicas:{name}", steps=(Step("replica_absent", asked),))
+    name = options["replicas_deployment"] or plan.deployment.name
+    gone = {"deployment": name, "caches": options["replicas_remove_caches"]}
+    return Concern(f"replicas:{plan.deployment.name}", asked, (Step("replica_absent", gone),))
 
 
 def _files(files: Sequence[Any]) -> Step:

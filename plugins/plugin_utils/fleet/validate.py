@@ -79,21 +79,29 @@ def validate(
     of a group have, are looked at once.
     """
     known = frozenset(known_names(roles))
-    named = functools.cache(lambda names: tuple(_names(names, known, tuple(roles))))
+    named = functools.cache(
+        lambda names, chosen: tuple(
+            _names(names, known, known_names(_chosen(roles, chosen)), roles)
+        )
+    )
     seen: dict[tuple[object, ...], tuple[_Said, ...]] = {}
     found: list[Mistake] = []
     for host in hosts:
         chosen = scope.roles(host)
-        reading = {role: options for role, options in roles.items() if role in chosen}
+        reading = _chosen(roles, chosen)
         later = scope.unread(host, roles) if host.unresolved else frozenset()
-        said = [*named(host.names), *_unresolved(host, later), *_secrets(host)]
-        for part in _parts(host, reading):
+        said = [*named(host.names, chosen), *_unresolved(host, later), *_secrets(host)]
+        for part in _parts(host, reading, "replicas" in chosen):
             if part.key not in seen:
                 seen[part.key] = tuple(_judged(part, roles, unread or {}))
             said += seen[part.key]
         found += [Mistake(one[0], one[1], host.host, *one[2:]) for one in said]
     found += fleet_mistakes(hosts)
     return told(one for one in found if only is None or one.host in only)
+
+
+def _chosen(roles: Roles, chosen: Collection[str]) -> Roles:
+    return {role: options for role, options in roles.items() if role in chosen}
 
 
 def known_names(roles: Roles) -> set[str]:
@@ -126,8 +134,13 @@ def _whom(hosts: list[str]) -> str:
 _Said = tuple[str, Severity, str, str]
 
 
-def _names(names: Iterable[str], known: Collection[str], roles: Sequence[str]) -> Iterator[_Said]:
-    """Yield variables that mean nothing and look as if they should."""
+def _names(
+    names: Iterable[str], known: Collection[str], read: Collection[str], roles: Iterable[str]
+) -> Iterator[_Said]:
+    """Yield variables that mean nothing and look as if they should.
+
+    Only one like a variable that is ``read`` of the host is an error: others may be of other tools.
+    """
     prefixes = ("apiary_", *(f"{role}_" for role in roles))
     for name in sorted(names):
         if name in known or name.startswith(("ansible_", "vault_", "__")):
@@ -135,7 +148,8 @@ def _names(names: Iterable[str], known: Collection[str], roles: Sequence[str]) -
         near = difflib.get_close_matches(name, known, 1, _ALIKE)
         if near and not name.startswith(f"{near[0]}_"):
             message, remedy = f"nothing reads the variable {name}", f"did you mean {near[0]}?"
-            yield "INVENTORY-UNKNOWN", "error", message, remedy
+            severity: Severity = "error" if near[0] in read else "warning"
+            yield "INVENTORY-UNKNOWN", severity, message, remedy
         elif name.startswith(prefixes):
             yield (
                 "INVENTORY-UNKNOWN",
@@ -189,7 +203,7 @@ class _Part:
         return (self.role, self.serves, self.unresolved, *values)
 
 
-def _parts(host: HostVariables, roles: Roles) -> Iterator[_Part]:
+def _parts(host: HostVariables, roles: Roles, serves: bool) -> Iterator[_Part]:
     values = host.values
     for role, options in roles.items():
         chosen = {name: values[name] for name in options if name in values}
@@ -199,7 +213,7 @@ def _parts(host: HostVariables, roles: Roles) -> Iterator[_Part]:
     yield _Part(
         None,
         {name: values[name] for name in read if name in values},
-        "gpu_hosts" in host.groups,
+        serves and "gpu_hosts" in host.groups,
         frozenset(host.unresolved),
     )
 

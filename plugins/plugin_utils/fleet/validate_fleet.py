@@ -14,6 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Severity
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validate_scope import texts
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validate_types import (
     HostVariables,
     Mistake,
@@ -43,7 +44,7 @@ def fleet_mistakes(hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
     yield from _addresses(gpu_hosts, [one for one in routers if one not in gpu_hosts])
     yield from _places(gpu_hosts)
     yield from _routers(routers)
-    yield from _served(gpu_hosts)
+    yield from _served(gpu_hosts, bool(routers))
 
 
 def _both(gpu_hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
@@ -73,9 +74,9 @@ def _addresses(
         login = str(host.values.get("ansible_host") or host.host)
         logins[login, str(host.values.get("ansible_port") or 22)].append(host.host)
         served[_address(host)].append(host.host)
-        for virtual in host.values.get("router_virtual_addresses") or ():
+        for virtual in texts(host.values.get("router_virtual_addresses")):
             # All routers share it.
-            others = served[str(virtual).partition("/")[0]]
+            others = served[virtual.partition("/")[0]]
             if "virtual address" not in others:
                 others.append("virtual address")
     for (address, _port), names in logins.items():
@@ -167,7 +168,7 @@ def _routers(routers: Sequence[HostVariables]) -> Iterator[Mistake]:
             )
 
 
-def _served(hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
+def _served(hosts: Sequence[HostVariables], routed: bool) -> Iterator[Mistake]:
     """Yield deployments that hosts do not share as they would have to."""
     members: defaultdict[str, list[tuple[HostVariables, Deployment]]] = defaultdict(list)
     read: dict[int, Deployment | None] = {}
@@ -179,7 +180,7 @@ def _served(hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
             if deployment is not None:
                 members[deployment.name].append((host, deployment))
     for name, serving in members.items():
-        yield from _one_model(name, serving)
+        yield from _one_model(name, serving, "error" if routed else "warning")
         if any(nodes_of(deployment) > 1 for _host, deployment in serving):
             yield from _groups(serving)
 
@@ -199,7 +200,9 @@ def _read(document: Any) -> Deployment | None:
         return None
 
 
-def _one_model(name: str, serving: Sequence[tuple[HostVariables, Deployment]]) -> Iterator[Mistake]:
+def _one_model(
+    name: str, serving: Sequence[tuple[HostVariables, Deployment]], severity: Severity
+) -> Iterator[Mistake]:
     if len({deployment.model.name for _host, deployment in serving}) < 2:
         return
     first = serving[0][1].model.name
@@ -207,7 +210,7 @@ def _one_model(name: str, serving: Sequence[tuple[HostVariables, Deployment]]) -
         if deployment.model.name != first:
             yield Mistake(
                 "INVENTORY-MODELS-DIFFER",
-                "error",
+                severity,
                 host.host,
                 f"deployment {name} is {deployment.model.name} here and {first} on "
                 f"{serving[0][0].host}; routers make one endpoint of each name",

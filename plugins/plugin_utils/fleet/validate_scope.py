@@ -34,7 +34,7 @@ class Scope:
         # A play may have its target in groups that nobody knows here.
         if "gpu_hosts" in host.groups or not found:
             asked = host.values.get("apiary_concerns")
-            found |= set(asked) & set(STEPS) if _is_texts(asked) else set(_USUAL)
+            found |= set(_USUAL) if asked is None else set(texts(asked)) & set(STEPS)
             found.add("acceptance")
         if "all" not in self.tags:
             found &= set(self.tags)
@@ -51,5 +51,7 @@ class Scope:
 EVERYTHING = Scope()
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
+def texts(value: object) -> tuple[str, ...]:
+    """Return the texts of a list; of what is none, nothing."""
+    listed = value if isinstance(value, (list, tuple)) else ()
+    return tuple(one for one in listed if isinstance(one, str))

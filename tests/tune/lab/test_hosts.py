@@ -38,7 +38,7 @@ def swaps(operator):
 def slow(operator):
     lines = (
         f"mkdir -p {SLOW.rpartition('/')[0]}",
-        "echo APIARY_DOUBLE_STEP_SECONDS=0.8 > /etc/slow.env",
+        "echo APIARY_DOUBLE_STEP_SECONDS=0.6 > /etc/slow.env",
         f"printf '[Service]\\nEnvironmentFile=/etc/slow.env\\n' > {SLOW}",
         "systemctl daemon-reload",
     )

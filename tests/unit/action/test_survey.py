@@ -130,6 +130,57 @@ def test_check_mode_writes_no_survey(survey):
     assert told["settled"] == {"weight_cache": False, "device_plugin": True}
 
 
+def test_replicas_that_are_to_go_are_settled_where_none_are(survey, tmp_path):
+    """`-e replicas_state=absent`: what is asked is that nothing of it is there."""
+    (told, document) = survey(
+        apiary_concerns=["replicas"],
+        apiary_deployment=to_document(demo_deployment()),
+        replicas_state="absent",
+    )
+    assert told["settled"] == {"replicas:qwen3-235b": True}
+    assert document["wanted"] == []
+    assert not (tmp_path / "made/plan.json").exists()
+
+
+def test_a_plan_that_nobody_compared_with_the_host_is_not_kept(survey, tmp_path):
+    asked = {"apiary_deployment": to_document(demo_deployment()), "concerns": ["device_plugin"]}
+    told, _document = survey(**asked, apiary_concerns=["device_plugin", "replicas"])
+    assert told["settled"] == {"device_plugin": True}
+    assert not (tmp_path / "made/plan.json").exists()
+    survey(**asked, apiary_concerns=["device_plugin"])
+    assert (tmp_path / "made/plan.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "subject"),
+    [
+        ({"apiary_concerns": ["rocmm"]}, "gpu-001: apiary_concerns"),
+        ({"apiary_concerns": "rocm"}, "gpu-001: apiary_concerns"),
+        ({"apiary_deployment": "qwen"}, "gpu-001: apiary_deployment"),
+        ({"apiary_concerns": "{{ nowhere }}"}, "gpu-001"),
+    ],
+)
+def test_a_variable_of_no_use_is_in_the_survey(survey, wrong, subject):
+    told, document = survey(**{"apiary_concerns": ["replicas"], **wrong})
+    assert not told.get("failed")
+    assert [one["subject"] for one in document["findings"]] == [subject]
+
+
+def test_an_engine_that_is_none_is_the_deployment_s_mistake(survey):
+    asked = {**to_document(demo_deployment()), "engine": None}
+    _told, document = survey(apiary_concerns=["replicas"], apiary_deployment=asked)
+    (concern,) = document["concerns"]
+    assert [one["severity"] for one in concern["findings"]] == ["error"]
+
+
+def test_a_directory_that_cannot_be_written_is_one_finding(survey, tmp_path):
+    (tmp_path / "made").write_text("a file")
+    told, document = survey(apiary_concerns=["weight_cache"])
+    assert told["failed"]
+    assert [one["code"] for one in told["findings"]] == ["FILE-UNWRITABLE"]
+    assert document is None
+
+
 NODES = """
 - hosts: all
   connection: local

@@ -94,3 +94,11 @@ def test_a_vaulted_variable_needs_its_password(here):
     assert code(["hosts.ini"]) == "PROBE-INVENTORY"
     found = read_hosts(["hosts.ini"], vault_password_files=["password"])
     assert found.hosts[0].rack == "r9"
+
+
+def test_variables_of_the_command_count_as_ansibles(here):
+    Path("more.yml").write_text("apiary_site: z\napiary_rack: r8\n")
+    first = read_hosts(
+        ["hosts.yml"], extra=["@more.yml"], extra_vars={"apiary_maintenance_windows": ["a", "b"]}
+    ).hosts[0]
+    assert (first.site, first.domain, first.windows) == ("z", "r8", ("a", "b"))

@@ -58,7 +58,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def read_hosts(sources, limit=None):
+def read_hosts(sources, limit=None, **_more):
     """The hosts of ``inventory_of`` as ansible-core, which takes a second, reads them."""
     assert sources == ("inventory.yml",)
     count = sum(
@@ -66,7 +66,7 @@ def read_hosts(sources, limit=None):
         for first, last in re.findall(r"gpu-\[(\d+):(\d+)\]", Path("inventory.yml").read_text())
     )
     names = [name_of(index) for index in range(count)]
-    wanted = names if limit is None else limit.split(",")
+    wanted = names if limit is None else re.split("[,:]", limit)
     found = [
         FleetHost(name, (f"rack_{rack_of(index)}",), rack_of(index), rack_of(index))
         for index, name in enumerate(names)
@@ -227,11 +227,16 @@ def test_measured_rates_are_counted(here, capsys):
         ([*PLAN, "deployment.yml", "evidence.json"], "DEPLOYMENT is not for a fleet"),
         ([*PLAN, "--keep", "plan.json"], "--keep is not for a fleet"),
         ([*PLAN, "--offline", "--forks", "4"], "--forks is for a survey"),
+        (["plan", "deployment.yml", "evidence.json", "-e", "a=1"], "--extra-vars is for a fleet"),
+        ([*PLAN, "-e", "target=gpu-0001"], "--limit says which hosts"),
+        ([*PLAN, "-e", "{a: [hunter2"], "no mapping of variables"),
     ],
 )
 def test_the_two_usages_do_not_mix(here, capsys, arguments, words):
     assert main(arguments) == 2
-    assert words in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert words in err
+    assert "hunter2" not in err
 
 
 def survey_run(monkeypatch, write=(), failed=None, counts=True, said=""):
@@ -257,6 +262,21 @@ def survey_run(monkeypatch, write=(), failed=None, counts=True, said=""):
 
 def at_noon(survey):
     return replace(survey, collected_at="2026-11-22T12:00:00Z")
+
+
+def test_a_limit_goes_by_name_and_variables_go_along(here, monkeypatch):
+    """A line of --limit @FILE is no expression: Ansible would find no host named a:b."""
+    hosts(settled("gpu-0001"), settled("gpu-0002"), settled("gpu-0003"))
+    Path("v.yml").write_text("a: 1")
+    Path("password").write_text("x")
+    asked = survey_run(monkeypatch, [at_noon(settled("gpu-0001")), at_noon(settled("gpu-0003"))])
+    given = ["-e", "@v.yml", "-e", "b=2", "--vault-password-file", "password"]
+    assert main([*PLAN, "--limit", "gpu-0001:gpu-0003", *given]) == 0
+    ((_playbook, options),) = asked
+    assert options["limit"] == ["gpu-0001", "gpu-0003"]
+    assert options["extra"] == (f"@{Path('v.yml').absolute()}",)
+    assert options["extra_vars"] == {"b": "2"}
+    assert options["vault_password_files"] == ("password",)
 
 
 def test_the_hosts_are_surveyed_first(here, capsys, monkeypatch):

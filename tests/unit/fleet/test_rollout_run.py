@@ -16,6 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     HostRun,
     Options,
     RunWave,
+    Skipped,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import parse_window
 
@@ -183,6 +184,23 @@ def test_a_canary_that_fails_stops_all_and_says_why(world, store):
     assert "FLEET-CANARY-FAILED: h01: the canary failed: ROCM-BROKEN" in run.stopped
     assert not store.ledger("h02").entries
     assert last(store, "h01").findings == (NOBODY,)
+
+
+@pytest.mark.parametrize("reason", ["in quarantine: no driver", "is not in the inventory any more"])
+def test_a_resumed_run_does_not_pass_a_canary_that_is_put_aside_or_gone(world, store, reason):
+    world.will["site", "h01"] = [Failed("Install", str(NOBODY), (NOBODY,))]
+    run, _quiet = conduct(world, store)
+    world.played.clear()
+    rest = replace(run, state="running", skipped=(Skipped("h01", reason),), findings=())
+    rest, _quiet = again(world, store, rest)
+    assert rest.state == "failed"
+    assert [one.code for one in rest.findings] == ["FLEET-CANARY-MISSING"]
+    assert not [name for name in names_of(world) if name != "validate"]
+    # Mended and given back, it is the canary again, and the others follow.
+    world.will.clear()
+    rest = replace(rest, hosts=(HostRun("h01", 1), *rest.hosts[1:]), skipped=(), findings=())
+    rest, _quiet = again(world, store, rest)
+    assert rest.state == "done"
 
 
 def test_a_canary_that_was_rolled_back_is_told_in_the_words_of_its_failure(world, store):

@@ -21,7 +21,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger impor
 )
 from click import UsageError
 
-from apiary.rollout_asked import asked_of, split_extra
+from apiary.extra_vars import split_extra
+from apiary.rollout_asked import asked_of
+from apiary.rollout_command import OWN
 from apiary.rollout_store import Lock, Store, controller, write_durably
 
 NOW = "2026-11-22T09:00:00Z"
@@ -117,6 +119,14 @@ def test_what_a_killed_command_left_running_still_counts(tmp_path):
         pass
 
 
+def test_a_run_that_ends_in_an_error_leaves_no_holder(tmp_path):
+    """A controller elsewhere that shares the directory could not tell that nobody is at it."""
+    path = tmp_path / "lock"
+    with pytest.raises(RuntimeError), Lock(path).held("run-1", NOW):
+        raise RuntimeError
+    assert path.read_text() == ""
+
+
 def test_of_another_machine_nobody_can_tell(tmp_path):
     path = tmp_path / "lock"
     path.write_text(json.dumps({"holder": "bob", "host": f"not-{controller()}", "pid": 1}))
@@ -151,6 +161,10 @@ def test_a_run_is_another_one_when_what_was_asked_is(tmp_path):
 
     assert "-e" in what(asked(tmp_path, files=files))
     assert "--tags" in what(asked(tmp_path, files=files, inline=inline, tags="rocm"))
+    hidden = tmp_path / "group_vars" / ".git"
+    hidden.mkdir()
+    (hidden / "index").write_text("1")
+    assert asked(tmp_path, files=files, inline=inline) == before
     (tmp_path / "group_vars" / "all.yml").write_text("x: 1")
     assert "inventory" in what(asked(tmp_path, files=files, inline=inline))
 
@@ -158,4 +172,10 @@ def test_a_run_is_another_one_when_what_was_asked_is(tmp_path):
 @pytest.mark.parametrize("given", ["nonsense", "@/no/such", "target=h01", "[1]"])
 def test_variables_that_are_none_or_that_an_option_is_for(given):
     with pytest.raises(UsageError):
-        split_extra([given])
+        split_extra([given], OWN)
+
+
+def test_a_refused_value_is_not_repeated():
+    with pytest.raises(UsageError) as refusal:
+        split_extra(["{token: [hunter2"])
+    assert "hunter2" not in str(refusal.value)

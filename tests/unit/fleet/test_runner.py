@@ -5,10 +5,11 @@
 """What is made of ansible-runner's events, and how hosts come out of a run by them."""
 
 import pytest
+from ansible import constants
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import outcome_of
 
-from apiary.runner import arguments, playbook_path
+from apiary.runner import arguments, playbook_path, refuse_prompts
 from apiary.runner_events import Heard
 
 
@@ -110,3 +111,13 @@ def test_options_are_those_of_ansible_playbook():
         inventory=["a", "b"], limit="@l", extra=["@v"], check=True, diff=True, tags="t", forks=5
     )
     assert " ".join(words) == "-i a -i b --limit @l -e @v --tags t --forks 5 --check --diff"
+
+
+@pytest.mark.parametrize("name", ["ASK_PASS", "BECOME_ASK_PASS", "ASK_VAULT_PASS"])
+def test_a_password_that_nobody_would_be_asked_for_is_refused(monkeypatch, name):
+    """ansible-playbook would wait for it at ansible-runner's terminal, for ever."""
+    refuse_prompts()
+    monkeypatch.setattr(constants, f"DEFAULT_{name}", True)
+    with pytest.raises(ApiaryError) as refusal:
+        refuse_prompts()
+    assert refusal.value.findings[0].code == "FLEET-PROMPT"

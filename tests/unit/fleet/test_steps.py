@@ -86,6 +86,7 @@ KNOWN = {
 OPTIONS = {
     "replicas_remove_stale": True,
     "replicas_home": "/var/lib/apiary",
+    "replicas_deployment": "",
     "replicas_remove_caches": False,
 }
 
@@ -130,6 +131,15 @@ def test_a_deployment_is_asked_what_its_role_applies():
         if one.module == "replica_units"
     ]
     assert units["stale_pattern"] == "(?!)"
+
+
+def test_a_deployment_that_is_to_go_is_asked_what_its_role_takes_away():
+    options = {"replicas_deployment": "", "replicas_remove_caches": True}
+    one = steps.absent_of(demo_plan(), options, "sha")
+    assert (one.name, one.asked) == ("replicas:qwen3-235b", "sha")
+    assert one.steps[0].arguments == {"deployment": "qwen3-235b", "caches": True}
+    other = steps.absent_of(demo_plan(), {**options, "replicas_deployment": "old"})
+    assert other.steps[0].arguments["deployment"] == "old"
 
 
 @pytest.mark.parametrize(

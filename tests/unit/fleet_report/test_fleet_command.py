@@ -106,6 +106,16 @@ def test_damaged_documents_lose_no_host(capsys, tmp_path):
     assert {one["code"] for one in told["gpu-0002"]["findings"]} >= {"DOC-SCHEMA"}
 
 
+def test_a_damaged_last_run_loses_no_host(capsys, tmp_path):
+    write_inputs(tmp_path, inputs(3))
+    (path,) = tmp_path.glob("fleet/runs/*/run.json")
+    path.write_text('{"schema": "apiary.fleet-roll')
+    code, out, err = ran(capsys, "--artifacts", tmp_path, *LATE)
+    assert code == 1
+    assert "3 hosts" in out
+    assert str(path) in err
+
+
 def test_a_run_by_its_name(capsys, artifacts):
     _code, out, _err = ran(capsys, "--artifacts", artifacts, "--run", RUN)
     assert f"Rollout {RUN}: done" in out

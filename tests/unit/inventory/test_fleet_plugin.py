@@ -194,6 +194,16 @@ def test_a_host_may_have_artifacts_elsewhere_and_no_group(tmp_path):
     assert not said
 
 
+def test_a_directory_that_may_not_be_looked_into_ends_nothing(tmp_path):
+    name = "long" * 80  # refused by any file system, to root as well
+    save(tmp_path / "artifacts", survey("gpu-001"))
+    hosts = f"gpu_hosts:\n  hosts:\n    gpu-001:\n    {name}:\n"
+    found, warned = listed(tmp_path, hosts=hosts)
+    assert members(found)["unsurveyed"] == [name]
+    assert members(found)["health_healthy"] == ["gpu-001"]
+    assert "File name too long, so the host counts as never surveyed" in warned
+
+
 def test_the_page_renders():
     done = subprocess.run(
         [

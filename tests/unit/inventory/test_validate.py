@@ -112,6 +112,10 @@ class TestNames:
     def test_a_name_like_ours_that_is_none_of_ours_is_a_warning(self):
         assert only(gpu_host("a", rocm_somewhere_else=1))[:2] == ("warning", "INVENTORY-UNKNOWN")
 
+    def test_a_near_miss_of_what_the_host_does_not_read_is_a_warning(self):
+        assert only(gpu_host("a", router_port=1))[:2] == ("warning", "INVENTORY-UNKNOWN")
+        assert only(gpu_host("a", "routers", router_port=1))[:2] == ("error", "INVENTORY-UNKNOWN")
+
     @pytest.mark.parametrize(
         "name",
         [
@@ -217,6 +221,14 @@ class TestDeployments:
         assert only(gpu_host("a", apiary_deployment=None))[1] == "INVENTORY-NO-DEPLOYMENT"
         assert found(gpu_host("a", "routers", apiary_deployment=None)) == []
 
+    def test_a_host_that_serves_nothing_of_ours_needs_none(self):
+        concerns = ["rocm", "host_tuning"]
+        assert found(gpu_host("a", apiary_deployment=None, apiary_concerns=concerns)) == []
+        early = Scope(("rocm",))
+        assert found(gpu_host("a", apiary_deployment=None), scope=early) == []
+        pods = asked(secrets=["VLLM_API_KEY"])
+        assert found(gpu_host("a", apiary_deployment=pods, apiary_concerns=concerns)) == []
+
     @pytest.mark.parametrize(
         ("changes", "code", "words"),
         [
@@ -259,7 +271,10 @@ class TestDeployments:
     def test_one_name_is_one_model_everywhere(self):
         other = asked(model={"name": "Qwen/Qwen3-235B-A22B-Instruct-2507", "path": "/srv/x"})
         hosts = [gpu_host("a"), gpu_host("b"), gpu_host("c", apiary_deployment=other)]
-        assert only(*hosts)[:3] == ("error", "INVENTORY-MODELS-DIFFER", "c")
+        routed = [*hosts, gpu_host("r", "routers")]
+        assert only(*routed)[:3] == ("error", "INVENTORY-MODELS-DIFFER", "c")
+        # Without routers nobody makes one endpoint of them.
+        assert only(*hosts)[:3] == ("warning", "INVENTORY-MODELS-DIFFER", "c")
 
 
 class TestFleet:
@@ -279,6 +294,10 @@ class TestFleet:
         router = {"router_virtual_addresses": ["192.0.2.10/24"]}
         hosts = [gpu_host(name, "routers", **router) for name in ("r1", "r2")]
         assert found(*hosts) == []
+        # What is no list is told of its host, and nothing else.
+        assert {one[1] for one in found(gpu_host("r", "routers", router_virtual_addresses=5))} <= {
+            "INVENTORY-OPTION"
+        }
         _severity, code, subject, message = only(*hosts, gpu_host("a", apiary_address="192.0.2.10"))
         assert (code, subject) == ("INVENTORY-ADDRESS-TWICE", "a")
         assert "virtual" in message

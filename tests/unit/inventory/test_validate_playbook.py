@@ -201,3 +201,19 @@ def test_what_a_look_at_a_host_leaves_has_no_secret(mine, locked, tmp_path):
     assert tmp_path / "artifacts/gpu-001/evidence.json" in left
     for text in (done.stdout, done.stderr, *(path.read_text() for path in left)):
         assert PLANTED not in text
+
+
+def test_site_refuses_for_its_own_hosts_only(mine):
+    """What a host of no part of Apiary is told may be of another tool."""
+    write(mine / "others.yml", {"databases": {"hosts": {"db-1": {"rocm_profile": "theirs"}}}})
+    limit = ("--limit", "gpu-001:db-1", "--tags", "rocm")
+    site = ("ansible-playbook", "-i", mine, ROOT / "playbooks/site.yml", *limit)
+    done = run(*site, cwd=mine.parent)
+    said = done.stdout + done.stderr
+    # It goes on to the one host, which answers nothing.
+    assert "TASK [Look | See what would change]" in said
+    assert "INVENTORY-OPTION" not in said
+    again = run(*site, "-e", "rocm_profile=wrong", cwd=mine.parent)
+    assert again.returncode == 2
+    assert "gpu-001: value of rocm_profile" in " ".join((again.stdout + again.stderr).split())
+    assert "TASK [Look" not in again.stdout

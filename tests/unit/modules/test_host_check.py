@@ -34,7 +34,7 @@ def systemd(monkeypatch):
     """Units by name with what is-enabled and ActiveState say."""
     units = {}
 
-    def run_command(_module, argv):
+    def run_command(_module, argv, **_options):
         name = argv[-1]
         enabled, active = units.get(name, ("", "inactive"))
         if "is-enabled" in argv:
@@ -144,3 +144,25 @@ def test_a_user_is_compared_by_home_and_shell(ask):
     assert not same["changed"]
     assert other["steps"] == [f"have /elsewhere as home of {me.pw_name}"]
     assert absent["steps"] == ["create the user no-such-user-here"]
+
+
+def test_a_program_that_is_not_there_ends_no_other_step(ask, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    files = {"files": [{"path": str(tmp_path / "file"), "content": "new\n"}]}
+    first, second = ask(
+        services({"name": "a.service", "enabled": True}), ("tuning", "host_files", files)
+    )
+    assert "No such file" in first["failure"]
+    assert second["changed"]
+
+
+def test_a_look_that_meets_what_nobody_expects_ends_no_other_step(ask, tmp_path):
+    files = {"files": [{"path": str(tmp_path / "file"), "content": "new\n"}]}
+    setting = {"settings": [{"path": str(tmp_path / "bytes"), "value": "0"}]}
+    (tmp_path / "bytes").write_bytes(b"\xff\n")
+    first, second = ask(
+        ("tuning", "live_settings", {**setting, "remember": str(tmp_path / "memory")}),
+        ("tuning", "host_files", files),
+    )
+    assert first["failure"].startswith("live_settings: ")
+    assert second["changed"]
