@@ -218,7 +218,7 @@ class ActionModule(ActionBase):
         if told.get("unreachable"):
             raise AnsibleConnectionFailure(told.get("msg", ""))
         if told.get("failed"):
-            raise AnsibleActionFail(told.get("msg", name), result=told)
+            raise AnsibleActionFail(_why(told, name), result=told)
         return told
 
     def _save(
@@ -250,6 +250,12 @@ def _spans_hosts(wish: Wish, host: str, tolerant: bool) -> bool:
         if not tolerant:
             raise
         return False  # told again where the deployment is decided
+
+
+def _why(told: Mapping, name: str) -> str:
+    """Return why a module failed; where it was none of its own words, the last that were said."""
+    said = f"{told.get('module_stdout') or ''}\n{told.get('module_stderr') or ''}".strip()
+    return ": ".join([told.get("msg") or name, *said.splitlines()[-1:]])
 
 
 def _runtime(deployment: Mapping) -> object:

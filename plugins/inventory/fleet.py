@@ -120,6 +120,7 @@ import os
 import time
 from pathlib import Path
 
+from ansible.errors import AnsibleError
 from ansible.inventory.helpers import get_group_vars
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.utils.vars import combine_vars
@@ -134,6 +135,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.membership i
     stale,
     survey_of,
     unread,
+    unresolved,
     variables_of,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Survey
@@ -159,6 +161,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
         self.found: list[Finding] = []
+        self.unresolved: dict[str, Finding] = {}
         self.old: dict[str, float] = {}
         self.now = time.time()
         artifacts = Path(self.get_option("artifacts"))
@@ -170,7 +173,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         if not names:
             self.found.append(nobody(Path(path).name))
         self.found += stale(self.old, self.get_option("max_age_hours"))
-        for finding in self.found:
+        for finding in (*self.unresolved.values(), *self.found):
             self.display.warning(str(finding))
 
     def _names(self) -> list[str]:
@@ -229,7 +232,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         own = combine_vars(found, host.get_vars())
         self.templar.available_variables = own
         for key in _TEMPLATED & own.keys():
-            own[key] = self.templar.template(own[key])
+            try:
+                own[key] = self.templar.template(own[key])
+            except AnsibleError as failure:  # it may wait for what only a play knows
+                del own[key]
+                self.unresolved.setdefault(key, unresolved(name, key, str(failure)))
         return own
 
     def _survey(self, path: Path) -> Survey | None:

@@ -51,7 +51,9 @@ def report(findings: Iterable[Finding], as_json: bool) -> None:
         click.echo(json.dumps({"findings": to_document(found)}, indent=2), err=True)
         return
     for finding in found:
-        head = click.style(f"{finding.severity}: {finding.code}", fg=_COLOURS[finding.severity])
+        colour = None if os.environ.get("NO_COLOR") else _COLOURS[finding.severity]
+        head = f"{finding.severity}: {finding.code}"
+        head = click.style(head, fg=colour) if colour else head
         click.echo(f"{head}: {finding.subject}: {finding.message}", err=True)
         click.echo(f"  remedy: {finding.remedy}", err=True)
 

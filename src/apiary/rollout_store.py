@@ -15,7 +15,7 @@ import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
@@ -184,6 +184,24 @@ class Lock:
         self._stream.write(text)
         self._stream.flush()
 
+    def _opened(self) -> TextIO:
+        """Return the lock's file, which all who may write beside it may take."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            there = self.path.exists()
+            stream = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115 - the caller closes it
+            if not there:
+                shared = self.path.parent.stat().st_mode & 0o022
+                os.fchmod(stream.fileno(), 0o644 | shared)
+        except OSError as failure:
+            raise error(
+                "FILE-UNWRITABLE",
+                str(self.path),
+                f"cannot be opened: {failure.strerror or failure}",
+                "have a directory of artifacts that every operator may write to",
+            ) from failure
+        return stream
+
     @contextlib.contextmanager
     def held(self, run: str, since: str, take_over: bool = False) -> Iterator[Lock]:
         """Hold the lock; raise FLEET-LOCKED while somebody else does.
@@ -191,8 +209,7 @@ class Lock:
         The kernel gives it back when the process ends, however it ends; the ansible-playbook of a
         killed command is asked for by its pid. Of another machine's only --take-over helps.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "a+", encoding="utf-8") as stream:
+        with self._opened() as stream:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

@@ -140,16 +140,19 @@ def _replicas_down(survey: Survey) -> Iterator[Finding]:
 def _rollout(given: HostInput) -> Iterator[Finding]:
     """Yield that the last rollout did not end well, where nothing newer says what came of it."""
     last = _last_run(given.ledger)
-    if last is None or last.outcome not in BAD:
+    if last is None or last.outcome not in (*BAD, "begun"):
         return
     if given.acceptance and given.acceptance.collected_at > last.at:
         return
     at = f" at the task {last.task!r}" if last.task else ""
+    came = f"came out {last.outcome}{at}{f': {last.why}' if last.why else ''}"
+    if last.outcome == "begun":
+        came = "has begun it and noted no end: it is at it, or was killed"
     yield Finding(
         "FLEET-REPORT-ROLLOUT",
         "warning",
         given.host,
-        f"rollout {last.run} came out {last.outcome}{at}{f': {last.why}' if last.why else ''}",
+        f"rollout {last.run} {came}",
         "mend what it says, then apiary rollout --resume, or run playbooks/verify.yml",
     )
 

@@ -145,6 +145,17 @@ def unread(directory: Path, failure: OSError) -> Finding:
     )
 
 
+def unresolved(host: str, name: str, why: str) -> Finding:
+    """Return what is wrong where a variable that makes groups has no value yet."""
+    return Finding(
+        "INVENTORY-UNRESOLVED",
+        "warning",
+        host,
+        f"{name}: {' '.join(why.split())}; hosts like this one are in no group of it",
+        f"give {name} a value that no facts of a run are needed for",
+    )
+
+
 def nobody(file: str) -> Finding:
     """Return what is wrong where no source before this one had a host."""
     return Finding(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from jinja2 import Environment, TemplateError, meta
+from jinja2 import Environment, TemplateError, meta, nodes
 
 _MARKS = ("{{", "{%", "{#")
 # What differs by host without standing in its variables, or reads variables by computed names.
@@ -26,6 +26,9 @@ _BY_HOST = frozenset(
         "vars",
     }
 )
+_LOOKUPS = frozenset({"lookup", "q", "query"})
+# Lookups that read variables which the template does not name; others ask the same of all hosts.
+_READING = frozenset({"first_found", "template", "varnames", "vars"})
 
 
 class Templates:
@@ -47,7 +50,9 @@ class Templates:
         templates = list(_templates(value))
         for text in templates:
             try:
-                found |= meta.find_undeclared_variables(self._parser.parse(text))
+                parsed = self._parser.parse(text)
+                named = meta.find_undeclared_variables(parsed)
+                found |= named - _LOOKUPS if _asks_the_same(parsed) else named
             except TemplateError:
                 found.add("vars")  # nobody knows what it needs
         return frozenset(found) if templates else None
@@ -64,6 +69,24 @@ class Templates:
             needs = self.names(variables[one]) if one in variables else None
             order += sorted((needs or frozenset()) - set(order))
         return tuple((one, id(variables[one]) if one in variables else None) for one in order)
+
+
+def _asks_the_same(template: nodes.Template) -> bool:
+    """Say whether all lookups of a template depend on nothing but what it names itself.
+
+    A password store is then asked once for a thousand hosts.
+    """
+    calls = [one for one in template.find_all(nodes.Call) if _is_lookup(one.node)]
+    asked = [
+        one.args[0].value for one in calls if one.args and isinstance(one.args[0], nodes.Const)
+    ]
+    mentioned = sum(_is_lookup(one) for one in template.find_all(nodes.Name))
+    plain = {str(one).rpartition(".")[2] for one in asked}
+    return len(asked) == mentioned and not plain & _READING
+
+
+def _is_lookup(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Name) and node.name in _LOOKUPS
 
 
 def _templates(value: object) -> Iterator[str]:

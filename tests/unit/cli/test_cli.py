@@ -12,8 +12,10 @@ import jsonschema
 import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
 from apiary.cli import main
+from apiary.output import report
 from apiary.schemas import NAMES, schema
 from support.demo import VARIABLES, demo_deployment, demo_plan
 from support.topologies import host, mi325x
@@ -37,6 +39,17 @@ def asked(path, **changes):
     for part, fields in changes.items():
         document[part] |= fields
     Path(path).write_text(yaml.safe_dump(document))
+
+
+def test_no_color_is_heard(monkeypatch, capsys):
+    """click takes colours out where no terminal is, and otherwise asks nobody."""
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_asked: False)
+    found = [Finding("A-B", "error", "h", "is broken", "mend it")]
+    report(found, as_json=False)
+    assert "\x1b[31m" in capsys.readouterr().err
+    monkeypatch.setenv("NO_COLOR", "1")
+    report(found, as_json=False)
+    assert "\x1b" not in capsys.readouterr().err
 
 
 def findings(capsys):

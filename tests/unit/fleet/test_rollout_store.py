@@ -119,6 +119,16 @@ def test_what_a_killed_command_left_running_still_counts(tmp_path):
         pass
 
 
+def test_operators_who_share_the_directory_share_its_lock(tmp_path):
+    tmp_path.chmod(0o775)
+    with Lock(tmp_path / "lock").held("run-1", NOW):
+        assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o664
+    (tmp_path / "file").touch()
+    with pytest.raises(ApiaryError) as refusal, Lock(tmp_path / "file" / "lock").held("x", NOW):
+        pass
+    assert refusal.value.findings[0].code == "FILE-UNWRITABLE"
+
+
 def test_a_run_that_ends_in_an_error_leaves_no_holder(tmp_path):
     """A controller elsewhere that shares the directory could not tell that nobody is at it."""
     path = tmp_path / "lock"

@@ -100,6 +100,17 @@ def test_a_rollout_that_ended_badly_is_told_until_an_acceptance_follows():
     assert "rocm" in well.last_run.applied
 
 
+def test_a_rollout_that_noted_no_end_is_told():
+    """Its controller may have been killed: nobody knows how far the host got."""
+    bad = ledger_of("gpu-0001", False)
+    begun = replace(bad.entries[-1], ended_at=None, outcome="begun", findings=(), reason="")
+    left = replace(bad, entries=(*bad.entries[:-1], begun))
+    old = replace(GOOD, collected_at=BEFORE)
+    (told,) = judge(HostInput("gpu-0001", acceptance=old, ledger=left)).findings
+    assert told.code == "FLEET-REPORT-ROLLOUT"
+    assert "noted no end" in told.message
+
+
 def test_what_a_run_would_change_is_told_and_changes_no_state():
     survey = next(one for one in fleet(100) if any(not each.settled for each in one.concerns))
     made = judge(HostInput("h", survey=survey, acceptance=GOOD))

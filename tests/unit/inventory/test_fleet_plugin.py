@@ -204,6 +204,27 @@ def test_a_directory_that_may_not_be_looked_into_ends_nothing(tmp_path):
     assert "File name too long, so the host counts as never surveyed" in warned
 
 
+def test_a_rack_that_only_a_play_knows_ends_nothing(tmp_path):
+    save(tmp_path / "artifacts", survey("gpu-001"), survey("gpu-002"))
+    hosts = """
+gpu_hosts:
+  vars: {apiary_rack: "{{ ansible_facts.rack }}"}
+  hosts: {gpu-001: , gpu-002: }
+"""
+    found, warned = listed(tmp_path, hosts=hosts)
+    assert members(found)["health_healthy"] == ["gpu-001", "gpu-002"]
+    assert warned.count("INVENTORY-UNRESOLVED") == 1
+
+
+def test_what_a_host_tells_is_no_template(tmp_path):
+    facts = dataclasses.replace(FACTS, driver="{{ 6 * 7 }}")
+    save(tmp_path / "artifacts", survey("gpu-001", facts=facts))
+    found, _warned = listed(tmp_path, hosts="gpu_hosts:\n  hosts:\n    gpu-001:\n")
+    assert "driver__6_7" in members(found)
+    told = json.dumps(found["_meta"]["hostvars"]["gpu-001"]["apiary_facts"]["driver"])
+    assert "{{ 6 * 7 }}" in told
+
+
 def test_the_page_renders():
     done = subprocess.run(
         [

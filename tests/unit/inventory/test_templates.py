@@ -52,6 +52,10 @@ def test_templates_that_lead_to_themselves_end():
         "gpu-{{ inventory_hostname }}",
         "{{ hostvars['a'].b }}",
         "{{ lookup('ansible.builtin.vars', 'x' ~ 1) }}",
+        "{{ lookup(which, 'x') }}",
+        "{{ query('first_found', ['x']) }}",
+        "{{ 'x' | map(lookup) }}",
+        "{{ lookup('env', 'X') ~ lookup('vars', 'y') }}",
         "{{ group_names | first }}",
         "{{ broken",
     ],
@@ -59,3 +63,14 @@ def test_templates_that_lead_to_themselves_end():
 def test_what_may_differ_by_host_is_shared_by_none(text):
     assert key(x=text) is None
     assert key(x="{{ y }}", y=text) is None
+
+
+def test_a_lookup_of_a_secret_is_asked_once_for_all_hosts():
+    text = (
+        "{{ lookup('community.hashi_vault.vault_kv2_get', path, engine_mount_point='kv').secret }}"
+    )
+    path = "secret/engine"
+    look = Templates()
+    first, second = ({"x": text, "path": path, "host": host} for host in ("a", "b"))
+    assert look.key("x", first) == look.key("x", second) is not None
+    assert look.key("x", {**first, "path": "of/one/host"}) != look.key("x", first)
