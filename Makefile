@@ -15,7 +15,7 @@ demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (
 demo-down: .venv/ready ## Remove all that the demo made
 	python tests/lab/demo.py down
 
-test: unit browser faults loss docs-test molecule ## Unit, golden and property tests, then simulated hosts end to end
+test: unit browser faults loss molecule ## Unit, golden and property tests, then simulated hosts end to end
 
 unit: .venv/ready
 	pytest -n auto
@@ -32,7 +32,7 @@ loss: .venv/ready ## Change and break replicas, hosts and routers under load: re
 fleet: .venv/ready ## Rollouts over twelve simulated hosts, interrupted in every way, and tunings over two (long, as e2e)
 	pytest --quiet tests/fleet tests/tune/lab
 
-docs-test: .venv/ready ## Follow the how-to pages literally on simulated hosts
+docs-test: .venv/ready ## Follow the how-to pages of day 2 literally on simulated hosts (long, as e2e)
 	pytest --quiet tests/docs
 
 molecule: .venv/ready

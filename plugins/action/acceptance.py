@@ -29,8 +29,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
+    Finding,
     error,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Survey
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS, decide
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
     options_of,
@@ -93,6 +95,12 @@ class ActionModule(ActionBase):
                         name = f"{ran.test}-{ran.name}.txt"
                         write_text(directory / "acceptance" / name, ran.output)
                 write_text(directory / "acceptance.json", dumps(judged))
+        except AnsibleConnectionFailure as failure:
+            if dest and not self._task.check_mode:
+                # Or the report would go by the acceptance of the day when it was still there.
+                lost = Survey(host, _now(), reached=False, findings=(_unreachable(host, failure),))
+                write_text(Path(dest).absolute() / "survey.json", dumps(lost))
+            raise
         except ApiaryError as refusal:
             raise AnsibleActionFail(
                 str(refusal), result={"findings": to_document(refusal.findings)}
@@ -108,7 +116,7 @@ class ActionModule(ActionBase):
     def _gather(self, concerns, task_vars):
         """Return fresh evidence of the host."""
         scopes = {"gpu", "acceptance", *(scope for one in concerns for scope in CONCERNS[one])}
-        begun = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        begun = _now()
         told = self._module("evidence_info", {"scopes": sorted(scopes)}, task_vars)
         # By this clock: a host's may be wrong, and reports compare times of many hosts.
         return {**told["evidence"], "collected_at": begun}
@@ -148,3 +156,17 @@ class ActionModule(ActionBase):
                 "see that the host can be reached and has Python 3.9 or newer",
             )
         return result
+
+
+def _now():
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _unreachable(host, failure):
+    return Finding(
+        "FLEET-UNREACHABLE",
+        "error",
+        host,
+        str(failure).strip() or "no answer",
+        "see whether the host is up, reached (ansible -m ping) and lets us become root",
+    )

@@ -85,24 +85,22 @@ def directory_of(host: FleetHost, artifacts: Path | None) -> Path:
 
 
 def load_run(artifacts: Path, run: str | None) -> FleetRollout | None:
-    """Return a rollout: the one asked for, else the last; None where there has been none.
+    """Return a rollout: the one asked for, else the last that was no check; None without one.
 
     Raises FILE-UNREADABLE where the one asked for is not there, DOC-… where it is damaged.
     """
     runs = artifacts / FLEET / "runs"
     if run is None:
-        # Names of runs begin with their time.
-        made = sorted(runs.glob("*/run.json"))
-        if not made:
-            return None
-        path = made[-1]
-    else:
-        path = runs / run / "run.json"
-    read = _read(path)
-    if read.problems:
-        raise ApiaryError(*read.problems)
-    if read.data is not None:
-        return from_document(FleetRollout, read.data, str(path))
+        # Names of runs begin with their time; a check changed nothing.
+        for path in sorted(runs.glob("*/run.json"), reverse=True):
+            found = _run(path)
+            if found is not None and not found.asked.check:
+                return found
+        return None
+    path = runs / run / "run.json"
+    found = _run(path)
+    if found is not None:
+        return found
     known = ", ".join(sorted(one.name for one in runs.glob("*"))[-5:])
     raise error(
         "FILE-UNREADABLE",
@@ -110,6 +108,13 @@ def load_run(artifacts: Path, run: str | None) -> FleetRollout | None:
         "cannot be read: there is no such run",
         f"give one of {known}" if known else "leave out --run: there has been no rollout",
     )
+
+
+def _run(path: Path) -> FleetRollout | None:
+    read = _read(path)
+    if read.problems:
+        raise ApiaryError(*read.problems)
+    return None if read.data is None else from_document(FleetRollout, read.data, str(path))
 
 
 def _load(host: FleetHost, artifacts: Path, now: datetime.datetime) -> HostInput:

@@ -40,11 +40,14 @@ def came_out(
     store: Store,
     before: Mapping[str, dict[str, Any] | None] | None,
     must_tell: bool,
+    own: bool = True,
 ) -> dict[str, Came]:
     """Return how each host came out of one run of a playbook.
 
     ``before`` are the quarantines there were, None for a playbook that makes none. ``must_tell``
     says that the playbook tells of each host it is done with, so that silence is no success.
+    ``own`` playbooks put each host aside that fails, maybe in the very words of the last time; of
+    another's failure a quarantine that was there says nothing.
     """
     told = ended.custom.get("apiary_outcomes")
     told = told if isinstance(told, Mapping) else {}
@@ -53,7 +56,7 @@ def came_out(
         now = store.quarantine(host) if before is not None else None
         fresh = now if before is not None and now != before[host] else None
         failed = ended.failed.get(host)
-        aside = fresh is not None or (now is not None and failed is not None)
+        aside = fresh is not None or (own and now is not None and failed is not None)
         outcome = outcome_of(host, ended.counts, told, aside, host in ended.touched)
         if outcome == "done" and host not in told:
             if ended.status == "canceled" or (ended.aborted and not must_tell):

@@ -112,14 +112,15 @@ class Plays:
             skip_tags=run.asked.skip_tags or None,
         )
         self.findings += [_other(one, ended) for one in ended.failed if one not in hosts]
-        return came_out(hosts, ended, store, before, self.own and self.path.stem in TELLING)
+        telling = self.own and self.path.stem in TELLING
+        return came_out(hosts, ended, store, before, telling, self.own)
 
     def _ours(
         self, number: int, name: str, playbook: str, hosts: Sequence[str], more: Mapping[str, Any]
     ) -> Ended:
         """Run what goes around the playbook: for good, with no tags and no check."""
         # The same for every run of this controller and directory: it takes its own locks again.
-        owner = f"{self.records.run.controller}:{self.records.store.artifacts.absolute()}"
+        owner = f"{self.records.run.controller}:{self.records.store.artifacts.resolve()}"
         variables = {"target": list(hosts), "hold_owner": owner, **more}
         return self._run(number, name, playbook_path(playbook), hosts, variables)
 

@@ -110,6 +110,7 @@ def test_re_image_a_host(reader):
 def test_remove_a_host(reader):
     reader.follow(PAGES / "remove-a-host.md")
     assert routed(reader) == {"gpu-001-0"}
+    assert "gpu-002" not in reader.fleet.ask_router("router-001", "show stat")
     assert list((reader.work / "artifacts/removed").glob("*-gpu-002/gpu-002/survey.json"))
     assert not (reader.work / "artifacts/gpu-002").exists()
     assert not reader.fleet.run("gpu-002", "ls /etc/systemd/system | grep apiary- || true")

@@ -21,7 +21,7 @@ def room_for(
 ) -> tuple[Finding, ...]:
     """Return what forbids taking these hosts out at the same time; nothing when it may be done.
 
-    ``servers`` are a router's, as router_servers tells them: {"deployment/host-0": {"up", "state"}}.
+    ``servers`` are a router's, as it tells them: {"deployment/host-0": {"up", "state"}}.
     With ``allow_outage`` the findings are warnings.
     """
     pools: dict[str, dict[str, bool]] = {}

@@ -20,6 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import parse_window
 
+from apiary.rollout_outcomes import came_out
 from apiary.rollout_plays import Plays
 from apiary.rollout_records import Records
 from apiary.rollout_run import Conductor, Signals
@@ -231,6 +232,17 @@ def test_a_canary_that_was_rolled_back_is_told_in_the_words_of_its_failure(world
     assert "was rolled back: REPLICA-ANSWER: says nothing; " in run.stopped
     assert "serves release r1 again" in run.stopped
     assert last(store, "h01").outcome == "rolled back"
+
+
+@pytest.mark.parametrize(("own", "outcome"), [(True, "quarantined"), (False, "failed")])
+def test_an_old_quarantine_is_not_why_anothers_playbook_failed(store, own, outcome):
+    aside = store.artifacts / "h01" / "quarantine.json"
+    aside.parent.mkdir(parents=True)
+    aside.write_text(json.dumps({"task": "Old", "message": "long ago"}))
+    ended = Ended(2, "failed", {"h01": {"failures": 1}}, {"h01": Failed("New", "today")})
+    before = {"h01": store.quarantine("h01")}
+    came = came_out(["h01"], ended, store, before, must_tell=False, own=own)["h01"]
+    assert (came.outcome, came.task) == (outcome, "Old" if own else "New")
 
 
 def test_silence_of_the_rollout_playbook_is_no_success(world, store):

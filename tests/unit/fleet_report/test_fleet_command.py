@@ -116,6 +116,20 @@ def test_a_damaged_last_run_loses_no_host(capsys, tmp_path):
     assert str(path) in err
 
 
+def test_a_check_is_not_how_a_rollout_ended(capsys, tmp_path):
+    write_inputs(tmp_path, inputs(3))
+    (path,) = tmp_path.glob("fleet/runs/*/run.json")
+    later = json.loads(path.read_text())
+    later["id"], later["asked"]["check"] = "99990101T000000Z", True
+    own = tmp_path / "fleet/runs" / later["id"] / "run.json"
+    own.parent.mkdir()
+    own.write_text(json.dumps(later))
+    _code, out, _err = ran(capsys, "--artifacts", tmp_path, *LATE)
+    assert f"Rollout {RUN}: done" in out
+    _code, out, _err = ran(capsys, "--artifacts", tmp_path, "--run", later["id"], *LATE)
+    assert f"Rollout {later['id']}: done" in out
+
+
 def test_a_run_by_its_name(capsys, artifacts):
     _code, out, _err = ran(capsys, "--artifacts", artifacts, "--run", RUN)
     assert f"Rollout {RUN}: done" in out
