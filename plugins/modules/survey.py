@@ -15,8 +15,8 @@ description:
   - Gathers the host's evidence in one module call, decides every concern on the controller by the
     variables of its role, and compares all of that with the host in a second call, by what the
     roles' own modules do in check mode. Changes nothing on the host.
-  - A concern is settled where a run of its role would change nothing; P(apiary.instinct.site#playbook)
-    does not run such a role.
+  - A concern is settled where a run of its role would change nothing; C(playbooks/site.yml) does
+    not run such a role.
   - The roles' variables are those of the host, with the defaults of the role below them, checked
     against its argument specification.
   - What is served is decided from C(apiary_deployment) or C(apiary_deployments), C(apiary_keep) and
@@ -38,7 +38,7 @@ attributes:
 options:
   concerns:
     description:
-      - What is looked at. Without it all of C(apiary_concerns); only then is C(survey.json) written.
+      - What is looked at; else all of C(apiary_concerns), and only then C(survey.json) is written.
       - Empty, only the evidence of GPUs and of the plans that the host has is gathered.
     type: list
     elements: str

@@ -8,8 +8,7 @@ import stat
 import time
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import releases
-from ansible_collections.apiary.instinct.plugins.module_utils import release_looks
+from ansible_collections.apiary.instinct.plugins.module_utils import release_looks, releases
 from ansible_collections.apiary.instinct.plugins.modules import replica_release, rollout_info
 
 from support.modules import run_module
