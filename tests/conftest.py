@@ -9,8 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# What is slow on a loaded machine is not wrong.
+settings.register_profile("apiary", deadline=None)
+settings.load_profile("apiary")
 
 
 def pytest_addoption(parser):

@@ -127,7 +127,8 @@ def read(paths: list[str], most: int, seconds: float, readers: int, block: int) 
         }
     reader = Reader(most, seconds, block)
     threads = [
-        threading.Thread(target=reader.work, args=(waiting,), daemon=True) for _ in range(readers)
+        threading.Thread(target=reader.work, args=(waiting,), daemon=True)
+        for number in range(readers)
     ]
     began = time.monotonic()
     for thread in threads:

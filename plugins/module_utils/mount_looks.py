@@ -45,8 +45,8 @@ def state(module: AnsibleModule, unit: str) -> dict[str, str]:
     """Return what systemd knows of a unit."""
     names = "ActiveState,Result,UnitFileState,NeedDaemonReload"
     _code, out = systemctl(module, "show", f"--property={names}", "--", unit)
-    pairs = (line.split("=", 1) for line in out.splitlines() if "=" in line)
-    return {name: value for name, value in pairs}
+    pairs = (line.partition("=")[::2] for line in out.splitlines() if "=" in line)
+    return dict(pairs)
 
 
 def found_at(module: AnsibleModule, step: dict[str, Any]) -> mount_points.Found:

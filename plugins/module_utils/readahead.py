@@ -37,7 +37,11 @@ def device_of(path: str, root: str = "/") -> str | None:
 
 def unescape(text: str) -> str:
     """Return a field of mountinfo with its octal escapes resolved."""
-    raw = re.sub(rb"\\([0-7]{3})", lambda one: bytes([int(one.group(1), 8)]), text.encode())
+    raw = re.sub(
+        rb"\\([0-7]{3})",
+        lambda one: bytes([int(one.group(1), 8)]),
+        text.encode("utf-8", "surrogateescape"),
+    )
     return raw.decode("utf-8", errors="surrogateescape")
 
 

@@ -94,7 +94,7 @@ def load_architecture(deployment: Deployment, config_json: str | None, name: str
 def load_deployments(name: str) -> tuple[Deployment, ...]:
     """Return the deployments of a file: one document, or the playbooks' list of several."""
     data = _load_yaml(name)
-    if isinstance(data, dict) and set(data) == {"apiary_deployments"}:
+    if isinstance(data, dict) and "apiary_deployments" in data:
         listed = data["apiary_deployments"]
         if not isinstance(listed, list) or not listed:
             raise error(
@@ -110,8 +110,8 @@ def load_deployments(name: str) -> tuple[Deployment, ...]:
 def load_deployment(name: str) -> Deployment:
     """Return the one deployment of a file."""
     data = _load_yaml(name)
-    # A group_vars file holds the same document under the playbooks' variable.
-    if isinstance(data, dict) and set(data) == {"apiary_deployment"}:
+    # A group_vars file holds the same document under the playbooks' variable, beside others.
+    if isinstance(data, dict) and "apiary_deployment" in data:
         data = data["apiary_deployment"]
     return from_document(Deployment, data, name)
 

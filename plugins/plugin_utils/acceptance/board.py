@@ -72,8 +72,10 @@ def pcie(evidence: Evidence, topology: Topology) -> Iterator[Check]:
     """
     wanted = knowledge(_FACTS)["pcie"]["entries"]
     complaints = [one.message for one in topology.findings if one.code == "TOPO-PCIE-LINK"]
-    for bdf in dict.fromkeys(gpu.bdf for gpu in topology.gpus):
-        gpu = next(one for one in topology.gpus if one.bdf == bdf)
+    # Of the partitions of one GPU the first stands for all.
+    firsts = {one.bdf: one for one in reversed(topology.gpus)}
+    for bdf in dict.fromkeys(one.bdf for one in topology.gpus):
+        gpu = firsts[bdf]
         entry = wanted.get(gpu.model)
         if bdf is None or entry is None or gpu.virtual_function:
             continue

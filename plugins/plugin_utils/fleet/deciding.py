@@ -300,7 +300,7 @@ class Deciding:
 def _wanted(serving: Serving) -> Iterator[Served]:
     for plan in serving.plans:
         path = f"/etc/apiary/{plan.deployment.name}/plan.json"
-        text = next(one.content for one in render_systemd(plan) if one.path == path)
+        (text,) = (one.content for one in render_systemd(plan) if one.path == path)
         yield served(plan, text)
 
 

@@ -103,7 +103,7 @@ def other(world: candidates.World, current: Candidate) -> Candidate:
 def told(state: Tune) -> Iterator[str]:
     """Yield the answer in words: the verdict, its interval, and what it could have found."""
     made, name = state.choice, state.asked.deployment.name
-    changed = next(one for one in state.candidates if one.stage == STAGE)
+    (changed,) = (one for one in state.candidates if one.stage == STAGE)
     ((path, value),) = changed.changes.items()
     label = knobs.label(path, value)
     comparisons = made.comparisons if made else ()

@@ -68,11 +68,12 @@ def below(path: str, mount_point: str) -> bool:
 
 def unescape(text: str) -> str:
     """Return a field of /proc/mounts with its octal escapes resolved."""
-    raw = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), text)
-    try:
-        return raw.encode("latin-1").decode("utf-8")
-    except UnicodeError:
-        return raw
+    raw = re.sub(rb"\\([0-7]{3})", _octet, text.encode("utf-8", "surrogateescape"))
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _octet(found: re.Match[bytes]) -> bytes:
+    return bytes([int(found.group(1), 8)])
 
 
 def unit_name(path: str, kind: str = "mount") -> str:
