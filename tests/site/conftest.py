@@ -75,9 +75,10 @@ class Operator:
 
         An inventory with two names for one address would be refused, so theirs is another word.
         """
-        for known in hosts.values():
+        for number, known in enumerate(hosts.values(), start=1):
             address = f"[{known['ansible_host']}]:{known['ansible_port']}"
             known["ansible_host"] = "localhost"
+            known["apiary_address"] = f"192.0.2.{number}"
             known["ansible_ssh_common_args"] += f" -oHostKeyAlias={address}"
         path = directory / "others.json"
         path.write_text(json.dumps({"gpu_hosts": {"hosts": hosts}}))
