@@ -151,7 +151,7 @@ def memory(evidence: Evidence, topology: Topology, gib: float | None) -> Iterato
     """Yield whether the host has the memory that AMD asks for beside its GPUs, or ``gib``."""
     facts = knowledge(_FACTS)["host_memory"]
     models = {gpu.model for gpu in topology.gpus}
-    tib = facts["tib"].get(next(iter(models))) if len(models) == 1 else None
+    tib = facts["tib"].get(models.pop()) if len(models) == 1 else None
     count = len({gpu.bdf for gpu in topology.gpus})
     wanted = gib if gib is not None else tib * 1024 * count / facts["gpus"] if tib else None
     found = _MEMORY.search(evidence.files.get("/proc/meminfo", ""))
