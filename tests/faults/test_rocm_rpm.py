@@ -97,7 +97,8 @@ def test_dnf_refuses_a_package_that_is_not_what_was_signed(rocm):
     """AMD's repositories for Enterprise Linux have signed packages and unsigned metadata."""
     rocm.shell(
         "cp -r /opt/lab-rpm/mirror /opt/lab-rpm/bad; cd /opt/lab-rpm/bad/amdgpu/30.30.4/el/9.6; "
-        "printf xxxxxxxx | dd of=$(ls main/*/amdgpu-dkms-6*.rpm) bs=1 seek=400 conv=notrunc 2> /dev/null"
+        "printf xxxxxxxx"
+        " | dd of=$(ls main/*/amdgpu-dkms-6*.rpm) bs=1 seek=400 conv=notrunc 2> /dev/null"
     )
     _code, said = rocm.play(PLAYBOOK, manager="dnf", mirror="file:///opt/lab-rpm/bad")
     assert codes(said) & {"ROCM-REPOSITORY-SIGNATURE", "ROCM-PACKAGE-MANAGER"}
