@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.accept import (
     accept,
@@ -20,6 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.setting
     Measured,
     Settings,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
     from_document,
@@ -102,9 +103,7 @@ class ActionModule(ActionBase):
                 write_text(Path(dest).absolute() / "survey.json", dumps(lost))
             raise
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None
+            raise refused(refusal) from None
         return {
             "changed": False,
             "acceptance": to_document(judged),

@@ -10,10 +10,10 @@ import json
 from functools import partial
 from pathlib import Path
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.apiary.instinct.plugins.module_utils.bench_run import unpacked
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.conduct import (
     Order,
     asked_of,
@@ -146,9 +146,7 @@ class ActionModule(ActionBase):
         except NextLife as ended:
             return {"changed": False, "done": False, "next_life": ended.life, "findings": []}
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None
+            raise refused(refusal) from None
         for finding in bench.findings:
             if finding.severity != "info":
                 DISPLAY.warning(str(finding))

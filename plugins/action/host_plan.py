@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused, warn
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
@@ -25,8 +24,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options 
     read_role,
     settings_of,
 )
-
-DISPLAY = Display()
 
 
 class ActionModule(ActionBase):
@@ -60,12 +57,8 @@ class ActionModule(ActionBase):
             if arguments["refuse"] and has_errors(plan.findings):
                 raise ApiaryError(*(one for one in plan.findings if one.severity == "error"))
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None
-        for finding in plan.findings:
-            if finding.severity == "warning":
-                DISPLAY.warning(str(finding))
+            raise refused(refusal) from None
+        warn(plan.findings)
         return {
             "changed": False,
             "plan": to_document(plan),

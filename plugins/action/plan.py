@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.given import (
@@ -55,9 +55,7 @@ class ActionModule(ActionBase):
         try:
             return self._decide(host, arguments, task_vars)
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None  # ansible-core would print the whole chain of causes
+            raise refused(refusal) from None
 
     def _decide(self, host: str, arguments: dict, variables: dict) -> dict:
         evidence, text = given_evidence(arguments["evidence"])

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     knowledge,
     to_document,
@@ -51,9 +51,7 @@ class ActionModule(ActionBase):
             if errors:
                 raise ApiaryError(*errors)
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None
+            raise refused(refusal) from None
         for finding in findings:
             DISPLAY.warning(str(finding))
         return {

@@ -11,8 +11,8 @@ import os
 import re
 import socket
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     knowledge,
     to_document,
@@ -71,9 +71,7 @@ class ActionModule(ActionBase):
                 host, told, wanted, arguments["would"], arguments["servers"], arguments["back"]
             )
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None
+            raise refused(refusal) from None
         before = told.get("plan")
         units = {slot.unit for slot in (*situation.running, *situation.wanted)}
         return {

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused, warn
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     knowledge,
@@ -28,8 +27,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types impo
     Settings,
     Situation,
 )
-
-DISPLAY = Display()
 
 
 def replicas_elsewhere(artifacts: str, hosts: list[str], deployment: str) -> int:
@@ -137,12 +134,8 @@ class ActionModule(ActionBase):
             if errors:
                 raise ApiaryError(*errors)
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None
-        for finding in rollout.findings:
-            if finding.severity == "warning":
-                DISPLAY.warning(str(finding))
+            raise refused(refusal) from None
+        warn(rollout.findings)
         return {
             "changed": False,
             "rollout": to_document(rollout),

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused, warn
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
@@ -39,7 +38,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
     RouterSettings,
 )
 
-DISPLAY = Display()
 # What everybody on the host may read; other files say who may ask.
 OPEN = "0644"
 
@@ -78,9 +76,7 @@ class ActionModule(ActionBase):
         try:
             return self._decide(host, arguments)
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None  # ansible-core would print the whole chain of causes
+            raise refused(refusal) from None
 
     def _decide(self, host, arguments):
         settings = from_document(RouterSettings, arguments["settings"], f"{host}: the settings")
@@ -108,9 +104,7 @@ class ActionModule(ActionBase):
                 VirtualAddress, {**told, "peers": peers}, f"{host}: the virtual address"
             )
             virtual = [render_keepalived(asked, host, arguments["python"], PROGRAM)]
-        for finding in router.findings:
-            if finding.severity == "warning":
-                DISPLAY.warning(str(finding))
+        warn(router.findings)
         return {
             "changed": False,
             "pools": {

@@ -15,7 +15,8 @@ from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
@@ -76,9 +77,7 @@ class ActionModule(ActionBase):
         try:
             return look(host, arguments, task_vars)
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None
+            raise refused(refusal) from None
 
     def _tolerant(self, host: str, arguments: dict, variables: dict) -> dict:
         """Look, and have what prevents it in the host's survey."""

@@ -10,10 +10,10 @@ import dataclasses
 import json
 from pathlib import Path
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.apiary.instinct.plugins.action.tune_next import HELD, hold, read_state
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import workloads
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
@@ -186,9 +186,7 @@ class ActionModule(ActionBase):
                     set_aside(path.parent)
                 write_text(path, dumps(state))
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None
+            raise refused(refusal) from None
         for finding in state.findings:
             if finding.severity != "info":
                 DISPLAY.warning(str(finding))

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.apiary.instinct.plugins.action.tune_next import (
     let_go,
     read_state,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
@@ -179,9 +179,7 @@ class ActionModule(ActionBase):
             if not self._task.check_mode:
                 let_go(place)
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None
+            raise refused(refusal) from None
         winner = winner_of(state)
         return {
             "changed": changed,

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.apiary.instinct.plugins.action.rollout_situation import is_dead, owner
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import (
@@ -84,9 +84,7 @@ class ActionModule(ActionBase):
         try:
             ready = prepare(seen, arguments["serving"], arguments["take_over"])
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None
+            raise refused(refusal) from None
         for finding in ready.findings:
             DISPLAY.warning(str(finding))
         return {

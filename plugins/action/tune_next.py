@@ -16,9 +16,9 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.apiary.instinct.plugins.action.rollout_situation import is_dead, owner
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import proof
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
@@ -203,9 +203,7 @@ class ActionModule(ActionBase):
             if not self._task.check_mode:
                 set_aside(Path(path).parent, [one["trial"]["id"] for one in following.values()])
         except ApiaryError as refusal:
-            raise AnsibleActionFail(
-                str(refusal), result={"findings": to_document(refusal.findings)}
-            ) from None
+            raise refused(refusal) from None
         return {
             "changed": False,
             "assigned": following,

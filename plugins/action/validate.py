@@ -11,8 +11,8 @@ from functools import cache
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 from ansible.vars.hostvars import HostVarsVars
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import warn
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     knowledge,
     to_document,
@@ -40,7 +40,6 @@ try:
 except ImportError:  # another ansible-core may keep them elsewhere: then no file is named
     Origin = VaultedValue = None
 
-DISPLAY = Display()
 GROUPS = ("gpu_hosts", "routers", "weights_writers")
 _REACHED = ("ansible_host", "ansible_port")
 _VAULT = b"$ANSIBLE_VAULT"
@@ -78,9 +77,7 @@ class ActionModule(ActionBase):
             lines = [str(one) for one in findings if one.severity != "info"]
             head = f"{len(wrong)} mistakes in the variables of {len(only)} hosts, nothing touched"
             raise AnsibleActionFail("\n".join([head, *lines]), result=result)
-        for finding in findings:
-            if finding.severity == "warning":
-                DISPLAY.warning(str(finding))
+        warn(findings)
         return {**result, "msg": f"{len(only)} hosts, {len(findings)} findings, no error"}
 
 

@@ -20,15 +20,8 @@ description:
   - Works without root; files that may not be read are listed under RV(evidence.unreadable).
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can run in check mode and predict the changed status without modifying the target.
-    support: full
-    details: The module only reads.
-  diff_mode:
-    description: Will return details on what has changed, when in diff mode.
-    support: none
-    details: The module changes nothing.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.reads
 options:
   scopes:
     description:

@@ -17,17 +17,8 @@ description:
   - Findings of severity error end the task; warnings are shown.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  action:
-    description: Has an action plugin, so it runs on the controller.
-    support: full
-  check_mode:
-    description: Can run in check mode and predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed, when in diff mode.
-    support: none
-    details: The action changes nothing.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.decides
 options:
   concern:
     description: What to decide, by the name of the role that applies it.

@@ -17,13 +17,8 @@ description:
   - What a value was before the first change is remembered, so that O(state=absent) can put it back.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: full
+extends_documentation_fragment:
+  - apiary.instinct.attributes.applies
 options:
   settings:
     description: The values, in the order in which they are written.

@@ -20,13 +20,8 @@ description:
     serves with the secrets that the host has now.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: full
+extends_documentation_fragment:
+  - apiary.instinct.attributes.applies
 options:
   deployment:
     description: The deployment's name.

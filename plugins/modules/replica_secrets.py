@@ -18,13 +18,8 @@ description:
   - Nothing is changed where a secret has no value and no file, or a value has no secret.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: full
+extends_documentation_fragment:
+  - apiary.instinct.attributes.applies
 options:
   directory:
     description: Where the files lie; only root may look into it.

@@ -21,10 +21,11 @@ author:
   - The Apiary authors (@apiary)
 attributes:
   check_mode:
-    description: Can predict the changed status without modifying the target.
+    description: Can run in check mode and predict the changed status without modifying the target.
     support: full
+    details: The module asks the replica for completions and changes nothing.
   diff_mode:
-    description: Will return details on what has changed.
+    description: Will return details on what has changed, when in diff mode.
     support: none
     details: The module changes nothing.
 options:

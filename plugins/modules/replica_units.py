@@ -20,13 +20,8 @@ description:
   - Returns when every replica answers, because its unit's start job ends only then.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: full
+extends_documentation_fragment:
+  - apiary.instinct.attributes.applies
 options:
   files:
     description: Files to be there, as P(apiary.instinct.systemd_files#filter) gives them.

@@ -16,14 +16,8 @@ description:
     changing it at the moment.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: none
-    details: The module changes nothing.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.reads
 options:
   deployment:
     description: The deployment's name.

@@ -17,17 +17,8 @@ description:
   - Fails where nothing, or less than O(max_unavailable) lets go, would be left.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  action:
-    description: Has an action plugin, so it runs on the controller.
-    support: full
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: none
-    details: The action changes nothing.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.decides
 options:
   hosts:
     description: The hosts that are taken out at the same time.

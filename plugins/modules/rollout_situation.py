@@ -16,17 +16,8 @@ description:
     how each replica is to answer afterwards. Runs on the controller and changes nothing.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  action:
-    description: Has an action plugin, so it runs on the controller.
-    support: full
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: none
-    details: The action changes nothing on the host.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.decides
 options:
   told:
     description: What M(apiary.instinct.rollout_info) returned.

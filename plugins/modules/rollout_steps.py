@@ -17,17 +17,8 @@ description:
   - Fails with the findings that forbid the change.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  action:
-    description: Has an action plugin, so it runs on the controller.
-    support: full
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: none
-    details: The action changes nothing on the host.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.decides
 options:
   deployment:
     description: The deployment's name.

@@ -18,16 +18,8 @@ description:
   - In check mode it is skipped on a fleet that has no plan yet.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  action:
-    description: Has an action plugin, so it runs on the controller.
-    support: full
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: full
+extends_documentation_fragment:
+  - apiary.instinct.attributes.differs
 options:
   plans:
     description: Every host that may have replicas.

@@ -18,13 +18,8 @@ description:
   - The states are saved, so that they outlive a reload, a restart and a crash of HAProxy.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: full
+extends_documentation_fragment:
+  - apiary.instinct.attributes.applies
 options:
   servers:
     description: Names of servers, host-replica each; without it all servers.

@@ -16,16 +16,8 @@ description:
     it where asked. Other runs may go on with the tuning from then on. Runs on the controller.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  action:
-    description: Has an action plugin, so it runs on the controller.
-    support: full
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: full
+extends_documentation_fragment:
+  - apiary.instinct.attributes.differs
 options:
   state:
     description: The file of the state, as M(apiary.instinct.tune_begin) returned it.

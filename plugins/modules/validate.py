@@ -20,17 +20,8 @@ description:
   - Run it once (C(run_once)); it needs no facts and no connection.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  action:
-    description: Has an action plugin, so it runs on the controller.
-    support: full
-  check_mode:
-    description: Can run in check mode and predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed, when in diff mode.
-    support: none
-    details: The action changes nothing.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.decides
 options:
   hosts:
     description:

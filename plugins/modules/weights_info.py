@@ -18,15 +18,8 @@ description:
     C(/usr/libexec/apiary/weights-check) does the same by hand, and tells how far it is.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can run in check mode and predict the changed status without modifying the target.
-    support: full
-    details: The module only reads.
-  diff_mode:
-    description: Will return details on what has changed, when in diff mode.
-    support: none
-    details: The module changes nothing.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.reads
 options:
   directories:
     description: Model directories; without any, those of this host by C(/etc/apiary/weights.json).
