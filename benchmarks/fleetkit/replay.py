@@ -61,7 +61,7 @@ def replaying(place: Path) -> Exec:
         if not path.exists():
             return 1, b"", f"{path.name} was not recorded: {cmd[:200]}".encode()
         told = json.loads(path.read_text())
-        time.sleep(told["seconds"])
+        time.sleep(told["seconds"])  # as long as the recorded host took: that is what is replayed
         # A survey is as old as its evidence, and an old one is no answer.
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         out = COLLECTED.sub(rf"\g<1>{now}\g<2>", told["out"])
