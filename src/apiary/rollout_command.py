@@ -203,6 +203,7 @@ def _conduct(prepared: Prepared, wait: bool, yes: bool, as_json: bool) -> int:
             now=_now,
             sleep=time.sleep,
             windows=prepared.windows,
+            domains=prepared.domains,
             wait=wait,
         )
         stack.callback(progress.close)

@@ -67,6 +67,7 @@ class Prepared:
     path: Path
     own: bool
     windows: Mapping[str, Sequence[Window]]
+    domains: Mapping[str, str | None]
     inline: Mapping[str, Any]
     outside: tuple[str, ...]
     findings: tuple[Finding, ...]
@@ -94,6 +95,14 @@ def prepare(wanted: Wanted) -> Prepared:
     found = _hosts(options, wanted.inline)
     store = Store(Path(wanted.artifacts or found.hosts[0].artifacts))
     hosts, skipped = _without_quarantined(found.hosts, store, options.include_quarantined)
+    if not hosts:
+        first = skipped[0]
+        raise error(
+            "FLEET-ALL-SKIPPED",
+            first.host if len(skipped) == 1 else f"{len(skipped)} hosts, {first.host} first",
+            f"nothing is left to roll out to: {first.reason}",
+            "mend what it says, then give the hosts back with --include-quarantined",
+        )
     sizes = options.batches or tuple(map(str, knowledge("rollout.yml")["batches"]["value"]))
     order = order_hosts(
         [Member(one.name, one.domain, one.rack) for one in hosts],
@@ -224,7 +233,8 @@ def _prepared(
         or [parse_window(text, f"{one.name}: apiary_maintenance_windows") for text in one.windows]
         for one in found.hosts
     }
-    return Prepared(run, store, path, own, windows, wanted.inline, outside, findings)
+    domains = {one.name: one.domain for one in found.hosts}
+    return Prepared(run, store, path, own, windows, domains, wanted.inline, outside, findings)
 
 
 def _hosts(options: Options, inline: Mapping[str, Any]) -> Hosts:

@@ -19,6 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     HostRun,
     State,
     failures,
+    held_back,
     state_of,
     why_not_begin,
     why_stop,
@@ -71,7 +72,8 @@ class Signals:
 class Conductor:
     """Takes a run from its first wave to its last.
 
-    ``windows`` are those of each host; ``wait`` says whether to wait for one that is closed.
+    ``windows`` are those of each host, ``domains`` what each fails with; ``wait`` says whether to
+    wait for a window that is closed.
     """
 
     records: Records
@@ -81,6 +83,7 @@ class Conductor:
     now: Callable[[], datetime]
     sleep: Callable[[float], None]
     windows: Mapping[str, Sequence[Window]]
+    domains: Mapping[str, str | None]
     wait: bool = False
     _closed: str = ""
 
@@ -102,6 +105,9 @@ class Conductor:
                 return self._end(
                     "failed", f"{unproven.code}: {unproven.subject}: {unproven.message}"
                 )
+            todo = self._not_held_back(todo)
+            if not todo:
+                continue
             if not self._window_is_open(todo):
                 return self._end("interrupted" if self.signals.soon() else "paused", self._closed)
             self._wave(number, todo)
@@ -112,6 +118,22 @@ class Conductor:
                 self.plays.findings.append(stop)
                 return self._end("failed", f"{stop.code}: {stop.subject}: {stop.message}")
         return self._end(state_of(self.records.run), "")
+
+    def _not_held_back(self, hosts: list[str]) -> list[str]:
+        """Return the hosts whose failure domain has none that failed; tell of the others."""
+        held = held_back(self.records.run, hosts, self.domains)
+        for host, failed in held.items():
+            self.plays.findings.append(
+                Finding(
+                    "FLEET-DOMAIN-DOWN",
+                    "error",
+                    host,
+                    f"is not begun: {failed} failed in the same failure domain "
+                    f"({self.domains[host]})",
+                    f"mend {failed}, then go on with --resume --include-quarantined",
+                )
+            )
+        return [host for host in hosts if host not in held]
 
     # --- one wave ---------------------------------------------------------------------------
 

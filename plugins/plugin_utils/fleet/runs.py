@@ -198,6 +198,33 @@ def why_not_begin(run: FleetRollout, wave: int) -> Finding | None:
     )
 
 
+def held_back(
+    run: FleetRollout, hosts: Sequence[str], domains: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Return which of a wave's hosts may not begin, each with the host whose failure holds it.
+
+    A failure budget lets a run go on past a failed host, but its failure domain then lacks that
+    host already: no more of one domain change than ``domains_together`` less those that failed.
+    """
+    held: dict[str, str] = {}
+    changing: dict[str, int] = {}
+    for host in hosts:
+        domain = domains.get(host)
+        if domain is None:
+            continue
+        failed = [
+            one.host
+            for one in run.hosts
+            if one.outcome in BAD and one.host != host and domains.get(one.host) == domain
+        ]
+        room = run.options.domains_together - len(failed)
+        if failed and changing.get(domain, 0) >= room:
+            held[host] = failed[0]
+        else:
+            changing[domain] = changing.get(domain, 0) + 1
+    return held
+
+
 def outcome_of(
     host: str,
     counts: Mapping[str, Mapping[str, int]],

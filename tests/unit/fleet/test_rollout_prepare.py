@@ -83,3 +83,16 @@ def test_a_check_is_not_what_is_resumed(store):
     begun(store, check=True)
     assert store.load_run("last").asked.check
     assert store.last_to_resume() == run
+
+
+def test_nothing_left_is_no_success(store):
+    """Every host in quarantine: a run of none would end well."""
+    for one in FLEET:
+        place = Path("artifacts") / one.name
+        place.mkdir(parents=True)
+        (place / "quarantine.json").write_text('{"message": "no driver"}')
+    with pytest.raises(ApiaryError) as refusal:
+        prepare(wanted())
+    (told,) = refusal.value.findings
+    assert (told.code, "no driver" in told.message) == ("FLEET-ALL-SKIPPED", True)
+    assert prepare(wanted(include_quarantined=True)).run.hosts

@@ -17,6 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     Options,
     RunWave,
     Skipped,
+    with_hosts,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import parse_window
 
@@ -102,7 +103,9 @@ def names(first, last):
     return tuple(f"h{number:02d}" for number in range(first, last + 1))
 
 
-def conduct(world, store, *, canary=True, playbook="site", windows=None, wait=False, **options):
+def conduct(
+    world, store, *, canary=True, playbook="site", windows=None, wait=False, domains=None, **options
+):
     """Run twelve hosts: a canary, then five, then six; return the run and who watched."""
     waves = (
         RunWave(names(1, 1), canary, "the canary"),
@@ -123,10 +126,12 @@ def conduct(world, store, *, canary=True, playbook="site", windows=None, wait=Fa
             HostRun(host, number) for number, wave in enumerate(waves, 1) for host in wave.hosts
         ),
     )
-    return again(world, store, run, playbook, windows, wait)
+    return again(world, store, run, playbook, windows, wait, domains=domains)
 
 
-def again(world, store, run, playbook="site", windows=None, wait=False, signals=None):
+def again(
+    world, store, run, playbook="site", windows=None, wait=False, signals=None, domains=None
+):
     quiet = Quiet()
     name = {"site": "site", "replicas": "rollout"}[playbook]
     signals = signals or Signals()
@@ -148,6 +153,7 @@ def again(world, store, run, playbook="site", windows=None, wait=False, signals=
         now=lambda: world.now,
         sleep=world.sleep,
         windows=windows or {},
+        domains=domains or {},
         wait=wait,
     )
     return conductor.go(), quiet
@@ -185,6 +191,23 @@ def test_a_canary_that_fails_stops_all_and_says_why(world, store):
     assert "FLEET-CANARY-FAILED: h01: the canary failed: ROCM-BROKEN" in run.stopped
     assert not store.ledger("h02").entries
     assert last(store, "h01").findings == (NOBODY,)
+
+
+def test_a_domain_that_lost_a_host_loses_no_other_within_the_budget(world, store):
+    racks = {host: f"rack{int(host[1:]) % 5}" for host in names(1, 12)}
+    world.will["site", "h03"] = [Failed("Install", str(NOBODY), (NOBODY,))]
+    run, _quiet = conduct(world, store, failure_budget=1, domains=racks)
+    assert run.state == "failed"
+    # h08 stands in the rack of h03; all others were changed.
+    assert {host for host, one in outcomes(run).items() if one != "done"} == {"h03", "h08"}
+    assert outcomes(run)["h08"] == "waiting"
+    (held,) = [one for one in run.findings if one.code == "FLEET-DOMAIN-DOWN"]
+    assert (held.subject, "h03" in held.message) == ("h08", True)
+    # Mended, h03 goes first, and h08 with the wave that it was left out of.
+    world.will.clear()
+    changed = with_hosts(run, {"h03": replace(run.host("h03"), outcome="waiting")})
+    rest, _quiet = again(world, store, replace(changed, state="running"), domains=racks)
+    assert rest.state == "done"
 
 
 @pytest.mark.parametrize("reason", ["in quarantine: no driver", "is not in the inventory any more"])
