@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check e2e unit browser faults loss fleet docs-test molecule sanity build docs requirements clean test-model test-engine test-vm
+.PHONY: help demo demo-down test lint check e2e unit browser faults loss fleet docs-test molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -66,9 +66,21 @@ test-vm: .venv/ready ## A host and a weight server with a real kernel, under QEM
 docs: .venv/ready ## Regenerate the reference pages
 	python tools/make_docs.py
 
-build: .venv/ready ## The wheel and the collection's tarball, in dist/
-	python -m build --no-isolation --outdir dist
-	ansible-galaxy collection build --force --output-path dist
+docs-site: .venv/ready ## The documentation as a web site without network needs, in site/
+	python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/docs.txt
+	python tools/docs/site.py --strict
+
+build: .venv/ready ## The release's files of the tree as it is, for trying, in dist/
+	python tools/release.py --draft
+
+release: .venv/ready ## The release's files in dist/: collection, wheel, sdist, SBOM, checksums; the same bytes anywhere
+	python tools/release.py
+
+pictures: .venv/ready ## Draw the README's pictures again (PICTURE="demo fleet …" for some)
+	python tools/pictures.py $(PICTURE)
+
+stranger: .venv/ready ## A newcomer's machine: a bare container, the README's commands and nothing else (as root)
+	pytest --quiet tests/stranger
 
 requirements: .venv/ready ## Pin again, with hashes
 	tools/pin.sh
@@ -78,4 +90,4 @@ requirements: .venv/ready ## Pin again, with hashes
 
 clean: ## Remove the environment and everything built
 	test ! -d .lab/vm || python3 tests/vm/vm.py down --all
-	rm -rf .venv dist artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .lab/engine .lab/real-vllm .lab/tiny-models .lab/meta .lab/repository .lab/repository.tar
+	rm -rf .venv dist site .docs artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .lab/engine .lab/real-vllm .lab/tiny-models .lab/meta .lab/repository .lab/repository.tar

@@ -5,13 +5,14 @@
 """What a fleet costs its controller: ping, converge, probe and plan against the number of hosts.
 
     python benchmarks/fleet.py sizes --hosts 10 --hosts 20 --hosts 40
-    python benchmarks/fleet.py names --hosts 10 --names 200 --what ping,noop,probe,plan
+    python benchmarks/fleet.py names --hosts 10 --names 200 --what ping,survey,probe,plan
     python benchmarks/fleet.py replay --hosts 1 --names 1000 --what ping,noop,plan
     python benchmarks/fleet.py dead --hosts 10
     python benchmarks/fleet.py settings --hosts 4
 
 sizes: real containers (tests/lab) over SSH, one for each host. names: more names than containers,
-each with an SSH connection of its own; containers do the work of several hosts. replay: what one
+each with an SSH connection of its own; containers do the work of several hosts, so nothing may be
+converged: a host's files bear its name. replay: what one
 real host answered, and how long it took, is replayed to any number of names by a connection
 plugin: the cost of the controller without SSH. Controller and hosts share this machine, so wall
 time is bounded by the CPU time of both, which is shown apart. All commands connect anew.
@@ -183,7 +184,9 @@ def sizes(bench: Bench, hosts: Sequence[int], what: Sequence[str]) -> None:
 
 
 def many(bench: Bench, names: Sequence[int], what: Sequence[str]) -> None:
-    """More names than containers, which are converged already."""
+    """More names than containers, which are converged already, each by its own name."""
+    if {"cold", "noop"} & set(what):
+        raise click.UsageError("--what: names share containers, which cannot be as each wants them")
     for count in sorted(names):
         place = bench.place / f"names-{count}"
         inventory = bench.lab.inventory(place, [name(n + 1) for n in range(count)])
@@ -380,7 +383,7 @@ def sizes_(**given: Any) -> None:
 @click.option("--names", type=int, multiple=True, default=(200,), show_default=True)
 def names_(names: tuple[int, ...], **given: Any) -> None:
     """More names than containers."""
-    perform(lambda bench, what: many(bench, names, what), "ping,noop", given)
+    perform(lambda bench, what: many(bench, names, what), "ping,probe,plan", given)
 
 
 @main.command("replay")

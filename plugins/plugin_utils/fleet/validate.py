@@ -50,10 +50,12 @@ _ALIKE = 0.9
 _ORDER = {"error": 0, "warning": 1, "info": 2}
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 _LATER = re.compile(r"'(?:ansible_\w+|__\w+)' is undefined|ansible_facts|no attribute 'ansible_")
+# `-e NAME=true` gives text; these are Ansible's own words for it.
+_SWITCH = ("yes", "no", "on", "off", "true", "false", "1", "0")
 _TYPES: Mapping[str, tuple[str, Any]] = {
     "text": ("text", lambda value: isinstance(value, (str, int)) and not isinstance(value, bool)),
     "number": ("a number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    "switch": ("true or false", lambda value: isinstance(value, bool) or value in ("yes", "no")),
+    "switch": ("true or false", lambda value: str(value).lower() in _SWITCH),
     "texts": ("a list of texts", lambda value: _all(value, str)),
     "mapping": ("a mapping", lambda value: isinstance(value, Mapping)),
     "mappings": ("a list of mappings", lambda value: _all(value, Mapping)),

@@ -93,6 +93,11 @@ def test_errors_come_first_then_what_most_hosts_have():
     ]
 
 
+@pytest.mark.parametrize("given", [True, False, "true", "False", "yes", "off", 1])
+def test_a_switch_may_come_from_the_command_line(given):
+    assert found(gpu_host("a", apiary_remove_other_deployments=given)) == []
+
+
 class TestNames:
     @pytest.mark.parametrize(
         ("wrong", "meant"),
