@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check e2e unit browser faults loss fleet docs-test molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm
+.PHONY: help demo demo-down test lint check e2e unit browser faults loss fleet docs-test docs-day1 telemetry molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -15,7 +15,7 @@ demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (
 demo-down: .venv/ready ## Remove all that the demo made
 	python tests/lab/demo.py down
 
-test: unit browser faults loss molecule ## Unit, golden and property tests, then simulated hosts end to end
+test: unit browser telemetry faults loss molecule ## Unit, golden and property tests, then simulated hosts end to end
 
 unit: .venv/ready
 	pytest -n auto
@@ -32,8 +32,14 @@ loss: .venv/ready ## Change and break replicas, hosts and routers under load: re
 fleet: .venv/ready ## Rollouts over twelve simulated hosts, interrupted in every way, and tunings over two (long, as e2e)
 	pytest --quiet tests/fleet tests/tune/lab
 
-docs-test: .venv/ready ## Follow the how-to pages of day 2 literally on simulated hosts (long, as e2e)
+docs-test: .venv/ready ## Follow the tutorial and every how-to page literally on simulated hosts (long, as e2e)
 	pytest --quiet tests/docs
+
+docs-day1: .venv/ready ## Follow the tutorial, and the pages for a host that serves
+	pytest --quiet tests/docs/test_day1.py
+
+telemetry: .venv/ready ## A real Prometheus reads what a host exposes: each rule and panel finds its series
+	pytest --quiet tests/telemetry
 
 molecule: .venv/ready
 	python tests/lab/scenarios.py
