@@ -1,0 +1,121 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide what is watched, on the controller: the adapter from Ansible to plugin_utils.telemetry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused, warn
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    from_document,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import (
+    dashboards,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.plan import telemetry_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
+    MonitoredHost,
+    TelemetrySettings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
+
+
+class ActionModule(ActionBase):
+    """The telemetry_plan action."""
+
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp=None, task_vars=None):
+        """Return the files of Prometheus, Alertmanager and Grafana."""
+        super().run(tmp, task_vars)
+        _validation, arguments = self.validate_argument_spec(
+            {
+                "hosts": {
+                    "type": "list",
+                    "elements": "dict",
+                    "required": True,
+                    "options": {
+                        "host": {"type": "str", "required": True},
+                        "address": {"type": "str", "required": True},
+                        "plans": {"type": "list", "elements": "dict"},
+                        "artifacts": {"type": "path"},
+                        "rack": {"type": "str"},
+                        "failure_domain": {"type": "str"},
+                        "router_port": {"type": "int"},
+                        "exporters": {
+                            "type": "list",
+                            "elements": "str",
+                            "choices": ["amd", "node"],
+                            "default": ["amd", "node"],
+                        },
+                    },
+                },
+                "settings": {"type": "dict", "default": {}},
+            }
+        )
+        subject = f"{task_vars['inventory_hostname']}: the settings"
+        try:
+            settings = from_document(TelemetrySettings, arguments["settings"], subject)
+            plan = telemetry_plan([self._host(one) for one in arguments["hosts"]], settings)
+            boards = dashboards(plan)
+        except ApiaryError as refusal:
+            raise refused(refusal) from None
+        warn(plan.findings)
+        return {
+            "changed": False,
+            "files": plan.files,
+            "dashboards": boards,
+            "findings": to_document(plan.findings),
+        }
+
+    def _host(self, one):
+        directory = Path(one["artifacts"]).absolute() if one["artifacts"] else None
+        plans = [self._plan(plan, one["host"]) for plan in one["plans"] or []]
+        topology = None
+        # What is quarantined is watched, and serves nothing.
+        if directory and not one["plans"] and not (directory / "quarantine.json").exists():
+            # A directory for each deployment; one deployment alone may lie above.
+            found = sorted(directory.glob("*/plan.json")) or sorted(directory.glob("plan.json"))
+            plans = [self._plan(self._document(path), str(path)) for path in found]
+        if directory and (path := directory / "evidence.json").exists():
+            topology = read(read_text(str(path)), str(path))
+        return MonitoredHost(
+            one["host"],
+            one["address"],
+            one["rack"],
+            one["failure_domain"],
+            tuple(plans),
+            topology,
+            one["router_port"],
+            tuple(one["exporters"]),
+        )
+
+    @staticmethod
+    def _document(path):
+        try:
+            return json.loads(read_text(str(path)))
+        except ValueError as failure:
+            raise error(
+                "DOC-TYPE",
+                str(path),
+                f"is no JSON: {failure}",
+                "plan the host again: ansible-playbook playbooks/plan.yml",
+            ) from None
+
+    @staticmethod
+    def _plan(document, subject):
+        plan = from_document(Plan, document, subject)
+        check_plan(plan, subject)
+        return plan

@@ -1,0 +1,141 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Alertmanager's configuration: who hears of what, and what is held back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
+    Mail,
+    Receiver,
+    TelemetrySettings,
+)
+
+CONFIG = "alertmanager.yml"
+SEVERITIES = ("critical", "warning", "info")
+NOBODY = "nobody"
+
+
+def alertmanager_config(settings: TelemetrySettings) -> str:
+    """Return alertmanager.yml; secrets are names of files in it."""
+    facts = knowledge("telemetry/settings.yml")["alertmanager"]
+    heard = [severity for severity in SEVERITIES if settings.routes.get(severity)]
+    config: dict[str, Any] = {
+        "route": {
+            "receiver": NOBODY,
+            "group_by": facts["group_by"],
+            "group_wait": f"{min(facts['group_wait_seconds'], 2 * settings.evaluation_seconds)}s",
+            "group_interval": facts["group_interval"],
+            "routes": [
+                {
+                    "receiver": severity,
+                    "matchers": [f'severity="{severity}"'],
+                    "repeat_interval": facts["repeat_interval"][severity],
+                }
+                for severity in heard
+            ],
+        },
+        "receivers": [
+            {"name": NOBODY},
+            *(_receiver(severity, settings) for severity in heard),
+        ],
+        "inhibit_rules": inhibitions(),
+    }
+    return document(config)
+
+
+def _receiver(severity: str, settings: TelemetrySettings) -> dict[str, Any]:
+    """Return one receiver that has the ways of all who hear of a severity."""
+    named = {one.name: one for one in settings.receivers}
+    ways: dict[str, Any] = {"name": severity}
+    for name in settings.routes[severity]:
+        one = named[name]
+        ways.setdefault(f"{one.kind}_configs", []).append(_way(one, settings.mail))
+    return ways
+
+
+def _way(one: Receiver, mail: Mail | None) -> dict[str, Any]:
+    secret = one.secret_file
+    if one.kind == "webhook":
+        way: dict[str, Any] = {"url": one.url, "send_resolved": True}
+        if secret:
+            way["http_config"] = {"authorization": {"credentials_file": secret}}
+        return way
+    if one.kind == "slack":
+        return {
+            "api_url_file": secret,
+            **({"channel": one.channel} if one.channel else {}),
+            "title": "{{ .CommonLabels.alertname }} ({{ .CommonLabels.severity }})",
+            "text": (
+                "{{ range .Alerts }}{{ .Annotations.summary }}\n"
+                "{{ .Annotations.remedy }}\n{{ end }}"
+            ),
+            "send_resolved": True,
+        }
+    if one.kind == "pagerduty":
+        url = {"url": one.url} if one.url else {}
+        return {"routing_key_file": secret, **url, "send_resolved": True}
+    return _mail(one, mail)
+
+
+def _mail(one: Receiver, mail: Mail | None) -> dict[str, Any]:
+    way: dict[str, Any] = {"to": ", ".join(one.to), "send_resolved": True}
+    if mail:
+        way |= {"smarthost": mail.server, "from": mail.sender, "require_tls": mail.tls}
+    if one.user:
+        way["auth_username"] = one.user
+    if one.secret_file:
+        way["auth_password_file"] = one.secret_file
+    return way
+
+
+def inhibitions() -> list[dict[str, Any]]:
+    """Return what holds back what: causes their consequences, on the same host or deployment.
+
+    What is no critical alert itself never holds one back.
+    """
+    alerts = knowledge("telemetry/alerts.yml")["alerts"]
+    on_hosts = [one["alert"] for one in alerts if "host" in one["labels"]]
+    slos = ["SloBurnFast", "SloBurnMedium", "SloBurnSlow"]
+    rules = [
+        # A host that is down is told once, not for each of its replicas and exporters.
+        _inhibit("HostDown", [name for name in on_hosts if name != "HostDown"], ["host"]),
+        _inhibit("DeploymentDown", ["ReplicaDown", "RouterNoServers", *slos], ["deployment"]),
+        _inhibit("SloBurnFast", slos[1:], ["deployment", "slo"]),
+        _inhibit("SloBurnMedium", slos[2:], ["deployment", "slo"]),
+    ]
+    # What an exporter says is old, or nothing, once it is down.
+    for cause, prefixes in EXPORTERS.items():
+        said = [
+            one["alert"]
+            for one in alerts
+            if one["alert"] in on_hosts
+            and one["alert"] != cause
+            and one["severity"] != "critical"
+            and any(name.startswith(prefixes) for name in one["needs"])
+        ]
+        rules.append(_inhibit(cause, said, ["host"]))
+    return rules
+
+
+# The alert that says that an exporter is gone, and how the series begin that come from it.
+EXPORTERS: Mapping[str, tuple[str, ...]] = {
+    "NodeExporterDown": ("node_", "apiary_"),
+    "TextfileStale": ("apiary_",),
+    "AmdExporterDown": ("apiary:gpu_",),
+}
+
+
+def _inhibit(cause: str, names: list[str], equal: list[str]) -> dict[str, Any]:
+    listed = "|".join(names)
+    return {
+        "source_matchers": [f'alertname="{cause}"'],
+        "target_matchers": [f'alertname=~"{listed}"'],
+        "equal": equal,
+    }

@@ -1,0 +1,259 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Hosts and settings are checked before anything is rendered from them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import urlsplit
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.alerts import alert_names
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import words
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
+    MonitoredHost,
+    Receiver,
+    Target,
+    TelemetrySettings,
+)
+
+SEVERITIES = ("critical", "info", "warning")
+_URL_SECRET = re.compile(r"(?i)(token|key|secret|passw|signature|sig)=|/services/T")
+
+
+def check_hosts(hosts: Sequence[MonitoredHost]) -> Iterator[Finding]:
+    """Refuse hosts that are two, or cannot be addressed; name those that plans know besides."""
+    names = {one.name for one in hosts}
+    for name, count in sorted(Counter(one.name for one in hosts).items()):
+        if count > 1:
+            yield _refused(
+                "TELEMETRY-HOST",
+                name,
+                f"is given {count} times, so that its series would be mixed",
+                "give each host once, with all of its plans",
+            )
+    for one in hosts:
+        if not _matches("address", one.address):
+            yield _refused(
+                "TELEMETRY-HOST",
+                one.name,
+                f"has the address {one.address!r}",
+                "set apiary_address or ansible_host to an address that Prometheus reaches",
+            )
+        for plan in one.plans:
+            if plan.host != one.name:
+                yield _refused(
+                    "TELEMETRY-HOST",
+                    one.name,
+                    f"has a plan of {plan.deployment.name} that is for {plan.host}",
+                    "give each host its own plans: ansible-playbook playbooks/plan.yml",
+                )
+            for other in plan.node.hosts if plan.node else ():
+                if other not in names:
+                    yield Finding(
+                        "TELEMETRY-UNKNOWN-HOST",
+                        "warning",
+                        one.name,
+                        f"{other} carries replicas of {plan.deployment.name} with it and is not "
+                        "watched",
+                        f"add {other} to the hosts that are watched",
+                    )
+        for field, text in (("rack", one.rack), ("failure_domain", one.failure_domain)):
+            if text and not _matches("label", text):
+                yield _refused(
+                    "TELEMETRY-LABEL",
+                    f"{one.name}: {field}",
+                    f"{text!r} cannot be a label's value",
+                    "use at most 128 printable letters",
+                )
+
+
+def check_targets(targets: Sequence[Target]) -> Iterator[Finding]:
+    """Refuse two targets at one address, and two replicas that no label tells apart."""
+    places = Counter((one.job, one.address) for one in targets)
+    for (job, address), count in sorted(places.items()):
+        if count > 1:
+            who = _told(one for one in targets if (one.job, one.address) == (job, address))
+            yield _refused(
+                "TELEMETRY-ADDRESS",
+                f"{job} {address}",
+                f"is where {who} would be read",
+                "give each host an apiary_address of its own, each deployment a base_port",
+            )
+    ports: dict[str, set[str]] = {}
+    for one in targets:
+        ports.setdefault(one.address, set()).add(one.job)
+    for address, jobs in sorted(ports.items()):
+        if len(jobs) > 1:
+            yield _refused(
+                "TELEMETRY-ADDRESS",
+                address,
+                f"would be read as {words(jobs)}, and only one of them can listen there",
+                "change the port of the exporter, or base_port of the deployment",
+            )
+    several = Counter((one.job, tuple(sorted(one.labels.items()))) for one in targets if one.labels)
+    for (job, labels), count in sorted(several.items()):
+        if count > 1:
+            told = ", ".join(f"{name}={value}" for name, value in labels)
+            yield _refused(
+                "TELEMETRY-LABEL",
+                f"{job}: {told}",
+                f"are the labels of {count} targets, so that nothing tells their series apart",
+                "give each deployment of a host a name of its own",
+            )
+
+
+def check_settings(settings: TelemetrySettings, deployments: Iterable[str]) -> Iterator[Finding]:
+    """Refuse settings that cannot be meant, receivers that do not exist, and secrets in them."""
+    facts = knowledge("telemetry/settings.yml")
+    yield from _numbers(settings)
+    yield from _unknown("thresholds", settings.thresholds, facts["thresholds"])
+    yield from _unknown("without", settings.without, alert_names())
+    yield from _unknown("routes", settings.routes, SEVERITIES)
+    for name in sorted(set(settings.slos) - set(deployments)):
+        yield _refused(
+            "TELEMETRY-SLO-UNKNOWN",
+            name,
+            f"has an SLO, and no plan serves it; the plans serve {words(deployments) or 'nothing'}",
+            "correct the name in slos, or plan its hosts: ansible-playbook playbooks/plan.yml",
+        )
+    for field, texts in (
+        ("alertmanagers", settings.alertmanagers),
+        ("prometheuses", settings.prometheuses),
+    ):
+        for text in texts:
+            if not re.fullmatch(r"[A-Za-z0-9_.\[\]:-]+:\d{1,5}", text):
+                yield _setting(field, text, "host:port")
+    for name, minimum in (("prometheus", "prometheus"), ("alertmanager", "alertmanager")):
+        version = getattr(settings, f"{name}_version")
+        least = facts[minimum]["minimum"]
+        if _version(version) < _version(least):
+            yield _setting(f"{name}_version", version, f"{least} or later")
+    yield from _receivers(settings)
+
+
+def _numbers(settings: TelemetrySettings) -> Iterator[Finding]:
+    if not 0 < settings.success_objective < 1:
+        yield _setting("success_objective", settings.success_objective, "a share between 0 and 1")
+    for name in ("scrape_seconds", "evaluation_seconds"):
+        # Rates over five minutes want a few samples.
+        if not 1 <= getattr(settings, name) <= 60:
+            yield _setting(name, getattr(settings, name), "1 to 60 seconds")
+    if not 0 <= settings.patience <= 100:
+        yield _setting("patience", settings.patience, "0 to 100")
+    if not _matches("label", settings.cluster):
+        yield _setting("cluster", settings.cluster, "a name")
+    for name, port in vars(settings.ports).items():
+        if not 1 <= port <= 65535:
+            yield _setting(f"ports.{name}", port, "a port from 1 to 65535")
+    for name, value in settings.thresholds.items():
+        if value < 0:
+            yield _setting(f"thresholds.{name}", value, "0 or more")
+
+
+def _unknown(field: str, given: Iterable[str], known: Iterable[str]) -> Iterator[Finding]:
+    for name in sorted(set(given) - set(known)):
+        yield _setting(field, name, f"one of {words(known)}")
+
+
+def _receivers(settings: TelemetrySettings) -> Iterator[Finding]:
+    named = Counter(one.name for one in settings.receivers)
+    for name, count in sorted(named.items()):
+        if count > 1 or not _matches("receiver", name):
+            yield _receiver(name, "is no name, or that of two", "give each receiver its own name")
+    for severity, names in sorted(settings.routes.items()):
+        for name in names:
+            if name not in named:
+                yield _receiver(
+                    name,
+                    f"is to hear of {severity} alerts, and is no receiver",
+                    f"add it to receivers; those are {words(named) or 'none'}",
+                )
+    if not settings.routes.get("critical"):
+        yield Finding(
+            "TELEMETRY-NOBODY",
+            "warning",
+            "routes",
+            "nobody hears of critical alerts; they are seen in Alertmanager alone",
+            "name receivers, and who hears of what: routes: {critical: [NAME], warning: [NAME]}",
+        )
+    for one in settings.receivers:
+        yield from _complete(one, settings)
+
+
+def _complete(one: Receiver, settings: TelemetrySettings) -> Iterator[Finding]:
+    """Refuse a receiver that lacks what its kind needs, or that has its secret in the open."""
+    needs = {
+        "email": {"to": bool(one.to), "mail (of the settings)": settings.mail is not None},
+        "pagerduty": {"secret_file": bool(one.secret_file)},
+        "slack": {"secret_file": bool(one.secret_file)},
+        "webhook": {"url": bool(one.url)},
+    }[one.kind]
+    missing = [name for name, there in needs.items() if not there]
+    if missing:
+        yield _receiver(
+            one.name, f"of kind {one.kind} has no {words(missing)}", "give what is missing"
+        )
+    if one.secret_file and not _matches("file", one.secret_file):
+        yield _receiver(
+            one.name,
+            f"has the secret_file {one.secret_file!r}",
+            "name an absolute path of a file on the monitoring host",
+        )
+    since = knowledge("telemetry/settings.yml")["alertmanager"]["since"][one.kind]
+    if one.secret_file and _version(settings.alertmanager_version) < _version(since):
+        yield _receiver(
+            one.name,
+            f"keeps its secret in a file, which Alertmanager reads for {one.kind} since {since}",
+            f"install Alertmanager {since} or later, or use another kind",
+        )
+    if one.url:
+        parts = urlsplit(one.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            yield _receiver(one.name, "has a url that is none", "give one as https://host/path")
+        elif parts.username or parts.password or _URL_SECRET.search(one.url):
+            yield _refused(
+                "TELEMETRY-SECRET",
+                one.name,
+                "has a secret in its url, which everybody could read who reads the configuration",
+                "put it into a file on the monitoring host and name that as secret_file",
+            )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", text)[:2]))
+
+
+def _matches(name: str, text: str) -> bool:
+    pattern: str = knowledge("telemetry/settings.yml")["names"][name]
+    return re.fullmatch(pattern, text) is not None
+
+
+def _told(targets: Iterable[Target]) -> str:
+    return words(
+        " ".join(one.labels.get(name, "") for name in ("host", "deployment", "replica")).strip()
+        or one.address
+        for one in targets
+    )
+
+
+def _setting(field: str, value: object, expected: str) -> Finding:
+    return _refused(
+        "TELEMETRY-SETTING",
+        field,
+        f"is {value!r}, expected {expected}",
+        f"set {field} of the settings to {expected}",
+    )
+
+
+def _receiver(name: str, found: str, remedy: str) -> Finding:
+    return _refused("TELEMETRY-RECEIVER", name, found, remedy)
+
+
+def _refused(code: str, subject: str, found: str, remedy: str) -> Finding:
+    return Finding(code, "error", subject, found, remedy)

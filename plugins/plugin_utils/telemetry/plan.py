@@ -1,0 +1,141 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A fleet's hosts and plans → all that Prometheus and Alertmanager are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
+    order,
+    parse_version,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    error,
+    has_errors,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry import alertmanager
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry import (
+    prometheus as prometheus_files,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.alerts import alert_group
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.check import (
+    check_hosts,
+    check_settings,
+    check_targets,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import rule_file
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recording import (
+    recording_groups,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.slo import (
+    objectives,
+    slo_groups,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.targets import (
+    targets,
+    watched,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
+    MonitoredHost,
+    Objective,
+    TelemetryPlan,
+    TelemetrySettings,
+)
+
+
+def telemetry_plan(
+    hosts: Sequence[MonitoredHost], settings: TelemetrySettings | None = None
+) -> TelemetryPlan:
+    """Return what is watched, and every file for it; the same hosts in any order give the same.
+
+    Raises ApiaryError with TELEMETRY-* findings, or BENCH-SLO for limits that cannot be read.
+    """
+    settings = settings or TelemetrySettings()
+    hosts = sorted(hosts, key=lambda one: one.name)
+    if not hosts:
+        raise error(
+            "TELEMETRY-NO-HOSTS",
+            "hosts",
+            "there is no host to watch",
+            "put hosts into the groups gpu_hosts and routers of the inventory",
+        )
+    plans = _serving(hosts)
+    findings = [*check_hosts(hosts), *check_settings(settings, plans)]
+    if has_errors(findings):
+        raise ApiaryError(*(one for one in findings if one.severity == "error"))
+    found = targets(hosts, settings)
+    wrong = tuple(check_targets(found))
+    if wrong:
+        raise ApiaryError(*wrong)
+    kept, notes = objectives(plans, settings)
+    findings += [*notes, *_engines(plans)]
+    return TelemetryPlan(
+        settings,
+        tuple(watched(host) for host in hosts),
+        tuple(sorted(plans)),
+        kept,
+        found,
+        {
+            prometheus_files.CONFIG: prometheus_files.prometheus_config(settings),
+            **prometheus_files.target_files(found),
+            **rule_files(kept, settings),
+            alertmanager.CONFIG: alertmanager.alertmanager_config(settings),
+        },
+        tuple(findings),
+    )
+
+
+def rule_files(kept: Sequence[Objective], settings: TelemetrySettings) -> dict[str, str]:
+    """Return the files of rules: those of every fleet, of the SLOs, and the alerts."""
+    recording, slo, alerts = prometheus_files.RULES
+    return {
+        recording: rule_file(recording_groups()),
+        slo: rule_file(slo_groups(kept)),
+        alerts: rule_file([alert_group(settings)]),
+    }
+
+
+def _serving(hosts: Sequence[MonitoredHost]) -> dict[str, list[Plan]]:
+    """Return the plans of each deployment, of the hosts that answer HTTP for it."""
+    plans: dict[str, list[Plan]] = {}
+    for host in hosts:
+        for plan in host.plans:
+            if plan.node is None or plan.node.rank == 0:
+                plans.setdefault(plan.deployment.name, []).append(plan)
+    return plans
+
+
+def _engines(plans: dict[str, list[Plan]]) -> Iterator[Finding]:
+    """Say of engines that are newer than what was read of them, and of metrics without a key."""
+    facts = knowledge("telemetry/vllm.yml")
+    last = facts["versions"]["last"]
+    variable = knowledge("router.yml")["engine_key"]["variable"]
+    for name in sorted(plans):
+        versions = {plan.deployment.engine.version for plan in plans[name]}
+        for version in sorted(versions):
+            parsed = parse_version(version)
+            if parsed is None or parsed > order(last):
+                yield Finding(
+                    "TELEMETRY-ENGINE-VERSION",
+                    "info",
+                    name,
+                    f"runs vLLM {version}; the names of metrics are known up to {last}",
+                    "compare its /metrics with knowledge/telemetry/vllm.yml where a panel is empty",
+                )
+        if any(variable in plan.deployment.secrets for plan in plans[name]):
+            yield Finding(
+                "TELEMETRY-OPEN-METRICS",
+                "info",
+                name,
+                "has a key for its API, and vLLM serves /metrics without one: whoever reaches the "
+                "port reads it",
+                "let only routers and the monitoring hosts reach the engines' ports",
+                facts["guarded"]["source"],
+            )

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Expressions with placeholders to PromQL, and rule files as YAML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.labels import SETS
+
+_PLACEHOLDER = re.compile(r"%\{([a-z_:]+)\}")
+# What systems show to whoever opens a file of ours.
+MANAGED = "# Managed by Apiary: written from the plans; changes here are overwritten.\n"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A recording rule, or with ``alert`` an alerting one."""
+
+    name: str
+    expr: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    alert: bool = False
+    wait: str | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rules that are evaluated in order, together; None is Prometheus' own interval."""
+
+    name: str
+    rules: tuple[Rule, ...]
+    interval: str | None = None
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with each `%{name}` replaced: a label set's labels, or one of ``values``."""
+    known = {**{name: ", ".join(labels) for name, labels in SETS.items()}, **values}
+    return _PLACEHOLDER.sub(lambda found: known[found[1]], text)
+
+
+def number(value: float) -> str:
+    """Return a number as PromQL takes it: 2, 0.05, never 1e-05."""
+    text = f"{value:.12f}".rstrip("0").rstrip(".")
+    return text or "0"
+
+
+def bound(value: float) -> str:
+    """Return a histogram's bound as Python's prometheus_client writes it: 1.0, 0.25."""
+    return repr(float(value))
+
+
+def quoted(text: str) -> str:
+    """Return a string of PromQL."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def rule_file(groups: Sequence[Group]) -> str:
+    """Return a file of rules for Prometheus."""
+    return document({"groups": [_group(group) for group in groups if group.rules]})
+
+
+def document(data: Any) -> str:
+    """Return YAML with our mark, keys in the order given, no line folded."""
+    return MANAGED + yaml.dump(
+        data, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100_000
+    )
+
+
+class _Plain(yaml.SafeDumper):
+    """No anchors: Prometheus would read them, people would not."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _group(group: Group) -> dict[str, Any]:
+    head: dict[str, Any] = {"name": group.name}
+    if group.interval:
+        head["interval"] = group.interval
+    return {**head, "rules": [_rule(rule) for rule in group.rules]}
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    body: dict[str, Any] = {"alert" if rule.alert else "record": rule.name, "expr": rule.expr}
+    if rule.wait:
+        body["for"] = rule.wait
+    if rule.labels:
+        body["labels"] = dict(rule.labels)
+    if rule.annotations:
+        body["annotations"] = dict(rule.annotations)
+    return body
+
+
+def words(texts: Iterable[str]) -> str:
+    """Return names for a sentence: sorted, with commas."""
+    return ", ".join(sorted(texts))

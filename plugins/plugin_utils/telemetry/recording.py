@@ -1,0 +1,82 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""knowledge/telemetry/recording.yml → the recording rules that hold for every fleet."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import (
+    Group,
+    Rule,
+    filled,
+    number,
+)
+
+TABLE = "telemetry/recording.yml"
+
+
+def recorded_series() -> tuple[dict[str, Any], ...]:
+    """Return every series of the table with its name, labels, unit, meaning; templates expanded.
+
+    Of the SLO's series each is there for every window of `slo.windows` that its name asks for.
+    """
+    table = knowledge(TABLE)
+    series = [one for _group, one in _expanded(table)]
+    for one in table["slo"]["series"]:
+        asked = [name for name in table["slo"]["windows"] if name in one["record"]]
+        for name in asked:
+            series += [_replaced(one, {name: window}) for window in table["slo"]["windows"][name]]
+        series += [] if asked else [one]
+    return tuple(series)
+
+
+def recording_groups() -> tuple[Group, ...]:
+    """Return the groups of recording rules, in the order in which they build on each other."""
+    table = knowledge(TABLE)
+    groups: dict[str, list[Rule]] = {}
+    for name, one in _expanded(table):
+        groups.setdefault(name, []).append(Rule(one["record"], _expression(one, table["join"])))
+    return tuple(Group(f"apiary-{name}", tuple(rules)) for name, rules in groups.items())
+
+
+def _expanded(table: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for group in table["groups"]:
+        each: Mapping[str, list[Any]] = group.get("each", {})
+        for chosen in itertools.product(*each.values()):
+            values = {f"%{{{key}}}": str(value) for key, value in zip(each, chosen, strict=True)}
+            for one in group["series"]:
+                yield group["name"], _replaced(one, values)
+
+
+def _replaced(one: Any, values: Mapping[str, str]) -> Any:
+    if isinstance(one, str):
+        for key, value in values.items():
+            one = one.replace(key, value)
+        return one
+    if isinstance(one, list):
+        return [_replaced(item, values) for item in one]
+    if isinstance(one, dict):
+        return {key: _replaced(item, values) for key, item in one.items()}
+    return one
+
+
+def _expression(one: Mapping[str, Any], join: Mapping[str, str]) -> str:
+    """Return a series' PromQL; AMD's is joined with what the host says of the GPU."""
+    if "expr" in one:
+        return filled(one["expr"], {})
+    if "amd" not in one:
+        return filled(join[one["join"]], {})
+    scale = one.get("scale", 1)
+    metric = filled(one["amd"], {})
+    joined = filled(join["expr"], {"metric": metric})
+    if scale != 1:
+        joined = f"({joined}) * {number(scale)}"
+    if "also" in one:
+        return f"{joined} or on (host, gpu) {filled(join['also'], {'metric': one['also']})}"
+    return joined

@@ -1,0 +1,244 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A deployment's limits → objectives that its engines' histograms can tell, and their rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Limit
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import slo as limits
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
+    order,
+    parse_version,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import (
+    Group,
+    Rule,
+    bound,
+    number,
+    quoted,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
+    Objective,
+    TelemetrySettings,
+)
+
+ERRORS = "errors"
+
+
+def objectives(
+    plans: Mapping[str, Sequence[Plan]], settings: TelemetrySettings
+) -> tuple[tuple[Objective, ...], tuple[Finding, ...]]:
+    """Return what each deployment has to keep, and what histograms cannot tell of it.
+
+    ``plans`` are those of the hosts that answer for a deployment, by its name. Raises BENCH-SLO
+    for limits that cannot be read.
+    """
+    found: list[Objective] = []
+    notes: list[Finding] = []
+    for name in sorted(plans):
+        text = settings.slos.get(name)
+        if text is None:
+            notes.append(_missing(name))
+        for limit in limits(text) if text else ():
+            one, finding = _objective(name, limit, plans[name])
+            found += [one] if one else []
+            notes += [finding] if finding else []
+        found.append(Objective(name, ERRORS, settings.success_objective))
+    return tuple(found), tuple(notes)
+
+
+def slo_name(limit: Limit) -> str:
+    """Return a limit's name as a label has it: ttft_p90."""
+    return f"{limit.metric}_{limit.percentile}"
+
+
+def bounds(plans: Sequence[Plan], family: str) -> tuple[float, ...]:
+    """Return the bounds of a histogram that all engines of these plans have, in seconds, rising.
+
+    An operator may have replaced them by vLLM's --custom-histogram-buckets.
+    """
+    table = knowledge("telemetry/vllm.yml")["buckets"]
+    common: set[float] | None = None
+    for plan in plans:
+        for replica in plan.replicas:
+            own = _custom(replica.argv, table["flag"]).get(family, table[family])
+            common = set(own) if common is None else common & set(own)
+    return tuple(sorted(table[family] if common is None else common))
+
+
+def _custom(argv: Sequence[str], flag: str) -> dict[str, list[float]]:
+    """Return the bounds that a command line sets, by family; what is no JSON sets none."""
+    for index, word in enumerate(argv):
+        name, _equals, value = word.partition("=")
+        if name == flag:
+            text = value or next(iter(argv[index + 1 : index + 2]), "")
+            try:
+                given = json.loads(text)
+            except ValueError:
+                return {}
+            return given if isinstance(given, dict) else {}
+    return {}
+
+
+def _objective(
+    name: str, limit: Limit, plans: Sequence[Plan]
+) -> tuple[Objective | None, Finding | None]:
+    fact = knowledge("telemetry/vllm.yml")["limits"][limit.metric]
+    below = [one for one in bounds(plans, fact["buckets"]) if one <= limit.seconds]
+    slo = slo_name(limit)
+    if not below:
+        return None, Finding(
+            "TELEMETRY-SLO-UNSEEN",
+            "warning",
+            f"{name}: {slo}",
+            f"no histogram of the engine has a bound at or below {limit.seconds:g} s, so nothing "
+            "tells whether the limit is kept",
+            "set bounds of your own with the engine's --custom-histogram-buckets (vLLM 0.32.0 or "
+            "later), or measure it: apiary bench",
+        )
+    target = int(limit.percentile[1:]) / 100
+    one = Objective(name, slo, target, limit.seconds, below[-1])
+    return one, _approximate(one, limit, plans, fact)
+
+
+def _approximate(
+    one: Objective, limit: Limit, plans: Sequence[Plan], fact: Mapping[str, Any]
+) -> Finding | None:
+    """Say what is counted where it is not exactly the limit."""
+    subject = f"{one.deployment}: {one.slo}"
+    exact = fact.get("exact_since")
+    versions = [parse_version(plan.deployment.engine.version) for plan in plans]
+    if exact and any(version and version < order(exact) for version in versions):
+        return Finding(
+            "TELEMETRY-SLO-TOKENS",
+            "info",
+            subject,
+            f"vLLM before {exact} tells the gap between tokens, not a request's mean: a share of "
+            "tokens is counted, not of requests",
+            f"upgrade the engine to {exact} or later to have requests counted",
+        )
+    if one.bucket != one.limit:
+        return Finding(
+            "TELEMETRY-SLO-BUCKET",
+            "warning",
+            subject,
+            f"the engine's histogram has no bound at {one.limit:g} s; {one.bucket:g} s is counted, "
+            "the next below, so that misses are never fewer than shown",
+            "choose a limit that is a bound, or set bounds with --custom-histogram-buckets",
+        )
+    return None
+
+
+def _missing(name: str) -> Finding:
+    return Finding(
+        "TELEMETRY-SLO-MISSING",
+        "info",
+        name,
+        "has no SLO, so that only failed requests burn its budget and nothing calls for slow ones",
+        f"name its limits: slos: {{{name}: 'ttft:p90:2s,tpot:p90:50ms'}}",
+    )
+
+
+def slo_groups(found: Sequence[Objective]) -> tuple[Group, ...]:
+    """Return the recording rules of the objectives: constants, misses, burn rates, goodput."""
+    facts = knowledge("telemetry/settings.yml")
+    burn, intervals = facts["burn"], facts["intervals"]
+    groups = [Group("apiary-slo-objectives", tuple(_constants(found, burn)))]
+    for window in burn["windows"]:
+        rules = [rule for one in found for rule in _misses(one, window, burn)]
+        interval = f"{intervals[window]}s" if window in intervals else None
+        groups.append(Group(f"apiary-slo-{window}", tuple(rules), interval))
+    names = dict.fromkeys(one.deployment for one in found)
+    goodput = [rule for name in names for rule in _goodput(name, found)]
+    return (*groups, Group("apiary-goodput", tuple(goodput)))
+
+
+def _labels(one: Objective) -> dict[str, str]:
+    return {"deployment": one.deployment, "slo": one.slo}
+
+
+def _constants(found: Sequence[Objective], burn: Mapping[str, Any]) -> Iterator[Rule]:
+    for one in found:
+        if one.limit is not None and one.bucket is not None:
+            limit, bucket = number(one.limit), number(one.bucket)
+            yield Rule("apiary:slo_limit_seconds", f"vector({limit})", _labels(one))
+            yield Rule("apiary:slo_bucket_seconds", f"vector({bucket})", _labels(one))
+        yield Rule("apiary:slo_target", f"vector({number(one.target)})", _labels(one))
+        for speed, fact in burn["speeds"].items():
+            share = min(fact["factor"] * (1 - one.target), fact["most"])
+            labels = {**_labels(one), "speed": speed}
+            yield Rule("apiary:slo_alert_ratio", f"vector({number(share)})", labels)
+
+
+def _misses(one: Objective, window: str, burn: Mapping[str, Any]) -> Iterator[Rule]:
+    all_of, kept = counts(one, window)
+    labels = _labels(one)
+    misses = f"apiary:slo_misses:ratio_{window}"
+    if one.slo == ERRORS:
+        failed = f"({kept} or {all_of} * 0)"
+        yield Rule(misses, f"{failed} / ({all_of} > 0)", labels)
+    else:
+        yield Rule(misses, f"clamp_min(1 - {kept} / ({all_of} > 0), 0)", labels)
+    chosen = f"{{deployment={quoted(one.deployment)}, slo={quoted(one.slo)}}}"
+    budget = number(1 - one.target)
+    yield Rule(f"apiary:slo_burn:ratio_{window}", f"{misses}{chosen} / {budget}", labels)
+    if window in burn["counted"]:
+        yield Rule(f"apiary:slo_events:increase_{window}", all_of, labels)
+
+
+def counts(one: Objective, window: str) -> tuple[str, str]:
+    """Return PromQL for all that counts in a window, and for what kept the limit (or failed)."""
+    of = f"deployment={quoted(one.deployment)}"
+
+    def total(name: str, more: str = "") -> str:
+        return f'increase({name}{{job="vllm", {of}{more}}}[{window}])'
+
+    if one.slo == ERRORS:
+        name = "vllm:request_success_total"
+        failed = total(name, ', finished_reason=~"error|repetition"')
+        return f"sum by (deployment) ({total(name)})", f"sum by (deployment) ({failed})"
+    series = knowledge("telemetry/vllm.yml")["limits"][one.slo.split("_")[0]]["series"]
+    le = f', le="{bound(one.bucket or 0)}"'
+    # Of two names the first is the newer version's; an engine that serves both counts once.
+    every = " or ".join(total(f"{name}_count") for name in series)
+    within = " or ".join(total(f"{name}_bucket", le) for name in series)
+    return f"sum by (deployment) ({every})", f"sum by (deployment) ({within})"
+
+
+def counted_limits(name: str, found: Sequence[Objective]) -> tuple[str, ...]:
+    """Return the objectives that a request has to keep to be good: of each metric the tightest."""
+    facts = knowledge("telemetry/vllm.yml")["limits"]
+    tightest: dict[str, Objective] = {}
+    for one in found:
+        metric = one.slo.split("_")[0]
+        if one.deployment != name or one.limit is None or not facts[metric]["requests"]:
+            continue
+        before = tightest.get(metric)
+        if before is None or one.limit < (before.limit or 0):
+            tightest[metric] = one
+    return tuple(one.slo for one in tightest.values())
+
+
+def _goodput(name: str, found: Sequence[Objective]) -> Iterator[Rule]:
+    """Yield goodput: no histogram tells which requests missed two limits, so misses add up."""
+    chosen = counted_limits(name, found)
+    if not chosen:
+        return
+    parts = (*chosen, ERRORS)
+    picked = f"deployment={quoted(name)}, slo=~{quoted('|'.join(parts))}"
+    misses = f"apiary:slo_misses:ratio_5m{{{picked}}}"
+    complete = f"count by (deployment) ({misses}) == {len(parts)}"
+    lost = f"(sum by (deployment) ({misses}) and {complete})"
+    yield Rule("apiary:goodput:ratio_5m", f"clamp_min(1 - {lost}, 0)", {"deployment": name})
+    own = f"{{deployment={quoted(name)}}}"
+    good = f"apiary:goodput:ratio_5m{own} * apiary:deployment_requests:rate_5m{own}"
+    yield Rule("apiary:goodput:rate_5m", good, {"deployment": name})

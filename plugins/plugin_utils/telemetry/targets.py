@@ -1,0 +1,118 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Hosts and their plans → what is watched, and the addresses that Prometheus reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.labels import (
+    ALERTMANAGER,
+    AMD,
+    ENGINE,
+    HAPROXY,
+    NODE,
+    PROMETHEUS,
+    known,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
+    MonitoredHost,
+    Target,
+    TelemetrySettings,
+    WatchedGpu,
+    WatchedHost,
+    WatchedReplica,
+)
+
+
+def watched(host: MonitoredHost) -> WatchedHost:
+    """Return what is watched of a host: its GPUs in BDF order, and the replicas that answer."""
+    replicas = [
+        _replica(plan, index, replica)
+        for plan in host.plans
+        # Of a replica over hosts the first host alone answers HTTP.
+        if plan.node is None or plan.node.rank == 0
+        for index, replica in enumerate(plan.replicas)
+    ]
+    return WatchedHost(
+        host.name,
+        host.address,
+        host.rack,
+        host.failure_domain,
+        _gpus(host),
+        tuple(sorted(replicas, key=lambda one: (one.deployment, int(one.replica)))),
+        host.router_port is not None,
+        host.exporters,
+    )
+
+
+def _replica(plan: Plan, index: int, replica: Replica) -> WatchedReplica:
+    deployment = plan.deployment
+    return WatchedReplica(
+        deployment.name,
+        str(index),
+        replica.port,
+        replica.unit,
+        ",".join(map(str, replica.memory_nodes)),
+        replica.gpus,
+        deployment.engine.version,
+        deployment.model.name,
+    )
+
+
+def _gpus(host: MonitoredHost) -> tuple[WatchedGpu, ...]:
+    owners = {
+        gpu: (plan.deployment.name, str(index))
+        for plan in host.plans
+        for index, replica in enumerate(plan.replicas)
+        for gpu in replica.gpus
+    }
+    nodes = {}
+    if host.topology is not None:
+        nodes = {key: gpu.numa_node for key, gpu in host.topology.by_key.items()}
+    return tuple(
+        WatchedGpu(key, nodes.get(key), *owners.get(key, (None, None)))
+        for key in sorted({*nodes, *owners})
+    )
+
+
+def targets(hosts: Sequence[MonitoredHost], settings: TelemetrySettings) -> tuple[Target, ...]:
+    """Return every address to read, by job and address, with the labels of its series."""
+    found = [one for host in hosts for one in _of_host(host, settings)]
+    watchers = settings.prometheuses or (f"127.0.0.1:{settings.ports.prometheus}",)
+    found += [Target(PROMETHEUS, address, {}) for address in watchers]
+    found += [Target(ALERTMANAGER, address, {}) for address in alertmanagers(settings)]
+    return tuple(sorted(found, key=lambda one: (one.job, one.address, sorted(one.labels.items()))))
+
+
+def alertmanagers(settings: TelemetrySettings) -> tuple[str, ...]:
+    """Return where alerts go: the Alertmanagers named, else the one beside Prometheus."""
+    return settings.alertmanagers or (f"127.0.0.1:{settings.ports.alertmanager}",)
+
+
+def _of_host(host: MonitoredHost, settings: TelemetrySettings) -> Iterator[Target]:
+    place = {"host": host.name, "rack": host.rack, "failure_domain": host.failure_domain}
+    for replica in watched(host).replicas:
+        labels = known(
+            **place,
+            deployment=replica.deployment,
+            replica=replica.replica,
+            numa_node=replica.numa_node,
+            model=replica.model,
+            engine_version=replica.engine_version,
+        )
+        yield Target(ENGINE, at(host.address, replica.port), labels)
+    if host.router_port is not None:
+        yield Target(HAPROXY, at(host.address, host.router_port), known(**place))
+    if "amd" in host.exporters:
+        yield Target(AMD, at(host.address, settings.ports.amd), known(**place))
+    if "node" in host.exporters:
+        yield Target(NODE, at(host.address, settings.ports.node), known(**place))
+
+
+def at(address: str, port: int) -> str:
+    """Return address and port as Prometheus takes them; IPv6 stands in brackets."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -1,0 +1,184 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is watched, and how somebody is told: `apiary.telemetry/v1`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+Exporter = Literal["amd", "node"]
+Kind = Literal["email", "pagerduty", "slack", "webhook"]
+Level = Literal["critical", "warning", "info"]
+
+
+@dataclass(frozen=True)
+class MonitoredHost:
+    """A host as Prometheus reaches it: its place, what it serves, and which exporters it has.
+
+    With ``router_port`` it is a router whose HAProxy serves its metrics there.
+    """
+
+    name: str
+    address: str
+    rack: str | None = None
+    failure_domain: str | None = None
+    plans: tuple[Plan, ...] = ()
+    topology: Topology | None = None
+    router_port: int | None = None
+    exporters: tuple[Exporter, ...] = ("amd", "node")
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """Whom alerts reach. No secret is in here: ``secret_file`` is a file on the monitoring host.
+
+    It holds a webhook's bearer token, a mail server's password, Slack's URL or PagerDuty's key.
+    ``url`` is a webhook's or, with PagerDuty, another end point's; ``to`` mail addresses.
+    """
+
+    name: str
+    kind: Kind
+    url: str | None = None
+    to: tuple[str, ...] = ()
+    channel: str | None = None
+    user: str | None = None
+    secret_file: str | None = None
+
+
+@dataclass(frozen=True)
+class Mail:
+    """The mail server that e-mail leaves by, as host:port, and whom it is from."""
+
+    server: str
+    sender: str
+    tls: bool = True
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where what is watched serves its metrics."""
+
+    amd: int = 5000
+    node: int = 9100
+    prometheus: int = 9090
+    alertmanager: int = 9093
+
+
+@dataclass(frozen=True)
+class TelemetrySettings:
+    """Everything about telemetry that an operator sets.
+
+    ``slos`` are the deployments' limits as `apiary bench` takes them: ttft:p90:2s,tpot:p90:50ms.
+    ``success_objective`` is the share of requests that must not fail. ``thresholds`` replaces
+    values of knowledge/telemetry/settings.yml, ``without`` drops alerts by name. ``routes`` names
+    receivers by severity. ``alertmanagers`` and ``prometheuses`` are addresses with
+    ports; () is the one on the monitoring host. ``cluster`` is on all that leaves Prometheus.
+    ``patience`` multiplies how long alerts wait before they fire; 0 is not at all. ``runbooks`` is
+    where the alerts' page is read.
+    """
+
+    slos: dict[str, str] = field(default_factory=dict)
+    success_objective: float = 0.995
+    thresholds: dict[str, float] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    receivers: tuple[Receiver, ...] = ()
+    routes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    mail: Mail | None = None
+    alertmanagers: tuple[str, ...] = ()
+    prometheuses: tuple[str, ...] = ()
+    cluster: str = "apiary"
+    scrape_seconds: int = 15
+    evaluation_seconds: int = 15
+    patience: float = 1.0
+    ports: Ports = field(default_factory=Ports)
+    runbooks: str | None = None
+    prometheus_version: str = "2.42"
+    alertmanager_version: str = "0.25"
+
+
+@dataclass(frozen=True)
+class WatchedGpu:
+    """A GPU by its key, and the replica that has it; None where that is nobody's or unknown."""
+
+    gpu: str
+    numa_node: int | None = None
+    deployment: str | None = None
+    replica: str | None = None
+
+
+@dataclass(frozen=True)
+class WatchedReplica:
+    """A replica that answers HTTP on its host; ``gpus`` are those of this host."""
+
+    deployment: str
+    replica: str
+    port: int
+    unit: str
+    numa_node: str
+    gpus: tuple[str, ...]
+    engine_version: str
+    model: str
+
+
+@dataclass(frozen=True)
+class WatchedHost:
+    """What is watched of a host."""
+
+    name: str
+    address: str
+    rack: str | None
+    failure_domain: str | None
+    gpus: tuple[WatchedGpu, ...]
+    replicas: tuple[WatchedReplica, ...]
+    router: bool
+    exporters: tuple[Exporter, ...]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One limit of a deployment's SLO, as histograms can tell whether it is kept.
+
+    ``limit`` is what was asked, ``bucket`` the bound of the engine's histogram that is counted,
+    in seconds: the limit, else the next below it. ``target`` is the share that keeps it. None of
+    both for failed requests, which have no time.
+    """
+
+    deployment: str
+    slo: str
+    target: float
+    limit: float | None = None
+    bucket: float | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """One address that a job of Prometheus reads."""
+
+    job: str
+    address: str
+    labels: dict[str, str]
+
+
+@dataclass(frozen=True)
+class TelemetryPlan:
+    """All of a fleet's telemetry; ``files`` are texts by path below Prometheus' directory.
+
+    `alertmanager.yml` among them is Alertmanager's, whose directory is another.
+    """
+
+    SCHEMA: ClassVar[str] = "apiary.telemetry/v1"
+
+    settings: TelemetrySettings
+    hosts: tuple[WatchedHost, ...]
+    deployments: tuple[str, ...]
+    objectives: tuple[Objective, ...]
+    targets: tuple[Target, ...]
+    files: dict[str, str]
+    findings: tuple[Finding, ...] = ()

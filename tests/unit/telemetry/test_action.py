@@ -1,0 +1,100 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The telemetry_plan action as a playbook meets it."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+
+from support.demo import demo_plan
+
+ROOT = Path(__file__).parents[3]
+PLAY = """
+- hosts: monitor-001
+  connection: local
+  gather_facts: false
+  tasks:
+    - apiary.instinct.telemetry_plan:
+        hosts: "{{ watched }}"
+        settings:
+          slos: {qwen3-235b: "ttft:p90:2500ms"}
+          receivers: [{name: hook, kind: webhook, url: "https://alerts.example.org"}]
+          routes: {critical: [hook]}
+      register: decided
+    - apiary.instinct.telemetry_plan:
+        hosts: "{{ watched }}"
+        settings:
+          routes: {critical: [gone]}
+      register: refused
+      ignore_errors: true
+    - ansible.builtin.copy:
+        content: "{{ [decided, refused] | to_json }}"
+        dest: result.json
+        mode: "0600"
+"""
+WATCHED = [
+    {"host": "gpu-001", "address": "192.0.2.11", "artifacts": "artifacts/gpu-001", "rack": "r1"},
+    {"host": "gpu-002", "address": "192.0.2.12", "artifacts": "artifacts/gpu-002"},
+    {"host": "gpu-003", "address": "192.0.2.13", "artifacts": "artifacts/gpu-003"},
+    {"host": "router-001", "address": "192.0.2.1", "router_port": 8405, "exporters": ["node"]},
+]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """Run the play over saved plans; return what both tasks said, and the output."""
+    place = tmp_path_factory.mktemp("play")
+    for host in ("gpu-001", "gpu-002"):
+        path = place / "artifacts" / host / "qwen3-235b" / "plan.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(dumps(replace(demo_plan(), host=host)))
+    (place / "artifacts/gpu-002/quarantine.json").write_text("{}")
+    (place / "play.yml").write_text(PLAY)
+    variables = {"ansible_python_interpreter": sys.executable, "watched": WATCHED}
+    (place / "variables.json").write_text(json.dumps(variables))
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    done = subprocess.run(
+        [
+            Path(sys.executable).with_name("ansible-playbook"),
+            *("-vvv", "-i", "monitor-001,", "play.yml", "-e", "@variables.json"),
+        ],
+        cwd=place,
+        env={**clean, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert (place / "result.json").exists(), said[-2000:]
+    return (*json.loads((place / "result.json").read_text()), said)
+
+
+def test_saved_plans_become_targets_and_files(told):
+    decided, _refused, _said = told
+    engines = json.loads(decided["files"]["targets/vllm.json"])
+    assert [one["targets"] for one in engines] == [["192.0.2.11:8000"], ["192.0.2.11:8001"]]
+    assert engines[0]["labels"]["rack"] == "r1"
+    assert {"prometheus.yml", "alertmanager.yml", "rules/alerts.yml"} <= set(decided["files"])
+    assert decided["dashboards"]
+    assert not decided["changed"]
+
+
+def test_a_quarantined_host_and_one_without_plan_are_watched_and_serve_nothing(told):
+    decided, _refused, _said = told
+    nodes = json.loads(decided["files"]["targets/node.json"])
+    names = [one["labels"]["host"] for one in nodes]
+    assert sorted(names) == ["gpu-001", "gpu-002", "gpu-003", "router-001"]
+
+
+def test_a_refusal_is_findings_and_no_traceback(told):
+    _decided, refused, said = told
+    assert [one["code"] for one in refused["findings"]] == ["TELEMETRY-RECEIVER"]
+    assert "Traceback" not in said
