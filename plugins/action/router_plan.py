@@ -28,6 +28,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host
     PROGRAM,
     render_router_host,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_traces import (
+    render_traces,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.fleet import (
     MissingHost,
     decide_router,
@@ -117,6 +120,7 @@ class ActionModule(ActionBase):
             "files": [self._file(one) for one in files if one.mode == OPEN],
             "secrets": [self._file(one) for one in files if one.mode != OPEN],
             "virtual_files": [self._file(one) for one in virtual],
+            "trace_files": [self._file(one) for one in render_traces(router, arguments["python"])],
             "findings": to_document(router.findings),
         }
 

@@ -138,6 +138,20 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Tracing:
+    """Where each replica sends the spans of its requests: an OpenTelemetry collector's URL.
+
+    ``protocol`` is OTLP's; with `grpc` the URL ends with the port (4317), with `http/protobuf` it
+    is the whole one (`…:4318/v1/traces`). ``ratio`` is the share of requests traced among those
+    that come without a router's or client's decision.
+    """
+
+    endpoint: str
+    protocol: Literal["grpc", "http/protobuf"] = "grpc"
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True)
 class Deployment:
     """What the operator asks for; one document for a whole group of hosts.
 
@@ -159,6 +173,7 @@ class Deployment:
     profile: str | None = None
     force: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    tracing: Tracing | None = None
 
     @property
     def decided(self) -> Layout:
@@ -185,6 +200,10 @@ _IMAGE = re.compile(
     re.ASCII,
 )
 _ENGINES = ("vllm",)
+# No user and password, which would show in process lists: scheme, host or [IPv6], port, path.
+COLLECTOR = re.compile(
+    r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9_./~-]*)?", re.ASCII
+)
 
 
 def _bad(field: str, value: object, expected: str) -> Finding:
@@ -240,6 +259,20 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
     profiles = knowledge("vllm/profiles.yml")["profiles"]
     if deployment.profile is not None and deployment.profile not in profiles:
         yield _bad("profile", deployment.profile, f"one of {', '.join(profiles)}")
+    if deployment.tracing is not None:
+        yield from _tracing(deployment.tracing)
+
+
+def _tracing(tracing: Tracing) -> Iterator[Finding]:
+    """Refuse what OpenTelemetry's exporters would not reach, or send to a page that is none."""
+    url = COLLECTOR.fullmatch(tracing.endpoint)
+    if url is None:
+        yield _bad("tracing.endpoint", tracing.endpoint, "a URL such as http://collector:4317")
+    elif tracing.protocol == "http/protobuf" and (url[3] or "/") == "/":
+        whole = f"{tracing.endpoint.rstrip('/')}/v1/traces"
+        yield _bad("tracing.endpoint", tracing.endpoint, f"the whole URL, often {whole}")
+    if not 0 <= tracing.ratio <= 1:
+        yield _bad("tracing.ratio", tracing.ratio, "a number from 0 to 1")
 
 
 def _layout(deployment: Deployment) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
     Queueing,
     Router,
     RouterSettings,
+    RouterTracing,
     Timeouts,
 )
 from hypothesis import given, settings
@@ -100,6 +101,14 @@ SETTINGS = st.builds(
     name_replica=st.booleans(),
     threads=st.none() | st.integers(1, 8),
     connections=st.just(1000),
+    tracing=st.none()
+    | st.builds(
+        RouterTracing,
+        st.just("http://collector:4318/v1/traces"),
+        ratio=st.floats(0, 1),
+        trust_clients=st.booleans(),
+        port=st.integers(1, 65535),
+    ),
     version=st.sampled_from(["2.4.0", "2.6.12", "2.8.1", "3.0"]),
 )
 

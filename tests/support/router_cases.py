@@ -17,6 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
     ApiKey,
     Router,
     RouterSettings,
+    RouterTracing,
     Tls,
 )
 
@@ -36,6 +37,7 @@ EVERYTHING = RouterSettings(
     threads=4,
     name_replica=True,
 )
+TRACED = RouterTracing("http://collector:4318/v1/traces", ratio=0.01)
 
 
 def routers() -> dict[str, Router]:
@@ -52,6 +54,7 @@ def routers() -> dict[str, Router]:
     cases = {
         "default": (one, RouterSettings()),
         "everything": (several, EVERYTHING),
+        "traced": (one, RouterSettings(tracing=TRACED)),
         "haproxy-2.4": (one, RouterSettings(version="2.4.24-0ubuntu0.22.04.1")),
     }
     return {

@@ -62,6 +62,7 @@ def facts(
         "profile": deployment.profile or "none",
         "profile_steps": steps(deployment.profile),
         "context_capped": limits.max_model_len is not None,
+        **_tracing(deployment),
         **_model(architecture, version),
         **splits(architecture, layout),
     }
@@ -83,6 +84,18 @@ def facts(
     per_rank = result["heads_per_rank"]
     result["aiter_mla_heads"] = _aiter_mla_heads(per_rank, version)
     return result
+
+
+def _tracing(deployment: Deployment) -> dict[str, Fact]:
+    """Return where spans go; empty texts, which no rule asks about, where there are none."""
+    tracing = deployment.tracing
+    return {
+        "tracing": tracing is not None,
+        "tracing_endpoint": tracing.endpoint if tracing else "",
+        "tracing_protocol": tracing.protocol if tracing else "",
+        "tracing_ratio": tracing.ratio if tracing else 0.0,
+        "tracing_service": deployment.name,
+    }
 
 
 def _model(architecture: Architecture, version: str) -> dict[str, Fact]:

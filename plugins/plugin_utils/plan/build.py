@@ -265,7 +265,7 @@ def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[
     timed = with_start_timeout(deployment, asked.architecture)
     rdma = {nic.name: nic.rdma_device for nic in topology.nics if nic.rdma_device}
     replicas = tuple(
-        replica_of(timed, Part(index, share, made, need, blocks, asked.place, rdma))
+        replica_of(timed, Part(index, share, made, need, blocks, asked.place, rdma, topology.host))
         for index, (share, made, need) in enumerate(
             zip(placement.replicas, draft.recipes, needs, strict=True)
         )

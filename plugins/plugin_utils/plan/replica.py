@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
@@ -29,7 +30,8 @@ class Part:
     """What is known of the replica of a number: its place, its command, what it takes up.
 
     ``blocks`` are the first ports of the blocks of all API ports, ``place`` is the host among
-    those that the replica spans, and ``rdma`` are the RDMA devices of NICs by name.
+    those that the replica spans, ``rdma`` are the RDMA devices of NICs by name, ``host`` is the
+    name of the host itself.
     """
 
     index: int
@@ -39,6 +41,7 @@ class Part:
     blocks: Mapping[int, int]
     place: Place | None = None
     rdma: Mapping[str, str] = field(default_factory=dict)
+    host: str = ""
 
 
 def replica_of(deployment: Deployment, part: Part) -> Replica:
@@ -90,6 +93,10 @@ def replica_of(deployment: Deployment, part: Part) -> Replica:
     for name, promised in promise.items():
         if promised is not None:
             add(name, promised, "SERVE-PROMISE", "what this replica was promised", design)
+    if deployment.tracing is not None:
+        told = knowledge("tracing.yml")["resource"]
+        attributes = _resource(deployment, part)
+        add(told["variable"], attributes, "SERVE-TRACES", told["reason"], told["source"])
     return Replica(
         unit=unit,
         port=port,
@@ -105,4 +112,21 @@ def replica_of(deployment: Deployment, part: Part) -> Replica:
         internal_port=internal,
         master_port=None if part.place is None else meeting_port(port),
         start_timeout_seconds=deployment.limits.start_timeout_seconds,
+    )
+
+
+def _resource(deployment: Deployment, part: Part) -> str:
+    """Return who the replica is, as OpenTelemetry reads it: `key=value` pairs, percent-encoded."""
+    attributes = {
+        "service.namespace": "apiary",
+        "service.instance.id": f"{part.host}-{part.index}",
+        "service.version": deployment.engine.version,
+        "host.name": part.host,
+        "apiary.deployment": deployment.name,
+        "apiary.replica": str(part.index),
+        "apiary.numa_nodes": " ".join(map(str, part.share.memory_nodes)),
+        "apiary.gpus": " ".join(part.share.gpus),
+    }
+    return ",".join(
+        f"{name}={quote(value, safe=':.')}" for name, value in attributes.items() if value
     )

@@ -29,6 +29,8 @@ SOCKET = "/run/haproxy/admin.sock"
 STATE_FILE = "/var/lib/haproxy/server-state"
 # What the hash is made of; a client's own header of this name is dropped.
 SESSION = "X-Apiary-Session"
+# What HAProxy draws lots from, for the share of requests that are traced.
+LOTS = 1_000_000
 _HERE = Path(__file__).parent
 # Field -> HAProxy's expression, in the order of the line; texts of clients are escaped.
 _LOG_TEXTS = {
@@ -52,6 +54,16 @@ _LOG_NUMBERS = {
     "retries": "%rc",
     "queued_before": "%sq",
     "running": "%sc",
+}
+# Of a request that is traced; `began` and `ended` are microseconds of the epoch.
+_LOG_TRACE = {
+    "trace": "%[var(txn.trace)]",
+    "span": "%[var(txn.span)]",
+    "parent": "%[var(txn.parent),field(3,-)]",
+    "sampled": "%[var(txn.sampled)]",
+    "session": "%[var(txn.session)]",
+    "began": "%[var(txn.began)]",
+    "ended": "%[date(0,us)]",
 }
 
 
@@ -142,7 +154,11 @@ def _configuration(router: Router) -> str:
         limited=any(key.requests_per_minute for key in settings.keys),
         idle_close=since(settings.version, facts["versions"]["idle_close_on_response"]["since"]),
         session_rule=lambda key: _session_rule(key, settings),
-        log_format=_log_format,
+        log_format=lambda pool: _log_format(pool, settings.tracing is not None),
+        tracing=settings.tracing,
+        traceparent=knowledge("tracing.yml")["traceparent"],
+        line_bytes=knowledge("tracing.yml")["exporter"]["line_bytes"],
+        lots=LOTS,
     )
 
 
@@ -187,8 +203,9 @@ def _session_rule(key: str, settings: RouterSettings) -> str:
     return f"    http-request wait-for-body time {seconds}s if METH_POST {unless} {small}\n{rule}"
 
 
-def _log_format(pool: Pool) -> str:
+def _log_format(pool: Pool, traced: bool) -> str:
     """Return a line of JSON: nothing of what was asked or answered, and no key but its name."""
-    texts = "".join(f'"{name}":"{value}",' for name, value in _LOG_TEXTS.items())
+    fields = _LOG_TEXTS | (_LOG_TRACE if traced else {})
+    texts = "".join(f'"{name}":"{value}",' for name, value in fields.items())
     numbers = ",".join(f'"{name}":{value}' for name, value in _LOG_NUMBERS.items())
     return f'{{"time":%Ts.%ms,"deployment":"{pool.deployment}",{texts}{numbers}}}'

@@ -11,17 +11,23 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import COLLECTOR
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Router,
     RouterSettings,
+    RouterTracing,
 )
 
 
 def check_settings(settings: RouterSettings) -> tuple[Finding, ...]:
-    """Return a refusal (ROUTER-SETTING) for each setting that HAProxy could not have or mean."""
-    return (*_texts(settings), *_numbers(settings), *_keys(settings))
+    """Return a refusal (ROUTER-SETTING) for each setting that HAProxy could not have or mean.
+
+    Those of traces are TRACE-SETTING.
+    """
+    traced = _tracing(settings.tracing) if settings.tracing else ()
+    return (*_texts(settings), *_numbers(settings), *_keys(settings), *traced)
 
 
 def check_router(router: Router) -> tuple[Finding, ...]:
@@ -145,6 +151,31 @@ def _keys(settings: RouterSettings) -> Iterator[Finding]:
             if count > 1:
                 shown = value if field == "names" else "the same key"
                 yield _bad("keys", shown, f"keys with {field} of their own")
+
+
+def _tracing(tracing: RouterTracing) -> Iterator[Finding]:
+    """Refuse what the exporter could not reach, or HAProxy not draw lots by."""
+    url = COLLECTOR.fullmatch(tracing.endpoint)
+    bad = {}
+    if url is None or (url[3] or "/") == "/":
+        whole = "the whole URL of OTLP over HTTP, such as http://collector:4318/v1/traces"
+        bad["endpoint"] = (tracing.endpoint, whole)
+    if not 0 <= tracing.ratio <= 1:
+        bad["ratio"] = (str(tracing.ratio), "a number from 0 to 1")
+    if not 1 <= tracing.port <= 65535:
+        bad["port"] = (str(tracing.port), "a port from 1 to 65535")
+    if tracing.certificate is not None and not _matches("file", tracing.certificate):
+        bad["certificate"] = (tracing.certificate, "an absolute path")
+    if not _matches("server", tracing.service):
+        bad["service"] = (tracing.service, "letters, digits and . _ : -")
+    for field, (value, expected) in bad.items():
+        yield Finding(
+            "TRACE-SETTING",
+            "error",
+            f"tracing.{field}",
+            f"is {value!r}, expected {expected}",
+            f"set {field} of router_tracing to {expected}",
+        )
 
 
 def _names(router: Router) -> Iterator[Finding]:

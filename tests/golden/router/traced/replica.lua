@@ -1,0 +1,135 @@
+-- Managed by Apiary; changes made here are overwritten.
+-- Which replica gets a request; docs/decisions/0010-haproxy-affinity.md of Apiary says why so.
+-- A session has the same replica at every router: each replica is scored by a hash of its name and
+-- the session, and the highest usable score wins, so that one that leaves moves only its own
+-- sessions. A request of no session gets the replica with the fewest requests.
+
+-- A session leaves a replica that has more than this share of its limit and, at once, more than
+-- this many times the average.
+local SHARE, FACTOR = 0.25, 1.25
+-- Of more replicas than these only some are asked for the fewest requests.
+local CANDIDATES = 16
+
+local known = {}
+
+-- FNV-1a, 64 bits
+local function hash(text)
+    local value = 0xcbf29ce484222325
+    for position = 1, #text do
+        value = (value ~ text:byte(position)) * 0x100000001b3
+    end
+    return value
+end
+
+-- The finalizer of splitmix64
+local function mix(value)
+    value = (value ~ (value >> 30)) * 0xbf58476d1ce4e5b9
+    value = (value ~ (value >> 27)) * 0x94d049bb133111eb
+    return value ~ (value >> 31)
+end
+
+-- All that never changes: a reload starts anew.
+local function pool_of(backend, ask)
+    local pool = known[backend]
+    if pool == nil then
+        local sum = 0
+        pool = {}
+        for name, server in pairs(core.backends[backend].servers) do
+            local weight = ask:srv_iweight(name)
+            pool[#pool + 1] = {
+                name = name, server = server, seed = hash(name), most = server:get_maxconn(), weight = weight,
+            }
+            sum = sum + weight
+        end
+        for _, one in ipairs(pool) do
+            one.part = one.weight * #pool / sum
+        end
+        known[backend] = pool
+    end
+    return pool
+end
+
+-- Names alone, never backend/name: HAProxy 2.6 cuts the slash out of Lua's own string.
+local function requests_of(one, ask)
+    return ask:srv_conn(one.name) + ask:srv_queue(one.name)
+end
+
+local function usable(one, weight, ask)
+    -- A number in some versions of HAProxy, and 0 is true in Lua
+    local draining = one.server:is_draining()
+    return weight > 0 and (draining == 0 or draining == false) and ask:srv_is_up(one.name) ~= 0
+end
+
+local function takes(one, backend, draw, ask)
+    -- Small during slow start, which lets sessions in one by one
+    local weight = ask:srv_weight(one.name)
+    if draw % one.weight >= weight or not usable(one, weight, ask) then
+        return false
+    end
+    local requests = requests_of(one, ask)
+    if requests >= one.most then
+        return false
+    end
+    if requests < one.most * SHARE then
+        return true
+    end
+    local average = ask:be_conn(backend) / math.max(1, ask:nbsrv(backend))
+    return requests < math.ceil(FACTOR * average * one.part)
+end
+
+-- Weighted rendezvous hashing: each replica wins in proportion to its weight.
+local function of_session(pool, backend, session, ask)
+    local refused
+    while true do
+        local best, highest, draw = nil, 0.0, 0
+        for _, one in ipairs(pool) do
+            if refused == nil or not refused[one] then
+                local value = mix(session ~ one.seed)
+                local score = -one.weight / math.log(((value >> 11) + 0.5) / 9007199254740992.0)
+                if score > highest then
+                    best, highest, draw = one, score, value & 0xffff
+                end
+            end
+        end
+        if best == nil or takes(best, backend, draw, ask) then
+            return best
+        end
+        refused = refused or {}
+        refused[best] = true
+    end
+end
+
+local function of_nobody(pool, ask)
+    local count = #pool
+    local best, least = nil, nil
+    -- Equals are chosen by chance, or all routers would choose the same.
+    local first = math.random(count)
+    for step = 1, math.min(count, CANDIDATES) do
+        local one = pool[(first + step) % count + 1]
+        local requests = requests_of(one, ask)
+        if requests < one.most then
+            local weight = ask:srv_weight(one.name)
+            local load = (requests + 1) / weight
+            if (least == nil or load < least) and usable(one, weight, ask) then
+                best, least = one, load
+            end
+        end
+    end
+    return best
+end
+
+-- The name of the replica; nil where all that it may be are full.
+local function replica(txn, backend)
+    local ask = txn.f
+    local pool = pool_of(backend, ask)
+    local session = math.tointeger(tonumber(ask:req_fhdr("X-Apiary-Session")))
+    local one
+    if session ~= nil then
+        one = of_session(pool, backend, session, ask)
+    else
+        one = of_nobody(pool, ask)
+    end
+    return one and one.name
+end
+
+core.register_fetches("apiary_replica", replica)
