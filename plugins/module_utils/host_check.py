@@ -19,6 +19,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils import (
     replica_looks,
     rocm_packages,
     rocm_repositories,
+    service_config,
     system_looks,
     unit_absent,
     weights_looks,
@@ -79,6 +80,10 @@ LOOKS: dict[str, tuple[dict[str, Any], Look]] = {
     ),
     "rocm_packages": (rocm_packages.ARGUMENTS, _packages),
     "rocm_repositories": (rocm_repositories.ARGUMENTS, _repositories),
+    "service_config": (
+        service_config.ARGUMENTS,
+        lambda module: service_config.look(module).outcome(module.params["service"]),
+    ),
     "services": (system_looks.SERVICES, system_looks.look_at_services),
     "user": (system_looks.USERS, system_looks.look_at_user),
     "weights_info": (weights_looks.ARGUMENTS, _models),

@@ -14,11 +14,46 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from ansible_collections.apiary.instinct.plugins.module_utils.host_files import ORIGINALS
-from ansible_collections.apiary.instinct.plugins.module_utils.units import FileChange
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.apiary.instinct.plugins.module_utils.host_files import ORIGINALS, compare
+from ansible_collections.apiary.instinct.plugins.module_utils.units import FileChange, read_file
 
 UNITS = "/etc/systemd/system/"
 STAMPS = "/run/apiary"
+PROPERTIES = "--property=ActiveState,UnitFileState,NeedDaemonReload,LoadState"
+_ITEM = {"path": {"type": "path", "required": True}}
+ARGUMENTS: dict[str, Any] = {
+    "service": {"type": "str", "required": True},
+    "main": {"type": "path", "required": True},
+    "check": {"type": "list", "elements": "str", "default": []},
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            **_ITEM,
+            "mode": {"type": "str", "default": "0644"},
+            "content": {"type": "str"},
+        },
+    },
+    "secrets": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "no_log": False,
+        "options": {
+            **_ITEM,
+            "mode": {"type": "str", "default": "0600"},
+            "content": {"type": "str", "no_log": True},
+        },
+    },
+    "mark": {"type": "str", "default": "Managed by Apiary"},
+    "socket": {"type": "path"},
+    "reload": {"type": "bool", "default": True},
+    "restarts": {"type": "list", "elements": "path", "default": []},
+    "area": {"type": "str", "choices": ["ROUTER", "MONITORING", "TRACE"], "default": "ROUTER"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
 
 # Runs a command: (exit code, stdout, stderr).
 Run = Callable[[list[str]], "tuple[int, str, str]"]
@@ -73,36 +108,72 @@ def judge(changes: list[FileChange], check: list[str], main: str, run: Run) -> s
 
 
 def read_by(changes: list[FileChange], main: str) -> list[FileChange]:
-    """Return the files that the running service reads: ``main``, and those that it names."""
-    text = next((one.after or "" for one in changes if one.path == main), "")
-    return [one for one in changes if one.path == main or one.path in text]
+    """Return the files that the running service reads: ``main``, and those that it names.
+
+    A file below ``main``'s directory may be named from there on.
+    """
+    text = next((one.after or one.before or "" for one in changes if one.path == main), "")
+    below = os.path.dirname(main) + "/"
+    return [
+        one
+        for one in changes
+        if one.path == main
+        or one.path in text
+        or (one.path.startswith(below) and one.path[len(below) :] in text)
+    ]
 
 
-def fingerprint(changes: list[FileChange], main: str) -> str:
-    """Return what tells one configuration of the service from another."""
+def read_at_start(changes: list[FileChange], restarts: frozenset[str] | None) -> list[FileChange]:
+    """Return the files that only a start reads: those named by ``restarts``, all if it is None."""
+    return [one for one in changes if restarts is None or one.path in restarts]
+
+
+def fingerprint(
+    changes: list[FileChange], main: str, restarts: frozenset[str] | None = frozenset()
+) -> str:
+    """Return what tells one configuration of the service from another.
+
+    A second word tells what was read at its start, where something is.
+    """
+    parts = [read_by(changes, main)]
+    if restarts is None or restarts:
+        parts.append(read_at_start(changes, restarts))
+    return " ".join(_digest(part) for part in parts)
+
+
+def _digest(changes: list[FileChange]) -> str:
     digest = hashlib.sha256()
-    for one in read_by(changes, main):
+    for one in changes:
         if one.after is not None:
             digest.update(f"{one.path}\0{one.after}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
 def plan_steps(
-    changes: list[FileChange], main: str, properties: dict[str, str], taken: str, was_ours: bool
+    changes: list[FileChange],
+    main: str,
+    properties: dict[str, str],
+    taken: str,
+    was_ours: bool,
+    restarts: frozenset[str] | None = frozenset(),
 ) -> Steps:
     """Decide from the files, systemd's view of the service, and what it last took.
 
     ``taken`` is the fingerprint of the configuration that the running service took, empty where it
     started by itself, from the files, as at boot. A service that ran somebody else's configuration
-    is restarted, ours is reloaded.
+    is restarted, ours is reloaded, but for changes in ``restarts``, None for all files.
     """
     active = properties.get("ActiveState") in ("active", "reloading")
     units = any(one.changed and one.path.startswith(UNITS) for one in changes)
     rewritten = any(one.changed for one in read_by(changes, main))
+    now = fingerprint(changes, main, restarts)
+    stale = taken != "" and taken.split()[1:] != now.split()[1:]
     take = None
     if not active:
         take = "start"
-    elif rewritten or taken not in ("", fingerprint(changes, main)):
+    elif stale or any(one.changed for one in read_at_start(changes, restarts)):
+        take = "restart"
+    elif rewritten or taken not in ("", now):
         take = "reload" if was_ours else "restart"
     return Steps(
         daemon_reload=units or properties.get("NeedDaemonReload") == "yes",
@@ -162,3 +233,46 @@ def result(
         "removed": [one.path for one in changes if one.changed and one.after is None],
         "action": steps.take or "",
     }
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a service's files and systemd show: what would change, and what is to be done."""
+
+    changes: list[FileChange]
+    secret: frozenset[str]
+    main: FileChange | None
+    was_ours: bool
+    restarts: frozenset[str] | None
+    steps: Steps
+
+    def outcome(self, service: str) -> dict[str, Any]:
+        return result(self.changes, self.secret, service, self.steps)
+
+
+def stamp_of(service: str) -> str:
+    """Return the file that tells what the running service took."""
+    return os.path.join(STAMPS, f"{service}.config")
+
+
+def look(module: AnsibleModule) -> Looked:
+    """Return what a service that is to be present lacks."""
+    given = module.params
+    # Secrets first: what names them comes after.
+    changes = compare([*given["secrets"], *given["files"]])
+    main = next((one for one in changes if one.path == given["main"]), None)
+    was_ours = main is not None and given["mark"] in (main.before or "")
+    restarts = frozenset(given["restarts"]) if given["reload"] else None
+    shown = module.run_command(
+        ["systemctl", "--no-ask-password", "show", PROPERTIES, given["service"]]
+    )[1]
+    steps = plan_steps(
+        changes,
+        given["main"],
+        parse_properties(shown),
+        read_file(stamp_of(given["service"]))[0] or "",
+        was_ours,
+        restarts,
+    )
+    secret = frozenset(one["path"] for one in given["secrets"])
+    return Looked(changes, secret, main, was_ours, restarts, steps)

@@ -56,6 +56,7 @@ options:
           - replica_units
           - rocm_packages
           - rocm_repositories
+          - service_config
           - services
           - user
           - weights_info

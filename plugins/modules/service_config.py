@@ -82,6 +82,22 @@ options:
   socket:
     description: HAProxy's runtime socket, which tells when a reload has happened.
     type: path
+  reload:
+    description:
+      - Whether the service takes changes by a reload. Without it a running service is restarted for
+        a change of any file.
+    type: bool
+    default: true
+  restarts:
+    description: Files whose changes only a restart takes, such as a drop-in with flags.
+    type: list
+    elements: path
+    default: []
+  area:
+    description: The area of the codes that its findings have.
+    type: str
+    choices: [ROUTER, MONITORING, TRACE]
+    default: ROUTER
   state:
     description:
       - With V(absent) the service is stopped and disabled, its files go, and those that were there
@@ -133,7 +149,16 @@ from ansible_collections.apiary.instinct.plugins.module_utils import (
 
 # A process with thousands of servers is up well within it.
 RELOAD_SECONDS = 10
-PROPERTIES = "--property=ActiveState,UnitFileState,NeedDaemonReload,LoadState"
+# What its refusals are called, by the area of the service.
+CODES = {
+    "ROUTER": {"config": "ROUTER-CONFIG", "reload": "ROUTER-RELOAD", "service": "ROUTER-SERVICE"},
+    "MONITORING": {
+        "config": "MONITORING-CONFIG",
+        "reload": "MONITORING-RELOAD",
+        "service": "MONITORING-SERVICE",
+    },
+    "TRACE": {"config": "TRACE-CONFIG", "reload": "TRACE-RELOAD", "service": "TRACE-SERVICE"},
+}
 
 
 class Service:
@@ -142,22 +167,25 @@ class Service:
     def __init__(self, module):
         self.module = module
         self.name = module.params["service"]
-        self.stamp = os.path.join(service_config.STAMPS, f"{self.name}.config")
+        self.stamp = service_config.stamp_of(self.name)
 
     def systemctl(self, *arguments):
         return self.module.run_command(["systemctl", "--no-ask-password", *arguments])
 
     def properties(self):
-        return service_config.parse_properties(self.systemctl("show", PROPERTIES, self.name)[1])
+        return service_config.parse_properties(
+            self.systemctl("show", service_config.PROPERTIES, self.name)[1]
+        )
 
-    def fail(self, code, message, remedy):
+    def fail(self, what, message, remedy):
+        code = CODES[self.module.params["area"]][what]
         self.module.fail_json(msg=f"error: {code}: {self.name}: {message}\n  remedy: {remedy}")
 
     def must(self, *arguments):
         code, _out, err = self.systemctl(*arguments)
         if code != 0:
             self.fail(
-                "ROUTER-SERVICE",
+                "service",
                 f"systemctl {' '.join(arguments)}: {err.strip()}\n{self.journal()}",
                 f"read the lines above, or journalctl -u {self.name} on the host",
             )
@@ -222,40 +250,42 @@ def take(service, steps, changes) -> None:
         service.reload()
         service.remember("")
         service.fail(
-            "ROUTER-RELOAD",
+            "reload",
             f"does not take the new configuration; the former one is back\n{journal}",
             "mend what the lines above say, often a port that another program has",
         )
 
 
-def present(service, changes, secret) -> None:
+def present(service) -> None:
     module = service.module
-    main = next((one for one in changes if one.path == module.params["main"]), None)
-    was_ours = main is not None and module.params["mark"] in (main.before or "")
-    taken = haproxy.read(service.stamp)
-    steps = service_config.plan_steps(
-        changes, module.params["main"], service.properties(), taken, was_ours
-    )
-    outcome = service_config.result(changes, secret, service.name, steps)
+    looked = service_config.look(module)
+    changes, steps = looked.changes, looked.steps
+    outcome = looked.outcome(service.name)
     check = module.params["check"]
     # Check mode on a host that does not have the program yet has nobody to ask.
     if check and (outcome["written"] or steps.take) and module.get_bin_path(check[0]):
         refused = service_config.judge(changes, check, module.params["main"], module.run_command)
         if refused:
             service.fail(
-                "ROUTER-CONFIG",
+                "config",
                 f"the new configuration is refused; nothing was changed\n{refused}",
                 "correct the settings that the lines above speak of",
             )
     if outcome["changed"] and not module.check_mode:
         service.remember("taking")
-        write(module, changes, None if was_ours else main)
+        write(module, changes, None if looked.was_ours else looked.main)
         take(service, steps, changes)
-        service.remember(service_config.fingerprint(changes, module.params["main"]))
+        service.remember(
+            service_config.fingerprint(changes, module.params["main"], looked.restarts)
+        )
     module.exit_json(**outcome)
 
 
-def absent(service, changes, secret) -> None:
+def absent(service) -> None:
+    given = service.module.params
+    secret = frozenset(one["path"] for one in given["secrets"])
+    wanted = [{**one, "content": None} for one in (*given["secrets"], *given["files"])]
+    changes = host_files.compare(wanted)
     main = next((one for one in changes if one.path == service.module.params["main"]), None)
     if main is None or service.module.params["mark"] not in (main.before or ""):
         # Somebody else's, or gone already: what is left of ours goes, the service is not touched.
@@ -288,56 +318,12 @@ def absent(service, changes, secret) -> None:
 
 
 def main() -> None:
-    item = {"path": {"type": "path", "required": True}}
-    module = AnsibleModule(
-        argument_spec={
-            "service": {"type": "str", "required": True},
-            "main": {"type": "path", "required": True},
-            "check": {"type": "list", "elements": "str", "default": []},
-            "files": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    **item,
-                    "mode": {"type": "str", "default": "0644"},
-                    "content": {"type": "str"},
-                },
-            },
-            "secrets": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "no_log": False,
-                "options": {
-                    **item,
-                    "mode": {"type": "str", "default": "0600"},
-                    "content": {"type": "str", "no_log": True},
-                },
-            },
-            "mark": {"type": "str", "default": "Managed by Apiary"},
-            "socket": {"type": "path"},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        },
-        supports_check_mode=True,
-    )
-    parameters = module.params
-    # Secrets first: what names them comes after.
-    wanted = [*parameters["secrets"], *parameters["files"]]
-    if parameters["state"] == "absent":
-        wanted = [{**one, "content": None} for one in wanted]
-    secret = frozenset(one["path"] for one in parameters["secrets"])
+    module = AnsibleModule(argument_spec=service_config.ARGUMENTS, supports_check_mode=True)
     try:
-        changes = host_files.compare(wanted)
-        act = present if parameters["state"] == "present" else absent
-        act(Service(module), changes, secret)
+        act = present if module.params["state"] == "present" else absent
+        act(Service(module))
     except OSError as failure:
-        module.fail_json(
-            msg=(
-                f"error: HOST-FILE: {failure.filename}: {failure.strerror}\n"
-                "  remedy: make the directory writable for root and run again"
-            )
-        )
+        host_files.fail(module, failure)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,16 @@ from labkit.console import REPOSITORY, error, guarded, say, step
 SCENARIOS = REPOSITORY / "extensions/molecule"
 # In this order: the longest first, so that both hosts end at about the same time, and what makes a
 # bare host wrong before `site`, which leaves one that is right.
-FIRST = ("replicas", "rollout", "host_tuning", "rocm", "reboot", "weight_cache", "device_plugin")
+FIRST = (
+    "replicas",
+    "rollout",
+    "monitoring",
+    "host_tuning",
+    "rocm",
+    "reboot",
+    "weight_cache",
+    "device_plugin",
+)
 FIRST += ("container_runtime", "site")
 LABS = ("molecule", "molecule-2")
 

@@ -1,0 +1,354 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a host tells of itself to node_exporter's textfile collector; hosts run this file by itself.
+
+`host_metrics.py SETTINGS` reads what the host is to have (a JSON file of the role telemetry), looks
+at sysfs, procfs and systemd, and replaces the text file in one step. What cannot be read is left
+out, never guessed. Names, kinds and help are those of knowledge/telemetry/host.yml.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any, Callable, NamedTuple
+
+KFD = "sys/class/kfd/kfd/topology/nodes"
+PCI = "sys/bus/pci/devices"
+DRIVER = "sys/module/amdgpu/version"
+XGMI = 11  # Source: Linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h, CRAT_IOLINK_TYPE_XGMI
+KINDS = {"ce": "correctable", "ue": "uncorrectable", "de": "deferred"}
+SYSTEMCTL_SECONDS = 10
+_FUNCTION = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")
+
+
+class Device(NamedTuple):
+    """One GPU, or one partition of it, that the driver serves; ``slot`` is its PCI function."""
+
+    key: str
+    slot: str
+    node: int
+    hive: int
+    partition: int
+
+
+def read(*parts: str) -> str:
+    """Return a file's text without its end of line, empty where it can't be read."""
+    try:
+        with open(os.path.join(*parts), encoding="utf-8", errors="replace") as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
+
+
+def properties(text: str) -> dict[str, int]:
+    """Return KFD's `name number` lines."""
+    pairs = (line.split() for line in text.splitlines())
+    return {one[0]: int(one[1]) for one in pairs if len(one) == 2 and one[1].isdigit()}
+
+
+def devices(root: str) -> list[Device]:
+    """Return what the driver serves, in bus order, partitions of one GPU behind each other.
+
+    Source: KFD topology ``domain``, ``location_id`` = bus<<8|dev<<3|fn; of a partition the function
+    bits are its number.
+    """
+    found: list[tuple[str, int, int, int]] = []
+    for path in glob.glob(os.path.join(root, KFD, "*")):
+        own = properties(read(path, "properties"))
+        if not own.get("simd_count"):
+            continue
+        location = own.get("location_id", 0)
+        slot = f"{own.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
+        number = int(os.path.basename(path))
+        found.append((slot, location & 7, number, own.get("hive_id", 0)))
+    slots = [slot for slot, *_rest in found]
+    named = []
+    for slot, function, number, hive in sorted(found):
+        shared = slots.count(slot) > 1
+        address = f"{slot}.0" if shared else f"{slot}.{function}"
+        key = f"{address}#{function}" if shared else address
+        named.append(Device(key, address, number, hive, function if shared else 0))
+    return named
+
+
+def xgmi_pairs(gpus: list[Device], root: str) -> int:
+    """Return how many pairs of GPUs the driver has an xGMI link between, in both directions."""
+    slots = {gpu.node: gpu.slot for gpu in gpus}
+    ways = set()
+    for gpu in gpus:
+        for path in glob.glob(os.path.join(root, KFD, str(gpu.node), "io_links/*/properties")):
+            link = properties(read(path))
+            peer = slots.get(link.get("node_to", -1))
+            if link.get("type") == XGMI and peer not in (None, gpu.slot):
+                ways.add((gpu.slot, peer))
+    return sum((peer, slot) in ways and slot < str(peer) for slot, peer in ways)
+
+
+def number(text: str) -> float:
+    """Return the first number of a text such as `32.0 GT/s PCIe`, 0 where there is none."""
+    found = re.match(r"[0-9]+(\.[0-9]+)?", text)
+    return float(found.group()) if found else 0.0
+
+
+def degraded(slot: str, root: str) -> bool | None:
+    """Say whether a link above the GPU runs below what both its ends can; None where untold.
+
+    Going up, a link joins a device and the port above it; between a switch's own ports is none.
+    """
+    path = os.path.realpath(os.path.join(root, PCI, slot))
+    ports = []
+    while _FUNCTION.match(os.path.basename(path)):
+        ports.append(path)
+        path = os.path.dirname(path)
+    told = False
+    for ends in (ports[0:2], *(ports[at : at + 2] for at in range(2, len(ports) - 1, 2))):
+        for what in ("width", "speed"):
+            now = [number(read(end, f"current_link_{what}")) for end in ends]
+            most = [number(read(end, f"max_link_{what}")) for end in ends]
+            if not ends or not all(now) or not all(most):
+                continue
+            told = True
+            if min(now) < min(most):
+                return True
+    return False if told else None
+
+
+def errors(slot: str, root: str) -> dict[str, int]:
+    """Return {kind: count} over all blocks of a GPU, empty where the driver tells none."""
+    counts: dict[str, int] = {}
+    for path in glob.glob(os.path.join(root, PCI, slot, "ras/*_err_count")):
+        for line in read(path).splitlines():
+            name, _, count = line.partition(":")
+            if name.strip() in KINDS and count.strip().isdigit():
+                kind = KINDS[name.strip()]
+                counts[kind] = counts.get(kind, 0) + int(count)
+    return counts
+
+
+def replicas(root: str) -> Iterator[dict[str, Any]]:
+    """Yield the replicas of the plans that the host keeps; a damaged plan has none."""
+    for path in sorted(glob.glob(os.path.join(root, "etc/apiary/*/plan.json"))):
+        try:
+            plan = json.loads(read(path))
+            for index, one in enumerate(plan["replicas"]):
+                yield {
+                    "deployment": plan["deployment"]["name"],
+                    "replica": str(index),
+                    "unit": one["unit"],
+                    "gpus": list(one["gpus"]),
+                    "numa_node": ",".join(str(node) for node in one["memory_nodes"]),
+                    "engine_version": plan["deployment"]["engine"]["version"],
+                }
+        except (ValueError, KeyError, TypeError):
+            continue
+
+
+def unit_states(units: list[str]) -> dict[str, dict[str, str]]:
+    """Return what systemd says of units by name; nothing where it gives no answer in time."""
+    if not units:
+        return {}
+    command = ["systemctl", "show", "--property=Id,ActiveState,NRestarts", "--", *units]
+    try:
+        said = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=SYSTEMCTL_SECONDS,
+            check=True,
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    blocks = [
+        dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        for block in said.split("\n\n")
+    ]
+    return {block["Id"]: block for block in blocks if "Id" in block}
+
+
+def responsive(mount: str, seconds: float) -> bool:
+    """Say whether a mount answers in time; who hangs in it is another process, and is ended."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.statvfs(mount)
+            os._exit(0)
+        except OSError:
+            os._exit(1)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    # One that not even this ends is left behind: the unit does not wait for it (KillMode=process).
+    return False
+
+
+def hardware(settings: dict[str, Any], root: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield what the GPUs and their driver show."""
+    gpus = devices(root)
+    of_gpu = {key: one for one in replicas(root) for key in one["gpus"]}
+    for place, gpu in enumerate(gpus):
+        owner = of_gpu.get(gpu.key, {})
+        node = read(root, PCI, gpu.slot, "numa_node")
+        yield (
+            "apiary_gpu_info",
+            {
+                "gpu": gpu.key,
+                "gpu_id": str(place),
+                "serial_number": read(root, PCI, gpu.slot, "serial_number"),
+                "numa_node": "" if node == "-1" else node,
+                "hive": f"{gpu.hive:016x}" if gpu.hive else "",
+                "deployment": owner.get("deployment", ""),
+                "replica": owner.get("replica", ""),
+            },
+            1,
+        )
+    served = {gpu.key for gpu in gpus}
+    for key, owner in sorted(of_gpu.items()):
+        whose = {name: owner[name] for name in ("deployment", "replica")}
+        yield ("apiary_planned_gpu_present", {"gpu": key, **whose}, int(key in served))
+    slots = sorted({gpu.slot for gpu in gpus})
+    yield ("apiary_gpus_present", {}, len(slots))
+    if settings["gpus"] is not None:
+        yield ("apiary_gpus_expected", {}, settings["gpus"])
+    if not settings["guest"]:
+        if settings["mesh"]:
+            yield ("apiary_xgmi_links_expected", {}, len(slots) * (len(slots) - 1) // 2)
+        yield ("apiary_xgmi_links_present", {}, xgmi_pairs(gpus, root))
+        for slot in slots:
+            state = degraded(slot, root)
+            if state is not None:
+                yield ("apiary_pcie_link_degraded", {"gpu": slot}, int(state))
+            for kind, count in sorted(errors(slot, root).items()):
+                yield ("apiary_gpu_ras_errors_total", {"gpu": slot, "kind": kind}, count)
+    version, expected = read(root, DRIVER), settings["driver"] or ""
+    yield ("apiary_driver_info", {"version": version, "expected": expected}, 1)
+    if expected:
+        yield ("apiary_driver_as_expected", {}, int(version == expected))
+
+
+def system(settings: dict[str, Any], root: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield what the kernel, the mounts and the units show."""
+    balancing = read(root, "proc/sys/kernel/numa_balancing")
+    if settings["gpu_host"] and balancing.isdigit():
+        yield ("apiary_numa_balancing", {}, int(balancing != "0"))
+    told = read(root, "proc/cmdline").split()
+    if settings["arguments"] and told:
+        lacks = [word for word in settings["arguments"] if word not in told]
+        yield ("apiary_cmdline_as_expected", {}, int(not lacks))
+    flag = os.path.join(root, "run/reboot-required")
+    yield ("apiary_reboot_required", {}, int(os.path.exists(flag)))
+    for mount in settings["mounts"]:
+        answers = responsive(os.path.join(root, mount.lstrip("/")), settings["mount_seconds"])
+        yield ("apiary_weights_mount_responsive", {"mount": mount}, int(answers))
+
+
+def serving(
+    root: str, states: Callable[[list[str]], dict[str, dict[str, str]]]
+) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield what becomes of the replicas that the host's plans have."""
+    planned = list(replicas(root))
+    said = states([one["unit"] for one in planned])
+    for one in planned:
+        whose = {"deployment": one["deployment"], "replica": one["replica"]}
+        yield (
+            "apiary_replica_info",
+            {
+                **whose,
+                "unit": one["unit"],
+                "numa_node": one["numa_node"],
+                "gpus": ",".join(one["gpus"]),
+                "engine_version": one["engine_version"],
+            },
+            1,
+        )
+        state = said.get(one["unit"])
+        if state:
+            now = state.get("ActiveState")
+            yield ("apiary_replica_unit_active", whose, int(now == "active"))
+            yield ("apiary_replica_unit_stopped", whose, int(now in ("inactive", "failed")))
+            restarts = state.get("NRestarts", "")
+            if restarts.isdigit():
+                yield ("apiary_replica_restarts_total", whose, int(restarts))
+
+
+def escaped(value: str) -> str:
+    """Return a label's value as the text format has it."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def exposition(samples: list[Any], facts: dict[str, dict[str, Any]]) -> str:
+    """Return the text file; a metric's lines stand together, in the order of the facts."""
+    lines = []
+    for name, fact in facts.items():
+        own = [(labels, value) for found, labels, value in samples if found == name]
+        if not own:
+            continue
+        lines += [f"# HELP {name} {fact['help']}", f"# TYPE {name} {fact['kind']}"]
+        for labels, value in own:
+            told = ",".join(f'{label}="{escaped(text)}"' for label, text in labels.items())
+            lines.append(f"{name}{{{told}}} {value}" if told else f"{name} {value}")
+    return "\n".join(lines) + "\n"
+
+
+def replace_file(path: str, text: str) -> None:
+    """Replace a file in one step; the collector reads no other ending than .prom."""
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".apiary-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        os.chmod(temporary, 0o644)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def copy(source: str, path: str) -> None:
+    """Bring another service's text file to the collector; one that is gone goes there, too."""
+    text = read(source)
+    if text:
+        replace_file(path, text + "\n")
+    elif os.path.exists(path):
+        os.unlink(path)
+
+
+def gather(
+    settings: dict[str, Any],
+    now: float,
+    root: str = "/",
+    states: Callable[[list[str]], dict[str, dict[str, str]]] = unit_states,
+) -> str:
+    """Return the text file's contents."""
+    samples = [*system(settings, root), *serving(root, states)]
+    if settings["gpu_host"]:
+        samples = [*hardware(settings, root), *samples]
+    samples.append(("apiary_textfile_written_seconds", {}, int(now)))
+    return exposition(samples, settings["metrics"])
+
+
+def main() -> int:
+    """Write the file that the settings name."""
+    settings = json.loads(read(sys.argv[1]))
+    replace_file(settings["file"], gather(settings, time.time()))
+    for path, source in settings["copies"].items():
+        copy(source, path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

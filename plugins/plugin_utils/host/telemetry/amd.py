@@ -1,0 +1,254 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""AMD's device metrics exporter on a host: by package, as a container, or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import os_release
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import host as rocm_host
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import Key, Package
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.types import (
+    Method,
+    Repository,
+    Service,
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+
+UNITS = "/etc/systemd/system"
+KEY = "/etc/apt/keyrings/apiary-amd-exporter.gpg"
+SOURCES = "/etc/apt/sources.list.d/apiary-amd-exporter.sources"
+PREFERENCES = "/etc/apt/preferences.d/apiary-amd-exporter"
+MARK = "# Managed by Apiary; changes made here are overwritten.\n"
+
+
+def facts() -> Mapping[str, Any]:
+    """Return what knowledge has on AMD's exporter."""
+    found: Mapping[str, Any] = knowledge("telemetry/exporters.yml")["amd"]
+    return found
+
+
+def version(settings: Settings) -> str:
+    """Return the version that is wanted; raise MONITORING-FLOOR for one that will not do."""
+    wanted = settings.amd_version or str(facts()["version"])
+    floor = facts()["floor"]
+    if _order(wanted) < _order(floor["version"]):
+        raise error(
+            "MONITORING-FLOOR",
+            f"AMD's metrics exporter {wanted}",
+            f"{floor['version']} is the oldest that will do: {floor['why']}",
+            f"set telemetry_amd_version to {floor['version']} or later",
+            floor["source"],
+        )
+    return wanted
+
+
+def _order(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))
+
+
+def suite(settings: Settings, evidence: Evidence) -> str | None:
+    """Return the suite of AMD's repository that the host's system has, None if there is none."""
+    release = os_release(evidence)
+    known: Mapping[str, str] = facts()["suites"].get(release.id, {})
+    return settings.amd_suite or known.get(release.version)
+
+
+def method(settings: Settings, evidence: Evidence) -> tuple[Method, list[Finding]]:
+    """Return how the exporter comes to the host, and what a person should know of it."""
+    asked = settings.amd_method
+    if not settings.gpu_host or asked == "none":
+        return "none", []
+    release = suite(settings, evidence)
+    if asked == "auto":
+        asked = "package" if release else "container"
+    version(settings)
+    if asked == "package":
+        if not release:
+            raise error(
+                "MONITORING-SYSTEM",
+                evidence.host,
+                f"AMD has no package of its metrics exporter for {os_release(evidence).name}",
+                "set telemetry_amd_method to container and telemetry_amd_digest, or to none",
+                facts()["source"],
+            )
+        return "package", []
+    if settings.amd_digest:
+        return "container", []
+    refusal = Finding(
+        "MONITORING-IMAGE",
+        "warning",
+        evidence.host,
+        "AMD's metrics exporter would run as a container here, and telemetry_amd_digest is empty",
+        "set it to the image's sha256:… as your registry shows it, or telemetry_amd_method to none",
+        facts()["container"]["source"],
+    )
+    return "none", [refusal]
+
+
+def configuration(settings: Settings) -> str:
+    """Return the exporter's config.json; empty lists of AMD's own defaults would export all."""
+    known = facts()
+    health = known["health"]
+    document = {
+        "ServerPort": settings.amd_port,
+        "CommonConfig": {
+            "MetricsFieldPrefix": known["prefix"]["value"],
+            "HealthService": {"Enable": True, "PollingRate": health["polling"]},
+            "Debug": {"EnableAPI": False},
+        },
+        "GPUConfig": {
+            "Fields": list(settings.amd_fields or known["fields"]["names"]),
+            "Labels": [],
+            "CustomLabels": settings.amd_labels,
+            "ProfilerMetrics": {"all": settings.amd_profiler},
+            "HealthThresholds": {
+                **health["thresholds"],
+                "GPU_CPER_MAX_AGE": health["fatal_record_age"],
+                **settings.amd_thresholds,
+            },
+        },
+    }
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def services(settings: Settings, evidence: Evidence, chosen: Method) -> tuple[Service, ...]:
+    """Return the services of one way, in the order in which they start."""
+    if chosen == "package":
+        return _packaged(settings)
+    return (_container(settings),) if chosen == "container" else ()
+
+
+def all_services(settings: Settings, evidence: Evidence) -> tuple[Service, ...]:
+    """Return every service that some setting brings to a host, the exporter before its agent."""
+    return (*reversed(_packaged(settings)), _container(settings)) if settings.gpu_host else ()
+
+
+def _packaged(settings: Settings) -> tuple[Service, ...]:
+    known = facts()
+    agent, exporter = known["units"]
+    config = HostFile(known["config"], configuration(settings))
+    drop_in = (
+        f"{MARK}[Service]\n"
+        "# An option that a version lacks is told in its log, and no reason not to start.\n"
+        "Environment=AMD_EXPORTER_RELAXED_FLAGS_PARSING=1\n"
+        "ExecStart=\n"
+        f"ExecStart={known['program']} -amd-metrics-config {known['config']}"
+        f" -bind {settings.listen}"
+        " -enable-k8s=false -enable-k8s-scl=false -enable-cri=false -enable-slurm-scl=false\n"
+    )
+    return (
+        Service(
+            agent,
+            f"{UNITS}/{agent}.d/50-apiary.conf",
+            (HostFile(f"{UNITS}/{agent}.d/50-apiary.conf", _agent_drop_in()),),
+            known["package"],
+            known["agent_program"],
+        ),
+        Service(
+            exporter,
+            f"{UNITS}/{exporter}.d/50-apiary.conf",
+            (HostFile(f"{UNITS}/{exporter}.d/50-apiary.conf", drop_in), config),
+            known["package"],
+            known["program"],
+        ),
+    )
+
+
+def _agent_drop_in() -> str:
+    return (
+        f"{MARK}[Unit]\n"
+        "# The driver first: the agent looks for GPUs once.\n"
+        "After=apiary-amdgpu.service\n"
+        "[Service]\n"
+        "Restart=on-failure\n"
+        "RestartSec=10\n"
+    )
+
+
+def _container(settings: Settings) -> Service:
+    known = facts()["container"]
+    unit, engine = known["unit"], settings.amd_engine
+    name = unit.removesuffix(".service")
+    image = f"{settings.amd_registry or known['image']}@{settings.amd_digest or 'none'}"
+    config = "/etc/apiary/amd-exporter/config.json"
+    rights = (
+        ["--privileged"]
+        if settings.amd_privileged
+        else ["--cap-drop=ALL", "--security-opt=no-new-privileges"]
+    )
+    words = [
+        f"/usr/bin/{engine} run --rm --name {name} --log-driver=journald --pids-limit=512",
+        *rights,
+        "--device=/dev/kfd",
+        "--device=/dev/dri",
+        "--volume=/sys:/sys:ro",
+        "--volume=/etc/apiary/amd-exporter:/etc/metrics:ro",
+        f"--publish={_published(settings.listen)}:{settings.amd_port}:{settings.amd_port}",
+        image,
+    ]
+    command = " \\\n  ".join(words)
+    text = (
+        f"{MARK}[Unit]\n"
+        "Description=AMD device metrics exporter (Apiary)\n"
+        f"Wants=network-online.target\nAfter=network-online.target {engine}.service"
+        " apiary-amdgpu.service\n"
+        "StartLimitIntervalSec=0\n\n"
+        "[Service]\n"
+        f"ExecStartPre=-/usr/bin/{engine} rm --force {name}\n"
+        f"ExecStart={command}\n"
+        f"ExecStop=/usr/bin/{engine} stop --time=10 {name}\n"
+        "Restart=always\nRestartSec=10\n\n"
+        "[Install]\nWantedBy=multi-user.target\n"
+    )
+    path = f"{UNITS}/{unit}"
+    return Service(unit, path, (HostFile(path, text), HostFile(config, configuration(settings))))
+
+
+def _published(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def repository(settings: Settings, evidence: Evidence) -> Repository:
+    """Return AMD's repository, pinned to one version, and what of it the host lacks."""
+    known = facts()
+    wanted = version(settings)
+    key = knowledge("host/rocm/streams.yml")["driver"]["key"]
+    base = (settings.amd_repository_url or known["repository"]).rstrip("/")
+    name, pattern = known["package"], f"{wanted}*"
+    lines = {
+        "Types": "deb",
+        "URIs": f"{base}/{wanted}",
+        "Suites": suite(settings, evidence),
+        "Components": "main",
+        "Architectures": "amd64",
+        "Signed-By": KEY,
+    }
+    source = MARK + "".join(f"{field}: {value}\n" for field, value in lines.items())
+    pin = f"{MARK}Package: {name}\nPin: version {pattern}\nPin-Priority: 1001\n"
+    package = Package(name, pattern, f"{name}={pattern}")
+    installed = rocm_host.read(evidence).version(name) or ""
+    return Repository(
+        manager="apt",
+        keys=(
+            Key(
+                settings.amd_key_url or key["url"],
+                KEY,
+                (settings.amd_key_fingerprint or key["fingerprint"]).replace(" ", "").upper(),
+                "binary",
+            ),
+        ),
+        files=(HostFile(SOURCES, source), HostFile(PREFERENCES, pin)),
+        packages=(package,),
+        missing=() if installed.startswith(wanted) else (package.spec,),
+    )

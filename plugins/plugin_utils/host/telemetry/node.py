@@ -1,0 +1,239 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""node_exporter, and the timer that writes what Apiary knows of a host for it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.module_utils import host_metrics
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    dumps,
+    knowledge,
+    to_document,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import os_release
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
+    driver_facts,
+    system_of,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import parse
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.types import (
+    Service,
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import facts_of
+
+UNITS = "/etc/systemd/system"
+MARK = "# Managed by Apiary; changes made here are overwritten.\n"
+PROGRAM = "/usr/libexec/apiary/host_metrics.py"
+SETTINGS = "/etc/apiary/telemetry.json"
+SERVICE, TIMER = "apiary-telemetry.service", "apiary-telemetry.timer"
+_SERVICE = """\
+{mark}[Unit]
+Description=Write what node_exporter tells of this host (Apiary)
+
+[Service]
+Type=oneshot
+ExecStart={python} -B {program} {settings}
+TimeoutStartSec={limit}
+TimeoutStopSec=5
+# A process that hangs in a dead mount cannot be ended; the next run does not wait for it either.
+KillMode=process
+# It reads /proc, /sys and systemd's states as root, and writes into one directory.
+CapabilityBoundingSet=
+DevicePolicy=closed
+IPAddressDeny=any
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+MemoryMax=256M
+NoNewPrivileges=yes
+PrivateDevices=yes
+PrivateNetwork=yes
+PrivateTmp=yes
+ProtectClock=yes
+ProtectHome=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectSystem=strict
+# Not ProtectKernelTunables= and ProtectControlGroups=: they hide what is mounted over /proc.
+ReadOnlyPaths=/proc/sys /sys
+ReadWritePaths={directory}
+RestrictAddressFamilies=AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+TasksMax=64
+UMask=0022
+"""
+_TIMER = """\
+{mark}[Unit]
+Description=Write what node_exporter tells of this host every {seconds} s (Apiary)
+
+[Timer]
+OnActiveSec=0
+OnUnitActiveSec={seconds}
+AccuracySec=1
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def exporters() -> Mapping[str, Any]:
+    """Return what knowledge has on node_exporter."""
+    found: Mapping[str, Any] = knowledge("telemetry/exporters.yml")["node"]
+    return found
+
+
+def metrics() -> Mapping[str, Any]:
+    """Return what knowledge has on our own text file."""
+    found: Mapping[str, Any] = knowledge("telemetry/host.yml")
+    return found
+
+
+def family(settings: Settings, evidence: Evidence) -> Mapping[str, Any]:
+    """Return the names that node_exporter has in the host's family of systems."""
+    release = os_release(evidence)
+    system = system_of(release)
+    found: Mapping[str, Any] | None = exporters()["families"].get(system.family if system else "")
+    if found is None:
+        raise error(
+            "MONITORING-SYSTEM",
+            evidence.host,
+            f"nothing is known of node_exporter's package on {release.name}",
+            "run the role telemetry on a supported system",
+        )
+    return found
+
+
+def directory(settings: Settings, evidence: Evidence) -> str:
+    """Return the directory of text files that node_exporter reads."""
+    found: str = family(settings, evidence)["directory"]
+    return found
+
+
+def exporter(settings: Settings, evidence: Evidence, folder: str) -> Service:
+    """Return node_exporter's service: the distribution's unit with flags of ours."""
+    known, facts = family(settings, evidence), exporters()
+    host = f"[{settings.listen}]" if ":" in settings.listen else settings.listen
+    flags = [
+        f"--web.listen-address={host}:{settings.node_port}",
+        f"--collector.textfile.directory={folder}",
+        *(
+            f"--collector.{name}"
+            for name in (*facts["collectors"]["enabled"], *settings.node_collectors)
+        ),
+        f"--collector.systemd.unit-include={facts['units']['include']}",
+    ]
+    command = " ".join(_argument(word) for word in (known["program"], *flags))
+    text = (
+        f"{MARK}[Unit]\n"
+        "# An address that comes late is waited for.\n"
+        "Wants=network-online.target\nAfter=network-online.target\n"
+        "StartLimitIntervalSec=0\n"
+        "[Service]\n"
+        f"ExecStart=\nExecStart={command}\n"
+        "Restart=always\nRestartSec=5\n"
+        "# Nothing that makes a mount namespace: file systems would all look read-only.\n"
+        "CapabilityBoundingSet=\nLockPersonality=yes\nNoNewPrivileges=yes\nRestrictRealtime=yes\n"
+        "RestrictSUIDSGID=yes\nSystemCallArchitectures=native\n"
+    )
+    path = f"{UNITS}/{known['unit']}.d/50-apiary.conf"
+    return Service(
+        known["unit"],
+        path,
+        (HostFile(path, text),),
+        settings.node_package or known["package"],
+        known["program"],
+    )
+
+
+def _argument(word: str) -> str:
+    """Return a word as ExecStart= takes it: systemd reads backslash, dollar and percent itself."""
+    word = word.replace("\\", "\\\\").replace("$", "$$").replace("%", "%%")
+    return shlex.quote(word) if any(sign in word for sign in " ()|*;\\") else word
+
+
+def expected(settings: Settings, evidence: Evidence, folder: str) -> dict[str, Any]:
+    """Return what the host is to have, as host_metrics.py reads it."""
+    facts = metrics()
+    told: dict[str, Any] = {
+        "gpu_host": settings.gpu_host,
+        "gpus": None,
+        "mesh": False,
+        "guest": False,
+        "driver": None,
+        "arguments": list(settings.arguments),
+        "mounts": sorted(settings.mounts),
+        "mount_seconds": facts["mount_seconds"],
+        "file": f"{folder}/{facts['file']}",
+        "copies": {f"{folder}/{name}": source for name, source in facts["copies"].items()},
+        "metrics": {
+            name: {"help": one["help"], "kind": one["kind"]}
+            for name, one in facts["metrics"].items()
+        },
+    }
+    if not settings.gpu_host:
+        return told
+    topology = from_evidence(to_document(evidence))
+    models = {gpu.model for gpu in topology.gpus if gpu.model}
+    guest = any(gpu.virtual_function for gpu in topology.gpus)
+    slots = {gpu.bdf for gpu in topology.gpus}
+    board = None
+    if len(models) == 1 and not guest:
+        board = facts_of(next(iter(models))).get("mesh")
+    carried = -(-len(slots) // board) * board if board else len(slots) or None
+    return {
+        **told,
+        "gpus": settings.gpus or carried,
+        "mesh": board is not None,
+        "guest": guest,
+        "driver": _module(settings),
+    }
+
+
+def _module(settings: Settings) -> str | None:
+    """Return the version that the driver's module reports, None where nobody asked for one."""
+    known = driver_facts(parse(settings.driver_version or ""))
+    return known.get("module") if known else None
+
+
+def textfile(settings: Settings, told: Mapping[str, Any]) -> Service:
+    """Return the timer, its service, the program and what the program reads."""
+    facts = metrics()
+    folder = str(Path(told["file"]).parent)
+    seconds = settings.interval_seconds or facts["interval_seconds"]
+    limit = 2 * host_metrics.SYSTEMCTL_SECONDS + len(told["mounts"]) * (told["mount_seconds"] + 1)
+    service = _SERVICE.format(
+        mark=MARK,
+        python=settings.python,
+        program=PROGRAM,
+        settings=SETTINGS,
+        directory=folder,
+        limit=limit,
+    )
+    program = Path(host_metrics.__file__).read_text(encoding="utf-8")
+    return Service(
+        TIMER,
+        f"{UNITS}/{TIMER}",
+        (
+            HostFile(PROGRAM, program),
+            HostFile(SETTINGS, dumps(told)),
+            HostFile(f"{UNITS}/{SERVICE}", service),
+            HostFile(f"{UNITS}/{TIMER}", _TIMER.format(mark=MARK, seconds=seconds)),
+        ),
+    )

@@ -1,0 +1,248 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a host tells of itself, read from a simulated /sys as it is at that moment."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils import host_metrics
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+
+ROOT = Path(__file__).parents[3]
+SIMULATOR = ROOT / "tests/lab/simulated_sysfs.py"
+PLAN = next((ROOT / "tests/golden/demo/etc/apiary").glob("*/plan.json"))
+FACTS = knowledge("telemetry/host.yml")
+LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+
+
+def settings(**other):
+    """What the role writes for a host of eight GPUs."""
+    return {
+        "gpu_host": True,
+        "gpus": 8,
+        "mesh": True,
+        "guest": False,
+        "driver": "6.10.5",
+        "arguments": ["iommu=pt"],
+        "mounts": [],
+        "mount_seconds": 3,
+        "metrics": FACTS["metrics"],
+        **other,
+    }
+
+
+def active(units):
+    """What systemd says of units that serve."""
+    return {name: {"ActiveState": "active", "NRestarts": "2"} for name in units}
+
+
+def host(root, *faults):
+    """A simulated host with these faults, which runs the demo's plan."""
+    options = [word for fault in faults for word in ("--fault", fault)]
+    subprocess.run([sys.executable, SIMULATOR, "generate", root / "sys", *options], check=True)
+    for path, text in (
+        ("etc/apiary/qwen3-235b/plan.json", PLAN.read_text()),
+        ("proc/cmdline", "quiet iommu=pt\n"),
+        ("proc/sys/kernel/numa_balancing", "0\n"),
+    ):
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return root
+
+
+def told(root, states=active, **other):
+    """{metric: {labels: value}} of a host."""
+    found = {}
+    for line in host_metrics.gather(settings(**other), 1e9, str(root), states).splitlines():
+        if line.startswith("#"):
+            continue
+        name, labels, value = LINE.fullmatch(line).groups()
+        pairs = re.findall(r'(\w+)="([^"]*)"', labels or "")
+        found.setdefault(name, {})[tuple(pairs)] = float(value)
+    return found
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory):
+    return host(tmp_path_factory.mktemp("healthy"))
+
+
+def one(metrics, name):
+    """The value of a metric that has one."""
+    (value,) = metrics[name].values()
+    return value
+
+
+def test_every_metric_is_known_and_has_the_labels_that_knowledge_says(healthy):
+    metrics = told(healthy, mounts=["/"])
+    for name, samples in metrics.items():
+        for labels in samples:
+            assert [label for label, _value in labels] == FACTS["metrics"][name]["labels"]
+    assert set(metrics) == set(FACTS["metrics"])
+
+
+def test_gpus_are_named_by_bus_address_and_numbered_in_bus_order(healthy):
+    rows = [dict(labels) for labels in told(healthy)["apiary_gpu_info"]]
+    assert [row["gpu"] for row in rows] == sorted(row["gpu"] for row in rows)
+    assert [row["gpu_id"] for row in rows] == [str(number) for number in range(8)]
+    assert {row["replica"] for row in rows if row["numa_node"] == "0"} == {"0"}
+    assert {row["replica"] for row in rows if row["numa_node"] == "1"} == {"1"}
+    assert len({row["hive"] for row in rows}) == 1
+
+
+def test_numbers_change_and_addresses_do_not_when_a_gpu_falls_off(tmp_path):
+    metrics = told(host(tmp_path, "missing=1"))
+    rows = {dict(labels)["gpu"]: dict(labels)["gpu_id"] for labels in metrics["apiary_gpu_info"]}
+    assert rows["0000:46:00.0"] == "1"
+    assert one(metrics, "apiary_gpus_present") == 7
+    assert one(metrics, "apiary_gpus_expected") == 8
+    gone = [dict(labels) for labels, up in metrics["apiary_planned_gpu_present"].items() if not up]
+    assert gone == [{"gpu": "0000:26:00.0", "deployment": "qwen3-235b", "replica": "0"}]
+    # A GPU that is gone is no link that is down.
+    assert one(metrics, "apiary_xgmi_links_present") == 21
+    assert one(metrics, "apiary_xgmi_links_expected") == 21
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "labels", "value"),
+    [
+        ("pcie=0:5", "apiary_xgmi_links_present", {}, 27),
+        ("nokfd=2", "apiary_gpus_present", {}, 7),
+        ("linkwidth=2:8", "apiary_pcie_link_degraded", {"gpu": "0000:46:00.0"}, 1),
+        ("slotwidth=2:8", "apiary_pcie_link_degraded", {"gpu": "0000:46:00.0"}, 1),
+        ("linkspeed=2:16", "apiary_pcie_link_degraded", {"gpu": "0000:46:00.0"}, 1),
+        (
+            "ue=3:4",
+            "apiary_gpu_ras_errors_total",
+            {"gpu": "0000:65:00.0", "kind": "uncorrectable"},
+            4,
+        ),
+    ],
+)
+def test_a_fault_shows(tmp_path, healthy, fault, name, labels, value):
+    key = tuple(labels.items())
+    assert told(host(tmp_path, fault))[name][key] == value
+    assert told(healthy)[name][key] != value
+
+
+def test_partitions_are_devices_of_one_gpu(tmp_path):
+    metrics = told(host(tmp_path, "partition=all:CPX"))
+    keys = [dict(labels)["gpu"] for labels in metrics["apiary_gpu_info"]]
+    assert len(keys) == len(set(keys)) == 64
+    assert keys[0] == "0000:05:00.0#0"
+    assert one(metrics, "apiary_gpus_present") == 8
+    assert one(metrics, "apiary_xgmi_links_present") == 28
+
+
+def test_a_guest_says_nothing_of_links_that_it_cannot_see(healthy):
+    metrics = told(healthy, guest=True)
+    hidden = {"apiary_pcie_link_degraded", "apiary_gpu_ras_errors_total"}
+    hidden |= {"apiary_xgmi_links_expected", "apiary_xgmi_links_present"}
+    assert not hidden & set(metrics)
+
+
+def test_a_host_without_the_driver_has_no_gpus(tmp_path):
+    metrics = told(host(tmp_path, "nodriver"))
+    assert one(metrics, "apiary_gpus_present") == 0
+    assert one(metrics, "apiary_driver_as_expected") == 0
+
+
+def test_drift_shows(tmp_path):
+    root = host(tmp_path)
+    assert one(told(root), "apiary_driver_as_expected") == 1
+    assert one(told(root, driver="6.16.13"), "apiary_driver_as_expected") == 0
+    assert one(told(root), "apiary_cmdline_as_expected") == 1
+    assert one(told(root, arguments=["iommu=pt", "pci=realloc"]), "apiary_cmdline_as_expected") == 0
+    (root / "proc/sys/kernel/numa_balancing").write_text("1\n")
+    assert one(told(root), "apiary_numa_balancing") == 1
+    (root / "run").mkdir()
+    (root / "run/reboot-required").write_text("")
+    assert one(told(root), "apiary_reboot_required") == 1
+
+
+def test_nobody_is_told_of_a_driver_or_words_that_nobody_asked_for(healthy):
+    metrics = told(healthy, driver=None, arguments=[], gpus=None)
+    hidden = {"apiary_driver_as_expected", "apiary_cmdline_as_expected", "apiary_gpus_expected"}
+    assert not hidden & set(metrics)
+
+
+@pytest.mark.parametrize(
+    ("state", "up", "stopped"),
+    [("active", 1, 0), ("activating", 0, 0), ("failed", 0, 1), ("inactive", 0, 1)],
+)
+def test_a_replica_that_starts_is_neither_up_nor_stopped(healthy, state, up, stopped):
+    metrics = told(healthy, lambda units: {units[0]: {"ActiveState": state, "NRestarts": "0"}})
+    assert list(metrics["apiary_replica_unit_active"].values()) == [up]
+    assert list(metrics["apiary_replica_unit_stopped"].values()) == [stopped]
+
+
+def test_what_systemd_does_not_answer_is_not_guessed(healthy):
+    metrics = told(healthy, lambda _units: {})
+    assert "apiary_replica_unit_active" not in metrics
+    assert len(metrics["apiary_replica_info"]) == 2
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"replicas": [{}]}'])
+def test_a_damaged_plan_has_no_replicas(tmp_path, damage):
+    root = host(tmp_path)
+    (root / "etc/apiary/qwen3-235b/plan.json").write_text(damage)
+    metrics = told(root)
+    assert "apiary_replica_info" not in metrics
+    assert one(metrics, "apiary_gpus_present") == 8
+
+
+def test_a_mount_that_does_not_answer_is_told_in_time(monkeypatch):
+    def hang(_path):
+        host_metrics.signal.pause()
+
+    assert host_metrics.responsive("/", 5)
+    assert not host_metrics.responsive("/no/such/mount", 5)
+    monkeypatch.setattr(host_metrics.os, "statvfs", hang)
+    assert not host_metrics.responsive("/", 0.1)
+
+
+def test_labels_are_escaped():
+    text = host_metrics.exposition(
+        [("apiary_weights_mount_responsive", {"mount": 'a"b\\c\nd'}, 1)], FACTS["metrics"]
+    )
+    assert text.splitlines()[-1] == r'apiary_weights_mount_responsive{mount="a\"b\\c\nd"} 1'
+
+
+def test_the_program_replaces_its_file_and_copies_others(tmp_path, monkeypatch):
+    target, source, copy = (tmp_path / name for name in ("a.prom", "source", "copy.prom"))
+    source.write_text("other 1\n")
+    document = settings(gpu_host=False, file=str(target), copies={str(copy): str(source)})
+    given = tmp_path / "settings.json"
+    given.write_text(json.dumps(document))
+    monkeypatch.setattr(sys, "argv", ["host_metrics.py", str(given)])
+    assert host_metrics.main() == 0
+    assert "apiary_textfile_written_seconds" in target.read_text()
+    assert "apiary_gpus_present" not in target.read_text()
+    assert target.stat().st_mode & 0o777 == 0o644
+    assert copy.read_text() == "other 1\n"
+    source.unlink()
+    host_metrics.main()
+    assert not copy.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.prom", "settings.json"]
+
+
+def test_promtool_finds_nothing_wrong(healthy):
+    text = host_metrics.gather(settings(mounts=["/"]), 1e9, str(healthy), active)
+    try:
+        done = subprocess.run(
+            ["promtool", "check", "metrics"],
+            input=text,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        pytest.skip("promtool is not installed")
+    assert done.returncode == 0, done.stderr
