@@ -150,6 +150,7 @@ def run(
         cache_dtype=str(settings["kv_cache_dtype"]),
         gpu_memory_utilization=str(settings["gpu_memory_utilization"]),
         enable_prefix_caching=str(settings.get("enable_prefix_caching") is not False),
+        num_gpu_blocks="16384",  # a number; the double has no pool
     )
     # A signal between the fork and its handler waits for the handler.
     signal.pthread_sigmask(signal.SIG_BLOCK, engine.ENDINGS)
