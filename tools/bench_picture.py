@@ -1,12 +1,8 @@
-#!/usr/bin/env python3
 # Copyright (c) 2026, The Apiary authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write docs/images/bench.png: a report of three simulated layouts, as a browser shows it.
-
-bench_picture.py [RESULT…]      from these results instead of simulating (which takes a minute)
-"""
+"""docs/images/bench.png: a report of three simulated layouts, as a browser shows it."""
 
 from __future__ import annotations
 
@@ -15,23 +11,19 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/lab")]
-
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (  # noqa: E402
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Asked,
     Bench,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import (  # noqa: E402
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import (
     slo,
     workload,
 )
-from browser.chromium import browser  # noqa: E402
+from browser.chromium import browser
 
-from apiary.report_inputs import load_benches  # noqa: E402
-from apiary.report_make import make_report  # noqa: E402
-from apiary.report_page import page  # noqa: E402
-from engine_simulator import benches, parameters  # noqa: E402
+from apiary.report_make import make_report
+from apiary.report_page import page
+from engine_simulator import benches, parameters
 
 LAYOUTS = {"tp4x2": "DP2/TP4", "tp8x1": "DP1/TP8", "tp2x4": "DP4/TP2"}
 WIDTH, HEIGHT = 1280, 1405
@@ -60,10 +52,9 @@ def simulated() -> Iterator[Bench]:
         )
 
 
-def main() -> None:
+def draw(to: Path) -> None:
     """Make the report and photograph its top."""
-    given = sys.argv[1:]
-    report = make_report(load_benches(given) if given else tuple(simulated()))
+    report = make_report(tuple(simulated()))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"
         file.write_text(page(report), encoding="utf-8")
@@ -73,8 +64,4 @@ def main() -> None:
             chromium.view(WIDTH, HEIGHT)
             chromium.open(file)
             chromium.settle()
-            chromium.screenshot(ROOT / "docs/images/bench.png", (0, 0, WIDTH, HEIGHT))
-
-
-if __name__ == "__main__":
-    main()
+            chromium.screenshot(to, (0, 0, WIDTH, HEIGHT))

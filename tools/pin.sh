@@ -7,6 +7,8 @@ export UV_CUSTOM_COMPILE_COMMAND="make requirements"
 options=(--quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes)
 uv pip compile "${options[@]}" "$@" pyproject.toml --output-file requirements/runtime.txt
 uv pip compile "${options[@]}" "$@" --group dev pyproject.toml --output-file requirements/dev.txt
+# The docs site's own; what both need is the same version.
+uv pip compile "${options[@]}" "$@" --group pyproject.toml:docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 # Real vLLM for `make e2e` has rules of its own: one CPU wheel of torch.
 python tests/lab/real_vllm/pins.py
 # What the judge of `make test-engine` needs beside that; its pip resolves nothing.

@@ -5,15 +5,13 @@
 """What ships works: the collection's tarball by FQCN, and one wheel with command and collection."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
+from .conftest import BIN, run
+
 PLAYBOOK = """
 - hosts: localhost
   connection: local
@@ -30,28 +28,6 @@ PLAYBOOK = """
     - ansible.builtin.assert:
         that: files | length == wanted | int
 """
-
-
-def run(*command, cwd, **environment):
-    """Run a command with nothing of this checkout in its environment; return its stdout."""
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("ANSIBLE_", "PYTHON", "MOLECULE"))
-    }
-    # The editable checkout is on sys.path and must not answer for what is installed.
-    clean |= {"ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false", "PATH": f"{BIN}:{clean['PATH']}"}
-    clean |= environment
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=clean,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +51,6 @@ def wanted():
     from support.demo import demo_plan
 
     return len(render_systemd(demo_plan()))
-
-
-@pytest.fixture(scope="module")
-def tarball(tmp_path_factory):
-    out = tmp_path_factory.mktemp("tarball")
-    run("ansible-galaxy", "collection", "build", "--output-path", out, cwd=ROOT)
-    (built,) = out.glob("apiary-instinct-*.tar.gz")
-    return built
 
 
 def test_the_tarball_installs_offline_and_runs_by_fqcn(tarball, plan, wanted, tmp_path):
@@ -111,6 +79,18 @@ def test_the_tarball_installs_offline_and_runs_by_fqcn(tarball, plan, wanted, tm
     assert "apiary.instinct" in json.loads(listed)[str(where / "ansible_collections")]
 
 
+def test_what_is_installed_can_be_verified_and_a_changed_file_is_found(tarball, tmp_path):
+    galaxy = ("ansible-galaxy", "collection")
+    where = ("--offline", "--collections-path", tmp_path)
+    home = {"HOME": str(tmp_path)}
+    run(*galaxy, "install", tarball, *where, cwd=tmp_path, **home)
+    verify = (*galaxy, "verify", "apiary.instinct", *where)
+    assert "Verifying 'apiary.instinct" in run(*verify, "-v", cwd=tmp_path, **home)
+    (tmp_path / "ansible_collections/apiary/instinct/playbooks/site.yml").write_text("- []\n")
+    with pytest.raises(AssertionError, match=r"playbooks/site\.yml"):
+        run(*verify, cwd=tmp_path, **home)
+
+
 def test_the_tarball_holds_what_runs_and_no_links(tarball):
     import tarfile
 
@@ -122,23 +102,79 @@ def test_the_tarball_holds_what_runs_and_no_links(tarball):
     assert not [name for name in names if name.startswith(("src/", "tests/unit", "inventory/"))]
 
 
-def test_one_wheel_brings_the_command_and_the_collection(plan, wanted, tmp_path):
-    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, cwd=ROOT)
-    (wheel,) = tmp_path.glob("apiary-*.whl")
-    where = tmp_path / "site"
-    run(
-        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"),
-        *("--target", where, wheel),
-        cwd=tmp_path,
-    )
-    # -S leaves the editable checkout out; the dependencies come from this environment.
-    packages = next(Path(path) for path in sys.path if path.endswith("site-packages"))
-    code = (
-        f"import sys; sys.path[:0] = [{str(where)!r}]; sys.path.append({str(packages)!r});"
-        "from apiary.cli import main; import apiary;"
-        f"assert apiary.__file__.startswith({str(where)!r}), apiary.__file__;"
-        f"sys.exit(main(['render', {str(plan)!r}, '--out', 'rendered', '--json']))"
-    )
-    out = run(sys.executable, "-S", "-c", code, cwd=tmp_path)
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory):
+    """A virtual environment with nothing but the wheel; what it depends on is lent by ours."""
+    where = tmp_path_factory.mktemp("venv")
+    run(sys.executable, "-m", "venv", "--without-pip", where, cwd=where)
+    python = where / "bin/python"
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
+    run(*pip, "--no-deps", "--no-index", wheel, cwd=where)
+    (packages,) = where.glob("lib/python*/site-packages")
+    # A path in a .pth file brings the packages below it, and not the .pth files there:
+    # the editable checkout stays out.
+    lent = next(Path(path) for path in sys.path if path.endswith("site-packages"))
+    (packages / "lent.pth").write_text(f"{lent}\n")
+    command = where / "bin/ansible-playbook"
+    command.write_text((BIN / "ansible-playbook").read_text().replace(str(BIN), f"{where}/bin"))
+    command.chmod(0o755)
+    return where
+
+
+@pytest.fixture
+def typed(environment, tmp_path):
+    """Run what a person types in that environment, in an empty directory."""
+    path = f"{environment / 'bin'}:/usr/bin:/bin"
+
+    def type_(*command, **more):
+        # What pip installed is found on sys.path alone.
+        own = {"PATH": path, "HOME": str(tmp_path), "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": None}
+        return run(*command, cwd=tmp_path, **own, **more)
+
+    return type_
+
+
+def test_one_wheel_brings_the_command_and_the_collection(typed, environment, plan, wanted):
+    where = typed("python", "-c", "import apiary; print(apiary.__file__)")
+    assert where.startswith(str(environment))
+    out = typed("apiary", "render", plan, "--out", "rendered", "--json")
     assert len(json.loads(out)["files"]) == wanted
-    assert (where / "ansible_collections/apiary/instinct/playbooks/site.yml").is_file()
+    assert "[defaults]" in Path(typed("apiary", "--ansible-config").strip()).read_text()
+
+
+def test_the_wheels_playbooks_run_by_name(typed):
+    names = [f"apiary.instinct.{one}" for one in ("site", "plan", "rollout", "verify", "bench")]
+    said = typed("ansible-playbook", "-i", "localhost,", "--syntax-check", *names)
+    assert said.count("playbook: ") == len(names)
+
+
+def test_the_wheels_validate_playbook_judges_an_inventory(typed, tmp_path):
+    Path(tmp_path, "hosts").write_text("[gpu_hosts]\ngpu-001\n")
+    variables = Path(tmp_path, "group_vars/gpu_hosts.yml")
+    variables.parent.mkdir()
+    variables.write_text("apiary_deployment: {name: chat}\n")
+    with pytest.raises(AssertionError, match="DOC-MISSING: gpu-001: apiary_deployment"):
+        typed("ansible-playbook", "-i", "hosts", "apiary.instinct.validate")
+
+
+def test_the_wheels_command_gives_ansible_the_tuned_settings(typed, tmp_path):
+    (tmp_path / "play.yml").write_text(
+        """
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  tasks:
+    - ansible.builtin.set_stats:
+        data:
+          forks: "{{ lookup('ansible.builtin.config', 'DEFAULT_FORKS') }}"
+          python: "{{ lookup('ansible.builtin.config', 'INTERPRETER_PYTHON') }}"
+"""
+    )
+    code = (
+        "import sys; from pathlib import Path; from apiary.runner import run_playbook;"
+        "ended = run_playbook('./play.yml', inventory=['localhost,'], artifacts=Path(sys.argv[1]));"
+        "print(*ended.custom.values(), ended.said)"
+    )
+    assert typed("python", "-c", code, "first").split() == ["8", "auto_silent"]
+    (tmp_path / "ansible.cfg").write_text("[defaults]\nforks = 3\n")
+    assert typed("python", "-c", code, "second").split() == ["3", "auto"]

@@ -25,6 +25,7 @@ PROGRAMS = {
     "debootstrap": "debootstrap",
     "gpg": "gnupg",
     "haproxy": "haproxy",
+    "ip": "iproute2",
     "rpmbuild": "rpm",
     "rpmsign": "rpm",
     "ssh": "openssh-client",
@@ -45,8 +46,8 @@ def docker_answers() -> bool:
 
 
 def ensure_docker(lab: Lab) -> None:
-    """Make a Docker engine answer and ssh be there, announcing every change to the machine."""
-    wanted = {"ssh", "ssh-keygen"} | (set() if docker_answers() else {"docker", "dockerd"})
+    """Make a Docker engine answer, ip and ssh be there, announcing every change to the machine."""
+    wanted = {"ip", "ssh", "ssh-keygen"} | (set() if docker_answers() else {"docker", "dockerd"})
     ensure_programs(wanted)
     if not docker_answers():
         _start_docker(lab)
