@@ -12,90 +12,44 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import click
+sys.path.insert(0, str(Path(__file__).parent / "docs"))
+
+import command_page
+import finding_pages
 import memory_page
+import playbook_page
+import plugin_page
+import role_pages
 import rules_page
+import schema_pages
+import telemetry_page
 import tuning_page
-import yaml
-
-from apiary.cli import cli
+import variables_page
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/reference"
 NOTE = "<!-- Written by tools/make_docs.py; change the code, then run `make docs`. -->\n\n"
 
 
-def findings() -> str:
-    """Return the page of finding codes."""
-    entries: dict[str, dict[str, str]] = {}
-    for path in sorted((ROOT / "plugins/plugin_utils/knowledge/findings").glob("*.yml")):
-        entries |= yaml.safe_load(path.read_text(encoding="utf-8"))
-    lines = [
-        "# Findings\n",
-        "Every warning and refusal has a stable code. An error stops the host's plan; warnings and",
-        "notes stay with it.\n",
-        "| code | severity | meaning | what to do |",
-        "|---|---|---|---|",
-    ]
-    lines += [
-        f"| `{code}` | {entry['severity']} | {cell(entry['meaning'])} | {cell(entry['remedy'])} |"
-        for code, entry in sorted(entries.items())
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def cell(text: str) -> str:
-    """Return text that stays within a table's cell."""
-    return " ".join(text.split()).replace("|", "\\|")
-
-
-def commands() -> str:
-    """Return the page of the command line."""
-    parts = ["# The `apiary` command\n"]
-    root = click.Context(cli, info_name="apiary")
-    for context in [root, *children(root)]:
-        title = context.command_path
-        parts.append(f"## `{title}`\n\n```text\n{context.get_help()}\n```\n")
-    return "\n".join(parts)
-
-
-def children(root: click.Context) -> Iterator[click.Context]:
-    """Yield a context for each subcommand, in alphabetical order."""
-    for name in sorted(cli.commands):
-        yield click.Context(cli.commands[name], info_name=name, parent=root)
-
-
-def role(path: Path) -> str:
-    """Return a role's README from its argument spec."""
-    spec = yaml.safe_load((path / "meta/argument_specs.yml").read_text(encoding="utf-8"))
-    main: dict[str, Any] = spec["argument_specs"]["main"]
-    lines = [
-        f"# Role `apiary.instinct.{path.name}`\n",
-        f"{main['short_description']}.\n",
-        *(f"{sentence}" for sentence in main.get("description", [])),
-        "\n| variable | type | default | what it is |",
-        "|---|---|---|---|",
-    ]
-    for name, option in main["options"].items():
-        default = "(required)" if option.get("required") else f"`{option.get('default')}`"
-        lines.append(f"| `{name}` | {option['type']} | {default} | {cell(option['description'])} |")
-    return "\n".join(lines) + "\n"
-
-
 def pages() -> dict[Path, str]:
     """Return every generated page."""
-    made = {REFERENCE / "findings.md": findings(), REFERENCE / "commands.md": commands()}
-    made[REFERENCE / "memory.md"] = memory_page.page()
-    made[REFERENCE / "rules.md"] = rules_page.page()
-    made[REFERENCE / "tuning.md"] = tuning_page.page()
-    for path in sorted((ROOT / "roles").iterdir()):
-        if path.is_dir():
-            made[path / "README.md"] = role(path)
-    return {path: NOTE + text for path, text in made.items()}
+    made = {
+        REFERENCE / "commands.md": command_page.page(),
+        REFERENCE / "findings.md": finding_pages.whole(),
+        REFERENCE / "memory.md": memory_page.page(),
+        REFERENCE / "modules.md": plugin_page.page(),
+        REFERENCE / "playbooks.md": playbook_page.page(),
+        REFERENCE / "rules.md": rules_page.page(),
+        REFERENCE / "schemas.md": schema_pages.whole(),
+        REFERENCE / "telemetry.md": telemetry_page.page(),
+        REFERENCE / "tuning.md": tuning_page.page(),
+        REFERENCE / "variables.md": variables_page.page(),
+    }
+    for path in role_pages.roles():
+        made[path / "README.md"] = role_pages.role(path)
+    return {path: NOTE + text.rstrip("\n") + "\n" for path, text in made.items()}
 
 
 def main() -> int:
@@ -103,16 +57,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
+    made = pages()
     stale = [
         path
-        for path, text in pages().items()
+        for path, text in made.items()
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     for path in stale:
         print(f"{'stale' if check else 'written'}: {path.relative_to(ROOT)}")
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(pages()[path], encoding="utf-8")
+            path.write_text(made[path], encoding="utf-8")
     return int(check and bool(stale))
 
 
