@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
+INVENTORY = "`cp -r inventory/example inventory/mine` begins one; or give hosts with a comma: a,b"
 READER = Path(__file__).with_name("fleet_reader.py")
 GROUP = "gpu_hosts"
 ARTIFACTS = "artifacts"
@@ -29,6 +30,8 @@ VARIABLES = (
     "apiary_rack",
     "apiary_row",
     "apiary_site",
+    "router_admin_port",
+    "telemetry_amd_method",
 )
 
 
@@ -38,7 +41,8 @@ class FleetHost:
 
     ``domain`` is what fails as one: apiary_failure_domain, else the rack; None is nobody's but its
     own. ``artifacts`` is the directory with one directory a host. ``addresses`` are those that the
-    inventory gives it, ``windows`` its apiary_maintenance_windows.
+    inventory gives it, ``windows`` its apiary_maintenance_windows. ``router_port`` is where a
+    router serves its metrics, ``amd_method`` how AMD's exporter comes to the host; None: as usual.
     """
 
     name: str
@@ -50,6 +54,8 @@ class FleetHost:
     artifacts: str = ARTIFACTS
     addresses: tuple[str, ...] = ()
     windows: tuple[str, ...] = ()
+    router_port: int | None = None
+    amd_method: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def read_hosts(
                 "FILE-UNREADABLE",
                 source,
                 "cannot be read: No such file or directory",
-                "give an inventory's file or directory",
+                INVENTORY,
             )
     request = {
         "sources": list(sources),
@@ -137,7 +143,14 @@ def _host(name: str, entry: Mapping[str, Sequence[str]]) -> FleetHost:
         artifacts=one["apiary_artifacts"] or ARTIFACTS,
         addresses=tuple(address for address in addresses if address != name),
         windows=tuple(entry["apiary_maintenance_windows"]),
+        router_port=_port(one["router_admin_port"]),
+        amd_method=one["telemetry_amd_method"],
     )
+
+
+def _port(text: str | None) -> int | None:
+    """Return a port; None where the variable is no number, which its role refuses."""
+    return int(text) if text and text.isdecimal() else None
 
 
 def _answer(request: Mapping[str, Any], vault_password_files: Sequence[str]) -> dict[str, Any]:
