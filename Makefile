@@ -24,7 +24,7 @@ browser: .venv/ready ## Open the reports in a real browser
 	pytest --quiet tests/browser
 
 faults: .venv/ready ## Break a simulated host in every way and see that it is found
-	pytest --quiet tests/faults tests/containers
+	pytest --quiet tests/faults tests/containers tests/bundle
 
 loss: .venv/ready ## Change and break replicas, hosts and routers under load: requests lost
 	pytest --quiet tests/router tests/loss
