@@ -42,8 +42,9 @@ def asked(path, **changes):
 
 
 def test_no_color_is_heard(monkeypatch, capsys):
-    """click takes colours out where no terminal is, and otherwise asks nobody."""
-    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_asked: False)
+    """Before FORCE_COLOR, which is heard where no terminal is."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
     found = [Finding("A-B", "error", "h", "is broken", "mend it")]
     report(found, as_json=False)
     assert "\x1b[31m" in capsys.readouterr().err

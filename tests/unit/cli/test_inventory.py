@@ -391,8 +391,9 @@ def test_the_interpreter_of_the_inventory_runs_the_collector(reached, capsys):
 
 
 def test_a_terminal_sees_how_far_it_is(reached, capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")  # Rich then takes stderr for a terminal
-    monkeypatch.setenv("TERM", "xterm")  # and CI's may be dumb
+    monkeypatch.setattr("apiary.output.alive", lambda _console: True)
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    monkeypatch.setenv("TERM", "xterm")  # CI's may be dumb
     reached[0].accepted = []
     assert main(["probe", "--inventory", "hosts.ini"]) == 1
     err = capsys.readouterr().err

@@ -129,9 +129,7 @@ def conduct(
     return again(world, store, run, playbook, windows, wait, domains=domains)
 
 
-def again(
-    world, store, run, playbook="site", windows=None, wait=False, signals=None, domains=None
-):
+def again(world, store, run, playbook="site", windows=None, wait=False, signals=None, domains=None):
     quiet = Quiet()
     name = {"site": "site", "replicas": "rollout"}[playbook]
     signals = signals or Signals()

@@ -1,0 +1,165 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The Tab key, asked by the functions of bash, and of zsh and fish where they are installed."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from apiary.cli import cli
+from apiary.completion import CLASSES, SHELLS, VARIABLE, source
+from apiary.completion_hosts import names_of
+
+PROGRAMS = Path(sys.executable).parent
+# Each prints what the shell offers for the words; the last one is what is being typed.
+BASH = """
+source <(apiary completion bash)
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
+compopt() { echo "files:$*"; }
+_apiary_completion apiary
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+FISH = """
+apiary completion fish | source
+complete --do-complete "$argv"
+"""
+# zsh completes only at a prompt, so its helpers are ours for the test.
+ZSH = """
+autoload -Uz compinit; compinit -u -D
+source <(apiary completion zsh)
+_describe() { local -a given; given=("${(@P)3}"); print -l -- "${given[@]%%:*}"; }
+compadd() { local -a given; given=("${(@P)argv[-1]}"); print -l -- "${given[@]}"; }
+_path_files() { print -r -- "files:$*"; }
+words=("$@"); CURRENT=$#
+_apiary_completion
+"""
+FILES = {"bash": "default", "zsh": "files:-f", "fish": "plan.json"}
+
+
+@pytest.fixture
+def here(tmp_path):
+    hosts = {"gpu_hosts": {"hosts": {"gpu-[001:003]": None}, "children": {"rack1": {}}}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(hosts))
+    (tmp_path / "plan.json").write_text("{}")
+    return tmp_path
+
+
+@pytest.fixture(params=SHELLS)
+def offered(request, here):
+    """What a shell offers for the words of a line."""
+    shell = request.param
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+
+    def ask(*words):
+        script = {"bash": BASH, "zsh": ZSH, "fish": FISH}[shell]
+        line = ["apiary", *words]
+        command = {
+            "bash": ["bash", "--norc", "--noprofile", "-c", script, "bash", *line],
+            "zsh": ["zsh", "-f", "-c", script, "zsh", *line],
+            "fish": ["fish", "--no-config", "-c", script, " ".join(line)],
+        }[shell]
+        done = subprocess.run(
+            command,
+            cwd=here,
+            env={
+                **os.environ,
+                "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
+                "HOME": str(here),
+                "TERM": "dumb",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        lines = [line.split("\t")[0].strip() for line in done.stdout.splitlines()]
+        assert "Traceback" not in done.stderr, done.stderr
+        return [line for line in lines if line]
+
+    ask.shell = shell
+    return ask
+
+
+def test_the_shell_offers_what_it_is_told(offered):
+    assert sorted(offered("pl")) == ["place", "plan"]
+    codes = ["DOCTOR-VALIDATE", "DOCTOR-VAULT", "DOCTOR-VAULT-OPEN"]
+    assert sorted(offered("finding", "DOCTOR-VA")) == codes
+    hosts = offered("probe", "--inventory", "hosts.yml", "gpu-00")
+    assert sorted(hosts) == ["gpu-001", "gpu-002", "gpu-003"]
+    assert FILES[offered.shell] in offered("explain", "pl")
+
+
+@pytest.fixture
+def items(here, monkeypatch):
+    """What the Tab key would have, without a shell."""
+    monkeypatch.chdir(here)
+
+    def ask(*words):
+        found = CLASSES["bash"](cli, {}, "apiary", VARIABLE).get_completions(
+            list(words[:-1]), words[-1]
+        )
+        return [one.value if one.type == "plain" else one.type for one in found]
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("fleet |", ["report"]),
+        ("doctor --inv|", ["--inventory"]),
+        ("render plan.json --target s|", ["systemd"]),
+        ("schema fleet-r|", ["fleet-report", "fleet-rollout"]),
+        ("doctor -i hosts.yml --limit gpu-00|", ["gpu-001", "gpu-002", "gpu-003"]),
+        ("doctor --inventory=hosts.yml --limit rack|", ["rack1"]),
+        ("probe --inventory hosts.yml rack|", ["rack1"]),
+        ("support-bundle -i hosts.yml --host gpu-003|", ["gpu-003"]),
+        ("plan -i hosts.yml --limit gpu-001,gpu-003|", ["gpu-001,gpu-003"]),
+        ("plan -i hosts.yml --limit gpu_hosts:!rack|", ["gpu_hosts:!rack1"]),
+        ("plan --limit gpu|", []),
+        ("rollout rollb|", ["rollback"]),
+        ("rollout ./my|", ["file"]),
+        ("explain plan.json --recipe pl|", ["file"]),
+        ("completion |", ["bash", "zsh", "fish"]),
+        ("nonsense --x |", []),
+    ],
+)
+def test_what_each_place_takes(items, line, expected):
+    assert items(*line.removesuffix("|").split(" ")) == expected
+
+
+def test_bash_cuts_words_at_an_equals_sign(monkeypatch):
+    monkeypatch.setenv("COMP_WORDS", "apiary doctor --inventory = hosts.yml --limit gpu")
+    monkeypatch.setenv("COMP_CWORD", "6")
+    made = CLASSES["bash"](cli, {}, "apiary", VARIABLE).get_completion_args()
+    assert made == (["doctor", "--inventory=hosts.yml", "--limit"], "gpu")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_names_the_command(shell):
+    assert "_APIARY_COMPLETE" in source(shell)
+
+
+def test_names_of_files_that_inventories_are(tmp_path):
+    (tmp_path / "a.ini").write_text(
+        "alone\n[web]\nw[1:2] ansible_host=x ; no\n[all:children]\nweb\n[web:vars]\na=b\n"
+    )
+    (tmp_path / "b.yml").write_text("db:\n  hosts:\n    d1:\n      secret: !vault |\n        x\n")
+    (tmp_path / "broken.yml").write_text("a: [")
+    script = tmp_path / "script.py"
+    script.write_text("#!/bin/sh\ntouch ran\n")
+    script.chmod(0o755)
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/all.yml").write_text("x: {hosts: {y: }}")
+    groups, hosts = names_of([tmp_path])
+    assert groups == ["web", "all", "db"]
+    assert hosts == ["alone", "w1", "w2", "d1"]
+    assert names_of([tmp_path / "none", script]) == ([], [])
+    assert not Path("ran").exists()
