@@ -86,7 +86,8 @@ class GrpcCollector:
 
     def stop(self):
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        self.process.stdout.close()
 
 
 def planned(endpoint, port):
