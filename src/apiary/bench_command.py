@@ -173,7 +173,11 @@ class Given:
 @click.option("--timeout", type=click.FloatRange(1), help="Seconds after which a level has hung.")
 @click.option("--load-host", metavar="USER@HOST", help="Send the load from there, over SSH.")
 @click.option("--identity", type=click.Path(exists=True, dir_okay=False), help="Private key file.")
-@click.option("--known-hosts", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--known-hosts",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Host keys of load hosts to trust instead of ~/.ssh/known_hosts.",
+)
 @click.option("--plan", "plans", multiple=True, metavar="PLAN", help="What serves; repeatable.")
 @click.option("--metrics", multiple=True, metavar="URL", help="Engines' metrics, or `none`.")
 @click.option("--model", help="The name that is served; else the only one that is.")

@@ -12,10 +12,11 @@ import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.drive import Progress
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.progress import told, words
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Level, Load
-from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
+
+from apiary import output
 
 
 class _Left(ProgressColumn):
@@ -34,9 +35,9 @@ class Shown:
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
-        self.console = Console(stderr=True, highlight=False, markup=False)
+        self.console = output.console(stderr=True)
         columns = (TextColumn("{task.description}", markup=False), TimeElapsedColumn(), _Left())
-        alive = self.console.is_terminal and not quiet
+        alive = output.alive(self.console) and not quiet
         self.bars = Bars(*columns, console=self.console, disable=not alive, transient=True)
         self.last: Level | None = None
         self.begun = time.monotonic()

@@ -6,67 +6,100 @@
 
 from __future__ import annotations
 
-import json
+import os
 
 import click
 
-from apiary.bench_command import bench
-from apiary.capacity_command import capacity_command
-from apiary.compare_command import compare_command
-from apiary.explain_command import explain
-from apiary.fleet_command import fleet
-from apiary.inputs import json_option
-from apiary.model_command import model
-from apiary.output import Findings
-from apiary.place_command import place_command
-from apiary.plan_commands import diff, plan, render
-from apiary.probe_command import probe
-from apiary.report_command import report
-from apiary.rollout_command import rollout
-from apiary.schemas import NAMES, schema
-from apiary.topology_commands import topology
+from apiary.ansible_config import print_path
+from apiary.lazy import Entry, LazyGroup, Section
+
+VARIABLE = "_APIARY_COMPLETE"
+# A command is one line: its name, where it is, a few words (not more than fit 80 columns).
+SECTIONS = (
+    Section(
+        "First day, in this order",
+        (
+            Entry("doctor", "doctor_command:doctor", "Check controller and inventory first."),
+            Entry("probe", "probe_command:probe", "Gather what hosts say of themselves."),
+            Entry(
+                "topology", "topology_commands:topology", "Read and draw a host's GPUs and links."
+            ),
+            Entry("plan", "plan_commands:plan", "Say what a host, or the fleet, would become."),
+            Entry("explain", "explain_command:explain", "Say why each flag of a plan is there."),
+            Entry("rollout", "rollout_command:rollout", "Apply it: canary first, then waves."),
+        ),
+    ),
+    Section(
+        "Every day",
+        (
+            Entry("fleet", "fleet_command:fleet", "Report the state of all hosts."),
+            Entry("diff", "plan_commands:diff", "Show how two plans differ."),
+            Entry("telemetry", "telemetry_command:telemetry", "Write what watches the fleet."),
+            Entry("finding", "finding_command:finding", "Say what a finding's code means."),
+            Entry(
+                "support-bundle", "bundle_command:support_bundle", "Collect what help needs to see."
+            ),
+        ),
+    ),
+    Section(
+        "How much does it serve",
+        (
+            Entry("bench", "bench_command:bench", "Measure engines under load."),
+            Entry("report", "report_command:report", "Show what benchmarks found."),
+            Entry("compare", "compare_command:compare_command", "Say whether one side is better."),
+            Entry(
+                "capacity", "capacity_command:capacity_command", "Say how many hosts a rate needs."
+            ),
+        ),
+    ),
+    Section(
+        "A step at a time, and for scripts",
+        (
+            Entry("model", "model_command:model", "Read a model, and what it takes up."),
+            Entry("place", "place_command:place_command", "Cut a host into replicas."),
+            Entry("render", "plan_commands:render", "Write a plan's units or objects."),
+            Entry("schema", "schema_command:schema_command", "Print a document's JSON Schema."),
+            Entry(
+                "completion", "completion_command:completion", "Print completion for your shell."
+            ),
+        ),
+    ),
+)
 
 
-@click.group(cls=Findings, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    sections=SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="apiary")
+@click.option(
+    "--ansible-config",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_path,
+    help="Print where Apiary's own ansible.cfg is: ANSIBLE_CONFIG=$(apiary --ansible-config).",
+)
 def cli() -> None:
     """From bare AMD Instinct hosts to serving vLLM replicas.
 
-    Exit code 0: fine; 1: a finding of severity error; 2: wrong usage.
+    \b
+    apiary doctor --inventory inventory/mine    is all there for a first run?
+    apiary plan --inventory inventory/mine      what would change, and why
+    apiary COMMAND --help                       what it does, with examples
+
+    Exit code 0: fine; 1: a finding of severity error; 2: wrong usage. No colour where NO_COLOR is
+    set or no terminal is.
     """
-
-
-@cli.command(name="schema")
-@click.argument("name", type=click.Choice(NAMES))
-@json_option
-def schema_(name: str, as_json: bool) -> int:
-    """Print the JSON Schema of a document."""
-    del as_json  # a schema is JSON either way
-    click.echo(json.dumps(schema(name), indent=2))
-    return 0
-
-
-for command in (
-    bench,
-    probe,
-    topology,
-    place_command,
-    model,
-    plan,
-    explain,
-    diff,
-    render,
-    report,
-    rollout,
-    compare_command,
-    capacity_command,
-    fleet,
-):
-    cli.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
+    if VARIABLE in os.environ:
+        from apiary.completion import register  # for the Tab key only
+
+        register()
     try:
         code = cli.main(arguments, prog_name="apiary", standalone_mode=False)
     except click.exceptions.Exit as leaving:

@@ -31,7 +31,11 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @click.group()
 def fleet() -> None:
-    """Look at all hosts together."""
+    """Look at all hosts together.
+
+    \b
+    apiary fleet report --inventory inventory/mine --out fleet.html
+    """
 
 
 def _seconds(_ctx: click.Context, _option: click.Parameter, value: str) -> int:

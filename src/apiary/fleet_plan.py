@@ -23,9 +23,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import er
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import measured_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import fleet_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import FleetPlan
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from apiary import output
 from apiary.fleet_hosts import FleetHost, read_hosts
 from apiary.fleet_plan_inputs import Lost, Run, observed
 from apiary.fleet_plan_tables import fleet_tables
@@ -101,8 +101,8 @@ def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> R
     Raises FLEET-PLAN-FAILED where it did not come to any host, click.Abort where it was stopped.
     """
     began = now().replace(microsecond=0)  # as surveys have it
-    console = Console(stderr=True)
-    hidden = quiet or not console.is_terminal
+    console = output.console(stderr=True)
+    hidden = quiet or not output.alive(console)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with (
         tempfile.TemporaryDirectory(prefix="apiary-plan-") as directory,

@@ -53,7 +53,7 @@ def found_hosts(artifacts: Path) -> tuple[FleetHost, ...]:
             "FILE-UNREADABLE",
             str(artifacts),
             "is no directory of artifacts",
-            "give the directory that the playbooks write to (apiary_artifacts), or run them first",
+            "`ansible-playbook playbooks/verify.yml` writes it; or give what apiary_artifacts says",
         )
     names = {
         one.name

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,7 +17,7 @@ import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
@@ -26,6 +28,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
 from apiary.archives import ENDINGS, tree_text
+
+# Where a file comes from that is not there.
+EVIDENCE = "`apiary probe HOST` writes evidence/HOST.json"
+PLAN = "`apiary plan DEPLOYMENT EVIDENCE --out plan.json`, or playbooks/plan.yml, writes a plan"
+PLACEMENT = "`apiary place EVIDENCE --tp 4 --json > placement.json` writes a placement"
+DEPLOYMENT = "`cp inventory/example/group_vars/gpu_hosts/deployment.yml .` begins a deployment"
+CONFIG = "give the config.json of the model's repository, or the name of a model that Apiary knows"
+BENCH = "`apiary bench URL --out RESULT`, or playbooks/bench.yml, writes a benchmark's result"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,22 +57,33 @@ def json_option(command: F) -> F:
     )(command)
 
 
+def read_made(name: str, made: str) -> str:
+    """Return a file's text; where there is none, the refusal says what makes it."""
+    try:
+        return read_text(name)
+    except ApiaryError as refusal:
+        if os.path.lexists(name):
+            raise
+        (found,) = refusal.findings
+        raise ApiaryError(dataclasses.replace(found, remedy=made)) from refusal
+
+
 def load_topology(name: str) -> Topology:
     """Return the topology in a file: evidence, a capture, or an archive of the KFD tree."""
-    return read(tree_text(name) if name.endswith(ENDINGS) else read_text(name), name)
+    return read(tree_text(name) if name.endswith(ENDINGS) else read_made(name, EVIDENCE), name)
 
 
 def load_plan(name: str) -> Plan:
     """Return the plan in a file, checked as far as it can be without its host."""
     made = "a plan, as `apiary plan --out FILE` or the site playbook writes it"
-    plan = from_document(Plan, _document_of(name, Plan.SCHEMA, made), name)
+    plan = from_document(Plan, _document_of(name, Plan.SCHEMA, made, PLAN), name)
     check_plan(plan, name)
     return plan
 
 
 def load_plan_or_deployment(name: str) -> Plan | Deployment:
     """Return the plan in a file, or the deployment where it is none."""
-    data = _load_yaml(name)
+    data = _load_yaml(name, PLAN)
     if isinstance(data, dict) and data.get("schema") == Plan.SCHEMA:
         return load_plan(name)
     return load_deployment(name)
@@ -71,12 +92,12 @@ def load_plan_or_deployment(name: str) -> Plan | Deployment:
 def load_placement(name: str) -> Placement:
     """Return the placement in a file."""
     made = "a placement, as `apiary place --json` prints it"
-    return from_document(Placement, _document_of(name, Placement.SCHEMA, made), name)
+    return from_document(Placement, _document_of(name, Placement.SCHEMA, made, PLACEMENT), name)
 
 
-def _document_of(name: str, schema: str, made: str) -> Any:
+def _document_of(name: str, schema: str, made: str, command: str) -> Any:
     """Return the data of a file that must be a document of this schema."""
-    data = _load_yaml(name)
+    data = _load_yaml(name, command)
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
         raise error("DOC-SCHEMA", name, f"schema is {found!r}, expected {schema!r}", f"give {made}")
@@ -87,7 +108,7 @@ def load_architecture(deployment: Deployment, config_json: str | None, name: str
     """Return the model of a deployment: of the config.json given, else of its own, else known."""
     config = config_json or deployment.model.config
     if config:
-        return read_config(read_text(config), config)
+        return read_config(read_made(config, CONFIG), config)
     return architecture_of(deployment, name)
 
 
@@ -116,9 +137,9 @@ def load_deployment(name: str) -> Deployment:
     return from_document(Deployment, data, name)
 
 
-def _load_yaml(name: str) -> Any:
-    """Return the data of a YAML or JSON file."""
-    text = read_text(name)
+def _load_yaml(name: str, made: str = DEPLOYMENT) -> Any:
+    """Return the data of a YAML or JSON file; ``made`` says where one comes from."""
+    text = read_made(name, made)
     if not text.strip():
         raise error("FILE-SYNTAX", name, "is empty", "give the file that was meant")
     try:

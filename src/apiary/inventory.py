@@ -22,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     error,
 )
 
+from apiary.fleet_hosts import INVENTORY
 from apiary.ssh import Asked, Probed, labels
 from apiary.ssh_args import read_arguments
 from apiary.ssh_config import Line, SshOptions, Target, option_line
@@ -98,7 +99,7 @@ def _read(
                 "FILE-UNREADABLE",
                 source,
                 "cannot be read: No such file or directory",
-                "give an inventory's file or directory, or hosts with a comma: --inventory a,b",
+                INVENTORY,
             )
     request = {"sources": list(sources), "limit": limit, "patterns": list(hosts)}
     done = subprocess.run(

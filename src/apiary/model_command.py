@@ -34,7 +34,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights impo
     read_index,
 )
 
-from apiary.inputs import json_option
+from apiary.inputs import CONFIG, json_option, read_made
 from apiary.output import exit_code, grid, print_document, report, show
 
 _INDEX = "model.safetensors.index.json"
@@ -146,7 +146,7 @@ def _read(name: str, index_file: str | None) -> tuple[Architecture, Index | None
     if name != "-" and beside.is_file():
         read = read_json(read_text(str(beside)), str(beside))
         given = read if isinstance(read, Mapping) else None
-    architecture = read_config(read_text(name), name, given)
+    architecture = read_config(read_made(name, CONFIG), name, given)
     if index_file is None and name != "-" and path.with_name(_INDEX).is_file():
         index_file = str(path.with_name(_INDEX))
     if index_file is None:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal, TextIO
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
@@ -29,12 +29,49 @@ PIPED_WIDTH = 160
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
+def coloured(stream: TextIO) -> bool:
+    """Say whether a stream gets colour: a terminal that knows it, unless the environment decides.
+
+    NO_COLOR goes before FORCE_COLOR and CLICOLOR_FORCE, these before CLICOLOR=0 and TERM
+    (https://no-color.org, https://bixense.com/clicolors).
+    """
+    asked = os.environ.get
+    if asked("NO_COLOR"):
+        return False
+    if any(asked(name, "") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    if asked("CLICOLOR") == "0" or asked("FORCE_COLOR") == "0":
+        return False
+    return asked("TERM", "dumb") not in ("", "dumb", "unknown") and stream.isatty()
+
+
+def console(stderr: bool = False) -> Console:
+    """Return what prints for a person: no escape code where there is to be no colour."""
+    stream = sys.stderr if stderr else sys.stdout
+    system: Literal["auto", "standard"] | None = None
+    if coloured(stream):
+        system = "auto" if stream.isatty() else "standard"
+    return Console(
+        stderr=stderr,
+        highlight=False,
+        markup=False,
+        color_system=system,
+        no_color=system is None,
+        force_terminal=stream.isatty(),
+    )
+
+
+def alive(on: Console) -> bool:
+    """Say whether a console can show what moves: a terminal that goes back in a line."""
+    return on.is_terminal and not on.is_dumb_terminal
+
+
 def show(renderable: RenderableType) -> None:
     """Print for a person; colour only on a terminal."""
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = PIPED_WIDTH
-    console.print(renderable)
+    made = console()
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = PIPED_WIDTH
+    made.print(renderable)
 
 
 def print_document(document: Any) -> None:
@@ -50,12 +87,15 @@ def report(findings: Iterable[Finding], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"findings": to_document(found)}, indent=2), err=True)
         return
+    colour = coloured(sys.stderr)
     for finding in found:
-        colour = None if os.environ.get("NO_COLOR") else _COLOURS[finding.severity]
         head = f"{finding.severity}: {finding.code}"
-        head = click.style(head, fg=colour) if colour else head
-        click.echo(f"{head}: {finding.subject}: {finding.message}", err=True)
+        head = click.style(head, fg=_COLOURS[finding.severity]) if colour else head
+        click.echo(f"{head}: {finding.subject}: {finding.message}", err=True, color=colour)
         click.echo(f"  remedy: {finding.remedy}", err=True)
+    wrong = [one.code for one in found if one.severity == "error"]
+    if wrong and sys.stderr.isatty():  # a log has no use for it
+        click.echo(f"`apiary finding {wrong[0]}` says what shows it and what it means", err=True)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

@@ -252,7 +252,12 @@ def _place(host: str, nodes: str, interface: str | None) -> Place:
 @click.argument("after")
 @json_option
 def diff(before: str, after: str, as_json: bool) -> int:
-    """Show how two plans differ, as a unified diff."""
+    """Show how two plans differ, as a unified diff.
+
+    \b
+    apiary diff plan-before.json plan.json
+    apiary diff artifacts/gpu-001/plan.json plan.json --json
+    """
     lines = diff_plans(load_plan(before), load_plan(after))
     if as_json:
         print_document({"schema": "apiary.diff/v1", "changed": bool(lines), "diff": lines})

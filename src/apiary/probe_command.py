@@ -12,10 +12,9 @@ from pathlib import Path
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from apiary import ssh
+from apiary import output, ssh
 from apiary.inputs import json_option
 from apiary.inventory import Chosen, choose
 from apiary.output import exit_code, file_name, grid, print_document, report, show
@@ -113,8 +112,8 @@ def _probe(
     failed = list(chosen.refused)
     taken: set[str] = set()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    hidden = quiet or not console.is_terminal
+    console = output.console(stderr=True)
+    hidden = quiet or not output.alive(console)
     with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
         task = progress.add_task("probing", total=len(chosen.asked))
         for probed in ssh.probe_each(chosen.asked, parallel):

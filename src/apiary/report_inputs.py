@@ -19,9 +19,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Kind, Tune
+
+from apiary.inputs import BENCH, read_made
 
 # The kinds of a tuning's trials, the longest first.
 KINDS: tuple[Kind, ...] = ("final", "confirm", "longer", "short", "alike")
@@ -118,7 +119,7 @@ def _refuse(name: str, problem: str) -> None:
 
 def _json_of(name: str) -> Any:
     try:
-        return json.loads(read_text(name))
+        return json.loads(read_made(name, BENCH))
     except ValueError as failure:
         raise error(
             "FILE-SYNTAX", name, f"is no JSON: {failure}", "give a whole result, as it was written"

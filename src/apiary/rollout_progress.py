@@ -29,6 +29,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from apiary import output
+
 # A screen of them; the rest is in the numbers above.
 MOST_SHOWN = 12
 _PHASES: dict[str, Phase] = {
@@ -49,8 +51,8 @@ class Progress:
 
     def __init__(self, quiet: bool, console: Console | None = None) -> None:
         self.quiet = quiet
-        self.console = console or Console(stderr=True, highlight=False, markup=False)
-        self.alive = self.console.is_terminal and not quiet
+        self.console = console or output.console(stderr=True)
+        self.alive = output.alive(self.console) and not quiet
         self.live: Live | None = None
         self.run: FleetRollout | None = None
         self.hosts: list[str] = []

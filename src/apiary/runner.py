@@ -22,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils import findings as
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
+from apiary.ansible_config import own_config
 from apiary.runner_events import Failed, Heard
 
 PLAYBOOKS = Path(collection.__file__).parents[2] / "playbooks"
@@ -250,6 +251,7 @@ def _runner(
         envvars={
             "MAX_EVENT_RES": str(LONGEST_RESULT),
             "ANSIBLE_NOCOLOR": "1",
+            **own_config(),
             **(environment or {}),
         },
         suppress_env_files=True,

@@ -25,11 +25,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import LaunchSpec
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import Rollout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Router
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import TelemetryPlan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 from pydantic import TypeAdapter
 
+from apiary.bundle_types import SupportBundle
 from apiary.compare_command import Comparison
+from apiary.doctor_types import Doctor
 from apiary.report_data import Report
 
 DOCUMENTS: dict[str, type] = {
@@ -38,6 +41,7 @@ DOCUMENTS: dict[str, type] = {
     "bench-raw": Raw,
     "comparison": Comparison,
     "deployment": Deployment,
+    "doctor": Doctor,
     "evidence": Evidence,
     "fleet-plan": FleetPlan,
     "fleet-report": FleetReport,
@@ -50,6 +54,8 @@ DOCUMENTS: dict[str, type] = {
     "report": Report,
     "rollout": Rollout,
     "router": Router,
+    "support-bundle": SupportBundle,
+    "telemetry": TelemetryPlan,
     "topology": Topology,
     "tune": Tune,
 }

@@ -17,9 +17,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     has_errors,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
-from rich.console import Console
 from rich.progress import Progress
 
+from apiary import output
 from apiary.inputs import json_option, load_placement, load_plan, load_topology
 from apiary.output import exit_code, file_name, print_document, report, show
 from apiary.pairs import board_of
@@ -81,8 +81,9 @@ def _several(
     refused = faulty = 0
     names: set[str] = set()
     # Tables go by as they are read; only where they go elsewhere is there something to wait for.
-    hidden = not sys.stderr.isatty() or (sys.stdout.isatty() and not as_json)
-    with Progress(console=Console(stderr=True), disable=hidden, transient=True) as progress:
+    console = output.console(stderr=True)
+    hidden = not output.alive(console) or (sys.stdout.isatty() and not as_json)
+    with Progress(console=console, disable=hidden, transient=True) as progress:
         for name in progress.track(captures, description="reading"):
             try:
                 found = load_topology(name)

@@ -169,6 +169,45 @@ def test_a_document_stays_one_and_has_no_secret(secret, data):
         ("token: |\n   quux77", "quux77"),
         ("$ANSIBLE_VAULT;1.1;AES256\n" + "6162636465666768" * 4, "61626364"),
         ("https://hooks.slack.com/services/T0/B0/quux77", "quux77"),
+        ("-----BEGIN%20RSA%20PRIVATE%20KEY-----%0Aquux77%0A-----END%20RSA", "quux77"),
+        (f"LS0tLS1CRUdJTiBPUEVOU1NI{'b' * 50}\n{'quux77' * 8}\nquux77==", "quux77"),
+        (f"h a: {'b' * 64}\nh a: quux77{'c' * 58}\nh a: -----END RSA PRIVATE KEY-----", "quux77"),
+        ("Private-Lines: 1\nquux77quux77\nPrivate-MAC: 00", "quux77"),
+        ("curl -sS -u admin:quux77 https://h/x", "quux77"),
+        ("sshpass -p quux77 ssh h", "quux77"),
+        ("mysql -uroot -pquux77 db", "quux77"),
+        ("MYSQL_PWD=quux77", "quux77"),
+        ("db_pw: quux77", "quux77"),
+        ("api_tokens:\n  - quux77x\n", "quux77"),
+        ("router_tokens: [quux77x, b]", "quux77"),
+        ("passwords:\n- quux77\n", "quux77"),
+        ("password:\n  value: quux77\n", "quux77"),
+        ("password: >-\n  quux77\n", "quux77"),
+        ("password: two words quux77\n", "quux77"),
+        ("password: a'b,c;d<quux77\n", "quux77"),
+        ("password: $quux77\n", "quux77"),
+        ("password: 'a''quux77'\n", "quux77"),
+        ('log: {"password": "a\\"quux77"}', "quux77"),
+        ("password = '''quux77'''", "quux77"),
+        ("db_password=a&b;quux77", "quux77"),
+        ("<db-password>quux77</db-password>", "quux77"),
+        ("vllm serve --api-key one1 quux77 --port 1", "quux77"),
+        ("vllm\0serve\0--api-key\0quux77\0--port", "quux77"),
+        ("- name: HF_TOKEN\n  value: quux77\n", "quux77"),
+        ('x "auths": {"r": {"auth": "quux77quux77"}}', "quux77"),
+        ("machine h\n  password quux77\n  login u", "quux77"),
+        ("default login u password quux77", "quux77"),
+        ("https://h/x?X-Amz-Signature=quux77quux77&x=1", "quux77"),
+        ("https://cdn/x?Signature=quux77quux77~a__&Key-Pair-Id=K", "quux77"),
+        ("routing_key: quux77", "quux77"),
+        ("https://discord.com/api/webhooks/1234567/quux77", "quux77"),
+        ("https://api.telegram.org/bot123456789:quux77quux77quux77xx/x", "quux77"),
+        ("OTEL_EXPORTER_OTLP_HEADERS=x-team=quux77", "quux77"),
+        ("authentication { auth_type PASS auth_pass quux77 }", "quux77"),
+        ("requirepass quux77", "quux77"),
+        ("  setenv HF_TOKEN quux77", "quux77"),
+        ("u:$apr1$salt$quux77quux77", "quux77"),
+        ("next=https%3A%2F%2Fu%3Aquux77%40h%2F", "quux77"),
     ],
 )
 def test_what_looks_like_a_secret_goes(text, gone):
@@ -194,6 +233,12 @@ def test_what_looks_like_a_secret_goes(text, gone):
         "PasswordAuthentication no",
         "http://127.0.0.1:8000/v1/completions",
         "ansible_ssh_private_key_file=/root/.ssh/id_ed25519",
+        'router_tokens:\n  batch: {key: "{{ vault_batch }}"}\nport: 8000\n',
+        "secrets:\n  names: [VLLM_API_KEY]\nother: value\n",
+        "  prefill_token: 6.7e-08",
+        'keys: ["header:X-Session-Id", "cookie:session"]',
+        "container prepare --credentials /etc/apiary/x/credentials --keep vllm",
+        "ansible ALL=(ALL) NOPASSWD:ALL",
     ],
 )
 def test_what_is_none_stays(text):
@@ -251,3 +296,38 @@ def test_a_long_run_of_backslashes_takes_no_time():
     redactor = Redactor(['a"\\"\\"\\b'])
     text = "a" + "\\" * 20_000
     assert redactor.text(text) == text
+
+
+KEY = ["-----BEGIN RSA PRIVATE KEY-----", "a" * 64, "quux77" * 10, "-----END RSA PRIVATE KEY-----"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"stdout_lines": KEY},
+        [{"line": one} for one in KEY],
+        [f"Nov 22 10:00:00 gpu-001 x[1]: {one}" for one in KEY],
+        ["$ANSIBLE_VAULT;1.1;AES256", "6162" * 20, "71757578", "x"],
+        {"auths": {"registry": {"auth": "quux77quux77"}}},
+        ["/usr/bin/curl", "-u", "admin:quux77", "https://h"],
+        ["vllm", "--api-key", "one1", "quux77", "--port", "1"],
+        {"router_tokens": {"alice": "quux77"}},
+    ],
+)
+def test_a_secret_in_parts_of_a_document_goes(data):
+    cleaned = clean_json(
+        Redactor(), json.dumps([data, {"after": "https://host/x", "n": "plain-1"}])
+    )
+    assert not re.search("quux77|71757578", cleaned)
+    assert json.loads(cleaned)[1] == {"after": "https://host/x", "n": "plain-1"}
+
+
+@pytest.mark.parametrize("secret", ["$ecret123", "$Secret", "<pass>", "{{abc", "!vault1", "%(a)s"])
+def test_a_known_secret_that_looks_like_none_goes(secret):
+    assert Redactor([secret]).text(f"x {secret} y") == "x [removed:known] y"
+
+
+def test_a_secret_that_is_a_common_word_is_counted_as_a_short_one():
+    redactor = Redactor(["none"])
+    assert redactor.short == 1
+    assert redactor.text("none password: none") == "none password: none"
