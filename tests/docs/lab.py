@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The hosts that pages are followed on, and what a lab's inventory says besides the example's."""
+"""The hosts that pages are followed on, and what a lab's inventory says besides a reader's."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from docs.page import Merge, edit
+from docs.page import Drop, Merge, edit
 from loss.fleet import ROOT, Fleet
 
 VERSIONS = ("0.32.0", "0.33.0")
 MODELS = ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "Qwen/Qwen3-VL-235B-A22B-Instruct")
 VARIABLES = "inventory/mine/group_vars"
+TWO_HOSTS = {"tensor_parallel_size": 8, "pipeline_parallel_size": 2, "nodes": 2}
+HUB = "http://127.0.0.1:9000"
 
 
 @dataclass(frozen=True)
@@ -60,47 +62,60 @@ class Lab:
             f"{one['address_in_lab']} {name}\n" for name, one in self.fleet.hosts.items()
         )
 
-    def inventory(self, work: Path, gpu_hosts: tuple[str, ...]) -> None:
-        """Make inventory/mine, as set-up-an-inventory.md says, of the example and these hosts."""
-        subprocess.run(
-            ["cp", "--recursive", "--dereference", "inventory/example", "inventory/mine"],
-            cwd=work,
-            check=True,
-        )
-        racks = {
-            f"rack{number}": {
-                "vars": {"apiary_rack": f"a{number}"},
-                "hosts": {host: None for host in gpu_hosts if host.endswith(str(number))},
-            }
-            for number in range(1, self.hosts + 1)
-        }
-        large = {"children": dict.fromkeys(racks)}
-        hosts: dict[str, Any] = {
-            "gpu_hosts": {"children": {"large_model": large}},
-            **racks,
-            "routers": {"hosts": dict.fromkeys(self.fleet.routers)},
-        }
-        (work / "inventory/mine/hosts.yml").unlink()
+    def settle(self, work: Path) -> None:
+        """Have inventory/mine say what a lab needs besides, which no reader has to know."""
+        deployment = {"limits": {"start_timeout_seconds": 300, "drain_timeout_seconds": 20}}
         for path, values in {
-            "inventory/mine/hosts.yml": hosts,
             f"{VARIABLES}/gpu_hosts/lab.yml": _settings(),
-            f"{VARIABLES}/gpu_hosts/weight_cache.yml": {
-                "weight_cache_mounts": [],
-                "weight_cache_models": [],
-            },
             f"{VARIABLES}/gpu_hosts/rocm.yml": {"rocm_version": "7.1.1"},
-            f"{VARIABLES}/gpu_hosts/deployment.yml": {
-                "apiary_deployment": {
-                    "engine": {
-                        "version": VERSIONS[0],
-                        "executable": f"/opt/vllm/{VERSIONS[0]}/bin/vllm",
-                    },
-                    "limits": {"start_timeout_seconds": 300, "drain_timeout_seconds": 20},
-                }
-            },
+            f"{VARIABLES}/gpu_hosts/deployment.yml": {"apiary_deployment": deployment},
             f"{VARIABLES}/routers/lab.yml": {"router_connections": 4000},
         }.items():
             edit(work, Merge(0, path, values))
+
+    def publish(self, work: Path, writer: str) -> None:
+        """Have a host be the writer of weights, with a hub that it can reach."""
+        hub = (ROOT / "tests/lab/hub/hub_double.py").read_text(encoding="utf-8")
+        self.fleet.run(
+            writer,
+            f"mkdir -p /opt/hub; cat > /opt/hub/hub.py <<'HUB'\n{hub}\nHUB\n"
+            "systemctl is-active --quiet hub-double || "
+            "systemd-run --unit=hub-double python3 /opt/hub/hub.py --port=9000",
+        )
+        settings = {"weights_endpoint": HUB, "weights_reserve_bytes": 1048576}
+        edit(work, Merge(0, f"{VARIABLES}/weights_writers/lab.yml", settings))
+        group = {"weights_writers": {"hosts": {writer: None}}}
+        edit(work, Merge(0, "inventory/mine/hosts.yml", group))
+
+    def mount(self, work: Path) -> None:
+        """Have hosts use what was published, which lies on the writer itself."""
+        cache = {
+            "weight_cache_mounts": [{"path": "/export/models", "type": "local"}],
+            "weight_cache_models": ["/export/models/apiary-lab/tiny/current"],
+        }
+        edit(work, Merge(0, f"{VARIABLES}/gpu_hosts/weight_cache.yml", cache))
+
+    def share(self, work: Path, second: str) -> None:
+        """Have inventory/mine ask for one replica over two hosts, in place of what is there."""
+        addresses = {
+            name: {"apiary_address": one["address_in_lab"], "apiary_interface": "eth0"}
+            for name, one in self.fleet.hosts.items()
+            if name in ("gpu-001", second)
+        }
+        group = {"gpu_hosts": {"hosts": addresses}, "rack2": {"hosts": {second: None}}}
+        edit(work, Merge(0, "inventory/mine/hosts.yml", group))
+        layout = {**TWO_HOSTS, "expert_parallel": True}
+        asked = {"apiary_deployment": {"name": "large", "layout": layout}}
+        path = f"{VARIABLES}/gpu_hosts/deployment.yml"
+        edit(work, Drop(0, path, ("apiary_deployment", "layout")))
+        edit(work, Merge(0, path, asked))
+        freed = {"apiary_remove_other_deployments": True, "replicas_restart": True}
+        edit(work, Merge(0, f"{VARIABLES}/gpu_hosts/lab.yml", freed))
+
+    def unmount(self, work: Path) -> None:
+        """Have the weights lie on the hosts' own disks, as in the tutorial."""
+        cache = {"weight_cache_mounts": [], "weight_cache_models": []}
+        edit(work, Merge(0, f"{VARIABLES}/gpu_hosts/weight_cache.yml", cache))
 
 
 def _settings() -> dict[str, Any]:

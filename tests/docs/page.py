@@ -2,24 +2,30 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a how-to page tells a reader to do, in order.
+"""What a page of the tutorial or a how-to page tells a reader to do, in order.
 
 A ```console block is commands behind `$ ` and what they print: each line of it has to come, and `…`
-stands for anything. A ```bash or ```sh block is one script. HTML comments, which no
-reader sees, say the rest:
+stands for anything. A ```bash or ```sh block is one script. Other blocks are not run, and so hold
+no commands: each says in which language it is. HTML comments, which no reader sees, say the rest:
 
     <!-- test: merge FILE -->       the next block is YAML that the reader puts into FILE
+    <!-- test: file FILE -->        the next block is what the reader writes into FILE
     <!-- test: drop FILE A.B.C -->  what the reader takes out of FILE
-    <!-- test: hands COMMAND -->    what happens outside the keyboard, by tests/docs/hands.py
-    <!-- test: fails -->            the next block's last command ends with an error, on purpose
-    <!-- test: skip WHY -->         the next block is not run
+    <!-- test: given COMMAND -->    what is so before the page says more; no block
+    <!-- test: hands COMMAND -->    what happens outside the keyboard (reader.py); no block
+    <!-- test: on HOST -->          the next block is typed on a host, as root
+    <!-- test: as NAME=>TEXT … -->  what the reader puts for words of the next block
+    <!-- test: fails [WORDS] -->    the next block's last command is to fail, and says so
+    <!-- test: prints -->           the next block is what the last command prints
+    <!-- test: skip KIND: WHY -->   the next block is not run, because it needs what no lab has
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +36,20 @@ _PART = re.compile(
     r"|^```(?P<language>\w*)\n(?P<block>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-WORDS = ("merge", "drop", "hands", "fails", "skip")
+ALONE = ("drop", "given", "hands")
+OF_BLOCK = ("merge", "file", "on", "as", "fails", "prints", "skip")
+COMMANDS = ("console", "bash", "sh")
+# What stands between the columns of a table.
+FRAMES = str.maketrans("│┃", "  ")
+# What no lab has, nor can have.
+KINDS = {
+    "awx": "a controller of Ansible's Automation Platform or AWX",
+    "download": "gigabytes from package indexes or a model hub",
+    "gpu": "GPUs that compute",
+    "kubernetes": "a cluster",
+    "mail": "a mail system and cron of one's own",
+    "registry": "images of engines in a registry",
+}
 
 
 class PageError(ValueError):
@@ -39,12 +58,13 @@ class PageError(ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """A command, the lines that it prints, and whether it is to fail."""
+    """A command (on a host, where one is named), what it prints, and whether it is to fail."""
 
     line: int
     command: str
     prints: tuple[str, ...] = ()
     fails: bool = False
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,6 +74,15 @@ class Merge:
     line: int
     path: str
     values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that the reader writes."""
+
+    line: int
+    path: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -73,47 +102,91 @@ class Hands:
     words: tuple[str, ...]
 
 
-Step = Run | Merge | Drop | Hands
+@dataclass(frozen=True)
+class Skip:
+    """A block that is not run, and what it needs that no lab has."""
+
+    line: int
+    kind: str
+    why: str
+
+
+Step = Run | Merge | File | Drop | Hands | Skip
 
 
 def steps(text: str) -> tuple[Step, ...]:
-    """Return the steps of a page; raise PageError for a comment that says nothing known."""
-    return tuple(_steps(text))
-
-
-def _steps(text: str) -> Iterator[Step]:
-    word, rest = "", ""
+    """Return the steps of a page; raise PageError where it can't be read, or hides commands."""
+    found: list[Step] = []
+    told: dict[str, str] = {}
     for part in _PART.finditer(text):
         line = text.count("\n", 0, part.start()) + 1
-        if part["word"]:
-            if part["word"] not in WORDS:
-                raise PageError(f"line {line}: test: {part['word']}: expected one of {WORDS}")
-            if part["word"] == "drop":
-                path, place = part["rest"].split()
-                yield Drop(line, path, tuple(place.split(".")))
-            elif part["word"] == "hands":
-                yield Hands(line, tuple(part["rest"].split()))
+        word, rest = part["word"], part["rest"]
+        if word in ALONE:
+            found.append(_alone(line, word, rest))
+        elif word in OF_BLOCK:
+            told[word] = rest
+        elif word:
+            raise PageError(f"line {line}: test: {word}: expected one of {ALONE + OF_BLOCK}")
+        else:
+            if "prints" in told:
+                found.append(_with_output(line, found, part["block"]))
             else:
-                word, rest = part["word"], part["rest"]
-            continue
-        yield from _of_block(line, part["language"], part["block"], word, rest)
-        word, rest = "", ""
+                found += _of_block(line, part["language"], part["block"], told)
+            told = {}
+    if told:
+        raise PageError(f"no block follows test: {', '.join(told)}")
+    return tuple(found)
 
 
-def _of_block(line: int, language: str, block: str, word: str, rest: str) -> Iterator[Step]:
-    if word == "skip":
-        return
-    if word == "merge":
-        yield Merge(line, rest, yaml.safe_load(block))
-    elif language == "console":
-        found = list(_console(line, block))
-        for number, one in enumerate(found, 1):
-            last = number == len(found)
-            yield Run(one.line, one.command, one.prints, fails=word == "fails" and last)
-    elif language in ("bash", "sh"):
-        yield Run(line, block, fails=word == "fails")
-    elif word == "fails":
-        raise PageError(f"line {line}: nothing is run here that could fail")
+def _alone(line: int, word: str, rest: str) -> Step:
+    if word == "given":
+        return Run(line, rest)
+    if word == "hands":
+        return Hands(line, tuple(rest.split()))
+    path, place = rest.split()
+    return Drop(line, path, tuple(place.split(".")))
+
+
+def _with_output(line: int, found: list[Step], block: str) -> Run:
+    if not found or not isinstance(found[-1], Run):
+        raise PageError(f"line {line}: no command is before what is printed")
+    lines = tuple(one.strip() for one in block.splitlines() if one.strip())
+    last = found.pop()
+    assert isinstance(last, Run)
+    return replace(last, prints=last.prints + lines)
+
+
+def _of_block(line: int, language: str, block: str, told: Mapping[str, str]) -> Iterator[Step]:
+    if "skip" in told:
+        kind, _, why = told["skip"].partition(": ")
+        if kind not in KINDS or not why:
+            raise PageError(f"line {line}: test: skip: expected one of {tuple(KINDS)}, and why")
+        yield Skip(line, kind, why)
+    elif "merge" in told:
+        yield Merge(line, told["merge"], yaml.safe_load(block))
+    elif "file" in told:
+        yield File(line, told["file"], block)
+    elif language in COMMANDS:
+        yield from _commands(line, language, block, told)
+    elif told:
+        raise PageError(f"line {line}: nothing is run here that could be {', '.join(told)}")
+    elif not language:
+        raise PageError(f"line {line}: a block without a language; commands are sh or console")
+    elif language == "text" and re.search(r"^\s*\$ ", block, re.MULTILINE):
+        raise PageError(f"line {line}: commands in a text block; make it console")
+
+
+def _commands(line: int, language: str, block: str, told: Mapping[str, str]) -> Iterator[Run]:
+    for pair in shlex.split(told.get("as", "")):
+        name, found, text = pair.partition("=>")
+        if not found or name not in block:
+            raise PageError(f"line {line}: test: as {pair}: the block does not have it")
+        block = block.replace(name, text)
+    runs = list(_console(line, block)) if language == "console" else [Run(line, block)]
+    if "fails" in told:
+        said = (told["fails"],) if told["fails"] else ()
+        runs[-1] = replace(runs[-1], prints=runs[-1].prints + said, fails=True)
+    yield from (replace(one, host=told.get("on", "")) for one in runs)
 
 
 def _console(line: int, block: str) -> Iterator[Run]:
@@ -137,10 +210,13 @@ def _console(line: int, block: str) -> Iterator[Run]:
 def missing(prints: tuple[str, ...], said: str) -> str | None:
     """Return the first line that did not come; None when all came, each a line of its own.
 
-    Their order does not matter: hosts answer when they are ready.
+    Their order does not matter: hosts answer when they are ready. Nor do the lines of tables, and
+    `…` alone is any number of lines.
     """
-    lines = [" ".join(one.split()) for one in said.splitlines()]
+    lines = [" ".join(one.translate(FRAMES).split()) for one in said.splitlines()]
     for wanted in prints:
+        if wanted == "…":
+            continue
         parts = (re.escape(part.strip()) for part in " ".join(wanted.split()).split("…"))
         pattern = re.compile(".*".join(parts))
         found = next((line for line in lines if pattern.search(line)), None)
@@ -157,9 +233,13 @@ def merged(old: Any, new: Any) -> Any:
     return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
 
 
-def edit(root: Path, step: Merge | Drop) -> None:
-    """Do to a file what the page says; comments in it are lost."""
+def edit(root: Path, step: Merge | File | Drop) -> None:
+    """Do to a file what the page says; comments in YAML are lost."""
     path = root / step.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(step, File):
+        path.write_text(step.text, encoding="utf-8")
+        return
     document = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
     if isinstance(step, Merge):
         document = merged(document or {}, step.values)
@@ -168,5 +248,4 @@ def edit(root: Path, step: Merge | Drop) -> None:
         for key in step.place[:-1]:
             inner = inner[key]
         del inner[step.place[-1]]
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")

@@ -23,14 +23,14 @@ def served(reader, host):
     return json.loads(reader.fleet.run(host, "cat /etc/apiary/qwen3-235b/plan.json"))
 
 
-def routed(reader):
+def routed(reader, deployment="qwen3-235b"):
     """Return the replicas that the router sends requests to."""
     said = reader.fleet.ask_router("router-001", "show stat")
     rows = [line.split(",") for line in said.splitlines() if not line.startswith("#")]
     return {
         row[1]
         for row in rows
-        if len(row) > 17 and row[0] == "qwen3-235b" and row[1] != "BACKEND" and "UP" in row[17]
+        if len(row) > 17 and row[0] == deployment and row[1] != "BACKEND" and "UP" in row[17]
     }
 
 
@@ -39,78 +39,88 @@ def unique_ids(reader, host):
     return {gpu["bdf"]: gpu["unique_id"] for gpu in read["gpus"]}
 
 
-def test_add_a_host(reader):
-    reader.follow(PAGES / "add-a-host.md")
-    assert routed(reader) == {f"gpu-00{host}-{index}" for host in (1, 2) for index in (0, 1)}
+def test_add_a_host(serving):
+    serving.follow(PAGES / "add-a-host.md")
+    assert routed(serving) == {f"gpu-00{host}-{index}" for host in (1, 2) for index in (0, 1)}
 
 
-def test_change_the_layout(reader):
-    reader.follow(PAGES / "change-the-layout.md")
-    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
-    assert [len(one["gpus"]) for one in served(reader, "gpu-002")["replicas"]] == [8]
+def test_change_the_layout(serving):
+    serving.follow(PAGES / "change-the-layout.md")
+    assert routed(serving) == {"gpu-001-0", "gpu-002-0"}
+    assert [len(one["gpus"]) for one in served(serving, "gpu-002")["replicas"]] == [8]
 
 
-def test_upgrade_vllm(reader):
-    reader.follow(PAGES / "upgrade-vllm.md")
-    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+def test_upgrade_vllm(serving):
+    serving.follow(PAGES / "upgrade-vllm.md")
+    assert routed(serving) == {"gpu-001-0", "gpu-002-0"}
     for host in ("gpu-001", "gpu-002"):
-        assert served(reader, host)["deployment"]["engine"]["version"] == "0.33.0"
+        assert served(serving, host)["deployment"]["engine"]["version"] == "0.33.0"
 
 
-def test_change_the_model(reader):
-    reader.follow(PAGES / "change-the-model.md")
-    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
-    assert served(reader, "gpu-001")["deployment"]["model"]["name"] == MODEL
+def test_change_the_model(serving):
+    serving.follow(PAGES / "change-the-model.md")
+    assert routed(serving) == {"gpu-001-0", "gpu-002-0"}
+    assert served(serving, "gpu-001")["deployment"]["model"]["name"] == MODEL
 
 
-def test_upgrade_the_driver(reader):
-    before = reader.fleet.run("gpu-002", "cat /proc/sys/kernel/random/boot_id")
-    reader.follow(PAGES / "upgrade-the-driver.md")
-    assert reader.fleet.run("gpu-002", "cat /proc/sys/kernel/random/boot_id") != before
-    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+def test_upgrade_the_driver(serving):
+    before = serving.fleet.run("gpu-002", "cat /proc/sys/kernel/random/boot_id")
+    serving.follow(PAGES / "upgrade-the-driver.md")
+    assert serving.fleet.run("gpu-002", "cat /proc/sys/kernel/random/boot_id") != before
+    assert routed(serving) == {"gpu-001-0", "gpu-002-0"}
 
 
-def test_what_fails_in_maintenance_stays_out_until_it_is_mended(reader):
+def test_what_fails_in_maintenance_stays_out_until_it_is_mended(serving):
     """The page's promise: out of the routers with the reason, and the same command goes on."""
     run = "ansible-playbook -i inventory/mine playbooks/maintain.yml -e target=gpu-002"
-    quarantine = reader.work / "artifacts/gpu-002/quarantine.json"
+    quarantine = serving.work / "artifacts/gpu-002/quarantine.json"
     wrong = shlex.quote(
         json.dumps({"maintain_reboot": True, "acceptance_versions": {"driver": "9.*"}})
     )
-    failed = reader.run(f"{run} -e {wrong}")
+    failed = serving.run(f"{run} -e {wrong}")
     assert failed.returncode != 0
     assert "ROLLOUT-FAILED: gpu-002" in failed.stdout
     assert "ACCEPT-" in json.loads(quarantine.read_text())["message"]
-    assert routed(reader) == {"gpu-001-0"}
+    assert routed(serving) == {"gpu-001-0"}
     # Nothing is left for the one that would take the last replica.
-    refused = reader.run(f"{run.removesuffix('gpu-002')}gpu-001 -e maintain_reboot=true")
+    refused = serving.run(f"{run.removesuffix('gpu-002')}gpu-001 -e maintain_reboot=true")
     assert refused.returncode != 0
     assert "ROLLOUT-OUTAGE: gpu-001" in refused.stdout
-    assert not (reader.work / "artifacts/gpu-001/quarantine.json").exists()
-    mended = reader.run(run)
+    assert not (serving.work / "artifacts/gpu-001/quarantine.json").exists()
+    mended = serving.run(run)
     assert mended.returncode == 0, mended.stdout
     assert not quarantine.exists()
-    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+    assert routed(serving) == {"gpu-001-0", "gpu-002-0"}
 
 
-def test_replace_a_gpu(reader):
-    before = unique_ids(reader, "gpu-002")
-    reader.follow(PAGES / "replace-a-gpu.md")
-    after = unique_ids(reader, "gpu-002")
+def test_replace_a_gpu(serving):
+    before = unique_ids(serving, "gpu-002")
+    serving.follow(PAGES / "replace-a-gpu.md")
+    after = unique_ids(serving, "gpu-002")
     assert before.keys() == after.keys()
     assert sum(before[bdf] != after[bdf] for bdf in before) == 1
-    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+    assert routed(serving) == {"gpu-001-0", "gpu-002-0"}
 
 
-def test_re_image_a_host(reader):
-    reader.follow(PAGES / "re-image-a-host.md")
-    assert routed(reader) == {"gpu-001-0", "gpu-002-0"}
+def test_re_image_a_host(serving):
+    serving.follow(PAGES / "re-image-a-host.md")
+    assert routed(serving) == {"gpu-001-0", "gpu-002-0"}
 
 
-def test_remove_a_host(reader):
-    reader.follow(PAGES / "remove-a-host.md")
-    assert routed(reader) == {"gpu-001-0"}
-    assert "gpu-002" not in reader.fleet.ask_router("router-001", "show stat")
-    assert list((reader.work / "artifacts/removed").glob("*-gpu-002/gpu-002/survey.json"))
-    assert not (reader.work / "artifacts/gpu-002").exists()
-    assert not reader.fleet.run("gpu-002", "ls /etc/systemd/system | grep apiary- || true")
+def test_remove_a_host(serving):
+    serving.follow(PAGES / "remove-a-host.md")
+    assert routed(serving) == {"gpu-001-0"}
+    assert "gpu-002" not in serving.fleet.ask_router("router-001", "show stat")
+    assert list((serving.work / "artifacts/removed").glob("*-gpu-002/gpu-002/survey.json"))
+    assert not (serving.work / "artifacts/gpu-002").exists()
+    assert not serving.fleet.run("gpu-002", "ls /etc/systemd/system | grep apiary- || true")
+
+
+def test_one_replica_over_two_hosts(serving):
+    serving.follow(PAGES / "multi-node.md")
+    ranks = [
+        json.loads(serving.fleet.run(host, "cat /etc/apiary/large/plan.json"))["node"]["rank"]
+        for host in ("gpu-001", "gpu-002")
+    ]
+    assert ranks == [0, 1]
+    assert routed(serving, "large") == {"gpu-001-0"}

@@ -1,0 +1,29 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The tutorial, and the pages for a host that serves, to the letter.
+
+They follow one another on one lab, so they run in order.
+"""
+
+import pytest
+
+from docs.pages import DEMO, SERVING, how_to
+
+
+def test_the_demo_comes_true_and_leaves_nothing(reader):
+    reader.follow(DEMO)
+    assert not list((reader.work / ".lab").glob("*/hosts.json"))
+
+
+def test_own_hosts_serve_in_the_end(serving):
+    state = serving.run(
+        "ansible gpu_hosts -i inventory/mine -b -m command -a 'systemctl --failed apiary-*'"
+    )
+    assert "0 loaded units listed" in state.stdout
+
+
+@pytest.mark.parametrize("page", SERVING)
+def test_a_page_for_a_host_that_serves_comes_true(serving, page):
+    serving.follow(how_to(page))
