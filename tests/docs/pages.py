@@ -58,7 +58,7 @@ DAY_2 = (
     "remove-a-host",
     "multi-node",
 )
-# Minutes each, between the two: engines are restarted to be measured, hosts made for the page alone.
+# Between the two, minutes each: engines are restarted to be measured, hosts made for a page alone.
 LONG = ("benchmark", "tune-a-deployment", "install-rocm")
 
 
