@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check e2e unit browser faults loss fleet docs-test docs-day1 telemetry molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm
+.PHONY: help demo demo-down test lint check night e2e unit browser faults loss fleet docs-test docs-day1 telemetry molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -55,7 +55,9 @@ lint: .venv/ready ## ruff, mypy, import-linter, yamllint, ansible-lint
 sanity: .venv/ready ## ansible-test sanity on the built collection
 	tests/sanity/run.sh
 
-check: lint test sanity ## What CI runs
+check: lint sanity test docs-day1 ## What CI runs
+
+night: fleet docs-test e2e test-vm test-engine stranger ## What is too long for CI
 
 e2e: .venv/ready ## The same site playbook with real vLLM (CPU build, tiny model)
 	python tests/lab/demo.py e2e
