@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,6 +52,9 @@ DISPLAY = Display()
 DEFAULT_CONCERNS = ["rocm", "host_tuning", "weight_cache", "device_plugin", "replicas"]
 # Read here, in the process that all hosts' workers are forked from.
 ROLES = warm()
+# A collection in a worker would write to, and so copy, each page that it shares with this process.
+gc.collect()
+gc.freeze()
 
 
 class ActionModule(ActionBase):
@@ -62,6 +66,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         """Return what is settled; write what was found to ``dest`` unless in check mode."""
+        gc.freeze()  # also what the process that we are forked from has kept of other hosts since
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(
             {

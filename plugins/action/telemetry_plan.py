@@ -17,6 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.amd import has_package
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import (
@@ -60,6 +61,9 @@ class ActionModule(ActionBase):
                             "choices": ["amd", "node"],
                             "default": ["amd", "node"],
                         },
+                        "amd_port": {"type": "int"},
+                        "node_port": {"type": "int"},
+                        "amd_packaged_only": {"type": "bool", "default": False},
                     },
                 },
                 "settings": {"type": "dict", "default": {}},
@@ -89,8 +93,11 @@ class ActionModule(ActionBase):
             # A directory for each deployment; one deployment alone may lie above.
             found = sorted(directory.glob("*/plan.json")) or sorted(directory.glob("plan.json"))
             plans = [self._plan(self._document(path), str(path)) for path in found]
+        exporters = tuple(one["exporters"])
         if directory and (path := directory / "evidence.json").exists():
             topology = read(read_text(str(path)), str(path))
+        if directory and one["amd_packaged_only"] and not self._packaged(directory / "survey.json"):
+            exporters = tuple(name for name in exporters if name != "amd")
         return MonitoredHost(
             one["host"],
             one["address"],
@@ -99,8 +106,15 @@ class ActionModule(ActionBase):
             tuple(plans),
             topology,
             one["router_port"],
-            tuple(one["exporters"]),
+            exporters,
+            one["amd_port"],
+            one["node_port"],
         )
+
+    def _packaged(self, survey):
+        # A host that no survey tells of may be any.
+        system = self._document(survey).get("facts", {}).get("os") if survey.exists() else None
+        return system is None or has_package(system)
 
     @staticmethod
     def _document(path):

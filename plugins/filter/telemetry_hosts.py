@@ -47,7 +47,9 @@ RETURN = r"""
 _value:
   description: >-
     A mapping for each host, with RV(ignore:host), RV(ignore:address), RV(ignore:artifacts),
-    RV(ignore:rack), RV(ignore:failure_domain), RV(ignore:router_port) and RV(ignore:exporters).
+    RV(ignore:rack), RV(ignore:failure_domain), RV(ignore:router_port), RV(ignore:exporters),
+    RV(ignore:amd_port), RV(ignore:node_port), and RV(ignore:amd_packaged_only), whether AMD's
+    exporter comes only where AMD has a package of it.
   type: list
   elements: dict
 """
@@ -62,7 +64,11 @@ def telemetry_hosts(names, hostvars, gpu_hosts=(), routers=()):
     for name in names:
         known = hostvars[name]
         rack = known.get("apiary_rack")
-        amd = name in gpu_hosts and known.get("telemetry_amd_method", "auto") != "none"
+        method = known.get("telemetry_amd_method") or "auto"
+        image = known.get("telemetry_amd_digest")
+        amd = name in gpu_hosts and (
+            method in ("auto", "package") or (method == "container" and image)
+        )
         root = known.get("apiary_artifacts") or "artifacts"
         places.append(
             {
@@ -75,6 +81,12 @@ def telemetry_hosts(names, hostvars, gpu_hosts=(), routers=()):
                     known.get("router_admin_port", ADMIN_PORT) if name in routers else None
                 ),
                 "exporters": ["amd", "node"] if amd else ["node"],
+                "amd_port": known.get("telemetry_amd_port"),
+                "node_port": known.get("telemetry_node_port"),
+                # As the role telemetry decides (host/telemetry/amd.py).
+                "amd_packaged_only": (
+                    method == "auto" and not image and not known.get("telemetry_amd_suite")
+                ),
             }
         )
     return places

@@ -60,6 +60,18 @@ options:
         elements: str
         choices: [amd, node]
         default: [amd, node]
+      amd_port:
+        description: The port of AMD's exporter, where it is not that of the settings.
+        type: int
+      node_port:
+        description: The port of node_exporter, where it is not that of the settings.
+        type: int
+      amd_packaged_only:
+        description:
+          - Whether AMD's exporter is there only where AMD has a package of it for the system that
+            C(survey.json) in O(hosts[].artifacts) tells of.
+        type: bool
+        default: false
   settings:
     description: What an operator sets, as SLOs, receivers and routes.
     type: dict

@@ -119,6 +119,8 @@ def inhibitions() -> list[dict[str, Any]]:
             and one["alert"] != cause
             and one["severity"] != "critical"
             and any(name.startswith(prefixes) for name in one["needs"])
+            # Whether a replica answers, Prometheus sees for itself.
+            and "apiary:replica_up" not in one["needs"]
         ]
         rules.append(_inhibit(cause, said, ["host"]))
     return rules

@@ -116,8 +116,10 @@ def check_settings(settings: TelemetrySettings, deployments: Iterable[str]) -> I
     yield from _unknown("without", settings.without, alert_names())
     yield from _unknown("routes", settings.routes, SEVERITIES)
     for name in sorted(set(settings.slos) - set(deployments)):
-        yield _refused(
+        # Hosts may all be in quarantine, or gone for a while; the others are watched all the same.
+        yield Finding(
             "TELEMETRY-SLO-UNKNOWN",
+            "warning",
             name,
             f"has an SLO, and no plan serves it; the plans serve {words(deployments) or 'nothing'}",
             "correct the name in slos, or plan its hosts: ansible-playbook playbooks/plan.yml",

@@ -108,9 +108,9 @@ def _of_host(host: MonitoredHost, settings: TelemetrySettings) -> Iterator[Targe
     if host.router_port is not None:
         yield Target(HAPROXY, at(host.address, host.router_port), known(**place))
     if "amd" in host.exporters:
-        yield Target(AMD, at(host.address, settings.ports.amd), known(**place))
+        yield Target(AMD, at(host.address, host.amd_port or settings.ports.amd), known(**place))
     if "node" in host.exporters:
-        yield Target(NODE, at(host.address, settings.ports.node), known(**place))
+        yield Target(NODE, at(host.address, host.node_port or settings.ports.node), known(**place))
 
 
 def at(address: str, port: int) -> str:

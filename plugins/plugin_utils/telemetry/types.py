@@ -22,7 +22,8 @@ Level = Literal["critical", "warning", "info"]
 class MonitoredHost:
     """A host as Prometheus reaches it: its place, what it serves, and which exporters it has.
 
-    With ``router_port`` it is a router whose HAProxy serves its metrics there.
+    With ``router_port`` it is a router whose HAProxy serves its metrics there. ``amd_port`` and
+    ``node_port`` are those of its exporters, None for the settings'.
     """
 
     name: str
@@ -33,6 +34,8 @@ class MonitoredHost:
     topology: Topology | None = None
     router_port: int | None = None
     exporters: tuple[Exporter, ...] = ("amd", "node")
+    amd_port: int | None = None
+    node_port: int | None = None
 
 
 @dataclass(frozen=True)

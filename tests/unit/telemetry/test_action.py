@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import HostFacts, Survey
 
 from support.demo import demo_plan
 
@@ -46,6 +47,10 @@ WATCHED = [
     {"host": "gpu-003", "address": "192.0.2.13", "artifacts": "artifacts/gpu-003"},
     {"host": "router-001", "address": "192.0.2.1", "router_port": 8405, "exporters": ["node"]},
 ]
+for one in WATCHED:
+    one["amd_packaged_only"] = True
+# What a host's system is, and whether AMD has a package of its exporter for it.
+SYSTEMS = {"gpu-001": "ubuntu 24.04", "gpu-003": "debian 12"}
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +62,10 @@ def told(tmp_path_factory):
         path.parent.mkdir(parents=True)
         path.write_text(dumps(replace(demo_plan(), host=host)))
     (place / "artifacts/gpu-002/quarantine.json").write_text("{}")
+    for host, system in SYSTEMS.items():
+        path = place / "artifacts" / host / "survey.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dumps(Survey(host, "2026-11-22T11:13:57Z", facts=HostFacts(os=system))))
     (place / "play.yml").write_text(PLAY)
     variables = {"ansible_python_interpreter": sys.executable, "watched": WATCHED}
     (place / "variables.json").write_text(json.dumps(variables))
@@ -92,6 +101,13 @@ def test_a_quarantined_host_and_one_without_plan_are_watched_and_serve_nothing(t
     nodes = json.loads(decided["files"]["targets/node.json"])
     names = [one["labels"]["host"] for one in nodes]
     assert sorted(names) == ["gpu-001", "gpu-002", "gpu-003", "router-001"]
+
+
+def test_amds_exporter_is_not_read_where_it_does_not_come(told):
+    # Of gpu-002 nothing is known, so it is expected.
+    decided, _refused, _said = told
+    found = json.loads(decided["files"]["targets/amd-metrics.json"])
+    assert sorted(one["labels"]["host"] for one in found) == ["gpu-001", "gpu-002"]
 
 
 def test_a_refusal_is_findings_and_no_traceback(told):

@@ -253,9 +253,18 @@ def test_settings_that_cannot_be_meant_are_refused(settings, field):
     assert ("TELEMETRY-SETTING", field) in refusals([PLAIN], settings)
 
 
-def test_an_slo_of_no_deployment_is_refused():
-    found = refusals([PLAIN], replace(HEARD, slos={"qwen": "ttft:p90:1s"}))
-    assert found == {("TELEMETRY-SLO-UNKNOWN", "qwen")}
+def test_an_slo_of_no_deployment_is_told_and_the_rest_is_watched():
+    # All hosts of the deployment may be quarantined.
+    plan = telemetry_plan([PLAIN], replace(HEARD, slos={"qwen": "ttft:p90:1s"}))
+    (told,) = (one for one in plan.findings if one.code == "TELEMETRY-SLO-UNKNOWN")
+    assert (told.severity, told.subject) == ("warning", "qwen")
+    assert plan.targets
+
+
+def test_exporters_are_read_where_the_host_has_them():
+    plan = telemetry_plan([replace(PLAIN, amd_port=5001, node_port=9200)], HEARD)
+    found = {one.job: one.address for one in plan.targets if one.job in ("amd-metrics", "node")}
+    assert found == {"amd-metrics": f"{PLAIN.address}:5001", "node": f"{PLAIN.address}:9200"}
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ LABELS = {
     "ROUTER": ROUTER,
     "ROUTER_NODE": {**ROUTER, "job": "node", "instance": "10.0.0.9:9100"},
     "PROMETHEUS": {"job": "prometheus", "instance": "127.0.0.1:9090"},
+    "PEER": {"job": "prometheus", "instance": "10.0.0.21:9090"},
     "ALERTMANAGER": {"job": "alertmanager", "instance": "127.0.0.1:9093"},
 }
 EXPECTED = {
@@ -125,7 +126,7 @@ def test_of(alert, entry, name):
     expected = [{"exp_labels": labels}] if fires(name, case) else []
     return {
         "name": f"{alert}: {name}",
-        "interval": entry.get("step", "1m"),
+        "interval": case.get("step", entry.get("step", "1m")),
         "input_series": [
             {"series": series(text), "values": values} for text, values in given.items()
         ],

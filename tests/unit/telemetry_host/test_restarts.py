@@ -94,9 +94,39 @@ def test_hosts_are_watched_by_what_they_are():
         "failure_domain": "r1",
         "router_port": None,
         "exporters": ["amd", "node"],
+        "amd_port": None,
+        "node_port": None,
+        "amd_packaged_only": True,
     }
     assert found["gpu-002"]["exporters"] == ["node"]
     assert found["gpu-002"]["address"] == "10.0.0.2"
     assert found["router-001"]["router_port"] == 9000
     assert found["router-001"]["failure_domain"] == "pdu"
     assert found["monitor-001"]["artifacts"] is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "exporters", "packaged_only"),
+    [
+        ({}, ["amd", "node"], True),
+        ({"telemetry_amd_digest": "sha256:0"}, ["amd", "node"], False),
+        ({"telemetry_amd_suite": "noble"}, ["amd", "node"], False),
+        ({"telemetry_amd_method": "package"}, ["amd", "node"], False),
+        ({"telemetry_amd_method": "container"}, ["node"], False),
+        (
+            {"telemetry_amd_method": "container", "telemetry_amd_digest": "sha256:0"},
+            ["amd", "node"],
+            False,
+        ),
+        ({"telemetry_amd_method": "none"}, ["node"], False),
+    ],
+)
+def test_amds_exporter_is_read_where_the_role_brings_it(variables, exporters, packaged_only):
+    (one,) = telemetry_hosts(["gpu-001"], {"gpu-001": variables}, ["gpu-001"])
+    assert (one["exporters"], one["amd_packaged_only"]) == (exporters, packaged_only)
+
+
+def test_exporters_are_read_at_the_ports_of_their_host():
+    hostvars = {"gpu-001": {"telemetry_amd_port": 5001, "telemetry_node_port": 9200}}
+    (one,) = telemetry_hosts(["gpu-001"], hostvars, ["gpu-001"])
+    assert (one["amd_port"], one["node_port"]) == (5001, 9200)

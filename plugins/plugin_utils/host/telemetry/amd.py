@@ -64,6 +64,12 @@ def suite(settings: Settings, evidence: Evidence) -> str | None:
     return settings.amd_suite or known.get(release.version)
 
 
+def has_package(system: str) -> bool:
+    """Say whether AMD has a package for a system, as surveys name it: `ubuntu 24.04`."""
+    name, _space, release = system.partition(" ")
+    return release in facts()["suites"].get(name, {})
+
+
 def method(settings: Settings, evidence: Evidence) -> tuple[Method, list[Finding]]:
     """Return how the exporter comes to the host, and what a person should know of it."""
     asked = settings.amd_method
