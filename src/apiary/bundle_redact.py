@@ -293,8 +293,8 @@ class Redactor:
             name = str(key)
             inside = _names()[2].search(name) and isinstance(value, Mapping)
             # USER:PASSWORD in base64, as in the configuration of Docker and Podman.
-            inside = inside or (name == "auth" and isinstance(value, str) and _AUTH.match(value))
-            hidden = inside or secret_name(name) or (beside and name == "value")
+            pair = name == "auth" and isinstance(value, str) and _AUTH.match(value)
+            hidden = inside or pair or secret_name(name) or (beside and name == "value")
             cleaned[self.text(name)] = self._hidden(value) if hidden else self.document(value)
         return cleaned
 

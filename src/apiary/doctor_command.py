@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
@@ -152,7 +154,7 @@ def examine(asking: Asking, connect: bool, artifacts: str | None, step: Steps) -
     checks += (*judge_inventory(seen, ansible), *judge_ways(seen.hosts, asking.sources))
     if connect and ansible.refused is None:
         answers = ask_hosts(asking, names, seen.hosts, step("asking the hosts", len(names)))
-        checks += judge_answers(answers, asking.sources)
+        checks += judge_answers(answers, asking.sources, seen.hosts)
     return _made(checks, len(names), connect, asking)
 
 
@@ -169,7 +171,10 @@ def _variables(asking: Asking, names: list[str], refused: str | None) -> tuple[F
 def _made(checks: tuple[Check, ...], hosts: int, connected: bool, asking: Asking) -> Doctor:
     """Return the document, with what to run next."""
     wrong = any(one.outcome == "error" for one in checks)
-    given = " ".join(f"-i {one}" for one in asking.sources)
+    words = [f"-i {one}" for one in asking.sources]
+    words += [f"--limit {shlex.quote(asking.limit)}"] if asking.limit else []
+    words += [f"--vault-password-file {one}" for one in asking.vault]
+    given = " ".join(words)
     if wrong:
         following = "mend what is told above, then run `apiary doctor` again"
     elif not asking.sources:
@@ -177,7 +182,10 @@ def _made(checks: tuple[Check, ...], hosts: int, connected: bool, asking: Asking
     elif not connected:
         following = f"apiary doctor {given} --connect"
     else:
-        following = f"ansible-playbook {given} playbooks/plan.yml"
+        # Away from the clone playbooks go by name.
+        playbook = "playbooks/plan.yml"
+        playbook = playbook if Path(playbook).is_file() else "apiary.instinct.plan"
+        following = f"ansible-playbook {given} {playbook}"
     return Doctor(checks, hosts, connected, following)
 
 

@@ -148,7 +148,7 @@ def look_at_artifacts(path: str) -> Artifacts:
     except OSError:
         free = None
     writable = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
-    return Artifacts(path, writable, free)
+    return Artifacts(path, writable, free, there.is_dir())
 
 
 def encrypted_files(sources: Sequence[str]) -> tuple[list[str], list[str]]:

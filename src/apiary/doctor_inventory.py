@@ -53,7 +53,7 @@ def look_at_ways(
 ) -> tuple[list[Reached], list[Finding]]:
     """Return how each host is reached, by the inventory's variables and ssh_config."""
     options = SshOptions()
-    chosen = choose(asking.sources, asking.limit, (), options)
+    chosen = choose(asking.sources, asking.limit, (), options, asking.vault)
     problems = [one for one in chosen.findings if one.code not in _SKIPPED]
     reached: list[Reached] = []
     for refused in chosen.refused:
@@ -110,7 +110,8 @@ def _way(one: Asked, ansible: AnsibleFacts) -> Reached:
         or settings.checking in ("no", "off", "accept-new", "false"),
         known_hosts=files[0] if files else "~/.ssh/known_hosts",
         host_key_name=settings.host_key_name,
-        log_in=has_key,
+        # Ansible logs in by a password or a key of the inventory, too.
+        log_in=has_key or one.secret,
     )
 
 
@@ -183,6 +184,7 @@ def inventory_of(
         open_passwords=tuple(name for name in passwords if open_to_others(name)),
         variables=variables,
         problems=tuple(problems),
+        limited=asking.limit is not None,
     )
 
 

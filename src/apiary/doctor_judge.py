@@ -268,13 +268,22 @@ def _memory(seen: Controller, known: Known) -> Check:
 
 
 def _room(artifacts: Artifacts, hosts: int, known: Known) -> Iterator[Finding]:
-    if not artifacts.writable:
+    if not artifacts.directory:
+        yield Finding(
+            "DOCTOR-ARTIFACTS",
+            "error",
+            artifacts.path,
+            "is to be the directory for the hosts' documents, and a file is in its way",
+            f"`ls -l {artifacts.path}` shows it; set apiary_artifacts to another directory",
+        )
+    elif not artifacts.writable:
         yield Finding(
             "DOCTOR-ARTIFACTS",
             "error",
             artifacts.path,
             "the directory for the hosts' documents cannot be written to",
-            f"`sudo chown -R $USER {artifacts.path}`, or set apiary_artifacts in the inventory",
+            f"`sudo mkdir -p {artifacts.path} && sudo chown -R $USER {artifacts.path}`, or set"
+            " apiary_artifacts in the inventory",
         )
     need = known["base_megabytes"] + known["each_host_megabytes"] * hosts
     if artifacts.free_megabytes is not None and artifacts.free_megabytes < need:

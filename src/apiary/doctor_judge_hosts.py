@@ -61,7 +61,7 @@ def _groups(seen: Inventory) -> Iterator[Finding]:
     known: Mapping[str, bool] = knowledge("doctor.yml")["groups"]
     source = seen.sources[0] if seen.sources else "the inventory"
     for name, wanted in known.items():
-        if wanted and not seen.groups.get(name):
+        if wanted and not seen.limited and not seen.groups.get(name):
             yield Finding(
                 "DOCTOR-GROUP",
                 "error",
@@ -162,6 +162,12 @@ def _login(hosts: Iterable[Reached], name: str) -> str:
     return f"{port}{user}{one.address or name}"
 
 
+def _reach(hosts: Iterable[Reached], name: str) -> str:
+    """Return what ssh is told to come to a host; ssh knows nothing of an inventory's names."""
+    known = [one for one in hosts if one.name == name]
+    return _login(known, name) if known else name
+
+
 def _host_keys(unknown: Sequence[Reached], sources: Sequence[str]) -> Iterator[Finding]:
     """Yield one finding for the hosts of each file; ssh-keyscan takes many at once."""
     files: defaultdict[tuple[str, int], list[Reached]] = defaultdict(list)
@@ -184,7 +190,9 @@ def _host_keys(unknown: Sequence[Reached], sources: Sequence[str]) -> Iterator[F
         )
 
 
-def judge_answers(answers: Sequence[Answer], sources: Sequence[str] = ()) -> tuple[Check, ...]:
+def judge_answers(
+    answers: Sequence[Answer], sources: Sequence[str] = (), ways: Sequence[Reached] = ()
+) -> tuple[Check, ...]:
     """Return the checks of what hosts said when they were asked."""
     run = " ".join(["ansible", *(f"-i {one}" for one in sources)])
     known: Mapping[str, Any] = knowledge("doctor.yml")
@@ -213,7 +221,9 @@ def judge_answers(answers: Sequence[Answer], sources: Sequence[str] = ()) -> tup
                 "error",
                 closed,
                 lambda why: f"its SSH port cannot be connected to: {why}",
-                lambda name: f"see that the host is up and sshd runs: `ssh -v {name} true`",
+                lambda name: (
+                    f"see that the host is up and sshd runs: `ssh -v {_reach(ways, name)} true`"
+                ),
             ),
         ),
         check(

@@ -86,11 +86,15 @@ class Controller:
 
 @dataclass(frozen=True)
 class Artifacts:
-    """Where documents go: the directory, whether it can be written to, and its room."""
+    """Where documents go: the directory, whether it can be written to, and its room.
+
+    ``directory`` is false where something else is in its place.
+    """
 
     path: str
     writable: bool
     free_megabytes: int | None
+    directory: bool = True
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,8 @@ class Inventory:
 
     ``vaulted`` are encrypted files and files with encrypted values, ``open_passwords`` files of
     vault passwords that others may read. ``variables`` are the findings of playbooks/validate.yml,
-    ``problems`` those of reading how hosts are reached.
+    ``problems`` those of reading how hosts are reached. ``limited`` says that only some of its
+    hosts are looked at.
     """
 
     sources: tuple[str, ...]
@@ -151,3 +156,4 @@ class Inventory:
     problems: tuple[Finding, ...] = ()
     models: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
+    limited: bool = False

@@ -43,16 +43,21 @@ class Chosen:
 
 
 def choose(
-    sources: Sequence[str], limit: str | None, hosts: Sequence[str], options: SshOptions
+    sources: Sequence[str],
+    limit: str | None,
+    hosts: Sequence[str],
+    options: SshOptions,
+    vault: Sequence[str] = (),
 ) -> Chosen:
     """Return the hosts of an inventory that ``hosts`` and ``limit`` leave, patterns of Ansible.
 
     A host that the inventory does not have is one for SSH, as without an inventory. What
-    ``options`` fixes goes before the inventory's variables, and those before ssh_config.
+    ``options`` fixes goes before the inventory's variables, and those before ssh_config. ``vault``
+    are files of vault passwords besides those that Ansible's configuration names.
 
     Raises FILE-UNREADABLE, PROBE-INVENTORY or PROBE-NO-HOSTS.
     """
-    found, said = _read(sources, limit, hosts)
+    found, said = _read(sources, limit, hosts, vault)
     strangers = [name for name, names in found["chosen"].items() if names is None]
     # That these are not in the inventory is no news.
     said = [note for note in said if not note.message.endswith(tuple(f": {n}" for n in strangers))]
@@ -90,7 +95,7 @@ def choose(
 
 
 def _read(
-    sources: Sequence[str], limit: str | None, hosts: Sequence[str]
+    sources: Sequence[str], limit: str | None, hosts: Sequence[str], vault: Sequence[str]
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return what the reader answers, and Ansible's warnings as findings."""
     for source in sources:
@@ -102,13 +107,17 @@ def _read(
                 INVENTORY,
             )
     request = {"sources": list(sources), "limit": limit, "patterns": list(hosts)}
+    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONWARNINGS": "ignore"}
+    if vault:
+        known = os.environ.get("ANSIBLE_VAULT_IDENTITY_LIST")
+        environment["ANSIBLE_VAULT_IDENTITY_LIST"] = ",".join((*([known] if known else []), *vault))
     done = subprocess.run(
         [sys.executable, "-P", str(READER)],
         input=json.dumps(request),
         capture_output=True,
         text=True,
         errors="replace",
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONWARNINGS": "ignore"},
+        env=environment,
         check=False,
     )
     said = _paragraphs(done.stderr)
@@ -212,7 +221,7 @@ def _asked(name: str, entry: Mapping[str, Any], options: SshOptions) -> tuple[As
         changed = replace(changed, config=config, system_config=os.devnull)
     if python and not DISCOVERED.fullmatch(python):
         changed = replace(changed, python=python)
-    return Asked(name, target, changed), notes
+    return Asked(name, target, changed, bool(given["password"] or given["private_key"])), notes
 
 
 def _unheard(given: Mapping[str, Any]) -> list[str]:

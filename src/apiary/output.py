@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -131,8 +132,28 @@ class Findings(click.Group):
         try:
             return super().invoke(ctx)
         except ApiaryError as refusal:
-            report(refusal.findings, bool(ctx.find_root().meta.get("apiary.json")))
+            report(refusal.findings, self._as_json(ctx))
             ctx.exit(EXIT_FINDINGS)
         except BrokenPipeError:
             sys.stderr.close()
             ctx.exit(0)
+        except RecursionError:
+            self._refuse(ctx, "FILE-SYNTAX", "a file", "nests deeper than anything that is real")
+        except OSError as failure:
+            if failure.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+                raise  # of a file that is read or written is told where that is
+            # What is still to be written goes nowhere, so that leaving does not fail once more.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            why = f"cannot be written to: {failure.strerror}"
+            self._refuse(ctx, "FILE-UNWRITABLE", "the output", why)
+
+    def _refuse(self, ctx: click.Context, code: str, subject: str, message: str) -> None:
+        remedy = "give the file that Apiary or a tool wrote"
+        if code == "FILE-UNWRITABLE":
+            remedy = "`df -h .` shows what is full; make room, or write elsewhere"
+        report([Finding(code, "error", subject, message, remedy)], self._as_json(ctx))
+        ctx.exit(EXIT_FINDINGS)
+
+    @staticmethod
+    def _as_json(ctx: click.Context) -> bool:
+        return bool(ctx.find_root().meta.get("apiary.json"))

@@ -45,12 +45,14 @@ MAX_OUTPUT = 64 << 20  # bytes; a bundle has less than one MiB
 class Asked:
     """A host to probe: what it is called, and how it is reached.
 
-    ``target`` is a Target, or what a person typed for one; None is this machine.
+    ``target`` is a Target, or what a person typed for one; None is this machine. ``secret`` says
+    that an inventory has a password or a private key for it, which Ansible logs in with.
     """
 
     name: str
     target: Target | str | None
     options: SshOptions
+    secret: bool = False
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 
 from apiary import bundle_command, bundle_hosts
 from apiary.bundle_archive import write_archive
+from apiary.bundle_secrets import known_secrets
 from apiary.cli import main
 from apiary.doctor_types import AnsibleFacts, Doctor
 from apiary.fleet_hosts import FleetHost, Hosts
@@ -332,3 +333,11 @@ def test_links_that_lead_out_are_not_followed(here, told):
 def test_an_unwritable_place_is_one_finding(here, told, capsys):
     assert main(["support-bundle", "--out", "none/such.tar.gz", "--json"]) == 1
     assert json.loads(capsys.readouterr().err)["findings"][0]["code"] == "FILE-UNWRITABLE"
+
+
+def test_a_vaults_password_from_a_script_is_a_secret_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("hosts.yml").write_text("gpu_hosts:\n  hosts:\n    gpu-001:\n")
+    Path("script").write_text("#!/bin/sh\necho quux77quux\n")
+    Path("script").chmod(0o700)
+    assert "quux77quux" in known_secrets(["hosts.yml"], ["script"])

@@ -248,3 +248,24 @@ def test_the_module_runs_as_the_command(files):
         [sys.executable, "-m", "apiary", "--version"], capture_output=True, text=True, check=True
     )
     assert "apiary, version" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["schema", "plan"], ["finding", "FILE-SYNTAX"], ["finding"]])
+def test_a_full_disk_is_one_finding(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "apiary", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: FILE-UNWRITABLE: the output")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_nests_without_end_is_one_finding(files, capsys):
+    Path("deep.json").write_text("[" * 100_000)
+    assert main(["report", "deep.json"]) == 1
+    assert capsys.readouterr().err.startswith("error: FILE-SYNTAX:")

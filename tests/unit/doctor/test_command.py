@@ -11,6 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from ansible.parsing.vault import VaultLib, VaultSecret
 
 from apiary import doctor_command, doctor_connect
 from apiary.cli import main
@@ -178,3 +179,40 @@ def test_nothing_is_written(here, capsys):
     }
     assert after == before
     assert not os.path.exists("artifacts")
+
+
+def test_a_password_or_a_key_in_the_inventory_is_a_login(here, capsys):
+    hosts = {
+        "gpu-001": {"ansible_host": "127.0.0.1", "ansible_password": "quux77"},
+        "gpu-002": {"ansible_host": "127.0.0.1"},
+    }
+    Path("hosts.yml").write_text(yaml.safe_dump({"gpu_hosts": {"hosts": hosts}}))
+    assert main(["doctor", "-i", "hosts.yml", "--json"]) == 1
+    found = [one for made in seen(capsys)["checks"] for one in made["findings"]]
+    assert [one["subject"] for one in found if one["code"] == "DOCTOR-NO-KEY"] == ["gpu-002"]
+
+
+def test_a_vaults_password_opens_the_inventory_everywhere(here, capsys):
+    Path("password").write_text("quux77")
+    Path("password").chmod(0o600)
+    secret = VaultSecret(b"quux77")
+    Path("group_vars").mkdir()
+    text = VaultLib([("default", secret)]).encrypt("ansible_password: quux78\n", secret)
+    Path("group_vars/gpu_hosts.yml").write_bytes(text)
+    asked = ["doctor", "-i", "hosts.yml", "--vault-password-file", "password", "--json"]
+    main(asked)
+    made = seen(capsys)
+    found = [one["code"] for made_check in made["checks"] for one in made_check["findings"]]
+    assert "PROBE-INVENTORY" not in found
+    assert "DOCTOR-NO-KEY" not in found
+    main([*asked, "--limit", "gpu-001"])
+    following = seen(capsys)["next"]
+    assert following.startswith("apiary doctor -i hosts.yml --limit gpu-001 --vault-password-file")
+
+
+def test_away_from_the_clone_the_next_playbook_goes_by_name(here):
+    asking = Asking(("hosts.yml",), None, ())
+    assert doctor_command._made((), 1, True, asking).next.endswith(" apiary.instinct.plan")
+    Path("playbooks").mkdir()
+    Path("playbooks/plan.yml").touch()
+    assert doctor_command._made((), 1, True, asking).next.endswith(" playbooks/plan.yml")

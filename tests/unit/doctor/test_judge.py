@@ -109,6 +109,7 @@ def test_a_right_machine_is_right():
         ({"memory_megabytes": 200}, {}, "DOCTOR-MEMORY", "warning", "ANSIBLE_FORKS=3"),
         ({"now": 1_000_000_000.0}, {}, "DOCTOR-CLOCK", "error", "timedatectl set-ntp"),
         ({}, {"writable": False}, "DOCTOR-ARTIFACTS", "error", "chown"),
+        ({}, {"writable": False, "directory": False}, "DOCTOR-ARTIFACTS", "error", "ls -l"),
         ({}, {"free_megabytes": 2000}, "DOCTOR-DISK", "warning", "df -h"),
         ({}, {"free_megabytes": 100}, "DOCTOR-DISK", "error", "df -h"),
     ],
@@ -137,6 +138,18 @@ def test_no_hosts_in_the_group_that_playbooks_address():
     seen = inventory(groups={"gpu_hosts": 0, "gpu_host": 3})
     found = codes(judge_inventory(seen, ANSIBLE))
     assert found == [("DOCTOR-GROUP", "error"), ("DOCTOR-GROUP-NAME", "warning")]
+
+
+def test_a_limit_to_other_hosts_is_no_mistake():
+    seen = inventory(groups={"gpu_hosts": 0, "routers": 1}, limited=True)
+    assert codes(judge_inventory(seen, ANSIBLE)) == []
+
+
+def test_a_closed_port_is_tried_at_its_address_and_not_by_the_inventorys_name():
+    ways = [Reached("gpu-001", address="10.0.0.1", port=2222, user="admin")]
+    checks = judge_answers([Answer("gpu-001", port="Connection refused")], ["inv"], ways)
+    (finding,) = checks[0].findings
+    assert "`ssh -v -p 2222 admin@10.0.0.1 true`" in finding.remedy
 
 
 def test_a_group_of_ones_own_is_no_mistake():
