@@ -43,6 +43,7 @@ class FleetHost:
     own. ``artifacts`` is the directory with one directory a host. ``addresses`` are those that the
     inventory gives it, ``windows`` its apiary_maintenance_windows. ``router_port`` is where a
     router serves its metrics, ``amd_method`` how AMD's exporter comes to the host; None: as usual.
+    ``spans`` says that replicas of its own may be on other hosts, too.
     """
 
     name: str
@@ -56,6 +57,7 @@ class FleetHost:
     windows: tuple[str, ...] = ()
     router_port: int | None = None
     amd_method: str | None = None
+    spans: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def read_hosts(
     )
 
 
-def _host(name: str, entry: Mapping[str, Sequence[str]]) -> FleetHost:
+def _host(name: str, entry: Mapping[str, Any]) -> FleetHost:
     one = {variable: entry[variable][0] if entry[variable] else None for variable in VARIABLES}
     addresses = dict.fromkeys((*entry["ansible_host"], *entry["apiary_address"]))
     return FleetHost(
@@ -145,6 +147,7 @@ def _host(name: str, entry: Mapping[str, Sequence[str]]) -> FleetHost:
         windows=tuple(entry["apiary_maintenance_windows"]),
         router_port=_port(one["router_admin_port"]),
         amd_method=one["telemetry_amd_method"],
+        spans=bool(entry["spans"]),
     )
 
 

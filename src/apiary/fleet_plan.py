@@ -31,11 +31,13 @@ from apiary.fleet_plan_inputs import Lost, Run, observed
 from apiary.fleet_plan_tables import fleet_tables
 from apiary.output import EXIT_FINDINGS, print_document, report, show
 from apiary.report_inputs import load_benches
-from apiary.runner import run_playbook
+from apiary.runner import Ended, run_playbook
 
 EXIT_CHANGES = 3
 # Of a task that ended, well or not; one a host is enough to say that it was reached or is not.
 ENDINGS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable")
+# Hosts that one ansible-playbook surveys: its memory, and each worker's, grows with them.
+PART = 200
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ def _print(made: FleetPlan, diff: bool, as_json: bool) -> None:
 def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> Run:
     """Run the survey playbook over the hosts; say when it began and which of them it lost.
 
+    A large fleet is surveyed in parts, so that the memory for it does not grow with the fleet.
     Raises FLEET-PLAN-FAILED where it did not come to any host, click.Abort where it was stopped.
     """
     began = now().replace(microsecond=0)  # as surveys have it
@@ -110,34 +113,63 @@ def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> R
         _interrupts() as stopped,
     ):
         counter = _Counter(progress, len(hosts))
-        ended = run_playbook(
-            "survey",
-            inventory=options.sources,
-            # By name: in a file, a line is one name or group, never an expression like a:!b.
-            limit=None if options.limit is None else [one.name for one in hosts],
-            extra=options.extra_files,
-            extra_vars=options.extra_vars,
-            artifacts=Path(directory) / "survey",
-            on_event=counter,
-            forks=options.forks,
-            vault_password_files=options.vault_password_files,
-            stop=stopped.is_set,
-        )
-    if stopped.is_set():
-        raise click.Abort
-    if not ended.counts:
-        said = " ".join(ended.said.split())[-1500:]
+        parts = _parts(hosts)
+        lost: dict[str, Lost] = {}
+        came = False
+        for number, part in enumerate(parts):
+            ended = run_playbook(
+                "survey",
+                inventory=options.sources,
+                # By name: in a file, a line is one name or group, never an expression like a:!b.
+                limit=None if options.limit is None and len(parts) == 1 else part,
+                extra=options.extra_files,
+                extra_vars=options.extra_vars,
+                artifacts=Path(directory) / f"survey-{number}",
+                on_event=counter,
+                forks=options.forks,
+                vault_password_files=options.vault_password_files,
+                stop=stopped.is_set,
+            )
+            if stopped.is_set():
+                raise click.Abort
+            came = came or bool(ended.counts)
+            lost |= _lost(part, ended)
+    if not came:
         raise error(
             "FLEET-PLAN-FAILED",
             ", ".join(options.sources),
-            f"the survey came to no host: {said or f'ansible-playbook ended with {ended.rc}'}",
+            _nowhere(ended),
             "make `ansible-playbook -i INVENTORY playbooks/survey.yml` run first",
         )
-    lost = {
+    return Run(began, lost)
+
+
+def _parts(hosts: Sequence[FleetHost]) -> list[list[str]]:
+    """Return the names of hosts that are surveyed by one run, so that no run has too many of them.
+
+    Hosts whose replicas span several are in one: each is decided by what the others told in it.
+    """
+    if len(hosts) <= PART:
+        return [[one.name for one in hosts]]
+    together = [one.name for one in hosts if one.spans]
+    others = [one.name for one in hosts if not one.spans]
+    apart = [others[first : first + PART] for first in range(0, len(others), PART)]
+    return [together, *apart] if together else apart
+
+
+def _lost(part: Sequence[str], ended: Ended) -> dict[str, Lost]:
+    """Return the hosts that the run of a part lost: all where it did not come to any."""
+    if not ended.counts:
+        return dict.fromkeys(part, Lost(_nowhere(ended)))
+    return {
         host: Lost(" ".join(failed.message.split())[:1000], failed.findings)
         for host, failed in ended.failed.items()
     }
-    return Run(began, lost)
+
+
+def _nowhere(ended: Ended) -> str:
+    said = " ".join(ended.said.split())[-1500:]
+    return f"the survey came to no host: {said or f'ansible-playbook ended with {ended.rc}'}"
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import Any
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``hosts`` of ``pattern`` that ``limit`` leaves, in order, with groups and variables.
 
+    Each also says whether it ``spans``: a replica of its own may be on other hosts, too.
     ``request`` has ``sources``, ``limit``, ``pattern``, the names of ``variables`` and, as values
     of -e, ``extra``. The answer also has ``total``, how many the pattern has without the limit,
     ``routers``, the members of that group, ``localhost``, whether the inventory itself has it, and
@@ -61,6 +62,7 @@ def _read(request: Mapping[str, Any]) -> dict[str, Any]:
         templar = Templar(loader=loader, variables=own)
         hosts[host.name] = {
             "groups": [name for name in own.get("group_names", ()) if name != pattern],
+            "spans": _spans(templar, own),
             **{name: _texts(templar, own.get(name)) for name in request["variables"]},
         }
     return {
@@ -77,6 +79,26 @@ def _texts(templar: Any, value: Any) -> list[str]:
     found = None if value is None else templar.template(value)
     listed = found if isinstance(found, (list, tuple)) else [found]
     return [str(one) for one in listed if one not in (None, "")]
+
+
+def _spans(templar: Any, own: Mapping[str, Any]) -> bool:
+    """Say whether a deployment's layout has nodes; also where only a run could tell.
+
+    No more is templated than the way to that number: the rest may look up secrets.
+    """
+    from ansible.errors import AnsibleError
+
+    def settled(value: Any) -> Any:
+        return templar.template(value) if isinstance(value, str) else value
+
+    try:
+        several = settled(own.get("apiary_deployments")) or [own.get("apiary_deployment")]
+        layouts = [settled((settled(one) or {}).get("layout")) for one in several]
+        return any(
+            str(settled(one.get("nodes", 1))) != "1" for one in layouts if isinstance(one, Mapping)
+        )
+    except (AnsibleError, AttributeError, TypeError):
+        return True
 
 
 def _unlock(loader: Any) -> None:

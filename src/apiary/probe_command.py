@@ -43,7 +43,7 @@ from apiary.output import exit_code, file_name, grid, print_document, report, sh
     type=click.Path(exists=True, dir_okay=False),
     help="Host keys to trust instead of ~/.ssh/known_hosts.",
 )
-@click.option("--parallel", default=16, show_default=True, type=click.IntRange(1), help="At once.")
+@click.option("--parallel", default=64, show_default=True, type=click.IntRange(1), help="At once.")
 @click.option(
     "--timeout",
     default=15.0,

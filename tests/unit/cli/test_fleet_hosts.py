@@ -61,6 +61,23 @@ def test_hosts_with_their_places(here):
     assert third.windows == ("a", "b")
 
 
+@pytest.mark.parametrize(
+    ("variables", "spans"),
+    [
+        ("apiary_deployment: {name: a}", False),
+        ("apiary_deployment: {name: a, layout: {nodes: 1}}", False),
+        ("apiary_deployment: {name: a, layout: {nodes: 2}}", True),
+        ("apiary_deployment: '{{ mine }}', mine: {layout: {nodes: '{{ n }}'}}, n: 2", True),
+        ("apiary_deployments: [{name: '{{ unknown }}'}, {layout: auto}]", False),
+        ("apiary_deployments: [{name: a}, {layout: {nodes: '{{ unknown }}'}}]", True),
+        ("apiary_deployments: '{{ unknown }}'", True),
+    ],
+)
+def test_hosts_whose_replicas_may_span_several_are_told(here, variables, spans):
+    Path("hosts.yml").write_text(f"gpu_hosts: {{hosts: {{a: {{}}}}, vars: {{{variables}}}}}\n")
+    assert read_hosts(["hosts.yml"]).hosts[0].spans == spans
+
+
 def test_a_limit_and_a_pattern_are_ansibles(here):
     found = read_hosts(["hosts.yml"], "rack1:&gpu-2:router-1")
     assert [one.name for one in found.hosts] == ["gpu-2"]

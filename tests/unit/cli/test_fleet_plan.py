@@ -333,6 +333,43 @@ def test_a_survey_that_comes_to_no_host_is_an_error(here, capsys, monkeypatch):
     )
 
 
+def test_a_large_fleet_is_surveyed_in_parts(here, capsys, monkeypatch):
+    """Hosts whose replicas span several are in one: each needs what the others told in its run."""
+    monkeypatch.setattr(fleet_plan, "PART", 2)
+    names = [name_of(index) for index in range(6)]
+    surveys = [at_noon(settled(name)) for name in names]
+    hosts(*surveys)
+    found = [FleetHost(name, spans=name in (names[1], names[3], names[5])) for name in names]
+    monkeypatch.setattr(fleet_plan, "read_hosts", lambda *_a, **_m: Hosts(tuple(found), 6))
+    asked = survey_run(monkeypatch, surveys)
+    assert main(PLAN) == 0
+    assert [options["limit"] for _playbook, options in asked] == [
+        [names[1], names[3], names[5]],
+        [names[0], names[2]],
+        [names[4]],
+    ]
+    assert len({options["artifacts"] for _playbook, options in asked}) == 3
+    assert printed(capsys)[0].startswith("6 hosts: 0 would change, 6 would not\n")
+
+
+def test_a_part_that_comes_to_no_host_loses_its_hosts(here, capsys, monkeypatch):
+    monkeypatch.setattr(fleet_plan, "PART", 1)
+    hosts(settled("gpu-0001"), settled("gpu-0002"))
+
+    def run(_playbook, *, limit, **_options):
+        if limit == ["gpu-0002"]:
+            return Ended(1, "failed", {}, {}, said="ERROR! no memory")
+        write_fleet(Path("artifacts"), [at_noon(settled("gpu-0001"))])
+        return Ended(0, "successful", {"gpu-0001": {"ok": 1}}, {})
+
+    monkeypatch.setattr(fleet_plan, "run_playbook", run)
+    assert main(PLAN) == 1
+    out, err = printed(capsys)
+    assert "not seen: gpu-0002" in out
+    assert "gpu-0002: the survey came to no host: ERROR! no memory" in err
+    assert "gpu-0001" not in err
+
+
 def test_an_interrupted_survey_ends_ansible_and_the_command(here, capsys, monkeypatch):
     hosts(settled("gpu-0001"))
     before = signal.getsignal(signal.SIGINT)
