@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options 
 
 from apiary.bundle_redact import secret_name
 from apiary.doctor_gather import encrypted_files
+from apiary.readers import ask
 
 READER = Path(__file__).with_name("bundle_reader.py")
 # Files that hold one token each, of this user.
@@ -60,19 +59,7 @@ def _of_inventory(sources: Sequence[str], vault: Sequence[str]) -> list[str]:
         "secret": names["secret"],
         "innocent": names["innocent"],
     }
-    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONWARNINGS": "ignore"}
-    if vault:
-        known = os.environ.get("ANSIBLE_VAULT_IDENTITY_LIST")
-        environment["ANSIBLE_VAULT_IDENTITY_LIST"] = ",".join((*([known] if known else []), *vault))
-    done = subprocess.run(
-        [sys.executable, "-P", str(READER)],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env=environment,
-        check=False,
-    )
+    done = ask(READER, request, vault)
     try:
         answer = json.loads(done.stdout)
     except json.JSONDecodeError:

@@ -25,6 +25,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 )
 
 from apiary.doctor_types import AnsibleFacts, Artifacts, Controller
+from apiary.readers import ask
 from apiary.ssh_config import IDENTITIES
 
 READER = Path(__file__).with_name("doctor_reader.py")
@@ -37,24 +38,9 @@ _LARGEST = 4 << 20
 
 def look_at_ansible(vaulted: Sequence[str] = (), passwords: Sequence[str] = ()) -> AnsibleFacts:
     """Return what Ansible says of itself; ``passwords`` are files of vault passwords besides."""
-    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONWARNINGS": "ignore"}
-    if passwords:
-        known = os.environ.get("ANSIBLE_VAULT_IDENTITY_LIST")
-        environment["ANSIBLE_VAULT_IDENTITY_LIST"] = ",".join(
-            (*([known] if known else []), *passwords)
-        )
     request = {"collections": knowledge("doctor.yml")["collections"], "vaulted": vaulted}
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", str(READER)],
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=environment,
-            check=False,
-            timeout=_SECONDS,
-        )
+        done = ask(READER, request, passwords, timeout=_SECONDS)
         said = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         said = {"refused": f"it did not answer within {_SECONDS} s"}

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+
+from apiary.readers import ask
 
 INVENTORY = "`cp -r inventory/example inventory/mine` begins one; or give hosts with a comma: a,b"
 READER = Path(__file__).with_name("fleet_reader.py")
@@ -158,27 +158,9 @@ def _port(text: str | None) -> int | None:
 
 def _answer(request: Mapping[str, Any], vault_password_files: Sequence[str]) -> dict[str, Any]:
     """Return what the reader answers; its ``error`` where it has none to give."""
-    environment = {
-        **os.environ,
-        "ANSIBLE_NOCOLOR": "1",
-        "PYTHONWARNINGS": "ignore",
-        # A source that nobody can read is half a fleet.
-        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1",
-    }
-    if vault_password_files:
-        known = os.environ.get("ANSIBLE_VAULT_IDENTITY_LIST")
-        environment["ANSIBLE_VAULT_IDENTITY_LIST"] = ",".join(
-            (*([known] if known else []), *vault_password_files)
-        )
-    done = subprocess.run(
-        [sys.executable, "-P", str(READER)],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env=environment,
-        check=False,
-    )
+    # A source that nobody can read is half a fleet.
+    whole = {"ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1"}
+    done = ask(READER, request, vault_password_files, whole)
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 )
 
 from apiary.fleet_hosts import INVENTORY
+from apiary.readers import ask
 from apiary.ssh import Asked, Probed, labels
 from apiary.ssh_args import read_arguments
 from apiary.ssh_config import Line, SshOptions, Target, option_line
@@ -107,19 +106,7 @@ def _read(
                 INVENTORY,
             )
     request = {"sources": list(sources), "limit": limit, "patterns": list(hosts)}
-    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONWARNINGS": "ignore"}
-    if vault:
-        known = os.environ.get("ANSIBLE_VAULT_IDENTITY_LIST")
-        environment["ANSIBLE_VAULT_IDENTITY_LIST"] = ",".join((*([known] if known else []), *vault))
-    done = subprocess.run(
-        [sys.executable, "-P", str(READER)],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env=environment,
-        check=False,
-    )
+    done = ask(READER, request, vault)
     said = _paragraphs(done.stderr)
     try:
         found = json.loads(done.stdout)
