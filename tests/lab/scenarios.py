@@ -23,18 +23,18 @@ from labkit.console import REPOSITORY, error, guarded, say, step
 
 SCENARIOS = REPOSITORY / "extensions/molecule"
 # In this order: the longest first, so that both hosts end at about the same time, and what makes a
-# bare host wrong before `site`, which leaves one that is right.
+# bare host wrong before `site`, which leaves one that is right, and `monitoring`, which leaves
+# other hardware.
 FIRST = (
     "replicas",
     "rollout",
-    "monitoring",
     "host_tuning",
     "rocm",
     "reboot",
     "weight_cache",
     "device_plugin",
 )
-FIRST += ("container_runtime", "site")
+FIRST += ("container_runtime", "site", "monitoring")
 LABS = ("molecule", "molecule-2")
 
 
