@@ -129,10 +129,10 @@ def errors(slot: str, root: str) -> dict[str, int]:
     counts: dict[str, int] = {}
     for path in glob.glob(os.path.join(root, PCI, slot, "ras/*_err_count")):
         for line in read(path).splitlines():
-            name, _, count = line.partition(":")
-            if name.strip() in KINDS and count.strip().isdigit():
-                kind = KINDS[name.strip()]
-                counts[kind] = counts.get(kind, 0) + int(count)
+            words = [word.strip() for word in line.split(":", 1)]
+            if words[0] in KINDS and words[-1].isdigit():
+                kind = KINDS[words[0]]
+                counts[kind] = counts.get(kind, 0) + int(words[-1])
     return counts
 
 
@@ -341,14 +341,13 @@ def gather(
     return exposition(samples, settings["metrics"])
 
 
-def main() -> int:
+def main() -> None:
     """Write the file that the settings name."""
     settings = json.loads(read(sys.argv[1]))
     replace_file(settings["file"], gather(settings, time.time()))
     for path, source in settings["copies"].items():
         copy(source, path)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
