@@ -14,6 +14,8 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils import host_metrics
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
+from support.prometheus import program
+
 ROOT = Path(__file__).parents[3]
 SIMULATOR = ROOT / "tests/lab/simulated_sysfs.py"
 PLAN = next((ROOT / "tests/golden/demo/etc/apiary").glob("*/plan.json"))
@@ -235,14 +237,11 @@ def test_the_program_replaces_its_file_and_copies_others(tmp_path, monkeypatch):
 
 def test_promtool_finds_nothing_wrong(healthy):
     text = host_metrics.gather(settings(mounts=["/"]), 1e9, str(healthy), active)
-    try:
-        done = subprocess.run(
-            ["promtool", "check", "metrics"],
-            input=text,
-            text=True,
-            capture_output=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        pytest.skip("promtool is not installed")
+    done = subprocess.run(
+        [program("promtool"), "check", "metrics"],
+        input=text,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
