@@ -55,7 +55,7 @@ lint: .venv/ready ## ruff, mypy, import-linter, yamllint, ansible-lint
 sanity: .venv/ready ## ansible-test sanity on the built collection
 	tests/sanity/run.sh
 
-check: lint sanity test docs-day1 ## What CI runs
+check: lint sanity test ## What CI runs
 
 night: fleet docs-test e2e test-vm test-engine stranger ## What is too long for CI
 
