@@ -13,10 +13,12 @@ Source: OpenTelemetry protocol specification 1.3; HTTP semantic conventions 1.29
 from __future__ import annotations
 
 import collections
+import contextlib
 import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import ssl
@@ -43,10 +45,6 @@ _LONGEST = 256
 # What a line has where HAProxy knows nothing, and what the server is called where there is none.
 _NOTHING = ("-", "")
 _NO_SERVER = "<NOSRV>"
-
-
-class Stop(Exception):  # noqa: N818 - a wish, no error
-    """The service is to end."""
 
 
 @dataclass
@@ -332,15 +330,16 @@ def listening(port: int | None, size: int) -> socket.socket:
     return own
 
 
-def serve(exporter: Exporter, lines: socket.socket) -> None:
-    """Take lines until the service is to end, then what has come already."""
+def serve(exporter: Exporter, lines: socket.socket, ended: socket.socket) -> None:
+    """Take lines until ``ended`` can be read, then what has come already."""
     longest = exporter.told["line_bytes"]
-    try:
-        while True:
-            exporter.take(lines.recv(longest))
-    except Stop:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     lines.setblocking(False)
+    while True:
+        ready = select.select([lines, ended], [], [])[0]
+        if ended in ready:
+            break
+        with contextlib.suppress(BlockingIOError):
+            exporter.take(lines.recv(longest))
     try:
         while True:
             exporter.take(lines.recv(longest))
@@ -351,8 +350,11 @@ def serve(exporter: Exporter, lines: socket.socket) -> None:
 def main(arguments: list[str]) -> int:
     """Run the service: `traces.py CONFIGURATION [PORT]`; return its exit status."""
 
+    # A signal that raised would lose the line that is being taken.
+    ended, wake = socket.socketpair()
+
     def stop(_number: int, _frame: object) -> None:
-        raise Stop
+        wake.send(b"1")
 
     try:
         with open(arguments[0], encoding="utf-8") as stream:
@@ -370,7 +372,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     exporter.start()
-    serve(exporter, lines)
+    serve(exporter, lines, ended)
     exporter.stop(float(told["timeout_seconds"]))
     return 0
 
