@@ -350,12 +350,6 @@ def serve(exporter: Exporter, lines: socket.socket, ended: socket.socket) -> Non
 def main(arguments: list[str]) -> int:
     """Run the service: `traces.py CONFIGURATION [PORT]`; return its exit status."""
 
-    # A signal that raised would lose the line that is being taken.
-    ended, wake = socket.socketpair()
-
-    def stop(_number: int, _frame: object) -> None:
-        wake.send(b"1")
-
     try:
         with open(arguments[0], encoding="utf-8") as stream:
             told = json.load(stream)
@@ -369,6 +363,12 @@ def main(arguments: list[str]) -> int:
         told["endpoint"], headers, told["certificate"], float(told["timeout_seconds"])
     )
     exporter = Exporter(told, collector, os.environ.get("RUNTIME_DIRECTORY"))
+    # A signal that raised would lose the line that is being taken.
+    ended, wake = socket.socketpair()
+
+    def stop(_number: int, _frame: object) -> None:
+        wake.send(b"1")
+
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     exporter.start()
