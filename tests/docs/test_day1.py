@@ -19,7 +19,8 @@ def test_the_demo_comes_true_and_leaves_nothing(reader):
 
 def test_own_hosts_serve_in_the_end(serving):
     state = serving.run(
-        "ansible gpu_hosts -i inventory/mine -b -m command -a 'systemctl list-units --failed apiary-*'"
+        "ansible gpu_hosts -i inventory/mine -b -m command"
+        " -a 'systemctl list-units --failed apiary-*'"
     )
     assert "0 loaded units listed" in state.stdout
 
