@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
@@ -15,10 +14,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import (
+    plan_of,
+    quarantined,
+    saved_plans,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.keepalived import (
     VirtualAddress,
@@ -131,30 +132,9 @@ class ActionModule(ActionBase):
     def _plans(self, one):
         """Return a host's plans, and why they do not count or are not there."""
         if one["plan"]:
-            return [self._plan(one["plan"], one["host"])], None
+            return [plan_of(one["plan"], one["host"])], None
         directory = Path(one["artifacts"] or "artifacts").absolute()
-        if (directory / "quarantine.json").exists():
+        if quarantined(directory):
             return [], "is quarantined"
-        # A directory for each deployment; one deployment alone may lie above.
-        found = sorted(directory.glob("*/plan.json")) or sorted(directory.glob("plan.json"))
-        if not found:
-            return [], f"has no plan below {directory}"
-        return [self._plan(self._document(path), str(path)) for path in found], None
-
-    @staticmethod
-    def _document(path):
-        try:
-            return json.loads(read_text(str(path)))
-        except ValueError as failure:
-            raise error(
-                "DOC-TYPE",
-                str(path),
-                f"is no JSON: {failure}",
-                "plan the host again: ansible-playbook playbooks/plan.yml",
-            ) from None
-
-    @staticmethod
-    def _plan(document, subject):
-        plan = from_document(Plan, document, subject)
-        check_plan(plan, subject)
-        return plan
+        found = saved_plans(directory)
+        return found, None if found else f"has no plan below {directory}"

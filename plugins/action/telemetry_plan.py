@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
@@ -15,11 +14,15 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import (
+    plan_of,
+    quarantined,
+    saved_plans,
+    saved_system,
+    saved_topology,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.amd import has_package
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import (
     dashboards,
 )
@@ -28,7 +31,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
     MonitoredHost,
     TelemetrySettings,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
 
 
 class ActionModule(ActionBase):
@@ -84,52 +86,24 @@ class ActionModule(ActionBase):
             "findings": to_document(plan.findings),
         }
 
-    def _host(self, one):
+    @staticmethod
+    def _host(one):
         directory = Path(one["artifacts"]).absolute() if one["artifacts"] else None
-        plans = [self._plan(plan, one["host"]) for plan in one["plans"] or []]
-        topology = None
-        # What is quarantined is watched, and serves nothing.
-        if directory and not one["plans"] and not (directory / "quarantine.json").exists():
-            # A directory for each deployment; one deployment alone may lie above.
-            found = sorted(directory.glob("*/plan.json")) or sorted(directory.glob("plan.json"))
-            plans = [self._plan(self._document(path), str(path)) for path in found]
+        plans = tuple(plan_of(plan, one["host"]) for plan in one["plans"] or [])
+        if directory and not plans and not quarantined(directory):
+            plans = saved_plans(directory)
         exporters = tuple(one["exporters"])
-        if directory and (path := directory / "evidence.json").exists():
-            topology = read(read_text(str(path)), str(path))
-        if directory and one["amd_packaged_only"] and not self._packaged(directory / "survey.json"):
+        if directory and one["amd_packaged_only"] and not has_package(saved_system(directory)):
             exporters = tuple(name for name in exporters if name != "amd")
         return MonitoredHost(
             one["host"],
             one["address"],
             one["rack"],
             one["failure_domain"],
-            tuple(plans),
-            topology,
+            plans,
+            saved_topology(directory) if directory else None,
             one["router_port"],
             exporters,
             one["amd_port"],
             one["node_port"],
         )
-
-    def _packaged(self, survey):
-        # A host that no survey tells of may be any.
-        system = self._document(survey).get("facts", {}).get("os") if survey.exists() else None
-        return system is None or has_package(system)
-
-    @staticmethod
-    def _document(path):
-        try:
-            return json.loads(read_text(str(path)))
-        except ValueError as failure:
-            raise error(
-                "DOC-TYPE",
-                str(path),
-                f"is no JSON: {failure}",
-                "plan the host again: ansible-playbook playbooks/plan.yml",
-            ) from None
-
-    @staticmethod
-    def _plan(document, subject):
-        plan = from_document(Plan, document, subject)
-        check_plan(plan, subject)
-        return plan

@@ -54,8 +54,10 @@ _value:
   elements: dict
 """
 
-# The default of the role router.
-ADMIN_PORT = 8405
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.amd import way
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import RouterSettings
+
+ADMIN_PORT = RouterSettings().admin_port
 
 
 def telemetry_hosts(names, hostvars, gpu_hosts=(), routers=()):
@@ -65,10 +67,9 @@ def telemetry_hosts(names, hostvars, gpu_hosts=(), routers=()):
         known = hostvars[name]
         rack = known.get("apiary_rack")
         method = known.get("telemetry_amd_method") or "auto"
-        image = known.get("telemetry_amd_digest")
-        amd = name in gpu_hosts and (
-            method in ("auto", "package") or (method == "container" and image)
-        )
+        image = bool(known.get("telemetry_amd_digest"))
+        amd = name in gpu_hosts and way(method, image, True) != "none"
+        packaged_only = amd and way(method, image, False) == "none"
         root = known.get("apiary_artifacts") or "artifacts"
         places.append(
             {
@@ -83,10 +84,7 @@ def telemetry_hosts(names, hostvars, gpu_hosts=(), routers=()):
                 "exporters": ["amd", "node"] if amd else ["node"],
                 "amd_port": known.get("telemetry_amd_port"),
                 "node_port": known.get("telemetry_node_port"),
-                # As the role telemetry decides (host/telemetry/amd.py).
-                "amd_packaged_only": (
-                    method == "auto" and not image and not known.get("telemetry_amd_suite")
-                ),
+                "amd_packaged_only": packaged_only and not known.get("telemetry_amd_suite"),
             }
         )
     return places

@@ -31,8 +31,28 @@ VARIABLES = (
     "apiary_row",
     "apiary_site",
     "router_admin_port",
+    "telemetry_amd_digest",
     "telemetry_amd_method",
+    "telemetry_amd_port",
+    "telemetry_amd_suite",
+    "telemetry_node_port",
 )
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Where a host's metrics are: the variables of this name that it has; None: as usual.
+
+    ``router_port`` is where a router serves its own. ``amd_method`` is how AMD's exporter comes to
+    the host, ``amd_suite`` the suite of its package, ``amd_digest`` its container's.
+    """
+
+    router_port: int | None = None
+    amd_method: str | None = None
+    amd_digest: str | None = None
+    amd_suite: str | None = None
+    amd_port: int | None = None
+    node_port: int | None = None
 
 
 @dataclass(frozen=True)
@@ -41,9 +61,8 @@ class FleetHost:
 
     ``domain`` is what fails as one: apiary_failure_domain, else the rack; None is nobody's but its
     own. ``artifacts`` is the directory with one directory a host. ``addresses`` are those that the
-    inventory gives it, ``windows`` its apiary_maintenance_windows. ``router_port`` is where a
-    router serves its metrics, ``amd_method`` how AMD's exporter comes to the host; None: as usual.
-    ``spans`` says that replicas of its own may be on other hosts, too.
+    inventory gives it, ``windows`` its apiary_maintenance_windows. ``spans`` says that replicas of
+    its own may be on other hosts, too.
     """
 
     name: str
@@ -55,8 +74,7 @@ class FleetHost:
     artifacts: str = ARTIFACTS
     addresses: tuple[str, ...] = ()
     windows: tuple[str, ...] = ()
-    router_port: int | None = None
-    amd_method: str | None = None
+    metrics: Metrics = Metrics()
     spans: bool = False
 
 
@@ -145,8 +163,14 @@ def _host(name: str, entry: Mapping[str, Any]) -> FleetHost:
         artifacts=one["apiary_artifacts"] or ARTIFACTS,
         addresses=tuple(address for address in addresses if address != name),
         windows=tuple(entry["apiary_maintenance_windows"]),
-        router_port=_port(one["router_admin_port"]),
-        amd_method=one["telemetry_amd_method"],
+        metrics=Metrics(
+            _port(one["router_admin_port"]),
+            one["telemetry_amd_method"],
+            one["telemetry_amd_digest"],
+            one["telemetry_amd_suite"],
+            _port(one["telemetry_amd_port"]),
+            _port(one["telemetry_node_port"]),
+        ),
         spans=bool(entry["spans"]),
     )
 

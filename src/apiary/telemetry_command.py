@@ -28,7 +28,6 @@ from apiary.telemetry_inputs import (
     hosts_of_artifacts,
     hosts_of_inventory,
     load_settings,
-    without_plan,
 )
 
 GRAFANA = "grafana/dashboards"
@@ -107,14 +106,14 @@ def render_command(
     if limit and not sources:
         raise click.UsageError("--limit needs --inventory")
     asked = load_settings(settings)
-    hosts = (
+    hosts, unplanned = (
         hosts_of_inventory(sources, limit, vault, artifacts)
         if sources
         else hosts_of_artifacts(artifacts or Path())
     )
     plan = telemetry_plan(hosts, asked)
     states: dict[str, State] = {}
-    findings = [*plan.findings, *without_plan(hosts)]
+    findings = [*plan.findings, *unplanned]
     if not has_errors(findings):
         boards = {f"{GRAFANA}/{name}": text for name, text in dashboards(plan).items()}
         states, kept = write_files(out, {**plan.files, **boards})

@@ -15,17 +15,25 @@ import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import (
+    plan_files,
+    quarantined,
+    saved_plans,
+    saved_system,
+    saved_topology,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.amd import (
+    has_package,
+    way,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import RouterSettings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
     Exporter,
     MonitoredHost,
     TelemetrySettings,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
 from apiary.fleet_hosts import GROUP, FleetHost, read_hosts
-from apiary.inputs import load_plan, load_topology
 
 ROUTERS, MONITORING = "routers", "monitoring"
 PREFIX = "monitoring_"
@@ -38,11 +46,11 @@ def hosts_of_inventory(
     limit: str | None,
     vault_password_files: Sequence[str],
     artifacts: Path | None,
-) -> tuple[MonitoredHost, ...]:
+) -> tuple[tuple[MonitoredHost, ...], tuple[Finding, ...]]:
     """Return the GPU hosts with their plans, the routers and the monitoring hosts of an inventory.
 
-    ``limit`` is of GPU hosts alone. Raises FILE-UNREADABLE, PROBE-INVENTORY, PROBE-NO-HOSTS or what
-    is wrong with a document.
+    The findings say which GPU hosts have no plan. ``limit`` is of GPU hosts alone.
+    Raises FILE-UNREADABLE, PROBE-INVENTORY, PROBE-NO-HOSTS or what is wrong with a document.
     """
     pattern = ":".join((GROUP, ROUTERS, MONITORING))
     found = read_hosts(sources, None, pattern, vault_password_files).hosts
@@ -59,14 +67,34 @@ def hosts_of_inventory(
             host = replace(_placed(one), exporters=NODE)
         else:
             continue
-        port = (one.router_port or ROUTER_PORT) if router else None
+        port = (one.metrics.router_port or ROUTER_PORT) if router else None
         hosts.append(replace(host, router_port=port))
-    return tuple(hosts)
+    gpu_hosts = [one for one in hosts if one.name in chosen]
+    return tuple(hosts), _without_plan(gpu_hosts)
 
 
-def without_plan(hosts: Iterable[MonitoredHost]) -> tuple[Finding, ...]:
+def hosts_of_artifacts(
+    artifacts: Path,
+) -> tuple[tuple[MonitoredHost, ...], tuple[Finding, ...]]:
+    """Return the hosts that have plans below a directory; each is reached by its name.
+
+    The findings say which of them have no plan that counts. Raises FILE-UNREADABLE or DOC-….
+    """
+    names = sorted(one.name for one in _entries(artifacts) if one.is_dir() and plan_files(one))
+    if not names:
+        raise error(
+            "FILE-UNREADABLE",
+            str(artifacts),
+            "holds no plan of any host",
+            "run playbooks/site.yml or plan.yml first, or name the hosts with --inventory",
+        )
+    hosts = tuple(_monitored(FleetHost(name), artifacts) for name in names)
+    return hosts, _without_plan(hosts)
+
+
+def _without_plan(gpu_hosts: Iterable[MonitoredHost]) -> tuple[Finding, ...]:
     """Say which GPU hosts have no plan, so that no replica of theirs is watched."""
-    names = [one.name for one in hosts if "amd" in one.exporters and not one.plans]
+    names = [one.name for one in gpu_hosts if not one.plans]
     if not names:
         return ()
     return (
@@ -80,21 +108,6 @@ def without_plan(hosts: Iterable[MonitoredHost]) -> tuple[Finding, ...]:
     )
 
 
-def hosts_of_artifacts(artifacts: Path) -> tuple[MonitoredHost, ...]:
-    """Return the hosts that have plans below a directory; each is reached by its name."""
-    names = sorted(
-        one.name for one in _entries(artifacts) if one.is_dir() and any(_plan_files(one))
-    )
-    if not names:
-        raise error(
-            "FILE-UNREADABLE",
-            str(artifacts),
-            "holds no plan of any host",
-            "run playbooks/site.yml or plan.yml first, or name the hosts with --inventory",
-        )
-    return tuple(_monitored(FleetHost(name), artifacts) for name in names)
-
-
 def _entries(directory: Path) -> Iterable[Path]:
     if not directory.is_dir():
         raise error(
@@ -106,35 +119,30 @@ def _entries(directory: Path) -> Iterable[Path]:
     return directory.iterdir()
 
 
-def _plan_files(directory: Path) -> list[Path]:
-    """Return a host's plans: a directory for each deployment; one alone may lie above."""
-    return sorted(directory.glob("*/plan.json")) or sorted(directory.glob("plan.json"))
-
-
 def _placed(host: FleetHost) -> MonitoredHost:
     # ansible_host comes first, apiary_address, which other hosts use, last.
     address = host.addresses[-1] if host.addresses else host.name
-    return MonitoredHost(host.name, address, host.rack, host.domain)
+    return MonitoredHost(
+        host.name,
+        address,
+        host.rack,
+        host.domain,
+        amd_port=host.metrics.amd_port,
+        node_port=host.metrics.node_port,
+    )
 
 
 def _monitored(host: FleetHost, artifacts: Path | None) -> MonitoredHost:
     directory = (artifacts or Path(host.artifacts)) / host.name
-    made = replace(_placed(host), plans=_plans(directory), topology=_topology(directory))
-    return replace(made, exporters=NODE) if host.amd_method == "none" else made
-
-
-def _plans(directory: Path) -> tuple[Plan, ...]:
-    # What is quarantined is watched, and serves nothing.
-    if (directory / "quarantine.json").exists():
-        return ()
-    return tuple(load_plan(str(path)) for path in _plan_files(directory))
-
-
-def _topology(directory: Path) -> Topology | None:
-    saved, evidence = directory / "topology.json", directory / "evidence.json"
-    if saved.is_file():
-        return from_document(Topology, yaml.safe_load(read_text(str(saved))), str(saved))
-    return load_topology(str(evidence)) if evidence.is_file() else None
+    told = host.metrics
+    packaged = bool(told.amd_suite) or has_package(saved_system(directory))
+    amd = way(told.amd_method or "auto", bool(told.amd_digest), packaged) != "none"
+    return replace(
+        _placed(host),
+        plans=() if quarantined(directory) else saved_plans(directory),
+        topology=saved_topology(directory),
+        exporters=("amd", "node") if amd else NODE,
+    )
 
 
 def load_settings(name: str | None) -> TelemetrySettings:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -116,6 +117,43 @@ def test_without_amds_exporter_none_is_read(ran, inventory):
     inventory.write_text(text)
     ran("-i", inventory)
     assert set(addresses(ran, "amd-metrics")) == {"10.0.0.2:5000"}
+
+
+@pytest.mark.parametrize(
+    ("told", "read"),
+    [
+        ({}, {"10.0.0.2:5000"}),
+        ({"telemetry_amd_suite": "noble"}, {"10.0.0.1:5000", "10.0.0.2:5000"}),
+        (
+            {"telemetry_amd_digest": "sha256:0", "telemetry_amd_port": 5001},
+            {"10.0.0.1:5001", "10.0.0.2:5000"},
+        ),
+    ],
+)
+def test_where_amd_has_no_package_it_takes_an_image_or_a_suite(
+    ran, inventory, artifacts, told, read
+):
+    (artifacts / "gpu-001/survey.json").write_text('{"facts": {"os": "debian 12"}}')
+    (artifacts / "gpu-002/survey.json").write_text('{"facts": {"os": "ubuntu 24.04"}}')
+    variables = yaml.safe_dump({"apiary_address": "10.0.0.1", **told}, default_flow_style=True)
+    text = re.sub(r"(gpu-001:) {[^}]*}", rf"\1 {variables.strip()}", inventory.read_text())
+    inventory.write_text(text)
+    ran("-i", inventory)
+    assert set(addresses(ran, "amd-metrics")) == read
+
+
+def test_a_host_without_amds_exporter_and_without_plan_is_told(ran, inventory, artifacts):
+    text = inventory.read_text().replace("apiary_rack: r1}", "telemetry_amd_method: none}")
+    inventory.write_text(text)
+    (artifacts / "gpu-001/qwen3-235b/plan.json").unlink()
+    assert "TELEMETRY-NO-PLAN: gpu-001" in ran("-i", inventory)[2]
+
+
+def test_node_exporters_are_read_at_their_hosts_port(ran, inventory):
+    text = inventory.read_text().replace("apiary_rack: r1}", "telemetry_node_port: 9200}")
+    inventory.write_text(text)
+    ran("-i", inventory)
+    assert "10.1.0.1:9200" in addresses(ran, "node")
 
 
 @pytest.mark.parametrize("cause", ["no plan", "quarantine"])

@@ -64,10 +64,26 @@ def suite(settings: Settings, evidence: Evidence) -> str | None:
     return settings.amd_suite or known.get(release.version)
 
 
-def has_package(system: str) -> bool:
-    """Say whether AMD has a package for a system, as surveys name it: `ubuntu 24.04`."""
+def has_package(system: str | None) -> bool:
+    """Say whether AMD has a package for a system, as surveys name it: `ubuntu 24.04`.
+
+    None, a host that nobody surveyed, may be any.
+    """
+    if system is None:
+        return True
     name, _space, release = system.partition(" ")
     return release in facts()["suites"].get(name, {})
+
+
+def way(asked: str, image: bool, package: bool) -> Method:
+    """Return how the exporter comes to a GPU host by the way that is asked for, or that it can't.
+
+    ``image`` says whether the container's digest is known, ``package`` whether AMD has a package
+    for the host.
+    """
+    if asked == "package" or (asked == "auto" and package):
+        return "package"
+    return "container" if asked in ("auto", "container") and image else "none"
 
 
 def method(settings: Settings, evidence: Evidence) -> tuple[Method, list[Finding]]:
@@ -76,21 +92,18 @@ def method(settings: Settings, evidence: Evidence) -> tuple[Method, list[Finding
     if not settings.gpu_host or asked == "none":
         return "none", []
     release = suite(settings, evidence)
-    if asked == "auto":
-        asked = "package" if release else "container"
     version(settings)
-    if asked == "package":
-        if not release:
-            raise error(
-                "MONITORING-SYSTEM",
-                evidence.host,
-                f"AMD has no package of its metrics exporter for {os_release(evidence).name}",
-                "set telemetry_amd_method to container and telemetry_amd_digest, or to none",
-                facts()["source"],
-            )
-        return "package", []
-    if settings.amd_digest:
-        return "container", []
+    chosen = way(asked, bool(settings.amd_digest), bool(release))
+    if chosen == "package" and not release:
+        raise error(
+            "MONITORING-SYSTEM",
+            evidence.host,
+            f"AMD has no package of its metrics exporter for {os_release(evidence).name}",
+            "set telemetry_amd_method to container and telemetry_amd_digest, or to none",
+            facts()["source"],
+        )
+    if chosen != "none":
+        return chosen, []
     refusal = Finding(
         "MONITORING-IMAGE",
         "warning",
