@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-import release  # noqa: E402
+import release  # noqa: E402 - tools/ is on the path only from here on
 
 WHO = {
     f"GIT_{role}_{what}": value

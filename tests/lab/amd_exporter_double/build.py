@@ -24,6 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+# What the lab's own directory holds is importable only from here on (E402).
 from labkit.console import guarded, step  # noqa: E402
 from labkit.prerequisites import ensure_programs  # noqa: E402
 from repository import debs  # noqa: E402
