@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import findings_here
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 
 DISPLAY = Display()
@@ -18,12 +19,13 @@ DISPLAY = Display()
 
 def refused(refusal: ApiaryError) -> AnsibleActionFail:
     """Return what ends a task, to be raised from None: ansible-core prints a chain of causes."""
-    told = {"findings": to_document(refusal.findings)}
-    return AnsibleActionFail(str(refusal), result=told)
+    found = findings_here(refusal.findings)
+    text = "\n".join(str(finding) for finding in found)
+    return AnsibleActionFail(text, result={"findings": to_document(found)})
 
 
 def warn(findings: Iterable[Finding]) -> None:
     """Show the warnings among findings."""
-    for finding in findings:
+    for finding in findings_here(findings):
         if finding.severity == "warning":
             DISPLAY.warning(str(finding))

@@ -7,11 +7,38 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+
+_PLAYBOOK = re.compile(r"playbooks/(\w+)\.yml(?:( or )(\w+)\.yml)?")
+
+
+def told_here(text: str) -> str:
+    """Return a text with its playbooks as they are run from here.
+
+    In a clone that is playbooks/NAME.yml; elsewhere only the installed collection has them, as
+    apiary.instinct.NAME.
+    """
+    if os.path.isfile("playbooks/site.yml"):
+        return text
+
+    def named(found: re.Match[str]) -> str:
+        first, between, second = found.groups()
+        other = f"{between}apiary.instinct.{second}" if second else ""
+        return f"apiary.instinct.{first}{other}"
+
+    return _PLAYBOOK.sub(named, text)
+
+
+def findings_here(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings whose remedies can be run from the directory that one is in."""
+    return tuple(replace(one, remedy=told_here(one.remedy)) for one in findings)
 
 
 def read_text(name: str) -> str:

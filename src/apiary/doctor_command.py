@@ -9,9 +9,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import told_here
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
@@ -182,10 +182,7 @@ def _made(checks: tuple[Check, ...], hosts: int, connected: bool, asking: Asking
     elif not connected:
         following = f"apiary doctor {given} --connect"
     else:
-        # Away from the clone playbooks go by name.
-        playbook = "playbooks/plan.yml"
-        playbook = playbook if Path(playbook).is_file() else "apiary.instinct.plan"
-        following = f"ansible-playbook {given} {playbook}"
+        following = told_here(f"ansible-playbook {given} playbooks/plan.yml")
     return Doctor(checks, hosts, connected, following)
 
 

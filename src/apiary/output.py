@@ -16,6 +16,7 @@ from typing import Any, Literal, TextIO
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import findings_here
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
     Finding,
@@ -82,7 +83,7 @@ def print_document(document: Any) -> None:
 
 def report(findings: Iterable[Finding], as_json: bool) -> None:
     """Print findings on stderr, one block each, or as one JSON document."""
-    found = list(findings)
+    found = findings_here(findings)
     if not found:
         return
     if as_json:

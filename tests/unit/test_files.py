@@ -4,10 +4,15 @@
 
 import os
 import threading
+from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import (
+    findings_here,
+    read_text,
+    write_text,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 
 
 def test_a_file_is_replaced_whole_with_its_mode(tmp_path):
@@ -53,3 +58,25 @@ def test_what_cannot_be_read_is_one_finding(tmp_path):
     with pytest.raises(ApiaryError) as caught:
         read_text(str(tmp_path))
     assert [finding.code for finding in caught.value.findings] == ["FILE-UNREADABLE"]
+
+
+@pytest.mark.parametrize(
+    ("told", "named"),
+    [
+        ("run playbooks/site.yml or plan.yml", "run apiary.instinct.site or apiary.instinct.plan"),
+        (
+            "`ansible-playbook playbooks/drain.yml --limit a`",
+            "`ansible-playbook apiary.instinct.drain --limit a`",
+        ),
+        ("look at rules/alerts.yml", "look at rules/alerts.yml"),
+    ],
+)
+def test_away_from_the_clone_a_remedy_names_the_collections_playbook(
+    tmp_path, monkeypatch, told, named
+):
+    finding = Finding("FILE-UNREADABLE", "error", "a", "b", told)
+    monkeypatch.chdir(tmp_path)
+    assert findings_here([finding]) == (replace(finding, remedy=named),)
+    (tmp_path / "playbooks").mkdir()
+    (tmp_path / "playbooks/site.yml").touch()
+    assert findings_here([finding]) == (finding,)

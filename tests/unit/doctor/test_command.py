@@ -214,5 +214,5 @@ def test_away_from_the_clone_the_next_playbook_goes_by_name(here):
     asking = Asking(("hosts.yml",), None, ())
     assert doctor_command._made((), 1, True, asking).next.endswith(" apiary.instinct.plan")
     Path("playbooks").mkdir()
-    Path("playbooks/plan.yml").touch()
+    Path("playbooks/site.yml").touch()
     assert doctor_command._made((), 1, True, asking).next.endswith(" playbooks/plan.yml")
