@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -33,7 +34,11 @@ PROGRAMS = {
     "mke2fs": "e2fsprogs",
     "qemu-img": "qemu-utils",
     "qemu-system-x86_64": "qemu-system-x86",
+    "fish": "fish",
+    "zsh": "zsh",
 }
+# Held while packages are installed: pytest's workers, and several labs, may want them at once.
+APT_LOCK = "/run/lock/apiary-lab-apt"
 # inotify instances of a host, of what else root may run, and how many hosts a default fits.
 WATCHERS_OF_A_HOST, OTHER_WATCHERS, FEW_HOSTS = 12, 100, 4
 
@@ -104,7 +109,11 @@ def _install(programs: list[str]) -> None:
             "instead), and run this again",
         )
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with step(f"Installing {' '.join(packages)} from the distribution's packages"):
+    with (
+        step(f"Installing {' '.join(packages)} from the distribution's packages"),
+        open(APT_LOCK, "w") as lock,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
         _apt(["update"], environment)
         # Since Debian 13 the client is a package of its own.
         if "docker.io" in packages and run(["apt-cache", "show", "docker-cli"], check=False).stdout:
