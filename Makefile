@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check night e2e unit browser faults loss fleet docs-test docs-day1 telemetry molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm
+.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -15,13 +15,16 @@ demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (
 demo-down: .venv/ready ## Remove all that the demo made
 	python tests/lab/demo.py down
 
-test: unit browser telemetry faults loss molecule ## Unit, golden and property tests, then simulated hosts end to end
+test: unit browser telemetry lab ## Unit, golden and property tests, then simulated hosts and every page of the documentation
 
 unit: .venv/ready
 	pytest -n auto
 
 browser: .venv/ready ## Open the reports in a real browser
 	pytest --quiet tests/browser
+
+lab: .venv/ready ## What needs simulated hosts: faults, loss, molecule and docs-test, some beside one another
+	python tests/lab/stages.py $(STAGE)
 
 faults: .venv/ready ## Break a simulated host in every way and see that it is found
 	pytest --quiet tests/faults tests/containers tests/bundle
@@ -32,11 +35,8 @@ loss: .venv/ready ## Change and break replicas, hosts and routers under load: re
 fleet: .venv/ready ## Rollouts over twelve simulated hosts, interrupted in every way, and tunings over two (long, as e2e)
 	pytest --quiet tests/fleet tests/tune/lab
 
-docs-test: .venv/ready ## Follow the tutorial and every how-to page literally on simulated hosts (long, as e2e)
-	pytest --quiet tests/docs
-
-docs-day1: .venv/ready ## Follow the tutorial, and the pages for a host that serves
-	pytest --quiet tests/docs/test_day1.py
+docs-test: .venv/ready ## Follow the tutorial and every how-to page literally on simulated hosts
+	python tests/lab/stages.py day-1 day-2 measured
 
 telemetry: .venv/ready ## A real Prometheus reads what a host exposes: each rule and panel finds its series
 	pytest --quiet tests/telemetry
@@ -57,7 +57,7 @@ sanity: .venv/ready ## ansible-test sanity on the built collection
 
 check: lint sanity test ## What CI runs
 
-night: fleet docs-test e2e test-vm test-engine stranger ## What is too long for CI
+night: fleet e2e test-vm test-engine stranger ## What is too long for CI
 
 e2e: .venv/ready ## The same site playbook with real vLLM (CPU build, tiny model)
 	python tests/lab/demo.py e2e

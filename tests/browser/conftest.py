@@ -4,19 +4,14 @@
 
 """One Chromium for all tests here; the distribution's package brings it where it is missing."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from browser.chromium import browser
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
+from labkit.prerequisites import ensure_programs
 
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory):
-    from labkit.prerequisites import ensure_programs
-
     ensure_programs({"chromium"})
     profile = tmp_path_factory.mktemp("chromium")
     with browser(profile) as opened:

@@ -7,13 +7,10 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 
 from labkit.prerequisites import ensure_programs
 

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from labkit import apt_sources
+
 ROOT = Path(__file__).resolve().parents[2]
 # What the README asks for before anything else; certificates, because git fetches over TLS.
 GIVEN = ("ca-certificates", "git", "make", "python3")
@@ -68,9 +70,6 @@ class Machine:
 
 def image() -> str:
     """Return the base system's image, made by debootstrap where it is not there yet."""
-    sys.path.insert(0, str(ROOT / "tests/lab"))
-    from labkit import apt_sources  # the lab's modules find each other on sys.path
-
     release = apt_sources.parse_os_release(Path("/etc/os-release").read_text())
     mirror = apt_sources.choose_mirror(release, apt_sources.read_sources())
     digest = hashlib.sha256(" ".join([*GIVEN, mirror.uri]).encode()).hexdigest()[:12]

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import hashlib
 import os
 import re
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 
+from labkit.state import held
 from support.demo import demo_plan
 
 IMAGE = "docker.io/vllm/vllm-openai-rocm:v0.33.0@sha256:" + "1f" * 32
@@ -55,9 +55,7 @@ def quadlet_generator() -> tuple[Path | None, str]:
         if os.access(path, os.X_OK):
             return Path(path), ""
     work = ROOT / ".lab" / "quadlet"
-    work.mkdir(parents=True, exist_ok=True)
-    with (work / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held(work / "lock"):
         found = work / "root/usr/libexec/podman/quadlet"
         if not found.exists():
             problem = _fetch(work)

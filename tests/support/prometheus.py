@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import os
 import shutil
 import subprocess
 from pathlib import Path
+
+from labkit.state import held
 
 PACKAGES = {
     "amtool": "prometheus-alertmanager",
@@ -32,9 +33,7 @@ def program(name: str) -> str:
     if found:
         return found
     path = STORE / "usr/bin" / name
-    STORE.mkdir(parents=True, exist_ok=True)
-    with (STORE / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # workers of pytest-xdist fetch it once
+    with held(STORE / ".lock"):  # workers of pytest-xdist fetch it once
         if not path.exists():
             _fetch(PACKAGES[name])
     return str(path)

@@ -15,14 +15,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from models import write_model
+
+from labkit.prerequisites import ensure_programs
 
 LAB = Path(__file__).parents[1] / "lab"
-sys.path[:0] = [str(LAB), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).parent))
 
-from models import write_model  # noqa: E402
-from watched import HOSTS, MODEL, Fleet  # noqa: E402
-
-from labkit.prerequisites import ensure_programs  # noqa: E402 - beside the lab, on no path
+from watched import HOSTS, MODEL, Fleet  # noqa: E402 - found by the line above
 
 
 def _builder():

@@ -27,6 +27,7 @@ sys.path.insert(0, str(HERE.parent))
 # What the lab's own directory holds is importable only from here on (E402).
 from labkit.console import guarded, step  # noqa: E402
 from labkit.prerequisites import ensure_programs  # noqa: E402
+from labkit.state import held  # noqa: E402
 from repository import debs  # noqa: E402
 from repository.signing import Signer  # noqa: E402
 from repository.stub import Stub  # noqa: E402
@@ -72,6 +73,11 @@ def package(version: str) -> Stub:
 
 def build(out: Path) -> None:
     """Make the repositories in a scratch directory, then put it in its place."""
+    with held(out.with_name(out.name + ".lock")):
+        _build(out)
+
+
+def _build(out: Path) -> None:
     hashed = hashlib.sha256()
     for path in sorted(HERE.glob("*.py")):
         hashed.update(path.read_bytes())
@@ -89,9 +95,9 @@ def build(out: Path) -> None:
         signer.export(scratch / "key.gpg")
         facts = {"fingerprint": signer.fingerprint, "made_by": made, "suite": SUITE}
     (scratch / "facts.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+    shutil.make_archive(str(out), "tar", scratch)
     shutil.rmtree(out, ignore_errors=True)
     scratch.rename(out)
-    shutil.make_archive(str(out), "tar", out)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 from .console import await_condition, error, last_line, run, say, step
-from .state import Lab
+from .state import Lab, held
 
 # Program -> the distribution's package that brings it.
 PROGRAMS = {
@@ -38,7 +37,7 @@ PROGRAMS = {
     "zsh": "zsh",
 }
 # Held while packages are installed: pytest's workers, and several labs, may want them at once.
-APT_LOCK = "/run/lock/apiary-lab-apt"
+APT_LOCK = Path("/run/lock/apiary-lab-apt")
 # inotify instances of a host, of what else root may run, and how many hosts a default fits.
 WATCHERS_OF_A_HOST, OTHER_WATCHERS, FEW_HOSTS = 12, 100, 4
 
@@ -111,9 +110,8 @@ def _install(programs: list[str]) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with (
         step(f"Installing {' '.join(packages)} from the distribution's packages"),
-        open(APT_LOCK, "w") as lock,
+        held(APT_LOCK),
     ):
-        fcntl.flock(lock, fcntl.LOCK_EX)
         _apt(["update"], environment)
         # Since Debian 13 the client is a package of its own.
         if "docker.io" in packages and run(["apt-cache", "show", "docker-cli"], check=False).stdout:

@@ -90,10 +90,17 @@ class Lab:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the state root for one change at a time."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / "lock").open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with held(self.root / "lock"):
             yield
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """Hold a lock that other processes wait for."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def open_lab(name: str) -> Lab:

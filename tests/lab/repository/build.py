@@ -34,6 +34,7 @@ sys.path.insert(0, str(HERE.parent))
 # What the lab's own directory holds is importable only from here on (E402).
 from labkit.console import guarded, step  # noqa: E402
 from labkit.prerequisites import ensure_programs  # noqa: E402
+from labkit.state import held  # noqa: E402
 from repository import debs, rpms  # noqa: E402
 from repository.module import module  # noqa: E402
 from repository.signing import Signer  # noqa: E402
@@ -192,6 +193,11 @@ def digest(with_rpm: bool) -> str:
 
 def build(out: Path, with_rpm: bool) -> None:
     """Make everything in a scratch directory beside OUTDIR, then put it in its place."""
+    with held(out.with_name(out.name + ".lock")):
+        _build(out, with_rpm)
+
+
+def _build(out: Path, with_rpm: bool) -> None:
     made = digest(with_rpm)
     told = out / "facts.json"
     if told.exists() and json.loads(told.read_text())["made_by"] == made:
@@ -212,9 +218,9 @@ def build(out: Path, with_rpm: bool) -> None:
         signer.export(scratch / "distribution/lab.asc")
         known = {"fingerprint": signer.fingerprint, "kernels": kernels(), "made_by": made}
     (scratch / "facts.json").write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+    shutil.make_archive(str(out), "tar", scratch)
     shutil.rmtree(out, ignore_errors=True)
     scratch.rename(out)
-    shutil.make_archive(str(out), "tar", out)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
