@@ -28,6 +28,12 @@ _END = re.compile(r"-----END (?:[A-Z0-9]+ )*PRIVATE KEY")
 _BEGIN = re.compile(r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY")
 _KEY_LINE = re.compile(r"(?P<value>[A-Za-z0-9+/=]{16,})[\"',\\nr\s]*$")
 _MOST = 400
+# NAME=['VALUE', …, as Python and JSON write a list in a log.
+_LIST = re.compile(r"\\*[\"']?\s*[:=]\s*\[\s*(?=\\*[\"'])")
+_ITEM = re.compile(
+    r"(?P<quote>\\*[\"'])(?P<value>(?:(?!(?<!\\)(?P=quote))[^\n]){1,4096})(?<!\\)(?P=quote)"
+    r"(?P<more>\s*,\s*)?"
+)
 
 
 def named_lines(text: str, secret: Callable[[str], bool]) -> Iterator[tuple[str, int, int]]:
@@ -83,6 +89,15 @@ def _below(text: str, start: int, indent: int) -> Iterator[tuple[int, int]]:
         if part and part["value"] and not part["value"].startswith("#"):
             yield at + depth + part.start("value"), at + depth + part.end("value")
         at = end + 1
+
+
+def listed(text: str, end: int) -> Iterator[tuple[int, int]]:
+    """Yield where the quoted values of a list stand that follows a name, which ends at END."""
+    opened = _LIST.match(text, end)
+    item = _ITEM.match(text, opened.end()) if opened else None
+    while item:
+        yield item.span("value")
+        item = _ITEM.match(text, item.end()) if item["more"] else None
 
 
 def cut_keys(text: str) -> Iterator[tuple[int, int]]:

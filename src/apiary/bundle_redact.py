@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
 from apiary.bundle_forms import SHORTEST, Form, forms
-from apiary.bundle_lines import cut_keys, named_lines
+from apiary.bundle_lines import cut_keys, listed, named_lines
 
 _RUN = re.compile(r"[A-Za-z0-9+/_=-]*")
 _BROKEN = re.compile(r"(?:\s|\\+[nr])+")
@@ -73,11 +73,15 @@ _PROGRAMS = {"curl": ("-u", "-U", "--user", "--proxy-user"), "sshpass": ("-p",)}
 # What a string of a document begins, what ends it, and what its further lines look like.
 _OPENING = (
     ("private-key", "PRIVATE KEY-----", "-----END"),
+    ("private-key", "PRIVATE KEY BLOCK-----", "-----END"),
     ("vault", "$ANSIBLE_VAULT;", "\n"),
 )
 _MORE = {
     # A journal's line has words before.
-    "private-key": re.compile(r"(?:\S+[ \t]+){0,6}(?:[A-Za-z0-9+/]{1,}={0,2}|-----END .*)"),
+    "private-key": re.compile(
+        r"(?:\S+[ \t]+){0,6}(?:[A-Za-z0-9+/]{1,}={0,2}|=[A-Za-z0-9+/]{4}|-----END .*)|"
+        r"(?:.*\s)?(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset): .*|"
+    ),
     "vault": re.compile(r"(?:\S+[ \t]+){0,6}[0-9a-f]{2,}"),
 }
 _LONGEST_NAME = 80
@@ -120,6 +124,11 @@ def _words(text: str) -> Iterator[tuple[int, int]]:
             continue
         if not between[0].strip("\"'\\ \t\0,") and not name.startswith("--"):
             continue  # two words of a sentence, or of a list
+        for one, last in listed(text, end):
+            value = text[one:last]
+            if not _none(name, value) and not _VARIABLE.fullmatch(value):
+                yield one, last
+                at = last
         found = _QUOTED.match(text, between.end()) or _LOOSE.match(text, between.end())
         opened = _OPENED.search(text, max(0, begin - 16), begin)
         if found is None and opened and between[0][:1] not in "\"'\\":
@@ -226,8 +235,10 @@ class Redactor:
     def _line(self, text: str) -> str:
         """Return a string of a document; it may be a line of a key that another one began."""
         if self._open and _MORE[self._open].fullmatch(text.strip()):
-            self.counts[self._open] += 1
-            return marked(self._open)
+            kind = self._open
+            self.counts[kind] += 1
+            self._open = "" if "-----END" in text else kind
+            return marked(kind)
         self._open = ""
         for kind, begin, end in _OPENING:
             if begin in text and end not in text[text.rfind(begin) :]:
