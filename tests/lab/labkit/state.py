@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,8 +90,9 @@ class Lab:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the state root for one change at a time."""
-        with held(self.root / "lock"):
+        """Change one lab of the machine at a time: ports and networks are chosen among all."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with held(Path(tempfile.gettempdir()) / f"apiary-lab-{os.getuid()}.lock"):
             yield
 
 
