@@ -29,6 +29,8 @@ DRIVER = "sys/module/amdgpu/version"
 XGMI = 11  # Source: Linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h, CRAT_IOLINK_TYPE_XGMI
 KINDS = {"ce": "correctable", "ue": "uncorrectable", "de": "deferred"}
 SYSTEMCTL_SECONDS = 10
+UNITS = ("etc/systemd/system", "run/systemd/generator")
+_OCTAL = re.compile(r"\\([0-7]{3})")
 _FUNCTION = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")
 
 
@@ -177,6 +179,21 @@ def unit_states(units: list[str]) -> dict[str, dict[str, str]]:
     return {block["Id"]: block for block in blocks if "Id" in block}
 
 
+def mounted(mount: str, unit: str, root: str) -> bool:
+    """Say whether something is mounted where systemd has a unit for it; else it need not be.
+
+    The directory below a mount that is gone would answer. fstab's units are the generator's.
+    """
+    table = read(root, "proc/self/mountinfo")
+    units = (os.path.join(root, place, unit) for place in UNITS)
+    if not table or not any(os.path.exists(path) for path in units):
+        return True
+    # Source: proc(5), the fifth field, in which octal stands for blanks and backslashes.
+    places = (line.split(" ")[4] for line in table.splitlines())
+    wanted = f"/{mount.strip('/')}"
+    return any(_OCTAL.sub(lambda code: chr(int(code[1], 8)), one) == wanted for one in places)
+
+
 def responsive(mount: str, seconds: float) -> bool:
     """Say whether a mount answers in time; who hangs in it is another process, and is ended."""
     child = os.fork()
@@ -252,8 +269,9 @@ def system(settings: dict[str, Any], root: str) -> Iterator[tuple[str, dict[str,
         yield ("apiary_cmdline_as_expected", {}, int(not lacks))
     flag = os.path.join(root, "run/reboot-required")
     yield ("apiary_reboot_required", {}, int(os.path.exists(flag)))
-    for mount in settings["mounts"]:
-        answers = responsive(os.path.join(root, mount.lstrip("/")), settings["mount_seconds"])
+    for mount, unit in settings["mounts"].items():
+        place = os.path.join(root, mount.lstrip("/"))
+        answers = mounted(mount, unit, root) and responsive(place, settings["mount_seconds"])
         yield ("apiary_weights_mount_responsive", {"mount": mount}, int(answers))
 
 

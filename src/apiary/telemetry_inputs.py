@@ -37,6 +37,7 @@ from apiary.fleet_hosts import GROUP, FleetHost, read_hosts
 
 ROUTERS, MONITORING = "routers", "monitoring"
 PREFIX = "monitoring_"
+WATCHERS = ("prometheus", "alertmanager")
 ROUTER_PORT = RouterSettings().admin_port
 NODE: tuple[Exporter, ...] = ("node",)
 
@@ -166,4 +167,9 @@ def load_settings(name: str | None) -> TelemetrySettings:
         known = {one.name for one in fields(TelemetrySettings)}
         named = {str(key).removeprefix(PREFIX): value for key, value in data.items()}
         data = {key: value for key, value in named.items() if key in known}
+        # The role has variables of their own for where its two programs listen.
+        own = {one: named[f"{one}_port"] for one in WATCHERS if f"{one}_port" in named}
+        ports = data.get("ports") or {}
+        if own and isinstance(ports, dict):
+            data["ports"] = {**own, **ports}
     return from_document(TelemetrySettings, data, name)

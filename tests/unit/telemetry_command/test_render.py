@@ -193,6 +193,21 @@ def test_limits_come_from_the_settings(ran, artifacts, tmp_path, settings):
     assert "slo: ttft_p90" in (ran.out / "rules/slo.yml").read_text()
 
 
+def test_the_roles_own_ports_of_its_programs_count(ran, artifacts, tmp_path):
+    file = tmp_path / "settings.yml"
+    variables = {
+        "monitoring_prometheus_port": 9191,
+        "monitoring_alertmanager_port": 9192,
+        "monitoring_ports": {"node": 9200, "alertmanager": 9193},
+    }
+    file.write_text(yaml.safe_dump(variables))
+    code, _out, _err = ran("--artifacts", artifacts, "--settings", file)
+    assert code == 0
+    assert set(addresses(ran, "prometheus")) == {"127.0.0.1:9191"}
+    assert set(addresses(ran, "alertmanager")) == {"127.0.0.1:9193"}
+    assert set(addresses(ran, "node")) == {"gpu-001:9200", "gpu-002:9200"}
+
+
 def test_a_second_run_touches_nothing(ran, artifacts):
     ran("--artifacts", artifacts)
     before = {path: path.stat().st_mtime_ns for path in ran.out.rglob("*")}

@@ -32,7 +32,7 @@ def settings(**other):
         "guest": False,
         "driver": "6.10.5",
         "arguments": ["iommu=pt"],
-        "mounts": [],
+        "mounts": {},
         "mount_seconds": 3,
         "metrics": FACTS["metrics"],
         **other,
@@ -83,7 +83,7 @@ def one(metrics, name):
 
 
 def test_every_metric_is_known_and_has_the_labels_that_knowledge_says(healthy):
-    metrics = told(healthy, mounts=["/"])
+    metrics = told(healthy, mounts={"/": "-.mount"})
     for name, samples in metrics.items():
         for labels in samples:
             assert [label for label, _value in labels] == FACTS["metrics"][name]["labels"]
@@ -210,6 +210,31 @@ def test_a_mount_that_does_not_answer_is_told_in_time(monkeypatch):
     assert not host_metrics.responsive("/", 0.1)
 
 
+@pytest.mark.parametrize("units", ["etc/systemd/system", "run/systemd/generator"])
+def test_a_directory_whose_mount_is_gone_is_told(tmp_path, units):
+    # A server that is down while the host boots: the directory below answers, empty.
+    place, unit = "/srv/big models", "srv-big\\x20models.mount"
+    (tmp_path / place.strip("/")).mkdir(parents=True)
+    table = tmp_path / "proc/self/mountinfo"
+    table.parent.mkdir(parents=True)
+    root = "21 1 8:2 / / rw - ext4 /dev/sda2 rw\n"
+    given = {"gpu_host": False, "mounts": {place: unit, f"{place}/": unit}}
+
+    def answers():
+        (said,) = set(told(tmp_path, **given)["apiary_weights_mount_responsive"].values())
+        return said
+
+    table.write_text(root)
+    assert answers() == 1, "a directory that nothing is to be mounted on"
+    (tmp_path / units).mkdir(parents=True)
+    (tmp_path / units / unit).touch()
+    assert answers() == 0
+    table.write_text(root + "40 21 0:50 / /srv/big\\040models ro - nfs4 nas:/w ro\n")
+    assert answers() == 1
+    table.unlink()
+    assert answers() == 1, "what cannot be read is not guessed"
+
+
 def test_labels_are_escaped():
     text = host_metrics.exposition(
         [("apiary_weights_mount_responsive", {"mount": 'a"b\\c\nd'}, 1)], FACTS["metrics"]
@@ -236,7 +261,7 @@ def test_the_program_replaces_its_file_and_copies_others(tmp_path, monkeypatch):
 
 
 def test_promtool_finds_nothing_wrong(healthy):
-    text = host_metrics.gather(settings(mounts=["/"]), 1e9, str(healthy), active)
+    text = host_metrics.gather(settings(mounts={"/": "-.mount"}), 1e9, str(healthy), active)
     done = subprocess.run(
         [program("promtool"), "check", "metrics"],
         input=text,

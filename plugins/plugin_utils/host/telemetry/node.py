@@ -30,6 +30,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.typ
     Settings,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.mounts import (
+    unit_name,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import facts_of
 
@@ -61,7 +64,8 @@ PrivateDevices=yes
 PrivateNetwork=yes
 PrivateTmp=yes
 ProtectClock=yes
-ProtectHome=yes
+# Not hidden: weights may be below /home.
+ProtectHome=read-only
 ProtectHostname=yes
 ProtectKernelLogs=yes
 ProtectKernelModules=yes
@@ -178,7 +182,7 @@ def expected(settings: Settings, evidence: Evidence, folder: str) -> dict[str, A
         "guest": False,
         "driver": None,
         "arguments": list(settings.arguments),
-        "mounts": sorted(settings.mounts),
+        "mounts": {mount: unit_name(mount) for mount in sorted(settings.mounts)},
         "mount_seconds": facts["mount_seconds"],
         "file": f"{folder}/{facts['file']}",
         "copies": {f"{folder}/{name}": source for name, source in facts["copies"].items()},
