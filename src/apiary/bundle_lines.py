@@ -60,7 +60,7 @@ def named_lines(text: str, secret: Callable[[str], bool]) -> Iterator[tuple[str,
 def _values(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the values of one line of YAML: a scalar to the line's end, or those of a list."""
     part = text[begin:end]
-    if part[0] in "[{" and not part.startswith("{{"):
+    if part[0] in "[{" and not part.startswith(("{{", "[removed:")):
         for one in (_FLOW_VALUE if part[0] == "{" else _FLOW).finditer(part):
             yield _inner(text, begin + one.start("value"), begin + one.end("value"))
     elif part[0] not in "|>&*!":

@@ -54,6 +54,8 @@ def _names() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
 _BETWEEN = re.compile(
     r"\\*[\"']?\s*(?:=>|=|:(?!//))[ \t]*(?:\|[+-]?\s*\n\s+)?"
     r"|\\*[\"']\s*,\s*(?=\\*[\"'])|[ \t\0]+(?=\S)"
+    # The next item of a list, as YAML writes it.
+    r"|[\"']?(?:\s*\n|(?:\\+n))\s*- (?=[^\s-])"
 )
 # A quote within a quoted text has a backslash more, or is doubled in YAML.
 _QUOTED = re.compile(
@@ -122,7 +124,7 @@ def _words(text: str) -> Iterator[tuple[int, int]]:
         between = _BETWEEN.match(text, end)
         if begin < at or between is None or not secret_name(name):
             continue
-        if not between[0].strip("\"'\\ \t\0,") and not name.startswith("--"):
+        if not re.search("[=:]", between[0]) and not name.startswith("--"):
             continue  # two words of a sentence, or of a list
         for one, last in listed(text, end):
             value = text[one:last]

@@ -135,7 +135,8 @@ def examine(asking: Asking, connect: bool, artifacts: str | None, step: Steps) -
         checks = judge_controller(controller, look_at_artifacts(artifacts or ARTIFACTS), 1)
         return _made(checks, 0, False, asking)
     step("the inventory")
-    passwords = (*asking.vault, *ansible.vault_password_files)
+    # Ansible tells those that it was given as well.
+    passwords = tuple(dict.fromkeys((*asking.vault, *ansible.vault_password_files)))
     try:
         hosts = read_inventory(asking)
     except ApiaryError as refusal:

@@ -46,6 +46,9 @@ def look_at_ansible(vaulted: Sequence[str] = (), passwords: Sequence[str] = ()) 
         said = {"refused": f"it did not answer within {_SECONDS} s"}
     except json.JSONDecodeError:
         said = {"refused": " ".join(done.stderr.split()[-60:]) or f"status {done.returncode}"}
+    if str(said["refused"]).isdigit():
+        # It ended with a status alone, and its reason is the first line on stderr.
+        said["refused"] = done.stderr.partition("\n")[0].removeprefix("ERROR: ")
     return from_document(AnsibleFacts, {**said, "expected": own_version()}, "ansible")
 
 

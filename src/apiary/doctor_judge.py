@@ -42,13 +42,16 @@ def judge_controller(
     """Return the checks of this machine; ``hosts`` are how many it is to manage."""
     known: Known = knowledge("doctor.yml")
     ansible = seen.ansible
-    version = f"ansible-core {ansible.version}" if ansible.version else "not found"
+    version = f"ansible-core {ansible.version}" if ansible.version else "does not start"
     when = datetime.datetime.fromtimestamp(seen.now, datetime.UTC)
     locale = "Ansible refuses it" if _of_locale(ansible) else "UTF-8"
     checks = [
         check("controller", "Python", f"{seen.version} ({seen.python})", _python(seen, known)),
         check("controller", "locale", locale, _locale(ansible)),
-        check("controller", "Ansible", version, _ansible(seen, known["ansible_core"])),
+        # A locale that it refuses has a finding of its own.
+        Check("controller", "Ansible", "skipped", version)
+        if ansible.version is None and _of_locale(ansible)
+        else check("controller", "Ansible", version, _ansible(seen, known["ansible_core"])),
         check("controller", "ansible.cfg", ansible.config or "none", _config(ansible)),
         _collections(ansible, known["collections"]),
         check("controller", "SSH client", seen.ssh or "not found", _ssh(seen)),
@@ -99,6 +102,8 @@ def _ansible(seen: Controller, known: Known) -> Iterator[Finding]:
     again = "`pip install .` in Apiary's clone brings the right one"
     if ansible.version is None or (ansible.refused and not _of_locale(ansible)):
         why = f" ({ansible.refused})" if ansible.refused else ""
+        if "config file" in why or "Config '" in why:
+            again = "correct that setting, or `export ANSIBLE_CONFIG=$(apiary --ansible-config)`"
         yield Finding(
             "DOCTOR-ANSIBLE", "error", HERE, f"ansible-core cannot be started{why}", again
         )

@@ -175,10 +175,11 @@ def _host_keys(unknown: Sequence[Reached], sources: Sequence[str]) -> Iterator[F
         files[one.known_hosts, one.port].append(one)
     for (file, port), hosts in files.items():
         names = [one.name for one in hosts]
-        addresses = " ".join(dict.fromkeys(one.address for one in hosts))
+        addresses = " ".join(dict.fromkeys(one.address or one.name for one in hosts))
         port_option = f"-p {port} " if port != 22 else ""
         scan = f"ssh-keyscan {port_option}{addresses}"
-        if len(hosts) > _SHOWN:
+        # ssh-keyscan knows no ansible_host: names will do only where they are the addresses.
+        if len(hosts) > _SHOWN and all(one.address in ("", one.name) for one in hosts):
             listed = " ".join(["ansible all", *(f"-i {one}" for one in sources)])
             scan = f"{listed} --list-hosts | tail -n +2 | ssh-keyscan {port_option}-f -"
         yield Finding(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,13 @@ VARIABLES = (
     "telemetry_amd_suite",
     "telemetry_node_port",
 )
+_PARSERS = re.compile(r"(?:Failed to parse inventory(?: with '\w+' plugin)?: )+")
+# What follows from the rest, and patterns of hosts, which are told apart.
+_NO_NEWS = re.compile(
+    r"Unable to parse|No inventory was parsed|provided hosts list is|Could not m|Deprecation warn"
+)
+_MOST_WARNINGS = 4
+_UNLOCK = "`export ANSIBLE_VAULT_PASSWORD_FILE=FILE`, or give --vault-password-file FILE"
 
 
 @dataclass(frozen=True)
@@ -121,26 +129,31 @@ def read_hosts(
         "extra": [*extra, *([json.dumps(extra_vars)] if extra_vars else [])],
     }
     found = _answer(request, vault_password_files)
+    ask_ansible = " ".join(["ansible-inventory", *(f"-i {source}" for source in sources)])
     if found["error"]:
         raise error(
             "PROBE-INVENTORY",
             where,
-            " ".join(found["error"].split())[:2000],
-            "make `ansible-inventory --list` read it first",
+            "; ".join([" ".join(found["error"].split()), *found["said"]])[:2000],
+            _UNLOCK
+            if "vault" in found["error"]
+            else f"correct that place, until `{ask_ansible} --list` reads it",
         )
     if not found["total"]:
         raise error(
             "PROBE-NO-HOSTS",
             where,
-            f"the inventory has no hosts in {pattern}",
-            f"put hosts into {pattern}; `ansible-inventory --graph` shows the groups",
+            "; ".join([f"the inventory has no hosts in {pattern}", *found["said"]])[:2000],
+            f"put hosts into {pattern}; `{ask_ansible} --graph` shows the groups"
+            if sources
+            else "give --inventory inventory/mine, or name one in your ansible.cfg",
         )
     if not found["hosts"]:
         raise error(
             "PROBE-NO-HOSTS",
             where,
             f"--limit {limit} leaves none of the {found['total']} hosts in {pattern}",
-            "give a host, group or pattern of it; `ansible-inventory --graph` shows them",
+            f"give a host, group or pattern of it; `{ask_ansible} --graph` shows them",
         )
     return Hosts(
         tuple(_host(name, entry) for name, entry in found["hosts"].items()),
@@ -189,5 +202,24 @@ def _answer(request: Mapping[str, Any], vault_password_files: Sequence[str]) -> 
         answer: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError:
         said = " ".join(done.stderr.split()[-100:])
-        return {"error": f"ansible-core failed with status {done.returncode}: {said}"}
-    return answer
+        return {"error": f"ansible-core failed with status {done.returncode}: {said}", "said": []}
+    return {**answer, "said": _warned(done.stderr)}
+
+
+def _warned(printed: str) -> list[str]:
+    """Return why Ansible left out a source or a line of it, as it warned of it on stderr.
+
+    Each of its parsers complains of a file; where the one for YAML says a line, the others' words
+    would lead astray.
+    """
+    reasons: dict[str, None] = {}
+    placed: dict[str, None] = {}
+    for warning in re.split(r"^\[WARNING\]: ", printed, flags=re.MULTILINE)[1:]:
+        first = warning.partition("\n\n")[0]
+        reason = _PARSERS.sub("", " ".join(first.split()))
+        origin = re.search(r"^Origin: (\S+\.(?:ya?ml|json):\d+:\d+)$", warning, re.MULTILINE)
+        if origin:
+            placed[f"{reason} ({origin[1]})"] = None
+        elif not _NO_NEWS.match(reason):
+            reasons[reason] = None
+    return list(placed or reasons)[:_MOST_WARNINGS]

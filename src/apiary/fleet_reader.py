@@ -30,7 +30,19 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return _read(request)
     except AnsibleError as failure:
-        return {"error": str(failure)}
+        where = _place(failure)
+        return {"error": f"{failure} ({where})" if where else str(failure)}
+
+
+def _place(failure: BaseException | None) -> str:
+    """Return FILE:LINE:COLUMN of a failure, which its text leaves out; the one for a file of
+    variables is behind another that does not know it."""
+    while failure is not None:
+        context = str(getattr(failure, "_formatted_source_context", None) or "")
+        if context.startswith("Origin: "):
+            return context.partition("\n")[0].removeprefix("Origin: ")
+        failure = failure.__cause__ or failure.__context__
+    return ""
 
 
 def _read(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -112,12 +112,13 @@ def _read(
         found = json.loads(done.stdout)
     except json.JSONDecodeError:
         found = {"error": f"ansible-core failed with status {done.returncode}"}
+    ask_ansible = " ".join(["ansible-inventory", *(f"-i {source}" for source in sources)])
     if found.get("error"):
         raise error(
             "PROBE-INVENTORY",
             ", ".join(sources),
             "; ".join([" ".join(found["error"].split()), *said])[:2000],
-            "make `ansible-inventory --list` read it first",
+            f"correct that place, until `{ask_ansible} --list` reads it",
         )
     warnings = [
         Finding(
@@ -125,7 +126,7 @@ def _read(
             "warning",
             ", ".join(sources),
             text,
-            "look at the file that it names; `ansible-inventory --list` says the same",
+            f"look at the file that it names; `{ask_ansible} --list` says the same",
         )
         for text in said
     ]

@@ -208,6 +208,25 @@ def test_a_document_stays_one_and_has_no_secret(secret, data):
         ("  setenv HF_TOKEN quux77", "quux77"),
         ("u:$apr1$salt$quux77quux77", "quux77"),
         ("next=https%3A%2F%2Fu%3Aquux77%40h%2F", "quux77"),
+        # As vLLM logs its arguments: a list, even of one.
+        ("non-default args: {'api_key': ['one1', 'quux77'], 'model': 'x'}", "quux77"),
+        ("Namespace(api_key=['quux77'], model='x')", "quux77"),
+        ('log: {\\"api_key\\": [\\"quux77\\"]}', "quux77"),
+        # As Ansible prints a command.
+        ("cmd:\n- vllm\n- --api-key\n- quux77\n- --port\n", "quux77"),
+        ('{"cmd": ["curl", "-sS", "-u", "admin:quux77", "https://h"]}', "quux77"),
+        ('{\\"cmd\\": [\\"curl\\", \\"--user\\", \\"admin:quux77\\"]}', "quux77"),
+        ("acl us req.hdr(x-api-key) -m str quux77", "quux77"),
+        ("SSHPASS=quux77 sshpass -e ssh h", "quux77"),
+        ("user_tokens:\n  bob: quux77\n", "quux77"),
+        # Names whose end looks like that of a count.
+        ("AWS_SESSION_TOKEN=quux77", "quux77"),
+        ("admin_token: quux77", "quux77"),
+        ("authorization:\n  type: Bearer\n  credentials: quux77\n", "quux77"),
+        ("docker login --username u -p quux77 registry", "quux77"),
+        ("xapp-1-A0-123-quux77", "quux77"),
+        ("hvs.quux77quux77quux77quux77", "quux77"),
+        (f"pypi-{'quux77' * 6}", "quux77"),
     ],
 )
 def test_what_looks_like_a_secret_goes(text, gone):
@@ -239,6 +258,14 @@ def test_what_looks_like_a_secret_goes(text, gone):
         'keys: ["header:X-Session-Id", "cookie:session"]',
         "container prepare --credentials /etc/apiary/x/credentials --keep vllm",
         "ansible ALL=(ALL) NOPASSWD:ALL",
+        "'secrets': ['VLLM_API_KEY', 'HF_TOKEN']",
+        "docker run --publish 80:80 -p 8000:8000 image",
+        "input_token: many, per_output_token=x",
+        "password: [removed:known]",
+        "acl us req.hdr(authorization) -m found",
+        "if { req.fhdr(Authorization) -m beg -i 'Bearer ' }",
+        "user_max_tokens: 5, output_tokens: many",
+        "- my-token\n- other\n- --api-key\n- --port\n",
     ],
 )
 def test_what_is_none_stays(text):
@@ -298,6 +325,7 @@ def test_a_long_run_of_backslashes_takes_no_time():
     assert redactor.text(text) == text
 
 
+PGP = ["-----BEGIN PGP PRIVATE KEY BLOCK-----", "Version: 1", "", "quux77" * 10, "=qu77"]
 KEY = ["-----BEGIN RSA PRIVATE KEY-----", "a" * 64, "quux77" * 10, "-----END RSA PRIVATE KEY-----"]
 
 
@@ -305,6 +333,8 @@ KEY = ["-----BEGIN RSA PRIVATE KEY-----", "a" * 64, "quux77" * 10, "-----END RSA
     "data",
     [
         {"stdout_lines": KEY},
+        [KEY[0], "Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-128-CBC,0", "", *KEY[2:]],
+        [*PGP, "-----END PGP PRIVATE KEY BLOCK-----"],
         [{"line": one} for one in KEY],
         [f"Nov 22 10:00:00 gpu-001 x[1]: {one}" for one in KEY],
         ["$ANSIBLE_VAULT;1.1;AES256", "6162" * 20, "71757578", "x"],
@@ -320,6 +350,10 @@ def test_a_secret_in_parts_of_a_document_goes(data):
     )
     assert not re.search("quux77|71757578", cleaned)
     assert json.loads(cleaned)[1] == {"after": "https://host/x", "n": "plain-1"}
+
+
+def test_what_follows_a_key_in_a_document_stays():
+    assert Redactor().document([*KEY, "plain"])[-1] == "plain"
 
 
 @pytest.mark.parametrize("secret", ["$ecret123", "$Secret", "<pass>", "{{abc", "!vault1", "%(a)s"])

@@ -94,10 +94,36 @@ def test_what_leaves_no_host_is_refused(here):
     assert code(["a,b"], None, "nobody") == "PROBE-NO-HOSTS"
 
 
+def test_who_gives_no_inventory_is_told_to(here):
+    with pytest.raises(ApiaryError, match="give --inventory inventory/mine"):
+        read_hosts([])
+
+
 def test_what_is_no_inventory_is_refused(here):
     Path("broken.yml").write_text("gpu_hosts: [")
     assert code(["missing.yml"]) == "FILE-UNREADABLE"
     assert code(["hosts.yml", "broken.yml"]) == "PROBE-INVENTORY"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("new.yml", "gpu_hosts:\n  hosts:\n    a:\n   b: [\n", "new.yml:4:4"),
+        ("new.yml", "gpu_hosts:\n  host:\n    a:\n", "Skipping unexpected key (host)"),
+        ("new.ini", "[gpu_hosts]\na\n[gpu_hosts:vars]\nfoo\n", "Expected key=value, got: foo"),
+        ("group_vars/gpu_hosts.yml", "a:\n  b: {c: 1\n  d: 2\n", "group_vars/gpu_hosts.yml:3:4"),
+    ],
+)
+def test_what_is_wrong_and_where_is_told(here, name, text, said):
+    """Ansible says it among warnings, or not at all: its own words name no file of variables."""
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_text(text)
+    source = "hosts.yml" if "/" in name else name
+    with pytest.raises(ApiaryError) as refused:
+        read_hosts([source])
+    (finding,) = refused.value.findings
+    assert said in finding.message
+    assert f"`ansible-inventory -i {source} --" in finding.remedy
 
 
 def test_a_vaulted_variable_needs_its_password(here):
@@ -108,7 +134,9 @@ def test_a_vaulted_variable_needs_its_password(here):
     Path("group_vars/gpu_hosts.yml").write_bytes(text)
     Path("hosts.ini").write_text("[gpu_hosts]\na\n")
     Path("password").write_text("secret\n")
-    assert code(["hosts.ini"]) == "PROBE-INVENTORY"
+    with pytest.raises(ApiaryError, match="--vault-password-file FILE") as refused:
+        read_hosts(["hosts.ini"])
+    assert refused.value.findings[0].code == "PROBE-INVENTORY"
     found = read_hosts(["hosts.ini"], vault_password_files=["password"])
     assert found.hosts[0].rack == "r9"
 

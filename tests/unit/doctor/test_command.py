@@ -104,6 +104,20 @@ def test_a_vault_without_its_password(here, monkeypatch, capsys):
     assert wrong != "there is no vault password"
 
 
+def test_settings_that_ansible_cannot_read_are_named(here, monkeypatch):
+    Path("broken.cfg").write_text("[defaults\n")
+    monkeypatch.setenv("ANSIBLE_CONFIG", "broken.cfg")
+    assert "broken.cfg): File contains no section headers" in (look_at_ansible().refused or "")
+
+
+def test_a_password_that_others_may_read_is_told_once(here, capsys):
+    Path("password").write_text("x")
+    Path("password").chmod(0o644)
+    main(["doctor", "-i", "hosts.yml", "--vault-password-file", "password", "--json"])
+    codes = [one["code"] for one in json.loads(capsys.readouterr().err)["findings"]]
+    assert codes.count("DOCTOR-VAULT-OPEN") == 1
+
+
 def test_a_locked_vault_is_named_where_the_inventory_cannot_be_read(here, capsys):
     Path("group_vars").mkdir()
     Path("group_vars/all.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")

@@ -70,11 +70,28 @@ def test_a_right_machine_is_right():
             "error",
             "pip",
         ),
+        (
+            ansible(version=None, refused="Error reading config file (/a.cfg): no sections."),
+            {},
+            "DOCTOR-ANSIBLE",
+            "error",
+            "correct that setting",
+        ),
+        (
+            ansible(version=None, refused="Config 'DEFAULT_FORKS' from '/a.cfg' has an invalid"),
+            {},
+            "DOCTOR-ANSIBLE",
+            "error",
+            "correct that setting",
+        ),
         (ansible(version="2.20.0"), {}, "DOCTOR-ANSIBLE-NEWER", "warning", "ansible-core==2.19"),
         ({"playbook": None}, {}, "DOCTOR-ANSIBLE-PATH", "warning", "export PATH=/x/bin:$PATH"),
         ({"playbook": "/usr/bin/ansible-playbook"}, {}, "DOCTOR-ANSIBLE-PATH", "warning", "/x/bin"),
         (
-            ansible(refused="Ansible requires the locale encoding to be UTF-8; Detected None."),
+            ansible(
+                version=None,
+                refused="Ansible requires the locale encoding to be UTF-8; Detected None.",
+            ),
             {},
             "DOCTOR-LOCALE",
             "error",
@@ -201,10 +218,18 @@ def test_ways_that_do_not_lead_there():
 
 
 def test_many_hosts_are_told_together():
-    hosts = [Reached(f"gpu-{n:03d}", address=f"10.0.0.{n}", known=False) for n in range(1, 101)]
+    names = [f"gpu-{n:03d}" for n in range(1, 101)]
+    hosts = [Reached(name, address=name, known=False) for name in names]
     (finding,) = (one for made in judge_ways(hosts, ["inv"]) for one in made.findings)
     assert finding.subject == "100 hosts, gpu-[001:100]"
     assert "ansible all -i inv --list-hosts | tail -n +2 | ssh-keyscan -f -" in finding.remedy
+
+
+def test_many_host_keys_are_those_of_addresses_not_of_names():
+    hosts = [Reached(f"gpu-{n:03d}", address=f"10.0.0.{n}", known=False) for n in range(1, 10)]
+    (finding,) = (one for made in judge_ways(hosts, ["inv"]) for one in made.findings)
+    addresses = " ".join(one.address for one in hosts)
+    assert f"`ssh-keyscan {addresses} >> " in finding.remedy
 
 
 def test_what_hosts_answer():
