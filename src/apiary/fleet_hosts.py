@@ -90,12 +90,13 @@ class FleetHost:
 class Hosts:
     """The ``hosts`` that were asked for, in the inventory's order, of ``total`` without a limit.
 
-    ``routers`` are the members of that group, ``localhost`` says whether the inventory has it.
+    ``beside`` are the members of routers and monitoring, which learn of changes. ``localhost`` says
+    whether the inventory has it.
     """
 
     hosts: tuple[FleetHost, ...]
     total: int
-    routers: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     localhost: bool = False
 
 
@@ -158,7 +159,7 @@ def read_hosts(
     return Hosts(
         tuple(_host(name, entry) for name, entry in found["hosts"].items()),
         found["total"],
-        tuple(found["routers"]),
+        tuple(found["beside"]),
         found["localhost"],
     )
 

@@ -15,6 +15,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+# Groups whose members learn of what changes on others.
+BESIDE = ("routers", "monitoring")
+
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``hosts`` of ``pattern`` that ``limit`` leaves, in order, with groups and variables.
@@ -22,8 +25,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     Each also says whether it ``spans``: a replica of its own may be on other hosts, too.
     ``request`` has ``sources``, ``limit``, ``pattern``, the names of ``variables`` and, as values
     of -e, ``extra``. The answer also has ``total``, how many the pattern has without the limit,
-    ``routers``, the members of that group, ``localhost``, whether the inventory itself has it, and
-    ``error``.
+    ``beside``, the members of routers and monitoring, ``localhost``, whether the inventory itself
+    has it, and ``error``.
     """
     from ansible.errors import AnsibleError
 
@@ -64,7 +67,7 @@ def _read(request: Mapping[str, Any]) -> dict[str, Any]:
     everybody = {host.name for host in inventory.get_hosts("all")}
     pattern = request["pattern"]
     total = sum(host.name in everybody for host in inventory.get_hosts(pattern))
-    routers = inventory.groups.get("routers")
+    groups = [inventory.groups[name] for name in BESIDE if name in inventory.groups]
     inventory.subset(request["limit"])
     hosts: dict[str, Any] = {}
     for host in inventory.get_hosts(pattern):
@@ -80,7 +83,7 @@ def _read(request: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "hosts": hosts,
         "total": total,
-        "routers": [host.name for host in routers.get_hosts()] if routers else [],
+        "beside": list(dict.fromkeys(host.name for one in groups for host in one.get_hosts())),
         "localhost": "localhost" in everybody,
         "error": None,
     }

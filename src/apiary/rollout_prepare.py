@@ -226,7 +226,7 @@ def _prepared(
     findings: tuple[Finding, ...],
 ) -> Prepared:
     own = path.parent == PLAYBOOKS
-    outside = (*(found.routers if own else ()), *(() if found.localhost else ("localhost",)))
+    outside = (*(found.beside if own else ()), *(() if found.localhost else ("localhost",)))
     given = [parse_window(text, "--window") for text in run.options.windows]
     windows = {
         one.name: given

@@ -27,7 +27,7 @@ def lab(tmp_path, monkeypatch):
         config=home / "config",
         known=home / "known_hosts",
         servers=[],
-        options=ssh.SshOptions(system_config="/nonexistent", timeout=BOUND),
+        options=ssh.SshOptions(system_config=str(home / "no-such-file"), timeout=BOUND),
     )
 
     def server(name, known=True, config="", **changes):

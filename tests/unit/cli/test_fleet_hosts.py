@@ -27,6 +27,7 @@ gpu_hosts:
       hosts:
         gpu-3: {ansible_host: 10.0.0.3, apiary_address: 10.1.0.3}
 routers: {hosts: {router-1: {}}}
+monitoring: {hosts: {router-1: {}, monitor-1: {}}}
 """
 
 
@@ -50,7 +51,7 @@ def code(*arguments, **more):
 def test_hosts_with_their_places(here):
     found = read_hosts(["hosts.yml"])
     assert [one.name for one in found.hosts] == ["gpu-1", "gpu-2", "gpu-3"]
-    assert (found.total, found.routers, found.localhost) == (3, ("router-1",), False)
+    assert (found.total, found.beside, found.localhost) == (3, ("router-1", "monitor-1"), False)
     first, _second, third = found.hosts
     assert (first.domain, first.rack, first.row, first.site) == ("r1", "r1", "a", "x")
     assert first.groups == ("rack1",)
@@ -82,7 +83,7 @@ def test_a_limit_and_a_pattern_are_ansibles(here):
     found = read_hosts(["hosts.yml"], "rack1:&gpu-2:router-1")
     assert [one.name for one in found.hosts] == ["gpu-2"]
     assert found.total == 3
-    everybody = read_hosts(["hosts.yml"], None, "all:!rack1")
+    everybody = read_hosts(["hosts.yml"], None, "all:!rack1:!monitor-1")
     assert {one.name: one.artifacts for one in everybody.hosts} == {
         "gpu-3": "/srv/artifacts",
         "router-1": "artifacts",
