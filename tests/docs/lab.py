@@ -21,6 +21,8 @@ VERSIONS = ("0.32.0", "0.33.0")
 MODELS = ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "Qwen/Qwen3-VL-235B-A22B-Instruct")
 VARIABLES = "inventory/mine/group_vars"
 TWO_HOSTS = {"tensor_parallel_size": 8, "pipeline_parallel_size": 2, "nodes": 2}
+# What hosts of the lab are called on the pages, where that is not their own name.
+NAMES = {"router-002": "monitor-001"}
 HUB = "http://127.0.0.1:9000"
 
 
@@ -31,7 +33,7 @@ class Lab:
     fleet: Fleet
     scratch: Path
     hosts: int = 2
-    routers: int = 1
+    routers: int = 2
 
     def up(self) -> None:
         """Have the hosts be there; those that are missing are made, as their image has them."""
@@ -59,8 +61,26 @@ class Lab:
     def names(self) -> str:
         """Return the lines of /etc/hosts that name the hosts."""
         return "".join(
-            f"{one['address_in_lab']} {name}\n" for name, one in self.fleet.hosts.items()
+            f"{one['address_in_lab']} {NAMES.get(name, name)}\n"
+            for name, one in self.fleet.hosts.items()
         )
+
+    def watch(self, work: Path, watcher: str) -> None:
+        """Have hosts' exporters be reached in the lab, and nobody outside be called."""
+        addresses = {
+            name: one["address_in_lab"]
+            for host, one in self.fleet.hosts.items()
+            if (name := NAMES.get(host, host)) in ("gpu-001", "router-001", watcher)
+        }
+        for name, address in addresses.items():
+            path = f"inventory/mine/host_vars/{name}.yml"
+            edit(work, Merge(0, path, {"apiary_address": address}))
+        nobody = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
+        called = {
+            "monitoring_receivers": [{"name": name, **nobody} for name in ("on-call", "team")]
+        }
+        path = f"inventory/mine/host_vars/{watcher}.yml"
+        edit(work, Merge(0, path, {**called, "monitoring_secrets": {}}))
 
     def settle(self, work: Path) -> None:
         """Have inventory/mine say what a lab needs besides, which no reader has to know."""

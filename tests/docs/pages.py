@@ -45,6 +45,7 @@ SERVING = (
     "make-a-support-bundle",
     "run-containers",
     "run-replicas",
+    "watch-a-fleet",
 )
 # A host's life after its first day: much is stopped, started and made anew.
 DAY_2 = (

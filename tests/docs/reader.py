@@ -28,7 +28,7 @@ TERMINAL = {"COLUMNS": "200", "TERM": "dumb", "ANSIBLE_NOCOLOR": "1", "EDITOR": 
 # A reader has set nothing of these.
 OURS = ("ANSIBLE_", "APIARY_", "MOLECULE_")
 NOT_THEIRS = {"inventory", "artifacts", "dist", ".lab", ".git", ".ansible"}
-SSH = """Host gpu-* router-*
+SSH = """Host gpu-* router-* monitor-*
   User ansible
   IdentityFile {identity}
   IdentitiesOnly yes
@@ -176,6 +176,10 @@ class Reader(Desk):
             self.lab.mount(self.work)
         else:
             self.lab.unmount(self.work)
+
+    def _watcher(self, host: str) -> None:
+        self.know(host)
+        self.lab.watch(self.work, host)
 
     def _nodes(self, second: str) -> None:
         """Have gpu-001 and a second host serve one replica together, and nothing else."""
