@@ -23,13 +23,14 @@ from apiary.output import exit_code, file_name, grid, print_document, report, sh
 @click.command()
 @click.argument("hosts", nargs=-1)
 @click.option(
+    "-i",
     "--inventory",
     "sources",
     multiple=True,
     metavar="PATH",
     help="An Ansible inventory, file, directory or script; repeatable.",
 )
-@click.option("--limit", metavar="PATTERN", help="Only these hosts of the inventory.")
+@click.option("-l", "--limit", metavar="PATTERN", help="Only these hosts of the inventory.")
 @click.option("--out", default="evidence", show_default=True, help="Directory for HOST.json files.")
 @click.option("--user", help="Login user; else the inventory's, else ~/.ssh/config's.")
 @click.option(
