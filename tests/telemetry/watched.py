@@ -66,7 +66,7 @@ SETTINGS = {
     "guest": False,
     "driver": "6.16.13",
     "arguments": ["iommu=pt"],
-    "mounts": ["/"],
+    "mounts": {"/": "-.mount"},
     "mount_seconds": 3,
 }
 
