@@ -26,15 +26,15 @@ def test_a_stream_passes_as_it_comes(place):
     async def scenario():
         async with serving(place, 2) as (_replicas, [router]):
             client = Client(router.port)
-            answer = await client.ask({"chunks": 5, "seconds": 1})
+            answer = await client.ask({"chunks": 5, "seconds": 2})
             client.close()
             return answer
 
     answer = asyncio.run(scenario())
     print(f"first byte after {answer.first_seconds:.2f} s, last after {answer.seconds:.2f} s")
     assert answer.body.count(b"data:") == 5
-    assert answer.first_seconds < 0.5
-    assert answer.seconds > 0.95
+    # One that is kept back comes whole.
+    assert answer.seconds - answer.first_seconds > 0.5
 
 
 def test_a_client_is_not_timed_out_while_its_replica_works(place):

@@ -49,10 +49,14 @@ def test_no_replica_gets_more_than_its_limit_and_the_rest_waits_its_turn(place):
     peaks, answers = asyncio.run(scenario())
     assert {answer.status for _session, answer in answers} == {200}
     assert peaks == [4, 4, 4]
-    # 40 clients at 12 places of 50 ms: each waits for two or three turns, no session for more.
-    slowest = sorted(answer.seconds for _session, answer in answers)
-    print(f"seconds: median {slowest[150]:.2f}, p99 {slowest[-3]:.2f}")
-    assert slowest[-3] < 2.5 * slowest[150]
+    # Answers are in the order in which they ended. Each of 40 clients waits for two or three turns
+    # of 12 places; whoever is passed over is overtaken by request after request.
+    began = [answer.started for _session, answer in answers]
+    overtaken = sorted(
+        sum(other > mine for other in began[:place]) for place, mine in enumerate(began)
+    )
+    print(f"overtaken: median {overtaken[150]}, p99 {overtaken[-3]}, at most {overtaken[-1]}")
+    assert overtaken[-3] < 40
 
 
 def test_beyond_the_queue_is_429_at_once_and_says_when_to_come_back(place):
@@ -62,7 +66,7 @@ def test_beyond_the_queue_is_429_at_once_and_says_when_to_come_back(place):
 
     async def scenario():
         async with serving(place, 2, concurrency=2, settings=settings) as (replicas, [router]):
-            answers = await ask_all(router.port, [None] * 60, 60, {"seconds": 0.5})
+            answers = await ask_all(router.port, [None] * 60, 60, {"seconds": 1.5})
             return [one.peak for one in replicas], [answer for _session, answer in answers]
 
     peaks, answers = asyncio.run(scenario())
@@ -75,7 +79,8 @@ def test_beyond_the_queue_is_429_at_once_and_says_when_to_come_back(place):
     turned_away = [answer for answer in answers if answer.status == 429]
     assert {answer.error for answer in turned_away} == {"engine_overloaded"}
     assert {answer.headers["retry-after"] for answer in turned_away} == {"7"}
-    assert max(answer.seconds for answer in turned_away) < 0.4
+    # Before any of those that were let in is answered.
+    assert answers[: len(turned_away)] == turned_away
 
 
 def test_who_waits_too_long_gets_503(place):
@@ -108,4 +113,4 @@ def test_without_a_replica_it_is_503_at_once(place):
     assert (asked.status, asked.error) == (503, "no_replica")
     assert asked.headers["retry-after"] == "2"
     assert (health.status, ready.status, alive.status) == (503, 503, 200)
-    assert asked.seconds < 0.5
+    assert asked.seconds < Queueing().timeout_seconds / 2
