@@ -34,7 +34,7 @@ def test_a_stream_passes_as_it_comes(place):
     print(f"first byte after {answer.first_seconds:.2f} s, last after {answer.seconds:.2f} s")
     assert answer.body.count(b"data:") == 5
     # One that is kept back comes whole.
-    assert answer.seconds - answer.first_seconds > 0.5
+    assert answer.seconds - answer.first_seconds > 1
 
 
 def test_a_client_is_not_timed_out_while_its_replica_works(place):

@@ -113,4 +113,5 @@ def test_without_a_replica_it_is_503_at_once(place):
     assert (asked.status, asked.error) == (503, "no_replica")
     assert asked.headers["retry-after"] == "2"
     assert (health.status, ready.status, alive.status) == (503, 503, 200)
+    # In a queue it would wait for all of the timeout.
     assert asked.seconds < Queueing().timeout_seconds / 2
