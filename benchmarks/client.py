@@ -37,7 +37,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from ansible_collections.apiary.instinct.plugins.module_utils import bench_client, bench_http
+from ansible_collections.apiary.instinct.plugins.module_utils.load import client as bench_client
+from ansible_collections.apiary.instinct.plugins.module_utils.load import http as bench_http
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import builtin, command
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Load,
@@ -48,7 +49,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = str(Path(bench_client.__file__).parents[5])
-MOCK = "ansible_collections.apiary.instinct.plugins.module_utils.bench_mock"
+MOCK = "ansible_collections.apiary.instinct.plugins.module_utils.load.mock"
 TRUE_SECONDS = 0.010
 REACHED = 0.95
 TTFT, ITL = 0.5, 0.03

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from apiary.place_command import answers
+from apiary.host.place_command import answers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

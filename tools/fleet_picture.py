@@ -9,13 +9,13 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build import (
     fleet_report,
 )
 from browser.chromium import browser
 
-from apiary.fleet_report_page import fleet_page
-from apiary.pictures import topology_svg
+from apiary.fleet.report_page import fleet_page
+from apiary.host.pictures import topology_svg
 from support.acceptances import LATER, inputs, rollout_of
 from support.topologies import mi325x
 

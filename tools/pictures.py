@@ -35,7 +35,7 @@ def topology(to: Path) -> None:
         from_evidence,
     )
 
-    from apiary.pictures import topology_svg
+    from apiary.host.pictures import topology_svg
     from support import printers
     from support.demo import demo_deployment
 

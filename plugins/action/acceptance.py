@@ -11,35 +11,17 @@ from pathlib import Path
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.accept import (
-    accept,
-    to_measure,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import (
-    TESTS,
-    Measured,
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    dumps,
-    from_document,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Survey
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS, decide
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
-    options_of,
-    read_role,
-    settings_of,
-)
+
+from ..plugin_utils.acceptance.accept import accept, to_measure
+from ..plugin_utils.acceptance.settings import TESTS, Measured, Settings
+from ..plugin_utils.adapters import refused
+from ..plugin_utils.documents import dumps, from_document, to_document
+from ..plugin_utils.evidence.types import Evidence
+from ..plugin_utils.files import write_text
+from ..plugin_utils.findings import ApiaryError, Finding, error
+from ..plugin_utils.fleet.types import Survey
+from ..plugin_utils.host.concerns import CONCERNS, decide
+from ..plugin_utils.host.role_options import options_of, read_role, settings_of
 
 _NO_SETTINGS = ("evidence", "plans", "concerns", "dest")
 # What is asked of the host, of the document `Asked`.

@@ -12,35 +12,19 @@ from pathlib import Path
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.apiary.instinct.plugins.module_utils.bench_run import unpacked
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.conduct import (
-    Order,
-    asked_of,
-    conduct,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_plan import served_by
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.progress import (
-    found_words,
-    told,
-    words,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.running import (
-    Client,
-    cpus_of,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.session import (
-    NextLife,
-    Session,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Target
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+
+from ..module_utils.load.run import unpacked
+from ..plugin_utils.adapters import refused
+from ..plugin_utils.bench.of_plan import served_by
+from ..plugin_utils.bench.run.conduct import Order, asked_of, conduct
+from ..plugin_utils.bench.run.level import Client, cpus_of
+from ..plugin_utils.bench.run.progress import found_words, told, words
+from ..plugin_utils.bench.run.session import NextLife, Session
+from ..plugin_utils.bench.types import Target
+from ..plugin_utils.documents import from_document, to_document
+from ..plugin_utils.files import read_text
+from ..plugin_utils.findings import ApiaryError, error
+from ..plugin_utils.plan.types import Plan
 
 DISPLAY = Display()
 COMMANDS = {"vllm": "vllm", "aiperf": "aiperf", "builtin": ""}

@@ -9,21 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.given import (
-    fleet_of,
-    given_evidence,
-    known_architecture,
-    save_documents,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.serving import (
-    Wish,
-    decide_serving,
-    running_documents,
-    topology_of,
-)
+
+from ..plugin_utils.adapters import refused
+from ..plugin_utils.documents import to_document
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.fleet.given import fleet_of, given_evidence, known_architecture, save_documents
+from ..plugin_utils.fleet.serving import Wish, decide_serving, running_documents, topology_of
 
 
 class ActionModule(ActionBase):

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    knowledge,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.room import room_for
+
+from ..plugin_utils.adapters import refused
+from ..plugin_utils.documents import knowledge, to_document
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.rollout.room import room_for
 
 DISPLAY = Display()
 

@@ -12,17 +12,12 @@ import re
 import socket
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    knowledge,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.compare import (
-    BACK,
-    compare_answers,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.read import situation_of
+
+from ..plugin_utils.adapters import refused
+from ..plugin_utils.documents import knowledge, to_document
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.rollout.compare import BACK, compare_answers
+from ..plugin_utils.rollout.read import situation_of
 
 _OWNER = re.compile(r"(?P<where>.+@.+), process (?P<process>\d+)")
 

@@ -10,23 +10,13 @@ import json
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused, warn
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    knowledge,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.plan import (
-    plan_rollout,
-    summary,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.read import slots_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
-    Rollout,
-    Settings,
-    Situation,
-)
+
+from ..plugin_utils.adapters import refused, warn
+from ..plugin_utils.documents import from_document, knowledge, to_document
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.rollout.plan import plan_rollout, summary
+from ..plugin_utils.rollout.read import slots_of
+from ..plugin_utils.rollout.types import Rollout, Settings, Situation
 
 
 def replicas_elsewhere(artifacts: str, hosts: list[str], deployment: str) -> int:

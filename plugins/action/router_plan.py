@@ -9,38 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused, warn
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import (
-    plan_of,
-    quarantined,
-    saved_plans,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.keepalived import (
-    VirtualAddress,
-    render_keepalived,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import (
-    PROGRAM,
-    render_router_host,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_traces import (
-    render_traces,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.fleet import (
-    MissingHost,
-    decide_router,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import PlannedHost
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
-    Router,
-    RouterSettings,
-)
+
+from ..plugin_utils.adapters import refused, warn
+from ..plugin_utils.documents import from_document, to_document
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.fleet.saved import plan_of, quarantined, saved_plans
+from ..plugin_utils.render.haproxy import render_router
+from ..plugin_utils.render.keepalived import VirtualAddress, render_keepalived
+from ..plugin_utils.render.router_host import PROGRAM, render_router_host
+from ..plugin_utils.render.router_traces import render_traces
+from ..plugin_utils.router.fleet import MissingHost, decide_router
+from ..plugin_utils.router.pools import PlannedHost
+from ..plugin_utils.router.types import Router, RouterSettings
 
 # What everybody on the host may read; other files say who may ask.
 OPEN = "0644"

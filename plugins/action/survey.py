@@ -16,37 +16,18 @@ from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.deciding import (
-    ALWAYS,
-    Decided,
-    Deciding,
-    due,
-    scopes_for,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.given import (
-    fleet_of,
-    given_evidence,
-    known_architecture,
-    save_documents,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.serving import Wish, spans_hosts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey import (
-    judge,
-    questions,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Survey
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.warm import warm
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
-    options_of,
-)
+
+from ..plugin_utils.adapters import refused
+from ..plugin_utils.documents import dumps
+from ..plugin_utils.files import read_text, write_text
+from ..plugin_utils.findings import ApiaryError, Finding, error
+from ..plugin_utils.fleet.deciding import ALWAYS, Decided, Deciding, due, scopes_for
+from ..plugin_utils.fleet.given import fleet_of, given_evidence, known_architecture, save_documents
+from ..plugin_utils.fleet.serving import Wish, spans_hosts
+from ..plugin_utils.fleet.survey import judge, questions
+from ..plugin_utils.fleet.types import Survey
+from ..plugin_utils.fleet.warm import warm
+from ..plugin_utils.host.role_options import options_of
 
 DISPLAY = Display()
 DEFAULT_CONCERNS = ["rocm", "host_tuning", "weight_cache", "device_plugin", "replicas"]

@@ -7,20 +7,14 @@
 from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused, warn
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.given import given_evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import plain
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry import (
-    Settings,
-    decide,
-    looks,
-)
+
+from ..plugin_utils.adapters import refused, warn
+from ..plugin_utils.documents import from_document, to_document
+from ..plugin_utils.evidence.types import Evidence
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.fleet.given import given_evidence
+from ..plugin_utils.host.role_options import plain
+from ..plugin_utils.host.telemetry import Settings, decide, looks
 
 
 class ActionModule(ActionBase):

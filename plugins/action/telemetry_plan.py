@@ -9,28 +9,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused, warn
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import (
+
+from ..plugin_utils.adapters import refused, warn
+from ..plugin_utils.documents import from_document, to_document
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.fleet.saved import (
     plan_of,
     quarantined,
     saved_plans,
     saved_system,
     saved_topology,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.amd import has_package
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import (
-    dashboards,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.plan import telemetry_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
-    MonitoredHost,
-    TelemetrySettings,
-)
+from ..plugin_utils.host.telemetry.amd import has_package
+from ..plugin_utils.telemetry.dashboards import dashboards
+from ..plugin_utils.telemetry.plan import telemetry_plan
+from ..plugin_utils.telemetry.types import MonitoredHost, TelemetrySettings
 
 
 class ActionModule(ActionBase):

@@ -12,40 +12,23 @@ from pathlib import Path
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.apiary.instinct.plugins.action.tune_next import HELD, hold, read_state
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import workloads
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    dumps,
-    from_document,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    error,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.together import (
-    running_plans,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
-    ablate,
-    candidates,
-    knobs,
-    steps,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.alike import alike
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
-    Budget,
-    Question,
-    Tune,
-)
+
+from ..plugin_utils.adapters import refused
+from ..plugin_utils.bench import workloads
+from ..plugin_utils.deployment import Deployment
+from ..plugin_utils.documents import dumps, from_document, to_document
+from ..plugin_utils.files import read_text, write_text
+from ..plugin_utils.findings import ApiaryError, error
+from ..plugin_utils.model.config import read_config
+from ..plugin_utils.plan.build import architecture_of
+from ..plugin_utils.plan.together import running_plans
+from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.topology.types import Topology
+from ..plugin_utils.tune import ablate, candidates, knobs, steps
+from ..plugin_utils.tune.alike import alike
+from ..plugin_utils.tune.summary import summary
+from ..plugin_utils.tune.types import Budget, Question, Tune
+from .tune_next import HELD, hold, read_state
 
 DISPLAY = Display()
 

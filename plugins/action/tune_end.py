@@ -16,18 +16,16 @@ from typing import Any
 
 import yaml
 from ansible.plugins.action import ActionBase
-from ansible_collections.apiary.instinct.plugins.action.tune_next import (
-    let_go,
-    read_state,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.variables import winner_diff
+
+from ..plugin_utils.adapters import refused
+from ..plugin_utils.documents import to_document
+from ..plugin_utils.files import write_text
+from ..plugin_utils.findings import ApiaryError, error
+from ..plugin_utils.tune import candidates
+from ..plugin_utils.tune.summary import summary
+from ..plugin_utils.tune.types import Tune
+from ..plugin_utils.tune.variables import winner_diff
+from .tune_next import let_go, read_state
 
 
 class _Loader(yaml.SafeLoader):

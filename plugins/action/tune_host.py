@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.apiary.instinct.plugins.action.rollout_situation import is_dead, owner
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import (
-    TUNING,
-    Lock,
-    Seen,
-    prepare,
-)
+
+from ..plugin_utils.adapters import refused
+from ..plugin_utils.documents import to_document
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.tune.host import TUNING, Lock, Seen, prepare
+from .rollout_situation import is_dead, owner
 
 DISPLAY = Display()
 

@@ -17,20 +17,17 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.apiary.instinct.plugins.action.rollout_situation import is_dead, owner
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import refused
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import proof
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    dumps,
-    from_document,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates, steps
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.ending import Told, outcome_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Trial, Tune
+
+from ..plugin_utils.adapters import refused
+from ..plugin_utils.bench.comparison import proof
+from ..plugin_utils.bench.types import Bench
+from ..plugin_utils.documents import dumps, from_document, to_document
+from ..plugin_utils.files import read_text, write_text
+from ..plugin_utils.findings import ApiaryError, error
+from ..plugin_utils.tune import candidates, steps
+from ..plugin_utils.tune.ending import Told, outcome_of
+from ..plugin_utils.tune.types import Trial, Tune
+from .rollout_situation import is_dead, owner
 
 # Who is at work on a tuning, beside its state.
 HELD = "lock"

@@ -12,28 +12,17 @@ from functools import cache
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.vars.hostvars import HostVarsVars
-from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import warn
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    knowledge,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.templates import Templates
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validate import (
-    known_names,
-    validate,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validate_scope import Scope
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validate_types import (
-    HostVariables,
-    PlainSecret,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
-    ROLES,
-    read_role,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+
+from ..plugin_utils.adapters import warn
+from ..plugin_utils.documents import knowledge, to_document
+from ..plugin_utils.files import read_text
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.fleet.templates import Templates
+from ..plugin_utils.fleet.validation.scope import Scope
+from ..plugin_utils.fleet.validation.types import HostVariables, PlainSecret
+from ..plugin_utils.fleet.validation.variables import known_names, validate
+from ..plugin_utils.host.role_options import ROLES, read_role
+from ..plugin_utils.model.config import read_config
 
 try:
     from ansible._internal._datatag._tags import Origin, VaultedValue

@@ -37,12 +37,11 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
-    engine_findings,
-)
+
+from ..plugin_utils.documents import from_document
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.render.containers.review import engine_findings
 
 
 def container_refusals(plan, version):

@@ -37,7 +37,7 @@ _value:
   type: dict
 """
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ..plugin_utils.documents import knowledge
 
 
 def router_engine_keys(names, hostvars):

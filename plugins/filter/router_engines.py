@@ -38,10 +38,9 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import (
-    engines_map,
-)
+
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.render.router_host import engines_map
 
 
 def router_engines(files, keys):

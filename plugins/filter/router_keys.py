@@ -36,9 +36,10 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.fleet import api_keys
+
+from ..plugin_utils.documents import to_document
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.router.fleet import api_keys
 
 
 def router_keys(keys):

@@ -33,10 +33,9 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.keepalived import (
-    password_file,
-)
+
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.render.keepalived import password_file
 
 
 def router_password(password):

@@ -32,10 +32,9 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_traces import (
-    headers_file,
-)
+
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.render.router_traces import headers_file
 
 
 def router_trace_headers(headers):

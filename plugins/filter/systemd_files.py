@@ -33,14 +33,12 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+
+from ..plugin_utils.documents import from_document, to_document
+from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.plan.check import check_plan
+from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.render.systemd import render_systemd
 
 
 def systemd_files(plan):

@@ -54,8 +54,8 @@ _value:
   elements: dict
 """
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.amd import way
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import RouterSettings
+from ..plugin_utils.host.telemetry.amd import way
+from ..plugin_utils.router.types import RouterSettings
 
 ADMIN_PORT = RouterSettings().admin_port
 

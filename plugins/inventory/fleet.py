@@ -125,9 +125,10 @@ from ansible.inventory.helpers import get_group_vars
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.utils.vars import combine_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.membership import (
+
+from ..plugin_utils.files import read_text
+from ..plugin_utils.findings import ApiaryError, Finding
+from ..plugin_utils.fleet.membership import (
     PLACES,
     age_hours,
     groups_of,
@@ -138,7 +139,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.membership i
     unresolved,
     variables_of,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Survey
+from ..plugin_utils.fleet.types import Survey
 
 _ENDINGS = ("apiary.yml", "apiary.yaml", "fleet.yml", "fleet.yaml")
 _SURVEY = "survey.json"

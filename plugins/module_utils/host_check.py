@@ -10,21 +10,15 @@ from typing import Any, Callable, cast
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.apiary.instinct.plugins.module_utils import (
-    host_files,
-    json_settings,
-    live_settings,
-    mount_looks,
-    release_looks,
-    replica_looks,
-    rocm_packages,
-    rocm_repositories,
-    service_config,
-    system_looks,
-    unit_absent,
-    weights_looks,
-)
-from ansible_collections.apiary.instinct.plugins.module_utils.looking import Looking, Refused
+
+from . import host_files, json_settings, live_settings, service_config, system_looks
+from .looking import Looking, Refused
+from .packages import repositories as rocm_repositories
+from .packages import transaction as rocm_packages
+from .replicas import looks as replica_looks
+from .replicas import release_looks, unit_absent
+from .weights import looks as weights_looks
+from .weights import mount_looks
 
 Look = Callable[[AnsibleModule], "dict[str, Any]"]
 

@@ -11,8 +11,9 @@ import tempfile
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import masked
-from ansible_collections.apiary.instinct.plugins.module_utils.units import FileChange, read_file
+
+from .evidence.host import masked
+from .replicas.units import FileChange, read_file
 
 ORIGINALS = "/var/lib/apiary/originals"
 ARGUMENTS: dict[str, Any] = {

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import masked
+
+from .evidence.host import masked
 
 ARGUMENTS: dict[str, Any] = {
     "path": {"type": "path", "required": True},

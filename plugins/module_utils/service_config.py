@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.host_files import ORIGINALS, compare
-from ansible_collections.apiary.instinct.plugins.module_utils.units import FileChange, read_file
+
+from .host_files import ORIGINALS, compare
+from .replicas.units import FileChange, read_file
 
 UNITS = "/etc/systemd/system/"
 STAMPS = "/run/apiary"

@@ -129,7 +129,8 @@ runs:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import acceptance_probe as probe
+
+from ..module_utils.evidence import acceptance as probe
 
 
 def main() -> None:

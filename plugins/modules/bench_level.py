@@ -30,7 +30,7 @@ attributes:
     details: The module changes nothing.
 options:
   request:
-    description: What to run, as plugin_utils/bench/running.py makes it.
+    description: What to run, as plugin_utils/bench/run/level.py makes it.
     type: dict
     required: true
   api_key:
@@ -57,11 +57,8 @@ packed:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.bench_run import (
-    BenchError,
-    packed,
-    run,
-)
+
+from ..module_utils.load.run import BenchError, packed, run
 
 
 def main() -> None:

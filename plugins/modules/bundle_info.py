@@ -63,7 +63,8 @@ problems:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.bundle_look import Look
+
+from ..module_utils.evidence.bundle import Look
 
 
 def main() -> None:

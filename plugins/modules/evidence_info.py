@@ -100,10 +100,8 @@ evidence:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import (
-    SCOPES,
-    collect_host,
-)
+
+from ..module_utils.evidence.host import SCOPES, collect_host
 
 
 def main() -> None:

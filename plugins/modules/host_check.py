@@ -139,7 +139,8 @@ steps:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.host_check import LOOKS, check
+
+from ..module_utils.host_check import LOOKS, check
 
 
 def main() -> None:

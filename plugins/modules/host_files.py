@@ -77,7 +77,8 @@ removed:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import host_files
+
+from ..module_utils import host_files
 
 
 def main() -> None:

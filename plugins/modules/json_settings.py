@@ -77,8 +77,9 @@ import os
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import json_settings
-from ansible_collections.apiary.instinct.plugins.module_utils.host_files import write_file
+
+from ..module_utils import json_settings
+from ..module_utils.host_files import write_file
 
 
 def store(module: AnsibleModule, path: str, text: str | None, mode: str) -> None:

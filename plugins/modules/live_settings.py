@@ -67,13 +67,9 @@ import json
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.host_files import write_file
-from ansible_collections.apiary.instinct.plugins.module_utils.live_settings import (
-    ARGUMENTS,
-    fail,
-    look,
-    read,
-)
+
+from ..module_utils.host_files import write_file
+from ..module_utils.live_settings import ARGUMENTS, fail, look, read
 
 
 def put(path: str, value: str) -> None:

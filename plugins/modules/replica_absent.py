@@ -60,8 +60,9 @@ import os
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import unit_absent
-from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import Applier
+
+from ..module_utils.replicas import unit_absent
+from ..module_utils.replicas.unit_apply import Applier
 
 
 def main() -> None:

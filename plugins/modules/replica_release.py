@@ -92,12 +92,9 @@ removed:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import releases
-from ansible_collections.apiary.instinct.plugins.module_utils.release_looks import (
-    ARGUMENTS,
-    look,
-    unwritable,
-)
+
+from ..module_utils.replicas import releases
+from ..module_utils.replicas.release_looks import ARGUMENTS, look, unwritable
 
 
 def apply(directory: str, shelf, change, told, files) -> None:

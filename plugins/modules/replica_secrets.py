@@ -80,11 +80,9 @@ outdated:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.replica_looks import (
-    SECRETS,
-    look_at_secrets,
-)
-from ansible_collections.apiary.instinct.plugins.module_utils.unit_apply import mark_due
+
+from ..module_utils.replicas.looks import SECRETS, look_at_secrets
+from ..module_utils.replicas.unit_apply import mark_due
 
 
 def main() -> None:

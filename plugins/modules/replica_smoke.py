@@ -130,7 +130,8 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import smoke
+
+from ..module_utils.replicas import smoke
 
 LIMITS = {"first_token_seconds": 30.0, "slower_factor": 3.0, "slower_least_seconds": 1.0}
 

@@ -139,10 +139,8 @@ enabled:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.replica_looks import (
-    UNITS,
-    look_at_units,
-)
+
+from ..module_utils.replicas.looks import UNITS, look_at_units
 
 
 def main() -> None:

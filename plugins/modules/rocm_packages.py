@@ -160,8 +160,9 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.rocm_managers import Refusal, fail
-from ansible_collections.apiary.instinct.plugins.module_utils.rocm_packages import ARGUMENTS, look
+
+from ..module_utils.packages.managers import Refusal, fail
+from ..module_utils.packages.transaction import ARGUMENTS, look
 
 
 def main() -> None:

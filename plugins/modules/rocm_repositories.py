@@ -136,12 +136,9 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils.rocm_managers import Refusal, fail
-from ansible_collections.apiary.instinct.plugins.module_utils.rocm_repositories import (
-    ARGUMENTS,
-    look,
-    unwritable,
-)
+
+from ..module_utils.packages.managers import Refusal, fail
+from ..module_utils.packages.repositories import ARGUMENTS, look, unwritable
 
 
 def main() -> None:

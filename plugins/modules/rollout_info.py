@@ -94,11 +94,8 @@ import json
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import (
-    releases,
-    rollout_lock,
-    units,
-)
+
+from ..module_utils.replicas import releases, rollout_lock, units
 
 
 def read_plan(path: str):

@@ -79,7 +79,8 @@ import os
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import rollout_lock
+
+from ..module_utils.replicas import rollout_lock
 
 
 def main() -> None:

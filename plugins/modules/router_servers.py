@@ -111,14 +111,9 @@ findings:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import haproxy
-from ansible_collections.apiary.instinct.plugins.module_utils.router_states import (
-    changes_of,
-    diff_of,
-    of_hosts,
-    remaining,
-    told,
-)
+
+from ..module_utils.router import haproxy
+from ..module_utils.router.states import changes_of, diff_of, of_hosts, remaining, told
 
 # How often HAProxy is asked; one question costs it well below a millisecond.
 LOOK_SECONDS = 0.2

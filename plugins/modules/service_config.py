@@ -140,12 +140,10 @@ import re
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import (
-    haproxy,
-    host_files,
-    service_config,
-    units,
-)
+
+from ..module_utils import host_files, service_config
+from ..module_utils.replicas import units
+from ..module_utils.router import haproxy
 
 # A process with thousands of servers is up well within it.
 RELOAD_SECONDS = 10

@@ -67,7 +67,8 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import weights_looks
+
+from ..module_utils.weights import looks as weights_looks
 
 
 def main() -> None:

@@ -101,18 +101,11 @@ import os
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import (
-    host_files,
-    mount_points,
-    readahead,
-)
-from ansible_collections.apiary.instinct.plugins.module_utils.mount_looks import (
-    ARGUMENTS,
-    look,
-    state,
-    systemctl,
-)
-from ansible_collections.apiary.instinct.plugins.module_utils.units import FileChange, read_file
+
+from ..module_utils import host_files
+from ..module_utils.replicas.units import FileChange, read_file
+from ..module_utils.weights import mount_points, readahead
+from ..module_utils.weights.mount_looks import ARGUMENTS, look, state, systemctl
 
 FSTAB = "/etc/fstab"
 POLL_SECONDS = 0.2

@@ -192,22 +192,12 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.apiary.instinct.plugins.module_utils import (
-    weights_manifest,
-    weights_store,
-)
-from ansible_collections.apiary.instinct.plugins.module_utils.weights_fetch import store_problem
-from ansible_collections.apiary.instinct.plugins.module_utils.weights_manifest import (
-    COMMIT,
-    WeightsError,
-)
-from ansible_collections.apiary.instinct.plugins.module_utils.weights_publish import (
-    Job,
-    Selection,
-    carry_out,
-    make_plan,
-    settled,
-)
+
+from ..module_utils.weights import manifest as weights_manifest
+from ..module_utils.weights import store as weights_store
+from ..module_utils.weights.fetch import store_problem
+from ..module_utils.weights.manifest import COMMIT, WeightsError
+from ..module_utils.weights.publish import Job, Selection, carry_out, make_plan, settled
 
 ARGUMENTS: dict[str, Any] = {
     "action": {

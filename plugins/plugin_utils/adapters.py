@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import findings_here
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
+
+from .documents import to_document
+from .files import findings_here
+from .findings import ApiaryError, Finding
 
 DISPLAY = Display()
 

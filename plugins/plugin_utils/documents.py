@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+
+from .findings import ApiaryError, error
 
 T = TypeVar("T")
 KNOWLEDGE = Path(__file__).parent / "knowledge"

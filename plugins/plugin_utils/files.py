@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from .findings import Finding, error
 
 _PLAYBOOK = re.compile(r"playbooks/(\w+)\.yml(?:( or )(\w+)\.yml)?")
 

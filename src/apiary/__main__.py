@@ -6,6 +6,6 @@
 
 import sys
 
-from apiary.cli import main
+from apiary.app.cli import main
 
 sys.exit(main())

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from apiary.cli import main
+from apiary.app.cli import main
 
 LAB = Path(__file__).resolve().parents[1] / "lab"
 AIPERF = os.environ.get("APIARY_AIPERF") or shutil.which("aiperf")

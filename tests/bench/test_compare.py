@@ -9,18 +9,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.compare import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
     compare,
     compare_values,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import welch
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.statistics import (
+    welch,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Asked,
     Limit,
     Load,
     Workload,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity import judge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import judge
 
 from engine_simulator import Client, benches, parameters, simulate
 

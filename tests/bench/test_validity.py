@@ -15,7 +15,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Load,
     Workload,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity import RULES, judge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
+    RULES,
+    judge,
+)
 
 from engine_simulator import Client, Engine, Faults, Parameters, simulate
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report import fleet_report
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report_types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build import fleet_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
     HostInput,
     Place,
 )
 from browser.test_report import contrast, luminance
 
-from apiary.fleet_report_page import fleet_page
-from apiary.pictures import topology_svg
+from apiary.fleet.report_page import fleet_page
+from apiary.host.pictures import topology_svg
 from support.acceptances import acceptance_of, inputs, ledger_of, rollout_of
 from support.surveys import settled
 from support.topologies import mi325x

@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import bench_client
+from ansible_collections.apiary.instinct.plugins.module_utils.load import client as bench_client
 
-from apiary.cli import main
+from apiary.app.cli import main
 
 from .conftest import BASE, ROOT, docker
 

@@ -14,7 +14,7 @@ import os
 import sys
 
 sys.path.insert(0, "/opt/apiary")
-PACKAGE = "ansible_collections.apiary.instinct.plugins.module_utils.bench_client"
+PACKAGE = "ansible_collections.apiary.instinct.plugins.module_utils.load.client"
 VERSION = "0.32.0"
 
 

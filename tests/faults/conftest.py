@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from apiary.cli import cli
+from apiary.app.cli import cli
 
 ROOT = Path(__file__).parents[2]
 NAME = "faults"

@@ -171,7 +171,7 @@ def test_the_wheels_command_gives_ansible_the_tuned_settings(typed, tmp_path):
 """
     )
     code = (
-        "import sys; from pathlib import Path; from apiary.runner import run_playbook;"
+        "import sys; from pathlib import Path; from apiary.app.runner import run_playbook;"
         "ended = run_playbook('./play.yml', inventory=['localhost,'], artifacts=Path(sys.argv[1]));"
         "print(*ended.custom.values(), ended.said)"
     )

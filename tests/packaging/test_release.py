@@ -19,7 +19,7 @@ import release_sbom
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from apiary.cli import main
+from apiary.app.cli import main
 
 from .conftest import ROOT, commit, run
 

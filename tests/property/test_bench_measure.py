@@ -15,7 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Request,
     Workload,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity import judge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,8 +6,10 @@
 
 import numpy
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import statistics
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.compare import compare_values
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison import statistics
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
+    compare_values,
+)
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.groups import Grouping
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import Own, fold
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.outliers import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.outliers import (
     HEALTH,
     Peer,
     facts_text,

@@ -10,8 +10,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report import fleet_report
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report_types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build import fleet_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
     FleetReport,
     HostInput,
     Place,
@@ -19,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report_types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiary.fleet_report_page import fleet_page, short_names
+from apiary.fleet.report_page import fleet_page, short_names
 from support.acceptances import acceptance_of, failed, ledger_of, quarantine_of
 from support.surveys import fleet
 

@@ -19,12 +19,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
     Served,
     Survey,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validate import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.types import (
+    HostVariables,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.variables import (
     known_names,
     validate,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validate_types import (
-    HostVariables,
 )
 from hypothesis import given
 from hypothesis import strategies as st

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from ansible_collections.apiary.instinct.plugins.module_utils import rocm_keys
+from ansible_collections.apiary.instinct.plugins.module_utils.packages import keys as rocm_keys
 from hypothesis import given
 from hypothesis import strategies as st
 

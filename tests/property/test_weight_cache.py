@@ -6,7 +6,7 @@
 
 import re
 
-from ansible_collections.apiary.instinct.plugins.module_utils import readahead
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import readahead
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.mounts import (
     unescape,

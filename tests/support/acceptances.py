@@ -23,7 +23,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger impor
     Entry,
     Ledger,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report_types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
     HostInput,
     Place,
     Source,

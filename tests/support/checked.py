@@ -9,7 +9,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import Bridge, Slot
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers.pci import (
+    Bridge,
+    Slot,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
     Gpu,
     Link,

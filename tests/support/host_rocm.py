@@ -90,7 +90,7 @@ class Machine:
         return self.kernels or (self.running,)
 
     def evidence(self) -> Evidence:
-        """What module_utils/host_evidence.py collects on this machine."""
+        """What module_utils/evidence/host.py collects on this machine."""
         name, version, _kernel = self.identity
         dpkg = name in ("ubuntu", "debian")
         files = {

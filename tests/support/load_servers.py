@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.module_utils.bench_mock import Mock
+from ansible_collections.apiary.instinct.plugins.module_utils.load.mock import Mock
 
 
 @contextmanager

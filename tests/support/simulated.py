@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.module_utils import evidence
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as evidence
 
 SIMULATOR = Path(__file__).parents[1] / "lab/simulated_sysfs.py"
 

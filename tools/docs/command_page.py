@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import click
 from text import code, table
 
-from apiary.cli import SECTIONS, cli
+from apiary.app.cli import SECTIONS, cli
 
 EXIT_CODES = (
     ("0", "fine; warnings may have been told"),

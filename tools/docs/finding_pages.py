@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from text import code, linked, table
 
-from apiary.finding_catalogue import Entry, areas, catalogue, printed_by, see_also
+from apiary.help.finding_catalogue import Entry, areas, catalogue, printed_by, see_also
 
 HEAD = """\
 Every warning and refusal has a stable code. An error stops what was asked for; warnings and

@@ -13,7 +13,7 @@ from typing import Any
 
 from text import code, table
 
-from apiary.schemas import DOCUMENTS, NAMES, schema
+from apiary.app.schemas import DOCUMENTS, NAMES, schema
 
 HEAD = """# Documents and their schemas
 

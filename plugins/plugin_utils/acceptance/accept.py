@@ -10,26 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance import (
-    board,
-    hardware,
-    measured,
-    replicas,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.ask import ask
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.excerpts import excerpts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import (
-    Asked,
-    Measured,
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Acceptance
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..documents import from_document
+from ..evidence.types import Evidence
+from ..findings import ApiaryError, Finding
+from ..host.types import Check
+from ..topology.host import from_evidence
+from ..topology.types import Topology
+from . import board, hardware, measured, replicas
+from .ask import ask
+from .excerpts import excerpts
+from .settings import Asked, Measured, Settings
+from .types import Acceptance
 
 _NOT_ASKED, _NOT_MEASURED = Settings(), Measured()
 

@@ -11,24 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.replicas import plans
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import (
-    Asked,
-    Attempt,
-    Endpoint,
-    Reading,
-    Run,
-    Settings,
-    Test,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
-    command,
-    serving_replicas,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..documents import knowledge
+from ..evidence.types import Evidence
+from ..findings import Finding
+from ..host.facts import command, serving_replicas
+from ..topology.types import Topology
+from .replicas import plans
+from .settings import Asked, Attempt, Endpoint, Reading, Run, Settings, Test
 
 _WEIGHTS = "/etc/apiary/weights.json"
 

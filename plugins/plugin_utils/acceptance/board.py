@@ -13,15 +13,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
-    command,
-    is_guest,
-    kernel_release,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, CheckState
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..documents import knowledge
+from ..evidence.types import Evidence
+from ..host.facts import command, is_guest, kernel_release
+from ..host.types import Check, CheckState
+from ..topology.types import Topology
 
 _FACTS = "acceptance/hardware.yml"
 _FIRMWARE = re.compile(

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import Measured
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Excerpt
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import command
+from ..documents import knowledge
+from ..evidence.types import Evidence
+from ..findings import Finding
+from ..host.facts import command
+from .settings import Measured
+from .types import Excerpt
 
 # Of one check, and of one host: a panel is read, not searched.
 _LINES, _WIDTH, _MOST = 12, 300, 24

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.board import bdf_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import command, is_guest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..documents import knowledge
+from ..evidence.types import Evidence
+from ..host.facts import command, is_guest
+from ..host.types import Check
+from ..topology.types import Topology
+from .board import bdf_of
 
 _ERRORS = re.compile(r"^/sys/class/drm/(card\d+)/device/ras/(\w+)_err_count$")
 _UNCORRECTABLE = re.compile(r"\bue:\s*(\d+)")

@@ -9,21 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import (
-    HasRead,
-    Health,
-    Measured,
-    Ran,
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.tools import (
-    rccl,
-    rvs,
-    transferbench,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Severity
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, CheckState
+from ..documents import knowledge
+from ..findings import Severity
+from ..host.types import Check, CheckState
+from .settings import HasRead, Health, Measured, Ran, Settings
+from .tools import rccl, rvs, transferbench
 
 CODES = {"rccl": "ACCEPT-RCCL", "transferbench": "ACCEPT-TRANSFERBENCH", "rvs": "ACCEPT-RVS"}
 _MEND = "see acceptance/{test}-{name}.txt beside acceptance.json; then call the vendor"

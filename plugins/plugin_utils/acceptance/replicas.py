@@ -11,16 +11,13 @@ import json
 import re
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
-    command,
-    serving_replicas,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ..documents import from_document
+from ..evidence.types import Evidence
+from ..findings import ApiaryError
+from ..host.facts import command, serving_replicas
+from ..host.types import Check
+from ..plan.types import Plan
+from ..render.systemd import render_systemd
 
 _PLAN = re.compile(r"^/etc/apiary/([^/]+)/plan\.json$")
 _AGAIN = "run playbooks/site.yml"

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, CheckState
+from ..findings import Finding
+from ..host.types import Check, CheckState
 
 _COUNTED: tuple[tuple[CheckState, str], ...] = (
     ("pass", "pass"),

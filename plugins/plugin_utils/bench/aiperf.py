@@ -2,18 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A load to the command line of aiperf, which module_utils/bench_aiperf.py runs and reads."""
+"""A load to the command line of aiperf, which module_utils/load/aiperf.py runs and reads."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import command
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Target
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ..documents import knowledge
+from ..findings import error
+from . import command
+from .types import Load, Target
 
-_PROGRAM = "ansible_collections.apiary.instinct.plugins.module_utils.bench_aiperf"
+_PROGRAM = "ansible_collections.apiary.instinct.plugins.module_utils.load.aiperf"
 # Whoever runs it fills these in: where the programs lie, and the Python to run them with.
 _DIRECTORY, _PYTHON = "@DIR@", "@PYTHON@"
 

@@ -2,20 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A load to the command line of our own client, module_utils/bench_client.py."""
+"""A load to the command line of our own client, module_utils/load/client.py."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Target
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    knowledge,
-    to_document,
-)
+from ..documents import knowledge, to_document
+from .types import Load, Target
 
-_PROGRAM = "ansible_collections.apiary.instinct.plugins.module_utils.bench_client"
+_PROGRAM = "ansible_collections.apiary.instinct.plugins.module_utils.load.client"
 # Whoever runs it fills these in: where the programs lie, and the Python to run them with.
 _DIRECTORY, _PYTHON = "@DIR@", "@PYTHON@"
 

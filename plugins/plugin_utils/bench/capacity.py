@@ -10,28 +10,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import by_size
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.proof import doubt, unproven
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.sameness import (
-    one_configuration,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import (
-    edge,
-    searched_by,
-    slo_rates,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Bench,
-    Found,
-    Interval,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-)
+from ..documents import knowledge
+from ..findings import ApiaryError, Finding, error
+from .comparison.proof import doubt, unproven
+from .comparison.sameness import one_configuration
+from .comparison.statistics import interval
+from .ledger import by_size
+from .search import edge, searched_by, slo_rates
+from .types import Bench, Found, Interval
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Load,
-    Target,
-    Workload,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
-    Version,
-    order,
-    parse_version,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ..documents import dumps, knowledge
+from ..engine.versions import Version, order, parse_version
+from ..findings import error
+from .types import Load, Target, Workload
 
 
 def argv(

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw, Scrape
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import EngineUse
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ..documents import knowledge
+from .raw import Raw, Scrape
+from .types import EngineUse
 
 # name{label="value",…} number; a label's value may hold anything quoted.
 _SERIES = re.compile(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import GpuSample, Raw
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import GpuUse
+from .raw import GpuSample, Raw
+from .types import GpuUse
 
 
 def gpus_of(raw: Raw) -> tuple[GpuUse, ...]:

@@ -13,22 +13,11 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import Rules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import mean
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
-    Found,
-    Level,
-    Load,
-    Phase,
-    Saturation,
-    Workload,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    Finding,
-    has_errors,
-)
+from ..documents import knowledge
+from ..findings import Finding, has_errors
+from .comparison.statistics import mean
+from .rules import Rules
+from .types import Asked, Found, Level, Load, Phase, Saturation, Workload
 
 T = TypeVar("T")
 Steps = Generator[Load, Level, T]

@@ -9,14 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Limit,
-    Load,
-    Measured,
-    Metric,
-    Request,
-    Spread,
-)
+from .types import Limit, Load, Measured, Metric, Request, Spread
 
 
 def quantile(values: Sequence[float], share: float) -> float:

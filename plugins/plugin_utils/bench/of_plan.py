@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.naming import name_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ..plan.naming import name_of
+from ..plan.types import Plan
 
 
 @dataclass(frozen=True)

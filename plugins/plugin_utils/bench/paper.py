@@ -14,24 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import Outcome, Steps
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import quantile
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
-    Level,
-    Load,
-    PaperLevel,
-    Phase,
-    Request,
-    Workload,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    Finding,
-    error,
-    has_errors,
-)
+from ..documents import knowledge
+from ..findings import Finding, error, has_errors
+from .comparison.statistics import quantile
+from .ledger import Outcome, Steps
+from .rules import rules
+from .types import Asked, Level, Load, PaperLevel, Phase, Request, Workload
 
 PREFIX = "paper-"
 Label = Literal["OK", "DEGRADED", "SATURATED", "FAILING"]

@@ -10,14 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Request
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import is_whole, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
-    order,
-    parse_version,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ..documents import is_whole, knowledge
+from ..engine.versions import order, parse_version
+from ..findings import ApiaryError, error
+from .raw import Raw
+from .types import Request
 
 NO_ANSWER = "no answer, and no reason given"
 

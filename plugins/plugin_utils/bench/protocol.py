@@ -8,38 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import saturation
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import (
-    By,
-    GoneError,
-    Ledger,
-    Outcome,
-    Steps,
-    mean_rate,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import Rules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import (
-    rules as known_rules,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import (
-    Edge,
-    Search,
-    conclude,
-    edge,
-    keeps,
-    searches,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
-    Found,
-    Level,
-    Phase,
-    Saturation,
-    Workload,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import (
-    concurrency_of,
-)
+from . import saturation
+from .ledger import By, GoneError, Ledger, Outcome, Steps, mean_rate
+from .rules import Rules
+from .rules import rules as known_rules
+from .search import Edge, Search, conclude, edge, keeps, searches
+from .types import Asked, Found, Level, Phase, Saturation, Workload
+from .workloads import concurrency_of
 
 
 def protocol(asked: Asked, rules: Rules | None = None) -> Steps[Outcome]:

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ..documents import knowledge
+from ..findings import error
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import (
-    by_size,
-    mean_rate,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import Rules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Level, Saturation
+from .ledger import by_size, mean_rate
+from .rules import Rules
+from .types import Level, Saturation
 
 
 def of(levels: Iterable[Level], workload: str, rules: Rules) -> Saturation | None:

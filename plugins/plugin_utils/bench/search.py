@@ -11,25 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import (
-    By,
-    Ledger,
-    Steps,
-    by_size,
-    evidence,
-    mean_rate,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.lives import lives_of, pooled
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
-    Bench,
-    Found,
-    Interval,
-    Level,
-    Limit,
-    Workload,
-)
+from .comparison.lives import lives_of, pooled
+from .comparison.statistics import interval
+from .ledger import By, Ledger, Steps, by_size, evidence, mean_rate
+from .types import Asked, Bench, Found, Interval, Level, Limit, Workload
 
 
 @dataclass(frozen=True)

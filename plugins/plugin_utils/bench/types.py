@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ..findings import Finding
 
 Metric = Literal["ttft", "tpot", "itl", "e2el"]
 Percentile = Literal["p50", "p90", "p95", "p99"]

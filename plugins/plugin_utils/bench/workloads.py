@@ -12,14 +12,9 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Limit,
-    Metric,
-    Percentile,
-    Workload,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ..documents import knowledge
+from ..findings import error
+from .types import Limit, Metric, Percentile, Workload
 
 _LENGTHS = re.compile(r"(?:(?P<kind>[a-z]+):)?(?P<input>\d{1,7})/(?P<output>\d{1,6})")
 _LIMIT = re.compile(

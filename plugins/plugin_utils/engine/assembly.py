@@ -9,25 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import (
-    attention,
-    elements,
-    ownership,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import Fact, fill
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.elements import (
-    EnvElement,
-    FlagElement,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.ownership import Owner
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import (
-    ElementError,
-    Problem,
-    check_of,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import Rule
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason, Refused
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ..findings import Finding
+from . import attention, elements, ownership
+from .conditions import Fact, fill
+from .elements import EnvElement, FlagElement
+from .ownership import Owner
+from .problems import ElementError, Problem, check_of
+from .rules import Rule
+from .types import Reason, Refused
 
 OPERATOR = "OPERATOR"
 

@@ -11,19 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import (
-    Condition,
-    Fact,
-    as_number,
-    lookup,
-    parse,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
-    Span,
-    order,
-    read_span,
-)
+from ..documents import knowledge
+from .conditions import Condition, Fact, as_number, lookup, parse
+from .versions import Span, order, read_span
 
 RULE = "VLLM-BACKEND"
 # Where a backend can be named, newest place first.

@@ -11,17 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import Flag, flags
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.shell import (
-    ShellError,
-    Word,
-    commands,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    Finding,
-    error,
-)
+from ..documents import knowledge
+from ..findings import Finding, error
+from .flags import Flag, flags
+from .shell import ShellError, Word, commands
 
 _RUNTIMES = ("docker", "podman", "nerdctl")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")

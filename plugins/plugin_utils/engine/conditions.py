@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ..documents import knowledge
 
 Fact = str | int | float | bool | None
 ELEMENTS = ("flag ", "env ")

@@ -12,21 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import flags as known
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import Flag
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import (
-    ElementError,
-    Problem,
-    wrong_element,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.values import (
-    check_env,
-    check_flag,
-    nearest,
-    scalar,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import read_span
+from ..documents import knowledge
+from . import flags as known
+from .flags import Flag
+from .problems import ElementError, Problem, wrong_element
+from .values import check_env, check_flag, nearest, scalar
+from .versions import read_span
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNKNOWN = "Unknown"

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import Fact
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import literals
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.profiles import steps
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.splits import splits
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ..deployment import Deployment
+from ..documents import knowledge
+from ..model.types import Architecture
+from .conditions import Fact
+from .flags import literals
+from .profiles import steps
+from .splits import splits
+from .versions import order
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
-    order,
-    parse_version,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from ..documents import knowledge
+from ..findings import Finding, error
+from .versions import order, parse_version
 
 SOURCE = "knowledge/vllm/flags.yml"
 

@@ -10,20 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import (
-    SOURCE,
-    actions,
-    env_vars,
-    flags,
-    seen_in,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import by_id
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import (
-    Assessment,
-    Reason,
-    Recipe,
-)
+from ..documents import knowledge
+from .flags import SOURCE, actions, env_vars, flags, seen_in
+from .rules import by_id
+from .types import Assessment, Reason, Recipe
 
 Kind = Literal["refused", "removed", "renamed", "added", "changed", "backend", "default"]
 _RENAMED = "knowledge/vllm/renamed.yml"

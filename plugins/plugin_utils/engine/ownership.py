@@ -11,11 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import (
-    Fact,
-    fill,
-)
+from ..documents import knowledge
+from .conditions import Fact, fill
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import SOURCE
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ..documents import knowledge
+from ..findings import Finding
+from .flags import SOURCE
 
 
 @dataclass(frozen=True)

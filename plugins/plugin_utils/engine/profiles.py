@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ..deployment import Deployment
+from ..documents import knowledge
 
 
 def names() -> tuple[str, ...]:

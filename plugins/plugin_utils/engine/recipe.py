@@ -8,33 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
-    Deployment,
-    check_deployment,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.assembly import Assembly
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.attention import RULE, Choice
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import (
-    ALONE,
-    Seat,
-    facts,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import resolve_version
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import checks
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.profiles import with_profile
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import by_id, rules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import (
-    Assessment,
-    Reason,
-    Recipe,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.values import nearest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    has_errors,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ..deployment import Deployment, check_deployment
+from ..findings import ApiaryError, Finding, has_errors
+from ..model.types import Architecture
+from .assembly import Assembly
+from .attention import RULE, Choice
+from .facts import ALONE, Seat, facts
+from .flags import resolve_version
+from .problems import checks
+from .profiles import with_profile
+from .rules import by_id, rules
+from .types import Assessment, Reason, Recipe
+from .values import nearest
 
 
 def recipe(

@@ -12,42 +12,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
-    Deployment,
-    EngineSpec,
-    Layout,
-    Limits,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import elements
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.assembly import Command
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.command import (
-    EngineCommand,
-    Given,
-    read_command,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import (
-    as_number,
-    fill,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import facts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import (
-    SOURCE,
-    actions,
-    env_vars,
-    flags,
-    resolve_version,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import (
-    ElementError,
-    Problem,
-    wrong_element,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import Rule, rules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Recipe
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ..deployment import Deployment, EngineSpec, Layout, Limits
+from ..documents import knowledge
+from ..findings import Finding
+from ..model.types import Architecture
+from . import elements
+from .assembly import Command
+from .command import EngineCommand, Given, read_command
+from .conditions import as_number, fill
+from .facts import facts
+from .flags import SOURCE, actions, env_vars, flags, resolve_version
+from .problems import ElementError, Problem, wrong_element
+from .recipe import assess
+from .rules import Rule, rules
+from .types import Recipe
 
 _LIMITS = (
     ("max_model_len", "whole"),

@@ -12,21 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import (
-    Condition,
-    Fact,
-    fill,
-    names_in,
-    parse,
-    type_of,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
-    Span,
-    order,
-    read_span,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
+from ..documents import knowledge
+from ..findings import Finding, Severity
+from .conditions import Condition, Fact, fill, names_in, parse, type_of
+from .versions import Span, order, read_span
 
 Kind = Literal["set", "refuse", "warn", "note"]
 _KINDS: tuple[Kind, ...] = ("set", "refuse", "warn", "note")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import Fact
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model import quantization
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.modules import modules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ..deployment import Layout
+from ..documents import knowledge
+from ..model import quantization
+from ..model.modules import modules
+from ..model.types import Architecture
+from .conditions import Fact
 
 
 def splits(architecture: Architecture, layout: Layout) -> dict[str, Fact]:

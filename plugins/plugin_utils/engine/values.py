@@ -13,14 +13,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import flags as known
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import EnvVar, Flag
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import (
-    ElementError,
-    Problem,
-    wrong_element,
-)
+from ..documents import knowledge
+from . import flags as known
+from .flags import EnvVar, Flag
+from .problems import ElementError, Problem, wrong_element
 
 _SIZE = re.compile(r"[+-]?\d+|\d+(\.\d+)?[kKmMgGtT]")
 _SWITCHES = ("0", "1", "true", "false")

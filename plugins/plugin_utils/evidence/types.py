@@ -24,7 +24,7 @@ class CommandOutput:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One host at one time, as module_utils/evidence.py collected it; nothing is interpreted.
+    """One host at one time, as module_utils/evidence/gpu.py collected it; nothing is interpreted.
 
     ``files`` and ``links`` map absolute paths to contents and targets; ``unreadable`` maps those
     that were there and could not be read to the errno's name.

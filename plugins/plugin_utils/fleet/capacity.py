@@ -9,18 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.capacity import (
-    capacity as measured_capacity,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import (
-    Capacity,
-    DeploymentCapacity,
-    PlaceCapacity,
-    Rate,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Served
+from ..bench.capacity import capacity as measured_capacity
+from ..bench.types import Bench
+from ..findings import Finding, error
+from .plan_types import Capacity, DeploymentCapacity, PlaceCapacity, Rate
+from .types import Served
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.facts import facts_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.serving import (
+from ..deployment import Deployment
+from ..documents import from_document
+from ..evidence.types import Evidence
+from ..findings import ApiaryError, Finding, error
+from ..host.concerns import CONCERNS, decide
+from ..host.role_options import Role, digest, settings_of, without_secrets
+from ..model.types import Architecture
+from ..plan.types import Plan
+from ..render.containers.review import engine_findings
+from ..render.systemd import render_systemd
+from ..topology.types import Topology
+from .facts import facts_of
+from .serving import (
     Fleet,
     Serving,
     Wish,
@@ -29,38 +32,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.serving impo
     running_paths,
     topology_of,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.steps import (
-    absent_of,
-    concern_of,
-    replicas_of,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey import (
-    Concern,
-    refused,
-    running,
-    served,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
-    Change,
-    ConcernSurvey,
-    HostFacts,
-    Served,
-    Survey,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS, decide
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
-    Role,
-    digest,
-    settings_of,
-    without_secrets,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
-    engine_findings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from .steps import absent_of, concern_of, replicas_of
+from .survey import Concern, refused, running, served
+from .types import Change, ConcernSurvey, HostFacts, Served, Survey
 
 # Beside the concerns that are asked for: a reboot follows from the others.
 ALWAYS = ("reboot",)

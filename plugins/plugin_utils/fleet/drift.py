@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Applied
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import Cause
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
-    ConcernSurvey,
-    Survey,
-)
+from .ledger import Applied
+from .plan_types import Cause
+from .types import ConcernSurvey, Survey
 
 REPLICAS = "replicas:"
 

@@ -11,20 +11,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Health, HostFacts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
-    is_guest,
-    kernel_release,
-    os_release,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
-    Gpu,
-    Topology,
-    gpu_keys,
-)
+from ..documents import knowledge
+from ..evidence.types import Evidence
+from ..findings import ApiaryError
+from ..host.facts import is_guest, kernel_release, os_release
+from ..topology.types import Gpu, Topology, gpu_keys
+from .types import Health, HostFacts
 
 # The driver that comes with a kernel has no version of its own.
 IN_BOX = "in-box"

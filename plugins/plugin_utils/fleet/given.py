@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text, write_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.serving import Fleet
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
+from ..deployment import Deployment
+from ..documents import dumps
+from ..files import read_text, write_text
+from ..findings import error
+from ..model.config import read_config
+from ..model.types import Architecture
+from ..plan.build import architecture_of
+from .serving import Fleet
 
 
 def given_evidence(given: Any) -> tuple[dict[str, Any], str]:

@@ -12,21 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import (
-    Kind,
-    Own,
-    neutral,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import (
-    Cause,
-    ChangeGroup,
-    HostGroup,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
-    Change,
-    ConcernSurvey,
-)
+from ..findings import Finding
+from .names import Kind, Own, neutral
+from .plan_types import Cause, ChangeGroup, HostGroup
+from .types import Change, ConcernSurvey
 
 # What texts that several hosts share may still have differently from those of others.
 SHARED: tuple[Kind, ...] = ("PCI address", "UUID", "release")

@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    Finding,
-    Severity,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report_types import (
+from ..findings import Finding, Severity
+from ..host.types import Check
+from .ledger import Ledger
+from .report.types import (
     CheckCount,
     HostInput,
     HostReport,
@@ -25,9 +23,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report_types
     Pending,
     Quarantined,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import BAD
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import HostFacts, Survey
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
+from .runs import BAD
+from .types import HostFacts, Survey
 
 # Checks that measured something: their figures are worth a look where they pass, too.
 MEASUREMENTS = ("ACCEPT-NFS-THROUGHPUT", "ACCEPT-RCCL", "ACCEPT-TRANSFERBENCH", "ACCEPT-RVS")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from ..findings import Finding, error
 
 # "begun" has no end yet: the run is at it, or was killed. "waiting" was never touched.
 Outcome = Literal[

@@ -13,13 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import HostFacts, Survey
+from ..documents import from_document, to_document
+from ..findings import Finding, error
+from .names import fold
+from .types import HostFacts, Survey
 
 _FACTS: Mapping[str, Callable[[HostFacts], str | None]] = {
     "gpu": lambda facts: facts.gpu_model,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from ..findings import Finding, error
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%|(\d+)")
 

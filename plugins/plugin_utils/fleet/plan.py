@@ -9,29 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import (
-    Measured,
-    Serving,
-    fleet_capacity,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.drift import (
-    behind,
-    causes,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.groups import Grouping
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Applied
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import (
-    Own,
-    fold,
-    neutral,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.outliers import (
-    Peer,
-    outliers,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import (
+from ..documents import knowledge
+from ..findings import Finding, Severity
+from .capacity import Measured, Serving, fleet_capacity
+from .drift import behind, causes
+from .groups import Grouping
+from .ledger import Applied
+from .names import Own, fold, neutral
+from .plan_types import (
     Capacity,
     Cause,
     ChangeGroup,
@@ -41,10 +26,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types i
     Totals,
     Unseen,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
-    ConcernSurvey,
-    Survey,
-)
+from .report.outliers import Peer, outliers
+from .types import ConcernSurvey, Survey
 
 # A concern for what a host's survey refuses as a whole.
 HOST = "host"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import Kind
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
+from ..findings import Finding
+from .names import Kind
+from .types import Change
 
 # Why a host is not as the inventory asks: the inventory changed since, the host did, or nobody
 # knows, for it was not noted what was applied.

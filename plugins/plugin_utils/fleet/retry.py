@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, has_errors
+from ..documents import knowledge
+from ..findings import Finding, has_errors
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Asked, Outcome
+from ..findings import Finding
+from .ledger import Asked, Outcome
 
 # "running" of a run whose process is gone means that it was killed.
 State = Literal["running", "done", "failed", "stopped", "interrupted", "paused"]

@@ -13,13 +13,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..documents import from_document
+from ..files import read_text
+from ..findings import error
+from ..plan.check import check_plan
+from ..plan.types import Plan
+from ..topology.read import read
+from ..topology.types import Topology
 
 
 def plan_files(directory: Path) -> list[Path]:

@@ -12,36 +12,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    dumps,
-    from_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    has_errors,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import Asked, build_plans
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import summary
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import (
-    Member,
-    Place,
-    check_nodes,
-    node_of,
-    nodes_of,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.together import (
-    others_of,
-    running_plans,
-    tell_others,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..deployment import Deployment
+from ..documents import dumps, from_document
+from ..findings import ApiaryError, Finding, has_errors
+from ..model.types import Architecture
+from ..plan.build import Asked, build_plans
+from ..plan.check import check_plan
+from ..plan.explain import summary
+from ..plan.nodes import Member, Place, check_nodes, node_of, nodes_of
+from ..plan.together import others_of, running_plans, tell_others
+from ..plan.types import Plan
+from ..render.systemd import render_systemd
+from ..topology.host import from_evidence
+from ..topology.types import Topology
 
 _PLAN = re.compile(r"/etc/apiary/(?:[^/]+/)?plan\.json")
 

@@ -13,12 +13,12 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey import Concern, Step
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ..documents import to_document
+from ..findings import Finding
+from ..plan.types import Plan
+from ..render.systemd import render_systemd
+from .survey import Concern, Step
+from .types import Change
 
 Options = Mapping[str, Any]
 Made = tuple[list[Step], list[Change]]

@@ -12,24 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    Severity,
-    has_errors,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
-    Change,
-    ConcernSurvey,
-    Served,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.naming import name_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ..documents import from_document, to_document
+from ..evidence.types import Evidence
+from ..findings import ApiaryError, Finding, Severity, has_errors
+from ..plan.naming import name_of
+from ..plan.types import Plan
+from .types import Change, ConcernSurvey, Served
 
 # How modules word a refusal: a finding as text, each with its remedy on a line of its own.
 _REFUSAL = re.compile(

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import importlib
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils import host
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
-    Role,
-    read_role,
-)
+from .. import host
+from ..documents import KNOWLEDGE, knowledge
+from ..host.concerns import CONCERNS
+from ..host.role_options import Role, read_role
 
 # Read only where somebody measures, or asks what a code means.
 _OTHERS = frozenset({"bench", "findings"})

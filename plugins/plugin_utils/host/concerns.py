@@ -10,9 +10,9 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostPlan
+from ..documents import from_document
+from ..evidence.types import Evidence
+from .types import HostPlan
 
 # In the order in which a host is made right; each with the scopes of evidence it needs.
 CONCERNS: Mapping[str, tuple[str, ...]] = {

@@ -11,18 +11,15 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
-    CommandOutput,
-    Evidence,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ..documents import knowledge
+from ..evidence.types import CommandOutput, Evidence
+from ..findings import error
 
 # Other units of ours (tuning at boot, naming GPUs) serve nothing.
 _REPLICA = re.compile(r"apiary-.+-\d+\.service$")
 _VRAM = re.compile(r"/sys/class/kfd/kfd/proc/(\d+)/vram_\d+$")
 _UP = ("active", "activating", "reloading")
-# What module_utils/host_evidence.py leaves of a password in an address.
+# What module_utils/evidence/host.py leaves of a password in an address.
 HIDDEN = "://***@"
 
 

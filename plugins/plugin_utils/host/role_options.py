@@ -19,12 +19,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ansible.parsing.dataloader import DataLoader
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.option_values import checked
+
+from ..findings import ApiaryError, Finding, error
+from .option_values import checked
 
 ROLES = Path(__file__).parents[3] / "roles"
 # What roles are told beside what the inventory sets.

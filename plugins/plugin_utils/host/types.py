@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
+from ..findings import Finding, Severity
 
 CheckState = Literal["pass", "fail", "skip", "unknown"]
 

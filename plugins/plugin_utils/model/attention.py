@@ -10,13 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import Reader, is_size
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.layers import (
-    FULL,
-    LINEAR,
-    SLIDING,
-    attention_kinds,
-)
+from .families import Reader, is_size
+from .layers import FULL, LINEAR, SLIDING, attention_kinds
 
 # Keys that decide how a layer attends; one that cannot be read leaves the KV cache unknown.
 DECISIVE = {"kv_lora_rank", "index_topk", "sliding_window", "use_sliding_window"}

@@ -15,11 +15,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import is_size
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import Split, split_of
+from ..deployment import Layout, Limits
+from ..documents import knowledge
+from .families import is_size
+from .types import Architecture
+from .weights import Split, split_of
 
 _ATTENDING = ("full", "sliding")
 

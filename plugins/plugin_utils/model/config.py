@@ -13,28 +13,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model import (
-    modules,
-    quantization,
-    towers,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.attention import (
-    DECISIVE,
-    attention_details,
-    attention_name,
-    head_dim,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.context import (
-    max_context,
-    rope_scaling,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.extras import extra_modules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import Reader, reader
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.ffn import experts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.layers import MOST_LAYERS
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ..documents import KNOWLEDGE, knowledge
+from ..findings import error
+from . import modules, quantization, towers
+from .attention import DECISIVE, attention_details, attention_name, head_dim
+from .context import max_context, rope_scaling
+from .extras import extra_modules
+from .families import Reader, reader
+from .ffn import experts
+from .layers import MOST_LAYERS
+from .types import Architecture
 
 _MTP = (
     "num_nextn_predict_layers",

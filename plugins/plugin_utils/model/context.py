@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import (
-    LARGEST,
-    Reader,
-    is_size,
-)
+from .families import LARGEST, Reader, is_size
 
 # Types whose max_position_embeddings is the scaled length already, as vLLM's
 # _get_and_verify_max_len takes them (config/model.py, 0.32.0).

@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import Reader
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.formula import (
-    UnknownError,
-    Value,
-    evaluate,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ..documents import knowledge
+from .families import Reader
+from .formula import UnknownError, Value, evaluate
+from .types import Architecture
 
 
 def extra_modules(keys: Reader, architecture: Architecture) -> dict[str, Any] | None:

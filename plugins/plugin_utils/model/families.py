@@ -11,13 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import is_whole, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.formula import (
-    UnknownError,
-    evaluate,
-    product,
-)
+from ..documents import is_whole, knowledge
+from ..findings import Finding
+from .formula import UnknownError, evaluate, product
 
 SOURCE = "knowledge/models/families.yml"
 LARGEST = 2**40  # more than any dimension, so that a larger number is a mistake

@@ -10,12 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import Reader
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.layers import (
-    DENSE,
-    MOE,
-    ffn_kinds,
-)
+from .families import Reader
+from .layers import DENSE, MOE, ffn_kinds
 
 _COUNTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 

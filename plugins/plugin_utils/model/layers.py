@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import is_whole
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import Reader, is_size
+from ..documents import is_whole
+from .families import Reader, is_size
 
 MOST_LAYERS = 4096
 FULL, SLIDING, LINEAR, NONE = "full", "sliding", "linear", "none"

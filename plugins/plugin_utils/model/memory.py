@@ -12,32 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model import quantization
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import (
-    facts,
-    kv_bytes_per_token,
-    pages,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.reserve import reserve_bytes
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.room import (
-    FACTS,
-    GIB,
-    Asked,
-    no_room,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import (
-    Architecture,
-    Memory,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import (
-    Index,
-    by_module,
-    checkpoint_bytes,
-    not_loaded,
-    split_of,
-)
+from ..deployment import Layout, Limits
+from ..findings import Finding
+from . import quantization
+from .cache import facts, kv_bytes_per_token, pages
+from .reserve import reserve_bytes
+from .room import FACTS, GIB, Asked, no_room
+from .types import Architecture, Memory
+from .weights import Index, by_module, checkpoint_bytes, not_loaded, split_of
 
 __all__ = ["GIB", "memory", "quantized_online"]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from .types import Architecture
 
 Sharding = Literal["vocabulary", "tensor", "kv_heads", "groups", "experts", "replicated"]
 

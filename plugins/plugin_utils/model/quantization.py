@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import is_size
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.patterns import (
-    condense,
-    named_layers,
-)
+from ..documents import knowledge
+from .families import is_size
+from .patterns import condense, named_layers
 
 _MOST_BITS = 64
 # A quantization of which nothing is known.

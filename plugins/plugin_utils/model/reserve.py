@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import facts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import split_of
+from ..deployment import Layout, Limits
+from .cache import facts
+from .types import Architecture
+from .weights import split_of
 
 
 def reserve_bytes(architecture: Architecture, layout: Layout, limits: Limits) -> int:

@@ -11,18 +11,12 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import facts, pages
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.reserve import reserve_bytes
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import (
-    Index,
-    checkpoint_bytes,
-    not_loaded,
-    split_of,
-    weights_bytes,
-)
+from ..deployment import Layout, Limits
+from ..findings import Finding
+from .cache import facts, pages
+from .reserve import reserve_bytes
+from .types import Architecture
+from .weights import Index, checkpoint_bytes, not_loaded, split_of, weights_bytes
 
 GIB = 1024**3
 FACTS = "knowledge/models/memory.yml"

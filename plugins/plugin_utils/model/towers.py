@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import SOURCE, Reader
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.formula import (
-    UnknownError,
-    evaluate,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ..documents import knowledge
+from ..findings import Finding
+from .families import SOURCE, Reader
+from .formula import UnknownError, evaluate
+from .types import Architecture
 
 # Sections of a config.json that describe a tower.
 _SECTIONS = ("vision_config", "audio_config", "vision_cfg", "sound_config", "vit_config")

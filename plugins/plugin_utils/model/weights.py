@@ -11,15 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import is_whole
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model import quantization
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.modules import Module, modules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import (
-    Architecture,
-    ModuleMemory,
-)
+from ..deployment import Layout
+from ..documents import is_whole
+from ..findings import error
+from . import quantization
+from .modules import Module, modules
+from .types import Architecture, ModuleMemory
 
 
 @dataclass(frozen=True)

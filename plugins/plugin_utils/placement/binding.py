@@ -11,18 +11,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import (
-    format_cpulist,
-    parse_cpulist,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
-    Gpu,
-    Nic,
-    NumaNode,
-    Topology,
-)
+from ..cpulist import format_cpulist, parse_cpulist
+from ..documents import knowledge
+from ..findings import Finding
+from ..topology.types import Gpu, Nic, NumaNode, Topology
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
-    Link,
-    Topology,
-)
+from ..documents import knowledge
+from ..topology.types import Link, Topology
 
 Vector = tuple[int, ...]
 

@@ -10,22 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.costs import (
-    Prices,
-    Vector,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.exact import (
-    BUDGET,
-    solve,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.remaining import (
-    Cells,
-    fragmentation,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.sets import (
-    Counts,
-    Problem,
-)
+from .costs import Prices, Vector
+from .exact import BUDGET, solve
+from .remaining import Cells, fragmentation
+from .sets import Counts, Problem
 
 Members = tuple[tuple[int, ...], ...]
 

@@ -15,13 +15,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.listed import Listed
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.sets import (
-    Counts,
-    OutOfBudgetError,
-    Problem,
-    Sets,
-)
+from .listed import Listed
+from .sets import Counts, OutOfBudgetError, Problem, Sets
 
 # Steps, each times the number of classes, before the search ends unproven: about two seconds.
 BUDGET = 3_000_000

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.sets import (
-    Counts,
-    Priced,
-    Sets,
-)
+from .sets import Counts, Priced, Sets
 
 # What shares of a set's cost are counted in, so that sizes to 8 divide them.
 SHARE = 840

@@ -13,35 +13,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.binding import bind
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.costs import (
-    COSTS,
-    Prices,
-    Vector,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.cut import (
-    Cuts,
-    Members,
-    cut,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.remaining import (
-    Cells,
-    cells,
-    fragmentation,
-    usable,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.request import (
-    spelled,
-    wanted,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
-    Placement,
-    ReplicaPlacement,
-    Request,
-    RunnerUp,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..findings import ApiaryError, Finding
+from ..topology.types import Topology
+from .binding import bind
+from .costs import COSTS, Prices, Vector
+from .cut import Cuts, Members, cut
+from .remaining import Cells, cells, fragmentation, usable
+from .request import spelled, wanted
+from .types import Placement, ReplicaPlacement, Request, RunnerUp
 
 
 def place(topology: Topology, request: Request) -> Placement:

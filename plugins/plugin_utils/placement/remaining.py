@@ -10,11 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.costs import (
-    physical_gpus,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Usable
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..topology.types import Topology
+from .costs import physical_gpus
+from .types import Usable
 
 
 @dataclass(frozen=True)

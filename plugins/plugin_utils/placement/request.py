@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.costs import COSTS
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Request
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..findings import ApiaryError, error
+from ..topology.types import Topology
+from .costs import COSTS
+from .types import Request
 
 
 @dataclass(frozen=True)

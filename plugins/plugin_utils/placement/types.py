@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ..findings import Finding
 
 
 @dataclass(frozen=True)

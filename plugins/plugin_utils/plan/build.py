@@ -15,57 +15,22 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
-    AutoLayout,
-    Deployment,
-    Layout,
-    MixedLayout,
-    check_deployment,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Recipe
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import (
-    place_together,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
-    Placement,
-    Request,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import Engines, of_host
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.layouts import (
-    choose_layout,
-    not_measured,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import (
-    Place,
-    check_place,
-    seat_of,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import (
-    check_ports,
-    internal_ports,
-    meeting_port,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.replica import Part, replica_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import (
-    with_start_timeout,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.together import (
-    check_gpus,
-    check_memory,
-    check_names,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import (
-    LayoutChoice,
-    Plan,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..deployment import AutoLayout, Deployment, Layout, MixedLayout, check_deployment
+from ..engine.types import Recipe
+from ..findings import ApiaryError, Finding, error
+from ..model.config import known
+from ..model.types import Architecture
+from ..placement.place import place_together
+from ..placement.types import Placement, Request
+from ..topology.types import Topology
+from .engines import Engines, of_host
+from .layouts import choose_layout, not_measured
+from .nodes import Place, check_place, seat_of
+from .ports import check_ports, internal_ports, meeting_port
+from .replica import Part, replica_of
+from .timing import with_start_timeout
+from .together import check_gpus, check_memory, check_names
+from .types import LayoutChoice, Plan
 
 
 @dataclass(frozen=True)

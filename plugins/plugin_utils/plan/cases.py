@@ -10,27 +10,19 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import ALONE, Seat
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import resolve_version
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import (
-    Review,
-    deployment_of,
-    review,
-    spoken,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import (
-    Assessment,
-    Recipe,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import Engines
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import seat_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import start_timeout
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ..deployment import Deployment
+from ..documents import knowledge
+from ..engine.facts import ALONE, Seat
+from ..engine.flags import resolve_version
+from ..engine.recipe import assess
+from ..engine.review import Review, deployment_of, review, spoken
+from ..engine.types import Assessment, Recipe
+from ..findings import Finding
+from ..model.types import Architecture
+from .engines import Engines
+from .nodes import seat_of
+from .timing import start_timeout
+from .types import Plan, Replica
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import parse_cpulist
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
-    MixedLayout,
-    check_deployment,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ..cpulist import parse_cpulist
+from ..deployment import MixedLayout, check_deployment
+from ..findings import ApiaryError, error
+from .types import Plan, Replica
 
 _GPU = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -11,24 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
-    Deployment,
-    Layout,
-    MixedLayout,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import ALONE, Seat
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.profiles import with_profile
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Recipe
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import (
-    memory,
-    quantized_online,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import (
-    Architecture,
-    Memory,
-)
+from ..deployment import Deployment, Layout, MixedLayout
+from ..engine.facts import ALONE, Seat
+from ..engine.profiles import with_profile
+from ..engine.recipe import recipe
+from ..engine.types import Recipe
+from ..findings import ApiaryError, Finding
+from ..model.memory import memory, quantized_online
+from ..model.types import Architecture, Memory
 
 N = TypeVar("N", int, float)
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason, Recipe
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.naming import name_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ..documents import dumps, knowledge
+from ..engine.types import Reason, Recipe
+from .naming import name_of
+from .types import Plan, Replica
 
 GIB = 2**30
 

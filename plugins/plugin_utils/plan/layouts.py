@@ -11,25 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import AutoLayout
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import Placed
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Request
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import Engines
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.naming import layout_name
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.preference import (
-    Facts,
-    preference,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import (
-    ConsideredLayout,
-    LayoutChoice,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..deployment import AutoLayout
+from ..findings import ApiaryError, Finding, error
+from ..placement.place import Placed
+from ..placement.types import Request
+from ..topology.types import Topology
+from .engines import Engines
+from .naming import layout_name
+from .preference import Facts, preference
+from .types import ConsideredLayout, LayoutChoice
 
 T = TypeVar("T")
 # Of more GPUs unequal layouts are considered with two sizes only: partitions grow exponentially.

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
-    Layout,
-    MixedLayout,
-)
+from ..deployment import Layout, MixedLayout
 
 
 def layout_name(sizes: Sequence[int], expert_parallel: bool) -> str:

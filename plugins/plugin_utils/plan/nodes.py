@@ -11,20 +11,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
-    Deployment,
-    Layout,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import ALONE, Seat
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..deployment import Deployment, Layout
+from ..documents import knowledge
+from ..engine.facts import ALONE, Seat
+from ..engine.types import Reason
+from ..findings import ApiaryError, Finding, error
+from ..topology.types import Topology
+from .types import Node
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import AutoLayout
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.naming import layout_name
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Criterion
+from ..deployment import AutoLayout
+from ..documents import knowledge
+from .naming import layout_name
+from .types import Criterion
 
 GIB = 2**30
 Key = tuple[float, ...]

@@ -10,19 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason, Recipe
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Memory
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
-    ReplicaPlacement,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import (
-    Place,
-    network_env,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import meeting_port
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Replica
+from ..deployment import Deployment
+from ..documents import knowledge
+from ..engine.types import Reason, Recipe
+from ..model.types import Memory
+from ..placement.types import ReplicaPlacement
+from .nodes import Place, network_env
+from .ports import meeting_port
+from .types import Replica
 
 
 @dataclass(frozen=True)

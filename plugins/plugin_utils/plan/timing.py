@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import (
-    checkpoint_bytes,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ..deployment import Deployment
+from ..documents import knowledge
+from ..model.types import Architecture
+from ..model.weights import checkpoint_bytes
+from .types import Plan, Replica
 
 
 def with_start_timeout(deployment: Deployment, architecture: Architecture) -> Deployment:

@@ -10,16 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    knowledge,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import argument
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..deployment import Deployment
+from ..documents import from_document, knowledge
+from ..findings import ApiaryError, Finding
+from ..topology.types import Topology
+from .check import check_plan
+from .engines import argument
+from .types import Plan
 
 GIB = 2**30
 

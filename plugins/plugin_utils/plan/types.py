@@ -9,18 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
-    Deployment,
-    Layout,
-    MixedLayout,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import Reason
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import (
-    Architecture,
-    Memory,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
+from ..deployment import Deployment, Layout, MixedLayout
+from ..engine.types import Reason
+from ..findings import Finding
+from ..model.types import Architecture, Memory
+from ..placement.types import Placement
 
 
 @dataclass(frozen=True)

@@ -10,25 +10,13 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import elements
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import (
-    env_vars,
-    flags,
-    resolve_version,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import ElementError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import (
-    Claim,
-    Rule,
-    by_id,
-    rules,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
-    Explained,
-    shown,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ..engine import elements
+from ..engine.flags import env_vars, flags, resolve_version
+from ..engine.problems import ElementError
+from ..engine.rules import Claim, Rule, by_id, rules
+from ..findings import ApiaryError, error
+from .explain import Explained, shown
+from .types import Plan
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 
 import jinja2
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+
+from ..findings import error
 
 UNITS = "/etc/systemd/system"
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -14,14 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 import jinja2
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import RenderedFile
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.check import since
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
-    Pool,
-    Router,
-    RouterSettings,
-)
+
+from ..documents import knowledge
+from ..router.check import since
+from ..router.types import Pool, Router, RouterSettings
+from .files import RenderedFile
 
 CONFIGURATION = "/etc/haproxy/haproxy.cfg"
 DIRECTORY = "/etc/haproxy/apiary"

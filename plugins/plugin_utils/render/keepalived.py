@@ -10,12 +10,9 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import (
-    RenderedFile,
-    templates,
-)
+from ..documents import knowledge
+from ..findings import error
+from .files import RenderedFile, templates
 
 CONFIGURATION = "/etc/keepalived/keepalived.conf"
 PASSWORD = "/etc/keepalived/apiary-password.conf"  # noqa: S105 - a file's name

@@ -14,34 +14,16 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import parse_cpulist
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    has_errors,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.manifests import (
-    to_yaml,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.quantities import (
-    parse_memory,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import RenderedFile
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_pod import (
-    LABEL,
-    PRIORITY,
-    deployment_name,
-    deployment_object,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_review import (
-    review,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_types import (
-    KubernetesOptions,
-    Sizes,
-)
+from ..cpulist import parse_cpulist
+from ..documents import knowledge
+from ..findings import ApiaryError, Finding, has_errors
+from ..host.device_plugin.manifests import to_yaml
+from ..host.device_plugin.quantities import parse_memory
+from ..plan.types import Plan, Replica
+from .files import RenderedFile
+from .kubernetes_pod import LABEL, PRIORITY, deployment_name, deployment_object
+from .kubernetes_review import review
+from .kubernetes_types import KubernetesOptions, Sizes
 
 GIB = 2**30
 _MADE = "# Made by `apiary render --target kubernetes`; changes made here are overwritten."

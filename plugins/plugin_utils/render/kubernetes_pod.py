@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import start_timeout
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_types import (
-    KubernetesOptions,
-    Sizes,
-)
+from ..documents import knowledge
+from ..plan.timing import start_timeout
+from ..plan.types import Plan, Replica
+from .kubernetes_types import KubernetesOptions, Sizes
 
 LABEL = "apiary/deployment"
 PRIORITY = "apiary-serving"

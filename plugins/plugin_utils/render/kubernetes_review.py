@@ -9,18 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.quantities import (
-    parse_memory,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
-    is_pinned,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_types import (
-    KubernetesOptions,
-)
+from ..documents import knowledge
+from ..findings import Finding
+from ..host.device_plugin.quantities import parse_memory
+from ..plan.types import Plan
+from .containers.review import is_pinned
+from .kubernetes_types import KubernetesOptions
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 # Services were the last to be allowed a leading digit.

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Runtime
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import agent_port
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import start_timeout
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
+from ..deployment import Runtime
+from ..documents import knowledge
+from ..plan.ports import agent_port
+from ..plan.timing import start_timeout
+from ..plan.types import Plan, Replica
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ..documents import knowledge
 
 LAUNCHER = "/usr/libexec/apiary/launch"
 PACKAGE = "/usr/libexec/apiary/apiary_launch"

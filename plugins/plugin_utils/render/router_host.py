@@ -12,24 +12,18 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import (
-    RenderedFile,
-    templates,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import (
-    CONFIGURATION,
-    DIRECTORY,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Router
+from ..documents import dumps, knowledge
+from ..findings import error
+from ..router.types import Router
+from .files import RenderedFile, templates
+from .haproxy import CONFIGURATION, DIRECTORY
 
 DOCUMENT = f"{DIRECTORY}/router.json"
 PROGRAM = "/usr/libexec/apiary/haproxy.py"
 DROP_IN = "/etc/systemd/system/haproxy.service.d/50-apiary.conf"
 _WORD = re.compile(r"[!-~]+", re.ASCII)
 # The module that drains and the service that keeps drains read states by the same code.
-_PROGRAM = Path(__file__).parents[2] / "module_utils/haproxy.py"
+_PROGRAM = Path(__file__).parents[2] / "module_utils/router/haproxy.py"
 
 
 def engines_map(keys: Mapping[str, str]) -> RenderedFile:

@@ -12,17 +12,11 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import (
-    UNITS,
-    RenderedFile,
-    templates,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import (
-    DIRECTORY,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Router
+from ..documents import knowledge
+from ..findings import error
+from ..router.types import Router
+from .files import UNITS, RenderedFile, templates
+from .haproxy import DIRECTORY
 
 DOCUMENT = f"{DIRECTORY}/traces.json"
 HEADERS = f"{DIRECTORY}/traces-headers.json"

@@ -8,30 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Runtime
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.files import (
-    container_files,
-    container_program,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import (
-    UNITS,
-    RenderedFile,
-    environment_file,
-    templates,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher import (
-    supervisor_files,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import (
-    SLICE,
-    digest,
-    directory,
-    plan_path,
-    spec_file,
-    unit_facts,
-)
+from ..deployment import Runtime
+from ..documents import dumps, knowledge
+from ..plan.types import Plan, Replica
+from .containers.files import container_files, container_program
+from .files import UNITS, RenderedFile, environment_file, templates
+from .launcher import supervisor_files
+from .unit import SLICE, digest, directory, plan_path, spec_file, unit_facts
 
 # One replica's files, the unit's own last.
 Renderer = Callable[[Plan, Replica, int], tuple[RenderedFile, ...]]

@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import RenderedFile
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import launch_spec
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher import LAUNCHER
+from ..documents import dumps, knowledge
+from ..plan.types import Plan, Replica
+from .files import RenderedFile
+from .launch_spec import launch_spec
+from .launcher import LAUNCHER
 
 SLICE = "apiary.slice"
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import HostSteps
+from ..findings import error
+from .types import HostSteps
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%|(\d+)")
 

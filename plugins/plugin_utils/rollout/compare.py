@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import Comparison
+from ..documents import knowledge
+from .types import Comparison
 
 Document = Mapping[str, Any]
 

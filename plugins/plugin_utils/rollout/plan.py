@@ -8,19 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.batches import (
-    allowed_out,
-    cut_batches,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.steps import down, host_steps
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
-    HostSteps,
-    Rollout,
-    Settings,
-    Situation,
-    Step,
-)
+from ..findings import Finding, Severity
+from .batches import allowed_out, cut_batches
+from .steps import down, host_steps
+from .types import HostSteps, Rollout, Settings, Situation, Step
 
 
 def plan_rollout(deployment: str, hosts: Sequence[Situation], settings: Settings) -> Rollout:

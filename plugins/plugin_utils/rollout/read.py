@@ -12,13 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
-    Lock,
-    Situation,
-    Slot,
-)
+from ..documents import knowledge
+from ..findings import error
+from .types import Lock, Situation, Slot
 
 
 def slots_of(plan: Mapping[str, Any] | None, subject: str) -> tuple[Slot, ...]:

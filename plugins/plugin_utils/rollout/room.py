@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.batches import allowed_out
+from ..findings import Finding, Severity
+from .batches import allowed_out
 
 
 def room_for(

@@ -6,11 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
-    HostSteps,
-    Situation,
-    Step,
-)
+from .types import HostSteps, Situation, Step
 
 
 def host_steps(situation: Situation) -> HostSteps:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ..findings import Finding
 
 Compare = Literal["must", "should", "no"]
 StepKind = Literal["return", "replace", "swap", "finish"]

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Pool, Router
+from ..findings import Finding
+from .types import Pool, Router
 
 
 def check_change(before: Router, after: Router) -> tuple[Finding, ...]:

@@ -11,14 +11,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import COLLECTOR
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
-    Router,
-    RouterSettings,
-    RouterTracing,
-)
+from ..deployment import COLLECTOR
+from ..documents import knowledge
+from ..findings import Finding
+from .types import Router, RouterSettings, RouterTracing
 
 
 def check_settings(settings: RouterSettings) -> tuple[Finding, ...]:

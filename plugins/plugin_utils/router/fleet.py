@@ -11,28 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-    has_errors,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.change import check_change
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.check import check_router
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import (
-    PlannedHost,
-    check_pools,
-    pools_from_plans,
-    renumbered,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
-    ApiKey,
-    Pool,
-    Router,
-    RouterSettings,
-    Server,
-)
+from ..documents import knowledge
+from ..findings import ApiaryError, Finding, error, has_errors
+from .change import check_change
+from .check import check_router
+from .pools import PlannedHost, check_pools, pools_from_plans, renumbered
+from .types import ApiKey, Pool, Router, RouterSettings, Server
 
 
 @dataclass(frozen=True)

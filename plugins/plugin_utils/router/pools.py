@@ -11,15 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import agent_port
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
-    Pool,
-    RouterSettings,
-    Server,
-)
+from ..documents import knowledge
+from ..findings import Finding
+from ..plan.ports import agent_port
+from ..plan.types import Plan, Replica
+from .types import Pool, RouterSettings, Server
 
 BASE_WEIGHT = 100
 

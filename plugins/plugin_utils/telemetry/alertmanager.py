@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
-    Mail,
-    Receiver,
-    TelemetrySettings,
-)
+from ..documents import knowledge
+from .promql import document
+from .types import Mail, Receiver, TelemetrySettings
 
 CONFIG = "alertmanager.yml"
 SEVERITIES = ("critical", "warning", "info")

@@ -9,16 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import (
-    Group,
-    Rule,
-    filled,
-    number,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
-    TelemetrySettings,
-)
+from ..documents import knowledge
+from .promql import Group, Rule, filled, number
+from .types import TelemetrySettings
 
 TABLE = "telemetry/alerts.yml"
 

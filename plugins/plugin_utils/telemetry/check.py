@@ -11,16 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import urlsplit
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.alerts import alert_names
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import words
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
-    MonitoredHost,
-    Receiver,
-    Target,
-    TelemetrySettings,
-)
+from ..documents import knowledge
+from ..findings import Finding
+from .alerts import alert_names
+from .promql import words
+from .types import MonitoredHost, Receiver, Target, TelemetrySettings
 
 SEVERITIES = ("critical", "info", "warning")
 _URL_SECRET = re.compile(r"(?i)(token|key|secret|passw|signature|sig)=|/services/T")

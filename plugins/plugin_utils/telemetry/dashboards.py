@@ -11,25 +11,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    knowledge,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards_panels import (
-    SOURCE,
-    Json,
-    panel_json,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards_types import (
-    Board,
-    Row,
-    Variable,
-)
+from ..documents import from_document, knowledge
+from .dashboards_panels import SOURCE, Json, panel_json
+from .dashboards_types import Board, Row, Variable
 
 if TYPE_CHECKING:
-    from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
-        TelemetryPlan,
-    )
+    from .types import TelemetryPlan
 
 NAMES = ("fleet", "deployment", "host", "router")
 ROUTER = "apiary-router"

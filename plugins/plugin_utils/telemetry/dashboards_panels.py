@@ -10,11 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards_types import (
-    Panel,
-    Query,
-    Step,
-)
+from .dashboards_types import Panel, Query, Step
 
 Json = dict[str, Any]
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}

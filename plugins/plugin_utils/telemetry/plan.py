@@ -8,46 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
-    order,
-    parse_version,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-    has_errors,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry import alertmanager
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry import (
-    prometheus as prometheus_files,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.alerts import alert_group
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.check import (
-    check_hosts,
-    check_settings,
-    check_targets,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import rule_file
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recording import (
-    recording_groups,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.slo import (
-    objectives,
-    slo_groups,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.targets import (
-    targets,
-    watched,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
-    MonitoredHost,
-    Objective,
-    TelemetryPlan,
-    TelemetrySettings,
-)
+from ..documents import knowledge
+from ..engine.versions import order, parse_version
+from ..findings import ApiaryError, Finding, error, has_errors
+from ..plan.types import Plan
+from . import alertmanager
+from . import prometheus as prometheus_files
+from .alerts import alert_group
+from .check import check_hosts, check_settings, check_targets
+from .promql import rule_file
+from .recording import recording_groups
+from .slo import objectives, slo_groups
+from .targets import targets, watched
+from .types import MonitoredHost, Objective, TelemetryPlan, TelemetrySettings
 
 
 def telemetry_plan(

@@ -10,16 +10,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.labels import AMD, JOBS
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.targets import (
-    alertmanagers,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
-    Target,
-    TelemetrySettings,
-)
+from ..documents import knowledge
+from .labels import AMD, JOBS
+from .promql import document
+from .targets import alertmanagers
+from .types import Target, TelemetrySettings
 
 CONFIG = "prometheus.yml"
 RULES = ("rules/recording.yml", "rules/slo.yml", "rules/alerts.yml")

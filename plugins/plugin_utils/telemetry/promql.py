@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.labels import SETS
+
+from .labels import SETS
 
 _PLACEHOLDER = re.compile(r"%\{([a-z_:]+)\}")
 # What systems show to whoever opens a file of ours.

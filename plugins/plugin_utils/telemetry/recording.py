@@ -10,13 +10,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import (
-    Group,
-    Rule,
-    filled,
-    number,
-)
+from ..documents import knowledge
+from .promql import Group, Rule, filled, number
 
 TABLE = "telemetry/recording.yml"
 

@@ -10,26 +10,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Limit
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import slo as limits
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
-    order,
-    parse_version,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import (
-    Group,
-    Rule,
-    bound,
-    number,
-    quoted,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
-    Objective,
-    TelemetrySettings,
-)
+from ..bench.types import Limit
+from ..bench.workloads import slo as limits
+from ..documents import knowledge
+from ..engine.versions import order, parse_version
+from ..findings import Finding
+from ..plan.types import Plan
+from .promql import Group, Rule, bound, number, quoted
+from .types import Objective, TelemetrySettings
 
 ERRORS = "errors"
 

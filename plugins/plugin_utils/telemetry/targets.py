@@ -8,24 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.labels import (
-    ALERTMANAGER,
-    AMD,
-    ENGINE,
-    HAPROXY,
-    NODE,
-    PROMETHEUS,
-    known,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
-    MonitoredHost,
-    Target,
-    TelemetrySettings,
-    WatchedGpu,
-    WatchedHost,
-    WatchedReplica,
-)
+from ..plan.types import Plan, Replica
+from .labels import ALERTMANAGER, AMD, ENGINE, HAPROXY, NODE, PROMETHEUS, known
+from .types import MonitoredHost, Target, TelemetrySettings, WatchedGpu, WatchedHost, WatchedReplica
 
 
 def watched(host: MonitoredHost) -> WatchedHost:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..findings import Finding
+from ..plan.types import Plan
+from ..topology.types import Topology
 
 Exporter = Literal["amd", "node"]
 Kind = Literal["email", "pagerduty", "slack", "webhook"]

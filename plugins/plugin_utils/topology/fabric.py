@@ -12,12 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.join import Entry
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
-    Device,
-    LinkState,
-    Observation,
-)
+from .join import Entry
+from .observation import Device, LinkState, Observation
 
 Pair = tuple[str, str]
 

@@ -12,42 +12,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
-    CommandOutput,
-    Evidence,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
-    amd_smi,
-    kfd,
-    lspci,
-    numactl,
-    pci,
-    problems,
-    rocm_smi,
-    rocminfo,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks import check, listed
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.cpus import (
-    disagreements,
-    numa_nodes,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.nics import nics
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
-    Observation,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.reconcile import reconcile
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
-    DamagedJsonError,
-    clean,
-    json_documents,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
-    Nic,
-    NumaNode,
-    Topology,
-)
+from ..documents import from_document
+from ..evidence.types import CommandOutput, Evidence
+from ..findings import Finding
+from . import problems
+from .checks import check, listed
+from .observation import Observation
+from .readers import amd_smi, kfd, lspci, numactl, pci, rocm_smi, rocminfo
+from .readers.cpus import disagreements, numa_nodes
+from .readers.nics import nics
+from .readers.text import DamagedJsonError, clean, json_documents
+from .reconcile import reconcile
+from .types import Nic, NumaNode, Topology
 
 _TOOLS: Mapping[str, Callable[[str], str | None]] = {
     "amd_smi": amd_smi.why_absent,

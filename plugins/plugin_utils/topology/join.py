@@ -14,12 +14,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import kfd, problems
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
-    Device,
-    Observation,
-)
+from ..findings import Finding
+from . import problems
+from .observation import Device, Observation
+from .readers import kfd
 
 # Of output that is known to lack GPUs that the tool listed.
 _CUT = ("TOPO-TRUNCATED", "TOPO-SELECTED")

@@ -11,13 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
-    integer,
-    known,
-    natural,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import LinkType
+from ..findings import Finding
+from .readers.text import integer, known, natural
+from .types import LinkType
 
 LinkState = Literal["up", "degraded", "down"]
 

@@ -13,17 +13,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import problems
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.fabric import Fabric
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.join import Entry
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
-    Observation,
-    Path,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import facts_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Link, LinkType
+from ..documents import knowledge
+from ..findings import Finding
+from . import problems
+from .fabric import Fabric
+from .join import Entry
+from .observation import Observation, Path
+from .readers.pci import facts_of
+from .types import Link, LinkType
 
 _FIELDS = ("type", "hops", "weight", "bandwidth_mb_s")
 

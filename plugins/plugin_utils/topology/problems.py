@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ..documents import knowledge
+from ..findings import Finding
 
 
 @cache

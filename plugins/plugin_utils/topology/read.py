@@ -12,40 +12,26 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
+from ..documents import from_document
+from ..findings import ApiaryError, Finding
+from . import problems
+from .checks import listed
+from .host import finished, from_evidence
+from .observation import Observation
+from .readers import (
     amd_smi,
     bandwidth_test,
     kfd,
     lspci,
     numactl,
-    problems,
     rocm_smi,
     rocm_smi_text,
     rocminfo,
     xgmi_sysfs,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks import listed
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import (
-    finished,
-    from_evidence,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
-    Observation,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.sound import check_sound
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.text import (
-    DamagedJsonError,
-    clean,
-    elided,
-    json_documents,
-    labelled,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
-    NumaNode,
-    Topology,
-)
+from .readers.text import DamagedJsonError, clean, elided, json_documents, labelled
+from .sound import check_sound
+from .types import NumaNode, Topology
 
 __all__ = ["from_capture", "from_evidence", "read"]
 

@@ -9,40 +9,14 @@ from __future__ import annotations
 import typing
 from collections.abc import Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import (
-    amd_smi,
-    bandwidth_test,
-    kfd,
-    lspci,
-    pci,
-    problems,
-    rocm_smi,
-    rocminfo,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.fabric import (
-    Fabric,
-    fabric,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.join import (
-    Entry,
-    absences,
-    join,
-    order,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import (
-    Observation,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.paths import (
-    corrected,
-    links,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
-    Gpu,
-    NumaNode,
-    Topology,
-    gpu_keys,
-)
+from ..findings import Finding
+from . import problems
+from .fabric import Fabric, fabric
+from .join import Entry, absences, join, order
+from .observation import Observation
+from .paths import corrected, links
+from .readers import amd_smi, bandwidth_test, kfd, lspci, pci, rocm_smi, rocminfo
+from .types import Gpu, NumaNode, Topology, gpu_keys
 
 # Whose word counts, per field; the kernel before the tools that read it.
 _TOOLS = (amd_smi.NAME, rocm_smi.NAME, rocminfo.NAME, bandwidth_test.NAME)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.problems import finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..findings import ApiaryError
+from .problems import finding
+from .types import Topology
 
 
 def check_sound(topology: Topology, subject: str) -> None:

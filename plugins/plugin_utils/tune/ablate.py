@@ -16,22 +16,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Limits
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
-    candidates,
-    choice,
-    knobs,
-    trials,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
-    Budget,
-    Candidate,
-    NotTried,
-    Question,
-    Tune,
-)
+
+from ..deployment import Limits
+from ..documents import knowledge
+from ..findings import ApiaryError, error
+from . import candidates, choice, knobs, trials
+from .types import Budget, Candidate, NotTried, Question, Tune
 
 STAGE = "ablation"
 

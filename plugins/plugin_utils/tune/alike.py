@@ -17,14 +17,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    knowledge,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..documents import from_document, knowledge
+from ..evidence.types import Evidence
+from ..findings import Finding
+from ..topology.host import from_evidence
+from ..topology.types import Topology
 
 CODE = "TRIAL-HOSTS-DIFFER"
 _PAGE = "docs/explanation/tuning-by-measuring.md"

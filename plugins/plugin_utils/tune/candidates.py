@@ -15,33 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
-    MOST_DEVICES,
-    AutoLayout,
-    Deployment,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import Asked, build_plans
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.naming import name_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import nodes_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import (
-    ConsideredLayout,
-    Plan,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import facts, knobs
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
-    Candidate,
-    NotTried,
-    Question,
-    Tune,
-)
+from ..deployment import MOST_DEVICES, AutoLayout, Deployment
+from ..documents import knowledge
+from ..findings import ApiaryError, Finding, error
+from ..model.types import Architecture
+from ..plan.build import Asked, build_plans
+from ..plan.naming import name_of
+from ..plan.nodes import nodes_of
+from ..plan.types import ConsideredLayout, Plan
+from ..topology.types import Topology
+from . import facts, knobs
+from .types import Candidate, NotTried, Question, Tune
 
 _EQUAL = re.compile(r"DP(\d{1,3})/TP(\d{1,3})(?:/EP(\d{1,3}))?")
 _MIXED = re.compile(r"(TP\d{1,3}(?:\+TP\d{1,3})+)(/EP)?")

@@ -9,21 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.compare import compare_values
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import (
-    interval,
-    mean,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores, trials
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
-    Choice,
-    Compared,
-    Kind,
-    Tune,
-    Verdict,
-)
+from ..bench.comparison.compare import compare_values
+from ..bench.comparison.statistics import interval, mean
+from ..bench.types import Interval
+from ..documents import knowledge
+from . import scores, trials
+from .types import Choice, Compared, Kind, Tune, Verdict
 
 
 def leader(state: Tune) -> str | None:

@@ -10,15 +10,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.journal import (
-    cause,
-    exited,
-    known,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome, State
+from ..bench.types import Bench
+from ..documents import from_document
+from . import scores
+from .journal import cause, exited, known
+from .types import Outcome, State
 
 # How far it came: only what the candidate itself decides may be held against it. load: the load
 # host could not be reached.

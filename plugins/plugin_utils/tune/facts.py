@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Workload
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import (
-    Architecture,
-    ModuleMemory,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Fact
+from ..bench.types import Workload
+from ..deployment import Layout
+from ..documents import knowledge
+from ..model.types import Architecture, ModuleMemory
+from ..plan.types import Plan
+from ..topology.types import Topology
+from .types import Fact
 
 # A token looks up one row of an embedding; a vision tower is not read to decode.
 _NOT_READ = ("embedding", "vision")

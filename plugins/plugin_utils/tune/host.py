@@ -10,11 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
-)
+from ..findings import ApiaryError, Finding, error
 
 # What the lock of a tuning run begins with: a rollout's run leaves a host in another state.
 TUNING = "tuning by "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ..documents import knowledge
 
 FACTS = "bench/engine_errors.yml"
 _FINDING = re.compile(r"^(?:<\d>)?error: (?P<told>[A-Z]+-[A-Z-]+: .*)$")

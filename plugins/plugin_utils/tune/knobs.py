@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
-    knowledge,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ..deployment import Deployment
+from ..documents import from_document, knowledge, to_document
+from ..findings import error
 
 Knobs = dict[str, tuple[Any, ...]]
 # What may be varied: anything else would be another model, another engine or another address.

@@ -9,25 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
-    candidates,
-    choice,
-    knobs,
-    scores,
-    trials,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
-    Dropped,
-    Host,
-    Kind,
-    NotTried,
-    Round,
-    Trial,
-    Tune,
-)
+from ..bench.types import Interval
+from ..documents import knowledge
+from ..findings import Finding
+from . import candidates, choice, knobs, scores, trials
+from .types import Dropped, Host, Kind, NotTried, Round, Trial, Tune
 
 HOSTS, CHOICE = "hosts", "choice"
 _EXPLORING: tuple[Kind, ...] = ("short", "longer")

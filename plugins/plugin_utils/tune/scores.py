@@ -10,25 +10,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import (
-    interval,
-    mean,
-    stdev,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Bench,
-    Interval,
-    Level,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import trials
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
-    Dropped,
-    Kind,
-    Outcome,
-    Trial,
-    Tune,
-)
+from ..bench.comparison.statistics import interval, mean, stdev
+from ..bench.types import Bench, Interval, Level
+from ..documents import knowledge
+from . import trials
+from .types import Dropped, Kind, Outcome, Trial, Tune
 
 _CONFIDENCE = 0.95
 

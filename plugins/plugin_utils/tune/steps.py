@@ -15,29 +15,14 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
-    ablate,
-    alike,
-    candidates,
-    knobs,
-    rounds,
-    trials,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
-    Host,
-    Kind,
-    Outcome,
-    Question,
-    Round,
-    Trial,
-    Tune,
-)
+from ..bench.types import Asked
+from ..documents import knowledge
+from ..findings import Finding, error
+from ..model.types import Architecture
+from ..plan.types import Plan
+from ..topology.types import Topology
+from . import ablate, alike, candidates, knobs, rounds, trials
+from .types import Host, Kind, Outcome, Question, Round, Trial, Tune
 
 # Finals on several hosts would compare the hosts.
 _ONE_HOST: tuple[Kind, ...] = ("final", "confirm")

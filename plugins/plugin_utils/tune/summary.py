@@ -8,21 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
-    ablate,
-    knobs,
-    rounds,
-    scores,
-    trials,
-    yaml_edit,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
-    Fact,
-    Kind,
-    NotTried,
-    Tune,
-)
+from ..documents import knowledge
+from . import ablate, knobs, rounds, scores, trials, yaml_edit
+from .types import Fact, Kind, NotTried, Tune
 
 _GIB = 2**30
 

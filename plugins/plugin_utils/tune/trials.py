@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
-    Kind,
-    State,
-    Trial,
-    Tune,
-)
+from ..documents import knowledge
+from .types import Kind, State, Trial, Tune
 
 
 def measured(state: Tune, kind: Kind, candidate: str, host: str | None = None) -> list[Trial]:

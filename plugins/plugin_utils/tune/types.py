@@ -13,16 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Interval,
-    Limit,
-    Workload,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ..bench.types import Interval, Limit, Workload
+from ..deployment import Deployment
+from ..findings import Finding
+from ..model.types import Architecture
+from ..plan.types import Plan
+from ..topology.types import Topology
 
 # alike: one candidate on every host; short and longer: successive halving; final: with restarts;
 # confirm: the chosen and the current one once more.

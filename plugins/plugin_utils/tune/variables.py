@@ -12,12 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import knobs, yaml_edit
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.yaml_edit import (
-    CannotEditError,
-    Step,
-)
+
+from ..findings import ApiaryError, error
+from . import knobs, yaml_edit
+from .yaml_edit import CannotEditError, Step
 
 ONE, SEVERAL = "apiary_deployment", "apiary_deployments"
 _NO_NEWLINE = "\n\\ No newline at end of file\n"

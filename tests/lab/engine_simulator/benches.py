@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.drive import drive
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.drive import drive
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Asked,
     Bench,

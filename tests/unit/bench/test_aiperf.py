@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import bench_aiperf
+from ansible_collections.apiary.instinct.plugins.module_utils.load import aiperf as bench_aiperf
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import aiperf
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Load,

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import bench_run
+from ansible_collections.apiary.instinct.plugins.module_utils.load import run as bench_run
 from ansible_collections.apiary.instinct.plugins.modules import bench_level
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (

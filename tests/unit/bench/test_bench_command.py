@@ -13,15 +13,15 @@ import threading
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import bench_run
+from ansible_collections.apiary.instinct.plugins.module_utils.load import run as bench_run
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
     from_document,
 )
 
-from apiary import bench_runner
-from apiary.cli import main
+from apiary.app.cli import main
+from apiary.bench import runner as bench_runner
 from support import ssh_server
 from support.bench_engine import engine
 from support.demo import demo_plan

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import bench_client
+from ansible_collections.apiary.instinct.plugins.module_utils.load import client as bench_client
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import builtin
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Load,
@@ -259,7 +259,7 @@ def test_the_program_writes_a_result_or_says_why_not(tmp_path: Path) -> None:
     load = Load("fixed", workload, requests=4, concurrency=2)
     with mock() as url:
         command = builtin.argv(load, Target((url,), "m"), 0, 1, str(tmp_path), "s.json")
-        root = str(Path(bench_client.__file__).parents[5])
+        root = str(Path(bench_client.__file__).parents[6])
         words = [one.replace("@PYTHON@", sys.executable).replace("@DIR@", root) for one in command]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

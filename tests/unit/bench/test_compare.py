@@ -8,7 +8,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.compare import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
     by_level,
     compare,
     compare_values,

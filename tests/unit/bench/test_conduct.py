@@ -8,9 +8,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import conduct
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.running import Client
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.session import Session
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run import conduct
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import Client
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.session import Session
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Asked,
     Bench,

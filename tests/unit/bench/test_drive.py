@@ -9,10 +9,10 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import drive as drives
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import paper
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.command import seed_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run import drive as drives
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Asked,
     Bench,

@@ -14,7 +14,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.bench_prompts import (
+from ansible_collections.apiary.instinct.plugins.module_utils.load.prompts import (
     Images,
     TokenIds,
     Words,
@@ -23,7 +23,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.bench_prompts impo
     share,
     turns_of,
 )
-from ansible_collections.apiary.instinct.plugins.module_utils.bench_sse import Response
+from ansible_collections.apiary.instinct.plugins.module_utils.load.sse import Response
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.capacity import capacity
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.compare import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
     compare,
     regression,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.proof import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.proof import (
     unanswered,
     unproven,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 
-from apiary.report_make import make_report
+from apiary.bench.report_make import make_report
 from support.bench_documents import DP2, TP8, bench, failed, invalid
 
 STEPS = (1, 8, 64)

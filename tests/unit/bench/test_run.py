@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import (
-    bench_gpus,
-    bench_processes,
-    bench_run,
-    bench_scrape,
+from ansible_collections.apiary.instinct.plugins.module_utils.load import gpus as bench_gpus
+from ansible_collections.apiary.instinct.plugins.module_utils.load import (
+    processes as bench_processes,
 )
+from ansible_collections.apiary.instinct.plugins.module_utils.load import run as bench_run
+from ansible_collections.apiary.instinct.plugins.module_utils.load import scrape as bench_scrape
 
 ROOT = Path(__file__).parents[3]
 KEY = "sk-planted-4711"

@@ -9,15 +9,15 @@ import hashlib
 import json
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import bench_prompts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import (
-    of_plan,
+from ansible_collections.apiary.instinct.plugins.module_utils.load import prompts as bench_prompts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import of_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run import level as running
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run import (
     preflight,
-    running,
     session,
     store,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Load,
     Target,
@@ -304,7 +304,7 @@ def test_what_vllms_client_cannot_send_the_builtin_one_sends():
     for repeat in (0, 1):
         one.run(load(8, workload=chat, repeat=repeat))
     assert [asked["backend"] for asked in where.asked[1:]] == ["builtin", "builtin"]
-    assert "bench_client" in str(where.asked[1]["shards"][0]["argv"])
+    assert "load.client" in str(where.asked[1]["shards"][0]["argv"])
     assert [finding.code for finding in one.findings] == ["BENCH-BUILTIN"]
 
 

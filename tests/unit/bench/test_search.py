@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import by_size
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.progress import found_words
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.protocol import protocol
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.progress import found_words
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import (
     Edge,
     conclude,

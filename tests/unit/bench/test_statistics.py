@@ -9,7 +9,7 @@ import random
 
 import numpy
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import statistics
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison import statistics
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from scipy import special, stats
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import SelfTest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Limit, Workload
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
     CHECKS,
     RULES,
     judge,

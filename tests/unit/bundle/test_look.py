@@ -5,8 +5,8 @@
 """What bundle_info shows of a host: bounded, and never a file that holds a secret."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import bundle_look
-from ansible_collections.apiary.instinct.plugins.module_utils.bundle_look import Look
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import bundle as bundle_look
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence.bundle import Look
 
 
 @pytest.fixture

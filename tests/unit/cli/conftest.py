@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from apiary import ssh
+from apiary.host import ssh
 from support.ssh_server import BOUND, Server, key
 
 

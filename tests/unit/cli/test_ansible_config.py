@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from apiary import ansible_config
-from apiary.cli import main
+from apiary.app import ansible_config
+from apiary.app.cli import main
 
 ROOT = Path(__file__).parents[3]
 

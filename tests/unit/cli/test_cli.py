@@ -14,9 +14,9 @@ import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
-from apiary.cli import main
-from apiary.output import report
-from apiary.schemas import NAMES, schema
+from apiary.app.cli import main
+from apiary.app.output import report
+from apiary.app.schemas import NAMES, schema
 from support.demo import VARIABLES, demo_deployment, demo_plan
 from support.topologies import host, mi325x
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
-from apiary import output
+from apiary.app import output
 from support.topologies import mi325x
 
 SOURCES = Path(__file__).parents[3] / "src/apiary"
@@ -136,5 +136,5 @@ def test_a_pipe_gets_no_escape_code_unless_it_is_forced(here, words):
 def test_the_console_is_made_in_one_place():
     """Rich's own console knows neither CLICOLOR nor that bold is an escape code, too."""
     made = re.compile(r"\bConsole\(|\bsecho\(|click\.style\(")
-    named = {path.name for path in SOURCES.glob("*.py") if made.search(path.read_text())}
+    named = {path.name for path in SOURCES.rglob("*.py") if made.search(path.read_text())}
     assert named <= {"output.py", "finding_command.py"}

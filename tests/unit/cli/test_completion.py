@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from apiary.cli import cli
-from apiary.completion import CLASSES, SHELLS, VARIABLE, source
-from apiary.completion_hosts import names_of
+from apiary.app.cli import cli
+from apiary.app.completion import CLASSES, SHELLS, VARIABLE, source
+from apiary.app.completion_hosts import names_of
 from labkit.prerequisites import ensure_programs
 
 PROGRAMS = Path(sys.executable).parent

@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
     build_plan,
 )
 
-from apiary.cli import main
+from apiary.app.cli import main
 from support.demo import demo_deployment, demo_plan
 from support.engines import DEEPSEEK, KIMI, LLAMA, QWEN, QWEN_VL
 from support.topologies import mi325x

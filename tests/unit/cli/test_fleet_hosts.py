@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from apiary.fleet_hosts import read_hosts
+from apiary.fleet.hosts import read_hosts
 
 INVENTORY = """
 gpu_hosts:

@@ -20,13 +20,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Fi
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Applied, Ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change, Survey
 
-from apiary import fleet_hosts, fleet_plan
-from apiary.cli import main
-from apiary.fleet_hosts import FleetHost, Hosts
-from apiary.fleet_plan_inputs import age_text
-from apiary.runner import Ended
-from apiary.runner_events import Failed
-from apiary.schemas import schema
+from apiary.app.cli import main
+from apiary.app.runner import Ended
+from apiary.app.runner_events import Failed
+from apiary.app.schemas import schema
+from apiary.fleet import hosts as fleet_hosts
+from apiary.fleet import plan as fleet_plan
+from apiary.fleet.hosts import FleetHost, Hosts
+from apiary.fleet.plan_inputs import age_text
 from support.analytic_engine import SLO, WORKLOAD, Analytic, bench
 from support.surveys import (
     changing,

@@ -12,7 +12,7 @@ import sys
 import click
 import pytest
 
-from apiary.cli import SECTIONS, cli, main
+from apiary.app.cli import SECTIONS, cli, main
 
 ROOT = click.Context(cli, info_name="apiary")
 
@@ -86,7 +86,7 @@ def test_every_command_is_in_a_section_and_means_what_it_says():
 
 def test_help_imports_no_command():
     code = (
-        "import sys; from apiary.cli import main; main(['--help']);"
+        "import sys; from apiary.app.cli import main; main(['--help']);"
         "sys.exit(any(name.endswith('_command') for name in sys.modules))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

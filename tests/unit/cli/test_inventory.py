@@ -14,11 +14,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from apiary import ssh
-from apiary.cli import main
-from apiary.inventory import choose
-from apiary.schemas import schema
-from apiary.ssh_config import SshOptions
+from apiary.app.cli import main
+from apiary.app.inventory import choose
+from apiary.app.schemas import schema
+from apiary.host import ssh
+from apiary.host.ssh_config import SshOptions
 from support.ssh_server import BOUND, canned, key
 
 EXAMPLE = str(Path(__file__).parents[3] / "inventory/example")
@@ -391,7 +391,7 @@ def test_the_interpreter_of_the_inventory_runs_the_collector(reached, capsys):
 
 
 def test_a_terminal_sees_how_far_it_is(reached, capsys, monkeypatch):
-    monkeypatch.setattr("apiary.output.alive", lambda _console: True)
+    monkeypatch.setattr("apiary.app.output.alive", lambda _console: True)
     monkeypatch.setattr("rich.console.Console.is_terminal", True)
     monkeypatch.setenv("TERM", "xterm")  # CI's may be dumb
     reached[0].accepted = []

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
-from apiary.cli import main
-from apiary.schemas import schema
+from apiary.app.cli import main
+from apiary.app.schemas import schema
 
 FP8 = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"
 CONFIG = knowledge(f"models/{FP8.replace('/', '--')}.yml")["config"]

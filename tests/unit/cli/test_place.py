@@ -10,7 +10,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from click import UsageError
 from click.testing import CliRunner
 
-from apiary.place_command import place_command
+from apiary.host.place_command import place_command
 from support.demo import demo_plan
 from support.topologies import MI325X_BUSES, bdf, interleaved_hives, mi325x
 

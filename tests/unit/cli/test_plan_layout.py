@@ -12,8 +12,8 @@ import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
 
-from apiary.cli import main
-from apiary.schemas import schema
+from apiary.app.cli import main
+from apiary.app.schemas import schema
 from support.demo import demo_deployment
 from support.topologies import mi325x
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
-from apiary.cli import main
+from apiary.app.cli import main
 from support.demo import demo_plan
 
 RENDER = ["render", "plan.json", "--out", "out", "--target", "kubernetes"]

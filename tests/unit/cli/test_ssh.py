@@ -16,9 +16,9 @@ import jsonschema
 import paramiko
 import pytest
 
-from apiary import ssh
-from apiary.cli import main
-from apiary.schemas import schema
+from apiary.app.cli import main
+from apiary.app.schemas import schema
+from apiary.host import ssh
 from support.ssh_server import BOUND, canned, key
 
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
-from apiary.cli import main
+from apiary.app.cli import main
 from support.pictured import BDFS, one_missing
 from support.shared import SHARED
 from support.topologies import mi325x

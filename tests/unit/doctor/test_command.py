@@ -13,20 +13,20 @@ import pytest
 import yaml
 from ansible.parsing.vault import VaultLib, VaultSecret
 
-from apiary import doctor_command, doctor_connect
-from apiary.cli import main
-from apiary.doctor_connect import ask_hosts
-from apiary.doctor_gather import (
+from apiary.app.cli import main
+from apiary.app.runner import Ended
+from apiary.app.runner_events import Failed
+from apiary.app.schemas import schema
+from apiary.help import doctor_command, doctor_connect
+from apiary.help.doctor_connect import ask_hosts
+from apiary.help.doctor_gather import (
     encrypted_files,
     look_at_ansible,
     look_at_artifacts,
     open_to_others,
 )
-from apiary.doctor_inventory import Asking
-from apiary.doctor_types import Answer, Reached
-from apiary.runner import Ended
-from apiary.runner_events import Failed
-from apiary.schemas import schema
+from apiary.help.doctor_inventory import Asking
+from apiary.help.doctor_types import Answer, Reached
 
 ROOT = Path(__file__).parents[3]
 

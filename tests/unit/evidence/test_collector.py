@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import evidence
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
@@ -22,7 +22,7 @@ from support.simulated import absent, simulated_evidence
 from tests.support import printers
 
 ROOT = Path(__file__).parents[3]
-SOURCE = ROOT / "plugins/module_utils/evidence.py"
+SOURCE = ROOT / "plugins/module_utils/evidence/gpu.py"
 
 
 @pytest.fixture

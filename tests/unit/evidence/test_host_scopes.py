@@ -5,8 +5,8 @@
 """What is collected of a host beside its GPUs."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import host_evidence
-from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import (
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import host as host_evidence
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import (
     SCOPES,
     collect_host,
 )

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from apiary.cli import cli, main
-from apiary.finding_catalogue import areas, catalogue, printed_by, see_also
+from apiary.app.cli import cli, main
+from apiary.help.finding_catalogue import areas, catalogue, printed_by, see_also
 
 ROOT = Path(__file__).parents[3]
 

@@ -20,7 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import Quarantined
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change, Survey
 
-from apiary.schemas import schema
+from apiary.app.schemas import schema
 from support.surveys import AT, changing, digest, fleet, rack_of, served, settled
 
 CHANGE = Change("/etc/a", "1\n", "2\n")

@@ -4,7 +4,7 @@
 
 from dataclasses import replace
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.outliers import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.outliers import (
     Peer,
     facts_text,
     outliers,

@@ -12,10 +12,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet import ledger as book
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import Options, with_hosts
 
-from apiary import rollout_prepare
-from apiary.fleet_hosts import FleetHost, Hosts
-from apiary.rollout_prepare import Wanted, prepare, prepare_again
-from apiary.rollout_store import Store
+from apiary.fleet.hosts import FleetHost, Hosts
+from apiary.rollout import prepare as rollout_prepare
+from apiary.rollout.prepare import Wanted, prepare, prepare_again
+from apiary.rollout.store import Store
 
 FLEET = tuple(FleetHost(f"h{number}", domain=f"r{number % 2}") for number in range(1, 5))
 

@@ -21,13 +21,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import parse_window
 
-from apiary.rollout_outcomes import came_out
-from apiary.rollout_plays import Plays
-from apiary.rollout_records import Records
-from apiary.rollout_run import Conductor, Signals
-from apiary.rollout_store import Store
-from apiary.runner import PLAYBOOKS, Ended
-from apiary.runner_events import Failed
+from apiary.app.runner import PLAYBOOKS, Ended
+from apiary.app.runner_events import Failed
+from apiary.rollout.outcomes import came_out
+from apiary.rollout.plays import Plays
+from apiary.rollout.records import Records
+from apiary.rollout.run import Conductor, Signals
+from apiary.rollout.store import Store
 
 MONDAY_NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 NOBODY = Finding("ROCM-BROKEN", "error", "h01", "no driver", "mend it")

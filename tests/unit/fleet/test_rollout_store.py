@@ -21,10 +21,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger impor
 )
 from click import UsageError
 
-from apiary.extra_vars import split_extra
-from apiary.rollout_asked import asked_of
-from apiary.rollout_command import OWN
-from apiary.rollout_store import Lock, Store, controller, write_durably
+from apiary.app.extra_vars import split_extra
+from apiary.rollout.command import OWN
+from apiary.rollout.request import asked_of
+from apiary.rollout.store import Lock, Store, controller, write_durably
 
 NOW = "2026-11-22T09:00:00Z"
 
@@ -65,7 +65,7 @@ def test_only_the_open_entry_can_be_ended():
 HOLD = """
 import sys
 from pathlib import Path
-from apiary.rollout_store import Lock
+from apiary.rollout.store import Lock
 with Lock(Path(sys.argv[1])).held("run-1", "now"):
     print("held", flush=True)
     sys.stdin.read()

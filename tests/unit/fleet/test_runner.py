@@ -9,8 +9,8 @@ from ansible import constants
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import outcome_of
 
-from apiary.runner import arguments, playbook_path, refuse_prompts
-from apiary.runner_events import Heard
+from apiary.app.runner import arguments, playbook_path, refuse_prompts
+from apiary.app.runner_events import Heard
 
 
 def event(kind, host, task="Task", **result):

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from apiary.cli import main
-from apiary.fleet_hosts import FleetHost
-from apiary.fleet_report_inputs import directory_of
+from apiary.app.cli import main
+from apiary.fleet.hosts import FleetHost
+from apiary.fleet.report_inputs import directory_of
 from support.acceptances import RUN, inputs, write_inputs
 from support.surveys import inventory_of
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.judge import age_text, judge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report_types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
     HostInput,
     Odd,
     Source,

@@ -8,10 +8,10 @@ import json
 import re
 from dataclasses import replace
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report import fleet_report
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report_types import Place
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build import fleet_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import Place
 
-from apiary.fleet_report_page import fleet_page, natural, short_names
+from apiary.fleet.report_page import fleet_page, natural, short_names
 from support.acceptances import inputs
 
 NOW = "2026-11-22T09:15:00Z"

@@ -8,8 +8,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report import fleet_report
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report_types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build import fleet_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
     STATES,
     FleetReport,
     HostInput,

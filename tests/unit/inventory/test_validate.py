@@ -12,14 +12,14 @@ import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validate import (
-    known_names,
-    validate,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validate_scope import Scope
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validate_types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.scope import Scope
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.types import (
     HostVariables,
     PlainSecret,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.variables import (
+    known_names,
+    validate,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -141,7 +141,7 @@ class TestNames:
             *(ROOT / "roles").glob("*/tasks/*.yml"),
             *(ROOT / "plugins/action").glob("*.py"),
             *(ROOT / "plugins/filter").glob("*.py"),
-            *(ROOT / "src/apiary").glob("fleet_*.py"),
+            *(ROOT / "src/apiary/fleet").glob("*.py"),
         ]
         used = {
             name for path in tasks for name in re.findall(r"\bapiary_[a-z_]+\b", path.read_text())

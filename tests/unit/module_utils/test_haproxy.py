@@ -5,7 +5,7 @@
 """HAProxy's tables, as versions 2.4 to 3.x print them, and the state that outlives a process."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import haproxy
+from ansible_collections.apiary.instinct.plugins.module_utils.router import haproxy
 from hypothesis import given
 from hypothesis import strategies as st
 

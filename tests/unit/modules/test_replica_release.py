@@ -8,7 +8,10 @@ import stat
 import time
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import release_looks, releases
+from ansible_collections.apiary.instinct.plugins.module_utils.replicas import (
+    release_looks,
+    releases,
+)
 from ansible_collections.apiary.instinct.plugins.modules import replica_release, rollout_info
 
 from support.modules import run_module

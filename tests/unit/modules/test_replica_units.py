@@ -8,7 +8,7 @@ import stat
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.apiary.instinct.plugins.module_utils import unit_apply
+from ansible_collections.apiary.instinct.plugins.module_utils.replicas import unit_apply
 from ansible_collections.apiary.instinct.plugins.modules import (
     replica_absent,
     replica_secrets,

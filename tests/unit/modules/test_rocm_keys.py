@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import rocm_keys
+from ansible_collections.apiary.instinct.plugins.module_utils.packages import keys as rocm_keys
 
 from support.openpgp import BOTH, ONE, ONE_ARMORED, TWO
 

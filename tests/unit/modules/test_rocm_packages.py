@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import rocm_packages as work
-from ansible_collections.apiary.instinct.plugins.module_utils.rocm_managers import MANAGERS
+from ansible_collections.apiary.instinct.plugins.module_utils.packages import transaction as work
+from ansible_collections.apiary.instinct.plugins.module_utils.packages.managers import MANAGERS
 from ansible_collections.apiary.instinct.plugins.modules import rocm_packages
 
 from support.modules import run_module

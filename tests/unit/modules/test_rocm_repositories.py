@@ -5,13 +5,13 @@
 import json
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import (
-    host_files,
-    rocm_keys,
-    rocm_managers,
+from ansible_collections.apiary.instinct.plugins.module_utils import host_files
+from ansible_collections.apiary.instinct.plugins.module_utils.packages import keys as rocm_keys
+from ansible_collections.apiary.instinct.plugins.module_utils.packages import (
+    managers as rocm_managers,
 )
-from ansible_collections.apiary.instinct.plugins.module_utils import rocm_repositories as looks
-from ansible_collections.apiary.instinct.plugins.module_utils.rocm_repositories import matches
+from ansible_collections.apiary.instinct.plugins.module_utils.packages import repositories as looks
+from ansible_collections.apiary.instinct.plugins.module_utils.packages.repositories import matches
 from ansible_collections.apiary.instinct.plugins.modules import rocm_repositories
 
 from support.modules import run_module

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils import service_config as pure
-from ansible_collections.apiary.instinct.plugins.module_utils.units import FileChange
+from ansible_collections.apiary.instinct.plugins.module_utils.replicas.units import FileChange
 from ansible_collections.apiary.instinct.plugins.modules import service_config
 
 from support.modules import run_module

@@ -5,7 +5,11 @@
 import json
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import unit_absent, unit_files, units
+from ansible_collections.apiary.instinct.plugins.module_utils.replicas import (
+    unit_absent,
+    unit_files,
+    units,
+)
 
 SERVICES = ["apiary-x-0.service", "apiary-x-1.service"]
 PATTERN = r"apiary-x-[0-9]+\.service"

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import units
+from ansible_collections.apiary.instinct.plugins.module_utils.replicas import units
 
 SERVICES = ["apiary-x-0.service", "apiary-x-1.service"]
 TARGET = "apiary-x.target"

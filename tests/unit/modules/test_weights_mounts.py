@@ -8,7 +8,8 @@ import os
 import stat
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import host_files, mount_points
+from ansible_collections.apiary.instinct.plugins.module_utils import host_files
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import mount_points
 from ansible_collections.apiary.instinct.plugins.modules import weights_mounts
 
 from support.modules import run_module

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import Placed
 
-from apiary.place_command import answers
+from apiary.host.place_command import answers
 from support.allocator_cases import load, sound
 from support.shared import SHARED
 

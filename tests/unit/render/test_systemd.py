@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence import FILE_LIMIT
-from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import SCOPES, masked
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence.gpu import FILE_LIMIT
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import SCOPES, masked
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,

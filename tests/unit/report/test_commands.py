@@ -24,8 +24,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
     Question,
 )
 
-from apiary.cli import main
-from apiary.schemas import schema
+from apiary.app.cli import main
+from apiary.app.schemas import schema
 from support.bench_documents import BLOG, DP2, SLO, TP8, Curve, bench
 from support.engines import deployment
 from support.topologies import mi325x

@@ -7,8 +7,10 @@
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.lives import lives_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.statistics import interval
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.lives import lives_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.statistics import (
+    interval,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     EngineUse,
     Found,
@@ -17,8 +19,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 
-from apiary.report_data import curves_of, gather
-from apiary.report_make import make_report
+from apiary.bench.report_data import curves_of, gather
+from apiary.bench.report_make import make_report
 from support.bench_documents import (
     BLOG,
     DP2,

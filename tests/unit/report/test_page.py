@@ -13,8 +13,8 @@ from html.parser import HTMLParser
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import PaperLevel
 
-from apiary.report_make import make_report
-from apiary.report_page import page, plotly_js
+from apiary.bench.report_make import make_report
+from apiary.bench.report_page import page, plotly_js
 from support.bench_documents import TP8, bench, level, loads
 
 STEPS = (1, 8, 64)

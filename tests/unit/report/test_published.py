@@ -5,13 +5,13 @@
 """Published rows: each with its whole key, its source, and what is to be known of it."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.published import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.published import (
     references,
     sources,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
-from apiary.report_tables import REFERENCE_HEADS, reference_cells
+from apiary.bench.report_tables import REFERENCE_HEADS, reference_cells
 
 ROWS = knowledge("bench/published.yml")["rows"]
 METRICS = {

@@ -13,7 +13,7 @@ import click
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
-from apiary.cli import cli
+from apiary.app.cli import cli
 
 ROOT = Path(__file__).parents[3]
 REMEDIES = {one["alert"]: one["remedy"] for one in knowledge("telemetry/alerts.yml")["alerts"]}

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
-from apiary.cli import main
+from apiary.app.cli import main
 from support.demo import demo_plan
 from support.topologies import mi325x
 

@@ -7,12 +7,12 @@
 import pytest
 from ansible_collections.apiary.instinct.plugins.filter.monitoring_files import monitoring_files
 from ansible_collections.apiary.instinct.plugins.filter.telemetry_hosts import telemetry_hosts
+from ansible_collections.apiary.instinct.plugins.module_utils.replicas.units import FileChange
 from ansible_collections.apiary.instinct.plugins.module_utils.service_config import (
     fingerprint,
     plan_steps,
     read_by,
 )
-from ansible_collections.apiary.instinct.plugins.module_utils.units import FileChange
 
 ETC = "/etc/prometheus/apiary"
 MAIN, RULES = f"{ETC}/prometheus.yml", f"{ETC}/rules/alerts.yml"

@@ -15,7 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
     read,
 )
 
-from apiary.archives import ENDINGS, tree_text
+from apiary.host.archives import ENDINGS, tree_text
 from support.shared import SHARED
 
 CAPTURES = SHARED / "captures"

@@ -5,8 +5,8 @@
 """NUMA nodes and cores."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import numactl
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.cpus import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import numactl
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers.cpus import (
     disagreements,
     numa_nodes,
 )

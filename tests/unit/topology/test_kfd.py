@@ -7,8 +7,8 @@
 import dataclasses
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import kfd
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_capture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import kfd
 
 from tests.support import printers
 from tests.support.printers import Card, Machine, Wire

@@ -21,8 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiary.pairs import boards, runs
-from apiary.pictures import topology_svg
+from apiary.host.pairs import boards, runs
+from apiary.host.pictures import topology_svg
 from support import printers
 from support.pictured import BDFS, DRAWN, HALVES, cpx, cuts, finding, lost, one_missing
 from support.printers import Machine, Wire

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Request
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import pci, rocminfo
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.nics import nics
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
     from_capture,
     from_evidence,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import pci, rocminfo
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers.nics import nics
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Nic
 
 from tests.support import printers, printers_system

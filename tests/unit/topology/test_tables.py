@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from apiary.tables import topology_table
+from apiary.host.tables import topology_table
 from support.pictured import BDFS, DRAWN, HALVES, cpx, cuts, lost, one_missing, two_hives
 from support.topologies import host, mi325x
 

@@ -5,7 +5,8 @@
 """Damage in transit, ways to say unknown, identifiers."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import observation, text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import observation
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import text
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
     from_evidence,
 )
 
-from apiary.archives import tree_text
+from apiary.host.archives import tree_text
 from tests.support import printers, printers_system
 from tests.support import printers_amd_smi as amd
 from tests.support import printers_rocm_smi as rocm
@@ -256,7 +256,7 @@ def test_an_archive_that_is_no_tree_is_refused(tmp_path, damage, monkeypatch):
     if damage == "no tar":
         path.write_text("no such thing\n")
     if damage == "huge":
-        monkeypatch.setattr("apiary.archives._MOST_BYTES", 4096)
+        monkeypatch.setattr("apiary.host.archives._MOST_BYTES", 4096)
     with pytest.raises(ApiaryError) as refused:
         tree_text(str(path))
     (finding,) = refused.value.findings

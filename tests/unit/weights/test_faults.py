@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import weights_fetch
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import fetch as weights_fetch
 
 from support.weights import REPOSITORY, ROOT, hub_double, published
 
@@ -335,7 +335,9 @@ def small_disk(tmp_path):
 
 
 def test_a_disk_that_fills_up_on_the_way(refused, small_disk, commit, monkeypatch):
-    from ansible_collections.apiary.instinct.plugins.module_utils import weights_store
+    from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
+        store as weights_store,
+    )
 
     monkeypatch.setattr(weights_store, "check_space", lambda *_arguments: None)
     store = small_disk / "store"
@@ -400,9 +402,11 @@ def test_a_run_that_is_killed_leaves_nothing_half_published_and_goes_on(
 def test_a_run_that_ends_while_it_publishes_is_finished_by_the_next(
     run, store, files, commit, monkeypatch, step
 ):
-    from ansible_collections.apiary.instinct.plugins.module_utils import (
-        weights_manifest,
-        weights_store,
+    from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
+        manifest as weights_manifest,
+    )
+    from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
+        store as weights_store,
     )
 
     class KilledError(BaseException):

@@ -9,8 +9,10 @@ import json
 import string
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import weights_manifest
-from ansible_collections.apiary.instinct.plugins.module_utils.weights_manifest import (
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
+    manifest as weights_manifest,
+)
+from ansible_collections.apiary.instinct.plugins.module_utils.weights.manifest import (
     Manifest,
     ManifestFile,
     WeightsError,

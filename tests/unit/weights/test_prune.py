@@ -7,7 +7,7 @@
 import os
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import weights_store
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import store as weights_store
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -72,7 +72,7 @@ def test_second_run_changes_nothing_and_asks_and_reads_nothing(
     run(commit)
     before, asked = snapshot(store), len(hub.asked)
     monkeypatch.setattr(
-        "ansible_collections.apiary.instinct.plugins.module_utils.weights_manifest.hash_file",
+        "ansible_collections.apiary.instinct.plugins.module_utils.weights.manifest.hash_file",
         lambda *_arguments: pytest.fail("a file was read"),
     )
     assert not run(commit, token_file=os.devnull)["changed"]
@@ -214,7 +214,7 @@ def test_a_listing_that_leads_out_of_the_store_is_refused(refused, hub, store, p
 
 
 def test_two_runs_do_not_work_on_one_repository(run, store, commit):
-    from ansible_collections.apiary.instinct.plugins.module_utils.weights_store import (
+    from ansible_collections.apiary.instinct.plugins.module_utils.weights.store import (
         Shelf,
         locked,
     )

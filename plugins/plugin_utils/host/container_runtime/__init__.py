@@ -9,24 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime import (
-    config,
-    toolkit,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime import (
-    specification as names,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.engine import (
-    FACTS,
-    Engine,
-    System,
-    engine_of,
-    system,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.types import (
+from ...documents import knowledge
+from ...evidence.types import Evidence
+from ...findings import Finding
+from ..types import Check, CheckState, HostFile, Skipped
+from . import config, toolkit
+from . import specification as names
+from .engine import FACTS, Engine, System, engine_of, system
+from .types import (
     DAEMON_JSON,
     LIMITED_SERVICES,
     PROGRAM,
@@ -35,12 +25,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     UNIT,
     ContainerRuntimePlan,
     Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    Check,
-    CheckState,
-    HostFile,
-    Skipped,
 )
 
 __all__ = ["ContainerRuntimePlan", "Settings", "decide"]

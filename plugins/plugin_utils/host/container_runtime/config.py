@@ -11,24 +11,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.module_utils import json_settings
-from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import CREDENTIALS
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.engine import (
-    FACTS,
-    Engine,
-    order,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.types import (
-    CONTAINERS_CONF,
-    DAEMON_JSON,
-    LIMITED_SERVICES,
-    REGISTRIES_CONF,
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, HostFile
+from ....module_utils import json_settings
+from ....module_utils.evidence.host import CREDENTIALS
+from ...documents import knowledge
+from ...evidence.types import Evidence
+from ...findings import Finding
+from ..types import Check, HostFile
+from .engine import FACTS, Engine, order
+from .types import CONTAINERS_CONF, DAEMON_JSON, LIMITED_SERVICES, REGISTRIES_CONF, Settings
 
 _MEBIBYTE = 2**20
 _SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)

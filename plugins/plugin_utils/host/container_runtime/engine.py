@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.types import (
-    EngineName,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import os_release
+from ...documents import knowledge
+from ...evidence.types import Evidence
+from ...findings import error
+from ..facts import os_release
+from .types import EngineName
 
 FACTS = "host/container_runtime.yml"
 _VERSION = re.compile(r"(?:\d+:)?(\d+(?:\.\d+)+)")

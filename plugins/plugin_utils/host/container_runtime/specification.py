@@ -13,31 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.module_utils import cdi
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    knowledge,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.engine import (
-    FACTS,
-    Engine,
-    System,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.types import (
-    PROGRAM,
-    SPECIFICATION,
-    UNIT,
-    Generator,
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    Check,
-    HostFile,
-    Skipped,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
+from ....module_utils import cdi
+from ...documents import knowledge, to_document
+from ...evidence.types import Evidence
+from ...findings import error
+from ...topology.host import from_evidence
+from ..types import Check, HostFile, Skipped
+from .engine import FACTS, Engine, System
+from .types import PROGRAM, SPECIFICATION, UNIT, Generator, Settings
 
 SPEC_SOURCE = "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md"
 _REWRITE = f"run the role again, or `systemctl restart apiary-cdi` and see `ls -l {SPECIFICATION}`"

@@ -10,20 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.engine import (
-    FACTS,
-    System,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.types import (
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
-    Key,
-    Package,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+from ...documents import knowledge
+from ...evidence.types import Evidence
+from ..rocm.types import Key, Package
+from ..types import HostFile
+from .engine import FACTS, System
+from .types import Settings
 
 APT_SOURCE = "/etc/apt/sources.list.d/amd-container-toolkit.sources"
 DNF_SOURCE = "/etc/yum.repos.d/amd-container-toolkit.repo"

@@ -10,14 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
-    Key,
-    Package,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    ConcernPlan,
-    HostFile,
-)
+from ..rocm.types import Key, Package
+from ..types import ConcernPlan, HostFile
 
 EngineName = Literal["podman", "docker"]
 Generator = Literal["amd-ctk", "apiary"]

@@ -11,24 +11,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    has_errors,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.checks import (
-    checks,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.kubelet import (
-    manager_settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.manifests import (
-    manifests,
-    to_yaml,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.node import (
+
+from ...documents import knowledge
+from ...evidence.types import Evidence
+from ...findings import ApiaryError, Finding, has_errors
+from ...topology.types import Topology
+from ..facts import unknown
+from ..types import HostFile, LiveSetting, Skipped
+from .checks import checks
+from .kubelet import manager_settings
+from .manifests import manifests, to_yaml
+from .node import (
     Node,
     extra_arguments,
     holds,
@@ -40,24 +33,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin
     with_extra_argument,
     without_extra_argument,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.quantities import (
-    version,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.review import (
-    naming,
-    review,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.settings import (
-    DevicePluginPlan,
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import unknown
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    HostFile,
-    LiveSetting,
-    Skipped,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from .quantities import version
+from .review import naming, review
+from .settings import DevicePluginPlan, Settings
 
 __all__ = ["DevicePluginPlan", "Settings", "decide"]
 

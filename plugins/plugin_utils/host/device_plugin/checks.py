@@ -10,21 +10,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.node import (
-    Node,
-    holds,
-    state_policy,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.review import (
-    expected_resources,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.settings import (
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, CheckState
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ...documents import knowledge
+from ...evidence.types import Evidence
+from ...topology.types import Topology
+from ..types import Check, CheckState
+from .node import Node, holds, state_policy
+from .review import expected_resources
+from .settings import Settings
 
 _ROLE = "run the role device_plugin on the drained node"
 

@@ -9,21 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import (
-    format_cpulist,
-    parse_cpulist,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.quantities import (
-    format_memory,
-    parse_memory,
-    shares,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.settings import (
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ...cpulist import format_cpulist, parse_cpulist
+from ...documents import knowledge
+from ...findings import error
+from ...topology.types import Topology
+from .quantities import format_memory, parse_memory, shares
+from .settings import Settings
 
 
 def manager_settings(

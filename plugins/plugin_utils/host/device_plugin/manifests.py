@@ -11,13 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    knowledge,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.settings import (
-    Settings,
-)
+
+from ...documents import knowledge, to_document
+from .settings import Settings
 
 NAMESPACE = "kube-system"
 PLUGIN = "amdgpu-device-plugin-daemonset"

@@ -13,20 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    knowledge,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.quantities import (
-    version,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
-    command,
-    os_release,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+from ...documents import knowledge, to_document
+from ...evidence.types import Evidence
+from ...topology.host import from_evidence
+from ...topology.types import Topology
+from ..facts import command, os_release
+from .quantities import version
 
 
 @dataclass(frozen=True)

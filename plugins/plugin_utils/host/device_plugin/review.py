@@ -9,19 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.manifests import (
-    image,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.node import Node
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.quantities import (
-    version,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.settings import (
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ...documents import knowledge
+from ...findings import Finding
+from ...topology.types import Topology
+from .manifests import image
+from .node import Node
+from .quantities import version
+from .settings import Settings
 
 # Source: github.com/distribution/reference, its grammar.
 _REGISTRY = re.compile(

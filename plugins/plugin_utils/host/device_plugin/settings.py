@@ -9,10 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    ConcernPlan,
-    LiveSetting,
-)
+from ..types import ConcernPlan, LiveSetting
 
 
 @dataclass(frozen=True)

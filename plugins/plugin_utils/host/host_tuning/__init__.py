@@ -11,28 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import (
-    boot,
-    catalogue,
-    cmdline,
-    limits,
-    live,
-    observed,
-    sysctl,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.machine import (
-    Machine,
-    Platform,
-    machine,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    Check,
-    ConcernPlan,
-    LiveSetting,
-    Skipped,
-)
+from ...evidence.types import Evidence
+from ...findings import Finding
+from ..types import Check, ConcernPlan, LiveSetting, Skipped
+from . import boot, catalogue, cmdline, limits, live, observed, sysctl
+from .machine import Machine, Platform, machine
 
 _NUMBERED = re.compile(r"/sys/class/net/(eth\d+)$")
 

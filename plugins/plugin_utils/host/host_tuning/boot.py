@@ -13,19 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host import facts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import (
-    cmdline,
-    grub_dropin,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.machine import (
-    DROP_IN,
-    RECORD,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+from ...documents import knowledge
+from ...evidence.types import Evidence
+from ...findings import Finding, error
+from .. import facts
+from ..types import HostFile
+from . import cmdline, grub_dropin
+from .machine import DROP_IN, RECORD
 
 DEFAULTS = "/etc/default/grub"
 INHERITED = "/etc/kernel/cmdline"

@@ -12,12 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.machine import (
-    Machine,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Skipped
+from ...documents import knowledge
+from ...findings import Finding
+from ..types import Skipped
+from .machine import Machine
 
 BY_NAME = "by_name"
 PROFILES = ("required", "serving", "full")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ...documents import knowledge
 
 Words = tuple[str, ...]
 # As the kernel's own parser: a quote that is never closed reaches to the end.

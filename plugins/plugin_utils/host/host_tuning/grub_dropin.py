@@ -13,7 +13,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import cmdline
+from . import cmdline
 
 _AWK = r"""
 function bare(text) { gsub(/^"+|"+$/, "", text); return text }

@@ -8,16 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.catalogue import (
-    Chosen,
-    settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    Check,
-    HostFile,
-    Skipped,
-)
+from ...evidence.types import Evidence
+from ..types import Check, HostFile, Skipped
+from .catalogue import Chosen, settings
 
 # systemd knows one number for what has no limit, and prints it as a word.
 _ENDLESS = "infinity"

@@ -12,16 +12,9 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.catalogue import (
-    Chosen,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    Check,
-    HostFile,
-    LiveSetting,
-    Skipped,
-)
+from ...evidence.types import Evidence
+from ..types import Check, HostFile, LiveSetting, Skipped
+from .catalogue import Chosen
 
 UNIT = "apiary-host-tuning.service"
 LOADER = "apiary-amdgpu.service"

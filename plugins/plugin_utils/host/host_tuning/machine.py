@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host import facts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import cmdline
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import pci
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.observation import Device
+from ...evidence.types import Evidence
+from ...topology.observation import Device
+from ...topology.readers import pci
+from .. import facts
+from . import cmdline
 
 Platform = Literal["auto", "bare_metal", "guest"]
 _CPUS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}

@@ -10,22 +10,13 @@ import fnmatch
 import re
 from collections.abc import Callable
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import (
-    parse_cpulist,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host import facts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.catalogue import (
-    Setting,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.machine import (
-    Machine,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    Check,
-    CheckState,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import pci
+from ...cpulist import parse_cpulist
+from ...evidence.types import Evidence
+from ...topology.readers import pci
+from .. import facts
+from ..types import Check, CheckState
+from .catalogue import Setting
+from .machine import Machine
 
 # State, what was found, what is expected.
 Answer = tuple[CheckState, str, str]

@@ -11,16 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning.catalogue import (
-    Chosen,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    Check,
-    HostFile,
-    LiveSetting,
-    Skipped,
-)
+from ...evidence.types import Evidence
+from ..types import Check, HostFile, LiveSetting, Skipped
+from .catalogue import Chosen
 
 # The last name of all, so that it wins over 99-local.conf and the like.
 PATH = "/etc/sysctl.d/zz-apiary.conf"

@@ -10,16 +10,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
-    boot_id,
-    serving_replicas,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    ConcernPlan,
-    HostFile,
-)
+from ...evidence.types import Evidence
+from ...findings import Finding, Severity
+from ..facts import boot_id, serving_replicas
+from ..types import ConcernPlan, HostFile
 
 # Outlives the boot, so that a run after it knows why the host was rebooted.
 RECORD = "/var/lib/apiary/reboot.json"

@@ -6,12 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.plan import decide
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
-    Key,
-    Package,
-    RocmPlan,
-    Settings,
-)
+from .plan import decide
+from .types import Key, Package, RocmPlan, Settings
 
 __all__ = ["Key", "Package", "RocmPlan", "Settings", "decide"]

@@ -8,36 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import CREDENTIALS
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Severity
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.driver import (
-    Driver,
-    kept_away,
-    loaded_problem,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import (
-    HostState,
-    boot_minimum,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.packages import (
-    is_right,
-    modules_of,
-    other_stream,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
-    Target,
-    is_legacy,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
-    Key,
-    Package,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    Check,
-    CheckState,
-    HostFile,
-)
+from ....module_utils.evidence.host import CREDENTIALS
+from ...evidence.types import Evidence
+from ...findings import Severity
+from ..types import Check, CheckState, HostFile
+from .driver import Driver, kept_away, loaded_problem
+from .host import HostState, boot_minimum
+from .packages import is_right, modules_of, other_stream
+from .target import Target, is_legacy
+from .types import Key, Package
 
 AGAIN = "run the role rocm again"
 REBOOT = "reboot the host; the role rocm and playbooks/site.yml do it once the replicas are drained"

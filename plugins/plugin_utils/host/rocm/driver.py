@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import HostState
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.packages import (
-    is_right,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
-    Target,
-    streams,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
-    Argv,
-    Kernel,
-    Package,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import module_of
+from .host import HostState
+from .packages import is_right
+from .target import Target, streams
+from .types import Argv, Kernel, Package
+from .versions import module_of
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,12 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.module_utils import rocm_keys
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
-    kernel_arguments,
-    kernel_release,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import kernel_order
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import (
-    facts_of,
-    model_of,
-)
+from ....module_utils.packages import keys as rocm_keys
+from ...documents import knowledge
+from ...evidence.types import Evidence
+from ...topology.readers.pci import facts_of, model_of
+from ..facts import kernel_arguments, kernel_release
+from .versions import kernel_order
 
 _DEVICE = re.compile(r"/sys/bus/pci/devices/([0-9a-f:.]+)/modalias")
 _GPU = re.compile(r"pci:v00001002d0000([0-9A-F]{4})sv.*bc(?:03|12)sc")

@@ -9,20 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import HostState
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
-    Facts,
-    Target,
-    driver_names,
-    is_legacy,
-    streams,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
-    Argv,
-    Package,
-    PackageManager,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import matches
+from .host import HostState
+from .target import Facts, Target, driver_names, is_legacy, streams
+from .types import Argv, Package, PackageManager
+from .versions import matches
 
 
 def wanted_packages(target: Target, state: HostState) -> tuple[Package, ...]:

@@ -8,46 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import (
-    is_guest,
-    os_release,
-    serving_replicas,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import (
-    checks,
-    packages,
-    repositories,
-    support,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.driver import (
-    Driver,
-    builds,
-    driver_of,
-    kept_away,
-    reboot_reasons,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import (
-    HostState,
-    boot_minimum,
-    read,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
-    Target,
-    complete,
-    driver_names,
-    streams,
-    system_of,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
-    Argv,
-    Offer,
-    RocmPlan,
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import parse
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile, Skipped
+from ...evidence.types import Evidence
+from ...findings import Finding
+from ..facts import is_guest, os_release, serving_replicas
+from ..types import HostFile, Skipped
+from . import checks, packages, repositories, support
+from .driver import Driver, builds, driver_of, kept_away, reboot_reasons
+from .host import HostState, boot_minimum, read
+from .target import Target, complete, driver_names, streams, system_of
+from .types import Argv, Offer, RocmPlan, Settings
+from .versions import parse
 
 REPAIR: Argv = ("dpkg", "--configure", "-a")
 

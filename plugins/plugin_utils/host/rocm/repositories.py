@@ -9,15 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
-    Facts,
-    Target,
-    streams,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import Key, Package
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+from ...evidence.types import Evidence
+from ...findings import Finding
+from ..types import HostFile
+from .target import Facts, Target, streams
+from .types import Key, Package
 
 PREFERENCES = "/etc/apt/preferences.d/apiary-rocm"
 UDEV_RULE = "/etc/udev/rules.d/70-apiary-amdgpu.rules"

@@ -10,17 +10,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import OsRelease
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import HostState
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
-    Target,
-    driver_facts,
-    support,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import Settings
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import parse
+from ...documents import knowledge
+from ...findings import Finding, Severity
+from ..facts import OsRelease
+from .host import HostState
+from .target import Target, driver_facts, support
+from .types import Settings
+from .versions import parse
 
 # Printable characters of ASCII alone: what is typed into a file of the package manager.
 _ADDRESS = re.compile(r"(?:https?|file)://[!-~]+")

@@ -10,21 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import OsRelease
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.host import HostState
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import (
-    Family,
-    PackageManager,
-    Settings,
-    Stream,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import (
-    Version,
-    is_current_stream,
-    module_of,
-    parse,
-)
+from ...documents import knowledge
+from ..facts import OsRelease
+from .host import HostState
+from .types import Family, PackageManager, Settings, Stream
+from .versions import Version, is_current_stream, module_of, parse
 
 Facts = Mapping[str, Any]
 

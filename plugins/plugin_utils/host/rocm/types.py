@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import ConcernPlan
+from ..types import ConcernPlan
 
 Family = Literal["debian", "redhat", "suse"]
 PackageManager = Literal["apt", "dnf", "zypper"]

@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry import amd, node
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.types import (
-    Repository,
-    Service,
-    Settings,
-    TelemetryHostPlan,
-)
+from ...documents import to_document
+from ...evidence.types import Evidence
+from ...findings import Finding
+from . import amd, node
+from .types import Repository, Service, Settings, TelemetryHostPlan
 
 __all__ = ["Repository", "Service", "Settings", "TelemetryHostPlan", "decide", "looks"]
 

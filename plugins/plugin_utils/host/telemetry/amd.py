@@ -11,19 +11,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import os_release
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import host as rocm_host
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import Key, Package
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.types import (
-    Method,
-    Repository,
-    Service,
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+from ...documents import knowledge
+from ...evidence.types import Evidence
+from ...findings import Finding, error
+from ..facts import os_release
+from ..rocm import host as rocm_host
+from ..rocm.types import Key, Package
+from ..types import HostFile
+from .types import Method, Repository, Service, Settings
 
 UNITS = "/etc/systemd/system"
 KEY = "/etc/apt/keyrings/apiary-amd-exporter.gpg"

@@ -11,30 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.module_utils import host_metrics
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    dumps,
-    knowledge,
-    to_document,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.facts import os_release
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target import (
-    driver_facts,
-    system_of,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import parse
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.types import (
-    Service,
-    Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.mounts import (
-    unit_name,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import facts_of
+from ....module_utils import host_metrics
+from ...documents import dumps, knowledge, to_document
+from ...evidence.types import Evidence
+from ...findings import error
+from ...topology.host import from_evidence
+from ...topology.readers.pci import facts_of
+from ..facts import os_release
+from ..rocm.target import driver_facts, system_of
+from ..rocm.versions import parse
+from ..types import HostFile
+from ..weight_cache.mounts import unit_name
+from .types import Service, Settings
 
 UNITS = "/etc/systemd/system"
 MARK = "# Managed by Apiary; changes made here are overwritten.\n"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import Key, Package
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
+from ...findings import Finding
+from ..rocm.types import Key, Package
+from ..types import HostFile
 
 Method = Literal["package", "container", "none"]
 State = Literal["present", "absent"]

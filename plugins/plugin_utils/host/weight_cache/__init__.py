@@ -10,29 +10,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, has_errors
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host import facts as host_facts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    HostFile,
-    LiveSetting,
-    Skipped,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import (
-    checks,
-    files,
-    mounts,
-    options,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
-    LOCAL,
-    Mount,
-    MountStep,
-    Settings,
-    WeightCachePlan,
-    problems,
-)
+from ...documents import knowledge
+from ...evidence.types import Evidence
+from ...findings import Finding, has_errors
+from .. import facts as host_facts
+from ..types import HostFile, LiveSetting, Skipped
+from . import checks, files, mounts, options
+from .settings import LOCAL, Mount, MountStep, Settings, WeightCachePlan, problems
 
 __all__ = ["Settings", "WeightCachePlan", "decide"]
 

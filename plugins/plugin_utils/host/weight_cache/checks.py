@@ -11,29 +11,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host import facts as host_facts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    Check,
-    CheckState,
-    HostFile,
-    LiveSetting,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.mounts import (
-    UNITS,
-    HostMounts,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.options import (
-    Asked,
-    differences,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
-    LOCAL,
-    Mount,
-    MountStep,
-    Settings,
-)
+from ...documents import knowledge
+from ...evidence.types import Evidence
+from .. import facts as host_facts
+from ..types import Check, CheckState, HostFile, LiveSetting
+from .mounts import UNITS, HostMounts
+from .options import Asked, differences
+from .settings import LOCAL, Mount, MountStep, Settings
 
 AGAIN = "run the role weight_cache again"
 Mounts = Sequence[tuple[Mount, Asked]]

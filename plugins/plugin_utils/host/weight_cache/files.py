@@ -10,18 +10,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import HostFile
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.mounts import (
-    UNITS,
-    unit_name,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.options import Asked
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
-    LOCAL,
-    Mount,
-    Settings,
-)
+from ...documents import knowledge
+from ..types import HostFile
+from .mounts import UNITS, unit_name
+from .options import Asked
+from .settings import LOCAL, Mount, Settings
 
 MANAGED = "# Managed by Apiary; changes made here are overwritten.\n"
 PROGRAMS = "/usr/libexec/apiary"
@@ -30,15 +23,19 @@ UDEV_RULE = "/etc/udev/rules.d/99-zz-apiary-weights.rules"
 MODPROBE = "/etc/modprobe.d/apiary-nfs.conf"
 WARM_UNIT = "weights-warm.service"
 SCHEMA = "apiary.weight-cache/v1"
-_SOURCES = Path(__file__).parents[3] / "module_utils"
+_SOURCES = Path(__file__).parents[3] / "module_utils/weights"
 # On hosts the programs lie side by side and are no part of a collection.
-_IMPORT = "from ansible_collections.apiary.instinct.plugins.module_utils import weights_manifest"
+_IMPORT = "from . import manifest as weights_manifest\n"
 
 
 def program(name: str) -> str:
     """Return one of module_utils as a host runs it."""
     text = (_SOURCES / f"{name}.py").read_text(encoding="utf-8")
-    return "#!/usr/bin/env -S python3 -B\n" + text.replace(_IMPORT, "import weights_manifest")
+    if "from ." in text:
+        if _IMPORT not in text:
+            raise AssertionError(f"{name}: imports of the collection have changed their form")
+        text = text.replace(_IMPORT, "import weights_manifest\n")
+    return "#!/usr/bin/env -S python3 -B\n" + text
 
 
 def files(
@@ -59,8 +56,8 @@ def files(
     ]
     return (
         HostFile(f"{PROGRAMS}/weights_manifest.py", _library() if here else None),
-        HostFile(f"{PROGRAMS}/weights-check", program("weights_check") if here else None, "0755"),
-        HostFile(f"{PROGRAMS}/weights-warm", program("weights_warm") if warm else None, "0755"),
+        HostFile(f"{PROGRAMS}/weights-check", program("check") if here else None, "0755"),
+        HostFile(f"{PROGRAMS}/weights-warm", program("warm") if warm else None, "0755"),
         HostFile(f"{PROGRAMS}/weights-readahead", program("readahead") if tuned else None, "0755"),
         HostFile(CONFIGURATION, configuration(settings) if here else None),
         HostFile(UDEV_RULE, udev_rule() if tuned else None),
@@ -72,7 +69,7 @@ def files(
 
 
 def _library() -> str:
-    return (_SOURCES / "weights_manifest.py").read_text(encoding="utf-8")
+    return (_SOURCES / "manifest.py").read_text(encoding="utf-8")
 
 
 def configuration(settings: Settings) -> str:

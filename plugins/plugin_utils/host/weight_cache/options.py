@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Skipped
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
-    Mount,
-)
+from ...documents import knowledge
+from ...findings import Finding
+from ..types import Skipped
+from .settings import Mount
 
 Value = str | int | bool
 Options = Mapping[str, Value]

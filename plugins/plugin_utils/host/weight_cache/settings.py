@@ -11,13 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ansible_collections.apiary.instinct.plugins.module_utils.weights_manifest import REPOSITORY
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
-    ConcernPlan,
-    LiveSetting,
-)
+from ....module_utils.weights.manifest import REPOSITORY
+from ...documents import knowledge
+from ...findings import Finding
+from ..types import ConcernPlan, LiveSetting
 
 # A directory that is there already, on a disk of the host's own or mounted by somebody else.
 LOCAL = "local"

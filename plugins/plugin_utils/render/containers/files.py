@@ -8,33 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    has_errors,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
-    review,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.run import (
-    CREDENTIALS,
-    FACTS,
-    PROGRAM,
-    RELAY,
-    SYSTEMD_NOTIFY,
-    container_run,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import (
-    UNITS,
-    RenderedFile,
-    templates,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher import program
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import (
-    spec_file,
-    unit_facts,
-)
+from ...documents import knowledge
+from ...findings import ApiaryError, has_errors
+from ...plan.types import Plan, Replica
+from ..files import UNITS, RenderedFile, templates
+from ..launcher import program
+from ..unit import spec_file, unit_facts
+from .review import review
+from .run import CREDENTIALS, FACTS, PROGRAM, RELAY, SYSTEMD_NOTIFY, container_run
 
 QUADLETS = "/etc/containers/systemd"
 

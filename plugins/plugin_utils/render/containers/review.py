@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ...documents import knowledge
+from ...findings import Finding
+from ...plan.types import Plan
 
 FACTS = "serving/containers.yml"
 _VERSION = re.compile(r"\d+(?:\.\d+)+")

@@ -12,12 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, Replica
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import (
-    directory,
-    unit_facts,
-)
+from ...documents import knowledge
+from ...plan.types import Plan, Replica
+from ..unit import directory, unit_facts
 
 FACTS = "serving/containers.yml"
 PROGRAMS = "/usr/libexec/apiary"

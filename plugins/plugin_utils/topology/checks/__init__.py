@@ -9,22 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks import (
-    boards,
-    links,
-    memory,
-    numa,
-    partitions,
-    pcie,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks.view import (
-    View,
-    listed,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.fabric import Fabric
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import Slot
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ...findings import Finding
+from ..fabric import Fabric
+from ..readers.pci import Slot
+from ..types import Topology
+from . import boards, links, memory, numa, partitions, pcie
+from .view import View, listed
 
 __all__ = ["check", "listed"]
 

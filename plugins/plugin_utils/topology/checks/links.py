@@ -10,14 +10,10 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks.view import (
-    View,
-    addresses,
-    listed,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import facts_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Link
+from ...findings import Finding
+from ..readers.pci import facts_of
+from ..types import Link
+from .view import View, addresses, listed
 
 # Of one physical xGMI hop between whole GPUs, as the driver weighs it (rocm-systems#7372).
 _HOP = 15

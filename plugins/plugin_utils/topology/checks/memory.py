@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks.view import View
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import facts_of
+from ...findings import Finding
+from ..readers.pci import facts_of
+from .view import View
 
 
 def sizes(view: View) -> Iterator[Finding]:

@@ -10,14 +10,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks.view import (
-    View,
-    addresses,
-    listed,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import facts_of
+from ...documents import knowledge
+from ...findings import Finding
+from ..readers.pci import facts_of
+from .view import View, addresses, listed
 
 # What DRM has of cards, and of render nodes, before its minors became dynamic.
 _DRM_MINORS = 64

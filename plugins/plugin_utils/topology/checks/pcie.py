@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks.view import (
-    View,
-    listed,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import Bridge, Slot
+from ...findings import Finding
+from ..readers.pci import Bridge, Slot
+from .view import View, listed
 
 
 class _Wire(NamedTuple):

@@ -11,15 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import problems
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.fabric import Fabric
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.pci import Slot
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
-    Gpu,
-    Topology,
-    gpu_keys,
-)
+from ...findings import Finding
+from .. import problems
+from ..fabric import Fabric
+from ..readers.pci import Slot
+from ..types import Gpu, Topology, gpu_keys
 
 
 @dataclass(frozen=True)

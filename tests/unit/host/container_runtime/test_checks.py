@@ -7,7 +7,7 @@
 import json
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import CREDENTIALS
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import CREDENTIALS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime import (
     Settings,
     decide,

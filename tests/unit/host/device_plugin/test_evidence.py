@@ -4,7 +4,7 @@
 
 import socket
 
-from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import collect_host
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import collect_host
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.node import (

@@ -5,7 +5,7 @@
 """What is collected is what is decided on: the two know nothing of each other."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.host_evidence import (
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import (
     TUNING,
     collect_host,
 )

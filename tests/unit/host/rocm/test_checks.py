@@ -8,7 +8,7 @@ from base64 import b64encode
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import rocm_keys
+from ansible_collections.apiary.instinct.plugins.module_utils.packages import keys as rocm_keys
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import decide
 
 from support.host_rocm import Machine, changes
@@ -231,7 +231,7 @@ def test_a_password_in_an_address_is_no_drift():
     machine = Machine().right(**mirror)
     path = "/etc/apt/sources.list.d/rocm.sources"
     assert "me:secret@" in machine.files[path]
-    # As module_utils/host_evidence.py keeps it.
+    # As module_utils/evidence/host.py keeps it.
     hidden = machine.files[path].replace("me:secret@", "***@")
     assert failing(with_file(machine, path, hidden).plan(**mirror)) == []
 

@@ -9,11 +9,9 @@ import os
 import stat
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import (
-    evidence,
-    host_evidence,
-    rocm_keys,
-)
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as evidence
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import host as host_evidence
+from ansible_collections.apiary.instinct.plugins.module_utils.packages import keys as rocm_keys
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
     CommandOutput,

@@ -174,7 +174,7 @@ def test_the_other_files_are_as_reviewed(golden):
 
 
 def test_programs_run_on_their_own():
-    for name in ("weights_check", "weights_warm", "readahead"):
+    for name in ("check", "warm", "readahead"):
         text = files.program(name)
         assert text.startswith("#!/usr/bin/env -S python3 -B\n")
         assert "ansible" not in text.replace("playbooks/weights.yml", "")

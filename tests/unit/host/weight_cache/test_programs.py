@@ -10,12 +10,12 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import (
-    readahead,
-    weights_check,
-    weights_manifest,
-    weights_warm,
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import check as weights_check
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
+    manifest as weights_manifest,
 )
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import readahead
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import warm as weights_warm
 from ansible_collections.apiary.instinct.plugins.modules import weights_info
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import files
 
@@ -56,7 +56,7 @@ def program(tmp_path):
     place.mkdir()
     (place / "weights_manifest.py").write_text(files._library())
     path = place / "weights-check"
-    path.write_text(files.program("weights_check"))
+    path.write_text(files.program("check"))
     path.chmod(0o755)
 
     def run(*arguments):

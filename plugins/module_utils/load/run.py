@@ -1,0 +1,328 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run one level of a benchmark on the load host: the document `apiary.bench-raw/v1`.
+
+A request is what plugin_utils/bench/run/level.py makes of a Load. It decides everything; here are
+only processes, clocks and files. In every word of an argv `@DIR@` is this level's own temporary
+directory, `@NAME@` its name, that no other level has, `@PYTHON@` this interpreter and `@MOCK@` the
+mock server of that process's self-test.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime
+import gzip
+import importlib
+import inspect
+import json
+import math
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from . import aiperf as bench_aiperf
+from . import client as bench_client
+from . import mock as bench_mock
+from .gpus import cards, exported, readings
+from .inspection import look
+from .processes import Children, cpu_seconds, cpu_within
+from .scrape import Sampler, ask, gauges, metrics_text
+
+SCHEMA = "apiary.bench-raw/v1"
+PACKAGE = "ansible_collections.apiary.instinct.plugins.module_utils.load"
+MOCK_SECONDS = 30.0
+RESULT_BYTES = 2**30
+# What bench_run is made of, for whoever sends it to a host.
+FILES = (
+    "run",
+    "inspection",
+    "processes",
+    "scrape",
+    "gpus",
+    *bench_aiperf.FILES,
+    *bench_client.FILES,
+    *bench_mock.FILES,
+)
+# Megabytes of random words that nothing reads.
+DROPPED = ("generated_texts",)
+
+
+class BenchError(Exception):
+    """What kept this host from running a level at all, in words for a person."""
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """Look at the engines (``do: look``) or run one level of load; return what was seen.
+
+    Raises BenchError. Whatever happens, no process and no file is left.
+    """
+    if request["do"] == "look":
+        with tempfile.TemporaryDirectory(prefix="apiary-bench-") as name:
+            return look({**request, "client": words_of(request["client"], Path(name))})
+    with interruptible(), tempfile.TemporaryDirectory(prefix="apiary-bench-") as name:
+        directory = Path(name)
+        unpack_programs(directory)
+        tested, said = self_test(request, directory) if request["self_test"] else (None, "")
+        measured = level(request, directory)
+        return {**measured, "self_test": tested, "log": measured["log"] + said}
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM end a level as SIGINT does, so that nothing of it is left."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def unpack_programs(directory: Path) -> None:
+    """Write our own client and mock where a Python of its own finds them under their names."""
+    folder = directory.joinpath(*PACKAGE.split("."))
+    folder.mkdir(parents=True)
+    for parent in (folder, *folder.parents):
+        if parent == directory:
+            break
+        (parent / "__init__.py").touch()  # else a package of Ansible's in site-packages wins
+    for program in {*bench_aiperf.FILES, *bench_client.FILES, *bench_mock.FILES}:
+        (folder / f"{program}.py").write_text(source_of(program), encoding="utf-8")
+
+
+def source_of(program: str) -> str:
+    """Return the source of one of our programs, be it in a file or in Ansible's archive."""
+    source = inspect.getsource(importlib.import_module(f"{PACKAGE}.{program}"))
+    if not source:
+        raise BenchError(f"the source of {program} is not here")
+    return source
+
+
+def level(request: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Run the shards together, while engines and GPUs are watched."""
+    secrets, timeout = request["secrets"], request["http_seconds"]
+    urls = request["metrics"]
+    known = cards() if request["gpus"] == "sysfs" else []
+    before = {url: metrics_text(url, timeout) for url in urls}
+    spent, begun = cpu_seconds(), time.perf_counter()
+    started = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    with contextlib.ExitStack() as stack:
+        samplers = {
+            url: stack.enter_context(
+                Sampler(partial(gauges_of, url, request["gauges"], timeout), request["sample"])
+            )
+            for url in urls
+        }
+        watch = partial(readings, known)
+        if request["gpus"] not in ("sysfs", "none"):
+            watch = partial(exported, request["gpus"], request["exporter"], timeout)
+        gpus = Sampler(watch, request["sample"])
+        if known or request["gpus"] != "none":
+            stack.enter_context(gpus)
+        environment = {**request["environment"], **secrets}
+        children = stack.enter_context(Children(directory, environment, request["cpus"]))
+        argvs = [words_of(shard["argv"], directory) for shard in request["shards"]]
+        for number, (shard, argv) in enumerate(zip(request["shards"], argvs)):
+            children.start(f"shard-{number}", argv, words_of(shard.get("after", []), directory))
+        used = stack.enter_context(Sampler(children.cpu_seconds, request["sample"]))
+        in_time = children.wait(request["timeout_seconds"])
+        ended = time.perf_counter()
+        children.end()
+    spent_until = [(begun, 0.0), *used.found, (ended, cpu_seconds() - spent)]
+    log = children.words(list(secrets.values()))
+    if not in_time:
+        log += f"\n== ended: not done within {request['timeout_seconds']:g} s =="
+    shards = [result_of(directory / shard["result"]) for shard in request["shards"]]
+    window = window_of(shards, begun, ended)
+    return {
+        "schema": SCHEMA,
+        "load": request["load"],
+        "backend": request["backend"],
+        "version": request["version"],
+        "argv": [list(shard["argv"]) for shard in request["shards"]],
+        "shards": shards,
+        "started": started,
+        "seconds": ended - begun,
+        "exit_codes": children.exit_codes(),
+        "log": log,
+        "metrics": [
+            {
+                "url": url,
+                "before": before[url],
+                "after": metrics_text(url, timeout),
+                "samples": [[at, seen] for at, seen in within(samplers[url].found, window)],
+            }
+            for url in urls
+        ],
+        "gpus": [{"seconds": at, **one} for at, seen in within(gpus.found, window) for one in seen],
+        # What a container's processes cost is nobody's child's time.
+        "cpu_seconds": None if request["contained"] else cpu_within(spent_until, window),
+        "cores": len(request["cpus"] or os.sched_getaffinity(0)),
+    }
+
+
+def self_test(request: dict[str, Any], directory: Path) -> tuple[dict[str, Any], str]:
+    """Run the same client against mocks that keep to the times they are given, one a shard.
+
+    Returns the result, and how late the mocks themselves were, in words.
+    """
+    asked, secrets = request["self_test"], request["secrets"]
+    environment = {**request["environment"], **secrets}
+    with Children(directory, {"PYTHONPATH": str(directory)}) as mocks:
+        urls = [start_mock(mocks, number, asked["mock"]) for number in range(len(asked["shards"]))]
+        with Children(directory, environment, request["cpus"]) as children:
+            for number, (shard, url) in enumerate(zip(asked["shards"], urls)):
+                children.start(
+                    f"test-{number}",
+                    words_of(shard["argv"], directory, url),
+                    words_of(shard.get("after", []), directory),
+                )
+            children.wait(asked["timeout_seconds"])
+            children.end()
+        late = [ask(f"{url}/stats", request["http_seconds"])[1] for url in urls]
+    tested = {
+        "ttft_seconds": asked["ttft_seconds"],
+        "itl_seconds": asked["itl_seconds"],
+        "shards": [result_of(directory / shard["result"]) for shard in asked["shards"]],
+        "exit_codes": children.exit_codes(),
+    }
+    said = "".join(f"\n== mock {number} ==\n{told}" for number, told in enumerate(late))
+    failed = children.words(list(secrets.values())) if any(tested["exit_codes"]) else ""
+    return tested, said + (f"\n{failed}" if failed else "")
+
+
+def start_mock(mocks: Children, number: int, arguments: list[str]) -> str:
+    """Start a mock server; return its URL, whose port it tells on its first line."""
+    argv = [sys.executable, "-m", f"{PACKAGE}.mock", "--port", "0", *arguments]
+    process = mocks.start(f"mock-{number}", argv, pipe=True)
+    # Whoever tells nothing is ended, and so is the wait for its line.
+    watchdog = threading.Timer(MOCK_SECONDS, process.kill)
+    watchdog.start()
+    try:
+        line = process.stdout.readline() if process.stdout else b""
+    finally:
+        watchdog.cancel()
+        watchdog.join()
+    try:
+        return f"http://127.0.0.1:{int(line.split()[-1])}"
+    except (ValueError, IndexError):
+        mocks.end()
+        raise BenchError(f"the self-test's mock did not start: {mocks.words([])}") from None
+
+
+def gauges_of(url: str, wanted: dict[str, str], timeout: float) -> dict[str, float]:
+    """Return the wanted gauges of one engine now; none where it does not answer."""
+    return gauges(metrics_text(url, timeout) or "", wanted)
+
+
+def words_of(argv: list[str], directory: Path, mock: str = "") -> list[str]:
+    """Fill in what only this host knows."""
+    known = {
+        "@DIR@": str(directory),
+        "@NAME@": directory.name,
+        "@PYTHON@": sys.executable,
+        "@MOCK@": mock,
+    }
+    filled = []
+    for word in argv:
+        for name, value in known.items():
+            word = word.replace(name, value)
+        filled.append(word)
+    return filled
+
+
+def result_of(path: Path) -> dict[str, Any]:
+    """Return a shard's result; empty where it wrote none."""
+    try:
+        if path.stat().st_size > RESULT_BYTES:
+            return {}
+        data = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    return {name: finite(value) for name, value in data.items() if name not in DROPPED}
+
+
+def finite(value: Any) -> Any:
+    """Return a value that JSON can say: an infinite request rate is text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def window_of(shards: list[dict[str, Any]], begun: float, ended: float) -> tuple[float, float]:
+    """Return when the measured requests began and ended, on this host's monotonic clock.
+
+    A client's start alone takes a while. Its own start times are on the same clock
+    (time.perf_counter, vllm/benchmarks/serve.py); without them its duration before the end is it.
+    """
+    starts, ends = [], []
+    for shard in shards:
+        times = [at for at in shard.get("start_times") or [] if isinstance(at, (int, float))]
+        duration = shard.get("duration")
+        if not isinstance(duration, (int, float)):
+            continue
+        first = min(times) if times else ended - duration
+        if begun <= first <= ended:
+            starts.append(first)
+            ends.append(first + duration)
+    return (min(starts), max(ends)) if starts else (begun, ended)
+
+
+def within(
+    found: list[tuple[float, Any]], window: tuple[float, float]
+) -> Iterator[tuple[float, Any]]:
+    """Yield what was seen in the window, by seconds since it began."""
+    first, last = window
+    return ((at - first, seen) for at, seen in found if first <= at <= last)
+
+
+def packed(document: dict[str, Any]) -> str:
+    """Return a document as one small word: a level has a number for every token."""
+    text = json.dumps(document, separators=(",", ":")).encode()
+    return base64.b64encode(gzip.compress(text, 5)).decode("ascii")
+
+
+def unpacked(word: str) -> Any:
+    """Return what was packed."""
+    return json.loads(gzip.decompress(base64.b64decode(word)))
+
+
+def main(stream: Any = None) -> None:
+    """Run the request of one line of stdin, print the answer; end when stdin does.
+
+    So the end of an SSH connection ends a level: nobody would read what it measured.
+    """
+    stream = stream or sys.stdin
+    request = json.loads(stream.readline())
+    finished = threading.Event()
+
+    def listen() -> None:
+        while stream.readline():
+            pass
+        if not finished.is_set():
+            # Not SIGINT, which whoever was started in the background may ignore.
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=listen, daemon=True).start()
+    try:
+        answer = {"packed": packed(run(request))}
+    except BenchError as failure:
+        answer = {"failure": str(failure)}
+    except KeyboardInterrupt:
+        answer = {"failure": "interrupted"}
+    finished.set()
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,315 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Keys and source files of package repositories: read, prove in a trial, then write."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shutil
+import tempfile
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import fetch_url
+
+from .. import host_files
+from ..evidence.host import CREDENTIALS
+from . import keys as rocm_keys
+from .managers import MANAGERS, Manager, Refusal, fail, last_words, runner
+
+ARGUMENTS: dict[str, Any] = {
+    "manager": {"type": "str", "choices": ["apt", "dnf", "zypper"], "required": True},
+    "keys": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "no_log": False,
+        "options": {
+            "url": {"type": "str", "required": True},
+            "path": {"type": "path", "required": True},
+            "fingerprint": {"type": "str", "required": True},
+            "format": {
+                "type": "str",
+                "choices": ["armored", "binary"],
+                "default": "binary",
+            },
+        },
+    },
+    "files": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "path": {"type": "path", "required": True},
+            "mode": {"type": "str", "default": "0644"},
+            "content": {"type": "str"},
+        },
+    },
+    "packages": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "version": {"type": "str"},
+            "spec": {"type": "str"},
+        },
+    },
+}
+
+ADDRESS = re.compile(r"(?:https?|file|ftp):/[^\s\],]*")
+SURROGATE = re.compile("[\udc80-\udcff]")
+FETCH_SECONDS = 30
+SHOWN = 12
+
+
+def matches(version: str, wanted: str | None) -> bool:
+    """Say whether a version, EPOCH:VERSION-RELEASE, is one that was asked for."""
+    if wanted is None:
+        return True
+    plain = version.split(":", 1)[-1]
+    return any(fnmatch.fnmatchcase(one, wanted) for one in (version, plain, plain.split("-")[0]))
+
+
+class Repositories:
+    """The keys and files of one module call."""
+
+    def __init__(self, module: AnsibleModule, manager: Manager) -> None:
+        self.module, self.manager = module, manager
+        self.files: list[dict[str, Any]] = module.params["files"]
+        self.packages: list[dict[str, Any]] = module.params["packages"]
+        self.changes = host_files.compare(self.files)
+        # Every key's content, and of those that change what is there now.
+        self.keys: dict[str, bytes] = {}
+        self.new_keys: dict[str, tuple[bytes | None, str]] = {}
+
+    def read(self) -> None:
+        """Read every key, from its file where that already is the right one."""
+        for key in self.module.params["keys"]:
+            path, wanted = key["path"], "".join(key["fingerprint"].split()).upper()
+            before = read_bytes(path)
+            if before is not None and is_key(before, wanted, key["format"]):
+                self.keys[path] = before
+                continue
+            packets = self._fetched(key, wanted)
+            self.keys[path] = rocm_keys.armor(packets) if key["format"] == "armored" else packets
+            self.new_keys[path] = (before, wanted)
+
+    def _fetched(self, key: dict[str, str], wanted: str) -> bytes:
+        """Fetch a key file and return the wanted key's packets."""
+        url = CREDENTIALS.sub("***", key["url"])
+        try:
+            return rocm_keys.chosen(self._bytes(key["url"]), wanted)
+        except rocm_keys.WrongKey as found:
+            raise Refusal(
+                "ROCM-KEY-FINGERPRINT",
+                url,
+                f"found {found}, expected {wanted}; nothing was written",
+                "compare with the fingerprint that the repository's owner publishes elsewhere; "
+                "only if it was replaced there, set the new one",
+            ) from None
+        except rocm_keys.KeyProblem as problem:
+            raise Refusal(
+                "ROCM-KEY-UNREADABLE", url, str(problem), "name the address of the key itself"
+            ) from None
+
+    def _bytes(self, url: str) -> bytes:
+        path = url[7:] if url.startswith("file://") else url
+        if path.startswith("/"):
+            try:
+                with open(path, "rb") as stream:
+                    return stream.read()
+            except OSError as failure:
+                raise Refusal(
+                    "ROCM-KEY-UNREADABLE",
+                    url,
+                    f"can't be read: {failure.strerror}",
+                    "put the key there, or name where it is",
+                ) from None
+        response, info = fetch_url(self.module, url, timeout=FETCH_SECONDS)
+        if response is None or info["status"] != 200:
+            raise Refusal(
+                "ROCM-KEY-UNREADABLE",
+                CREDENTIALS.sub("***", url),
+                f"can't be fetched: {CREDENTIALS.sub('***', str(info['msg']))}",
+                "make the address reachable from the host, or set a mirror's",
+            )
+        content: bytes = response.read()
+        return content
+
+    @property
+    def sources(self) -> list[dict[str, Any]]:
+        """Return the files that name repositories and are to be there."""
+        return [
+            one
+            for one in self.files
+            if one["content"] is not None and self.manager.is_source(one["path"])
+        ]
+
+    def prove(self) -> None:
+        """Read the repositories in a temporary directory and look for the packages there."""
+        changed = {change.path for change in self.changes if change.changed}
+        if not self.new_keys and not changed & {one["path"] for one in self.sources}:
+            return
+        trial = tempfile.mkdtemp(prefix="apiary-trial-")
+        try:
+            os.chmod(trial, 0o755)  # noqa: S103 - apt fetches as a user of its own
+            self._prove_in(trial)
+        finally:
+            shutil.rmtree(trial, ignore_errors=True)
+
+    def _prove_in(self, trial: str) -> None:
+        self.manager.prepare(trial)
+        places = {}
+        for path, content in self.keys.items():
+            places[path] = os.path.join(trial, "keys", os.path.basename(path))
+            with open(places[path], "wb") as stream:
+                stream.write(content)
+            self.manager.trust(trial, places[path])
+        for one in self.sources:
+            text = one["content"]
+            for path, place in places.items():
+                text = text.replace(path, place)
+            target = os.path.join(trial, self.manager.trial_sources, os.path.basename(one["path"]))
+            with open(target, "w", encoding="utf-8") as stream:
+                stream.write(text)
+        for one in self.sources:
+            target = os.path.join(trial, self.manager.trial_sources, os.path.basename(one["path"]))
+            code, said = self.manager.prove(trial, target)
+            if code != 0:
+                raise self._unusable(one, said)
+        for package in self.packages:
+            if package["version"] is not None:
+                self._must_offer(package, trial)
+
+    def _unusable(self, source: dict[str, Any], said: str) -> Refusal:
+        """Return what is wrong with a repository, from what its package manager said."""
+        addresses = [one for one in ADDRESS.findall(source["content"]) if "key" not in one.lower()]
+        subject = CREDENTIALS.sub("***", (addresses or [source["path"]])[0])
+        words = CREDENTIALS.sub("***", last_words(said))
+        kinds = [kind for pattern, kind in self.manager.meanings if re.search(pattern, said)]
+        remedies = {
+            "ROCM-REPOSITORY-SIGNATURE": "a mirror may be half copied, or the key was replaced: "
+            "compare its key and Release file with AMD's; never turn the check off",
+            "ROCM-REPOSITORY-MISSING": "correct the versions or the mirror's address: this release "
+            "and operating system have no directory there",
+        }
+        code = kinds[0] if kinds else "ROCM-REPOSITORY-UNREACHABLE"
+        return Refusal(
+            code,
+            subject,
+            f"{words}; nothing was written",
+            remedies.get(code, "make the repository reachable from the host, or set a mirror's"),
+        )
+
+    def _must_offer(self, package: dict[str, Any], trial: str) -> None:
+        offered = self.manager.versions(package["name"], trial)
+        if not any(matches(version, package["version"]) for version in offered):
+            found = ", ".join(offered[:SHOWN]) or "no package of this name"
+            raise Refusal(
+                "ROCM-PACKAGE-VERSION",
+                package["name"],
+                f"found {found}, expected {package['version']}; nothing was written",
+                "ask for a version that the repository has, or bring the mirror up to date",
+            )
+
+    def write(self) -> None:
+        """Write keys and files; put the earlier ones back where they can't be read."""
+        changes = [change for change in self.changes if change.changed]
+        if not changes and not self.new_keys:
+            return
+        for path in self.new_keys:
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            self._put(path, self.keys[path])
+            self.manager.adopt(path)
+        host_files.apply(self.module, changes, True)
+        code, said = self.manager.readable()
+        if code == 0:
+            return
+        for change in changes:
+            if change.before is not None and change.mode_before is not None:
+                host_files.write_file(self.module, change.path, change.before, change.mode_before)
+            elif os.path.exists(change.path):
+                os.unlink(change.path)
+        for path, (before, _fingerprint) in self.new_keys.items():
+            if before is None:
+                os.unlink(path)
+            else:
+                self._put(path, before)
+        raise Refusal(
+            "ROCM-REPOSITORY-CONFLICT",
+            self.manager.sources,
+            f"{CREDENTIALS.sub('***', last_words(said))}; the earlier files are in place again",
+            "remove the other file that names the same repository",
+        )
+
+    def _put(self, path: str, content: bytes) -> None:
+        text = content.decode("utf-8", errors="surrogateescape")
+        host_files.write_file(self.module, path, text, "0644")
+
+    def result(self) -> dict[str, Any]:
+        """Return the module's result; of keys, the diff has the fingerprints."""
+        told = host_files.result(self.changes)
+        for diff in told["diff"]:
+            # A key that goes away is a file like any other, and no text.
+            for side in ("before", "after"):
+                if SURROGATE.search(diff[side]):
+                    diff[side] = fingerprints(diff[side].encode("utf-8", "surrogateescape"))
+        for path, (before, wanted) in self.new_keys.items():
+            diff = {"before_header": path, "after_header": path}
+            diff["before"] = "" if before is None else fingerprints(before)
+            diff["after"] = f"OpenPGP key {wanted}\n"
+            told["diff"].append(diff)
+        told["written"] = [*self.new_keys, *told["written"]]
+        told["changed"] = bool(told["diff"])
+        return told
+
+
+def read_bytes(path: str) -> bytes | None:
+    """Return a file's content, None where there is none."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
+def is_key(data: bytes, wanted: str, form: str) -> bool:
+    """Say whether a key file holds exactly the wanted key, in the wanted format."""
+    try:
+        found = list(rocm_keys.keys(data))
+    except rocm_keys.KeyProblem:
+        return False
+    return found == [wanted] and data.startswith(b"-----") == (form == "armored")
+
+
+def fingerprints(data: bytes) -> str:
+    """Return what a key file holds, for a diff."""
+    try:
+        return "".join(f"OpenPGP key {name}\n" for name in rocm_keys.keys(data)) or "no key\n"
+    except rocm_keys.KeyProblem:
+        return "no key\n"
+
+
+def unwritable(failure: OSError) -> Refusal:
+    """Return what the file system refused."""
+    subject = str(failure.filename or "this host")
+    remedy = "see to it that root can write there, and run again"
+    return Refusal("HOST-FILE", subject, str(failure.strerror), remedy)
+
+
+def look(module: AnsibleModule) -> Repositories:
+    """Read keys and files, and prove what would change."""
+    work = Repositories(module, MANAGERS[module.params["manager"]](runner(module)))
+    try:
+        work.read()
+        work.prove()
+    except Refusal as refusal:
+        fail(module, [refusal])
+    except OSError as failure:
+        fail(module, [unwritable(failure)])
+    return work

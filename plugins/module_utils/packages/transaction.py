@@ -1,0 +1,291 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The package work of a ROCm plan, in its order, and what a failure of it means."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .managers import MAKE_LOGS, MANAGERS, TAIL, Manager, Refusal, fail, last_words, runner
+from .repositories import matches
+
+_COMMANDS = {"type": "list", "elements": "list", "default": []}
+_NAMES = {"type": "list", "elements": "str", "default": []}
+ARGUMENTS: dict[str, Any] = {
+    "manager": {"type": "str", "choices": ["apt", "dnf", "zypper"], "required": True},
+    "packages": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "version": {"type": "str"},
+            "spec": {"type": "str", "required": True},
+        },
+    },
+    "repair": _COMMANDS,
+    "enable": _COMMANDS,
+    "unhold": _NAMES,
+    "remove": _NAMES,
+    "install": _COMMANDS,
+    "dkms": _COMMANDS,
+    "initramfs": _NAMES,
+    "hold": _NAMES,
+    "optional": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "kernel": {"type": "str", "required": True},
+            "packages": {"type": "list", "elements": "str", "required": True},
+            "dkms": _COMMANDS,
+            "initramfs": {"type": "list", "elements": "str"},
+        },
+    },
+}
+BUILD = re.compile(r"Bad return status for module build|amdgpu-dkms.*(?:exit status|post-install)")
+UNSIGNED = re.compile(
+    r"GPG check FAILED|is not signed|Signature verification failed|NO_PUBKEY|BADSIG"
+    r"|Hash Sum mismatch"
+)
+SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the plan lists; empty lists do nothing.
+
+    ``packages`` tells name and version glob of what ``install`` has; a name that is not among them
+    is asked for in any version. Each of ``optional`` is done where all its packages can be had.
+    """
+
+    packages: list[dict[str, Any]] = field(default_factory=list)
+    repair: list[list[str]] = field(default_factory=list)
+    enable: list[list[str]] = field(default_factory=list)
+    unhold: list[str] = field(default_factory=list)
+    remove: list[str] = field(default_factory=list)
+    install: list[list[str]] = field(default_factory=list)
+    dkms: list[list[str]] = field(default_factory=list)
+    initramfs: list[str] = field(default_factory=list)
+    hold: list[str] = field(default_factory=list)
+    optional: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Packages:
+    """One run of package work."""
+
+    def __init__(self, manager: Manager, wanted: Wanted) -> None:
+        self.manager, self.wanted = manager, wanted
+        self.stages = [stage for stage in wanted.install if stage]
+        self.dkms, self.initramfs = wanted.dkms, wanted.initramfs
+        self.refreshed = False
+
+    def settle(self, refresh: bool) -> list[str]:
+        """Take up what is optional and can be had; return the packages that can't.
+
+        Without ``refresh``, it is what the package manager knew already that counts.
+        """
+        if not self.wanted.optional:
+            return []
+        if refresh:
+            self._must(self.manager.refresh())
+            self.refreshed = True
+        lacking: list[str] = []
+        first: list[str] = []
+        for one in self.wanted.optional:
+            absent = [name for name in one["packages"] if not self.manager.versions(name)]
+            lacking += absent
+            if not absent:
+                first += one["packages"]
+                self.dkms = [*self.dkms, *one["dkms"]]
+                self.initramfs = self.initramfs or one["initramfs"]
+        # With the first stage: what the kernel module is built with must be there before it.
+        before, *later = self.wanted.install or [[]]
+        self.stages = [stage for stage in ([*before, *first], *later) if stage]
+        return lacking
+
+    def commands(self) -> list[list[str]]:
+        """Return what changes the host, in order."""
+        wanted, manager = self.wanted, self.manager
+        return [
+            *wanted.repair,
+            *wanted.enable,
+            *([manager.unhold(wanted.unhold)] if wanted.unhold else []),
+            *([manager.remove(wanted.remove)] if wanted.remove else []),
+            *(manager.install(stage) for stage in self.stages),
+            *self.dkms,
+            *([self.initramfs] if self.initramfs else []),
+            *([manager.hold(wanted.hold)] if wanted.hold else []),
+        ]
+
+    def steps(self) -> list[str]:
+        """Return the commands in short, without what only tells a tool how to behave."""
+        return [shlex.join(self.manager.shown(argv)) for argv in self.commands()]
+
+    def apply(self) -> None:
+        """Do it all; raise Refusal at the first thing that can't be done."""
+        wanted, manager = self.wanted, self.manager
+        self._repair()
+        for argv in wanted.enable:
+            self._must(argv)
+        if self.stages and (wanted.enable or not self.refreshed):
+            self._must(manager.refresh())
+        # All of it is looked up before anything is removed.
+        stages = [[self._offered(spec) for spec in stage] for stage in self.stages]
+        if wanted.unhold:
+            self._must(manager.unhold(wanted.unhold))
+        if wanted.remove:
+            self._must(manager.remove(wanted.remove))
+        for stage in stages:
+            self._install(stage)
+        if wanted.repair:
+            self._must_be_repaired()
+        for argv in self.dkms:
+            self._must(argv)
+        if self.initramfs:
+            self._must(self.initramfs)
+        if wanted.hold:
+            self._must(manager.hold(wanted.hold))
+
+    def _repair(self) -> str | None:
+        """Finish interrupted work as far as it goes; return what stopped it, if anything did."""
+        answers = [self.manager.run(argv) for argv in self.wanted.repair]
+        return next((said for code, said in answers if code != 0), None)
+
+    def _must_be_repaired(self) -> None:
+        said = self._repair()
+        if said is None:
+            return
+        log = self._build_log(said)
+        if log:
+            raise log
+        _before, _colon, names = said.partition("Errors were encountered while processing:")
+        raise Refusal(
+            "ROCM-DPKG-BROKEN",
+            " ".join(names.split()) or "dpkg",
+            f"still half-configured after `{shlex.join(self.wanted.repair[0])}`",
+            "see what that says on the host, and repair or remove the package",
+        )
+
+    def _install(self, stage: list[str]) -> None:
+        """Install one stage; it may bring what a failing repair still lacked."""
+        argv = self.manager.install(stage)
+        code, said = self.manager.run(argv)
+        if self.wanted.repair and not self.manager.succeeded(argv, code):
+            self._must_be_repaired()
+            code, said = self.manager.run(argv)
+        self._judge(argv, code, said)
+
+    def _must(self, argv: list[str]) -> None:
+        code, said = self.manager.run(argv)
+        self._judge(argv, code, said)
+
+    def _judge(self, argv: list[str], code: int, said: str) -> None:
+        """Raise what went wrong; zypper calls a build that failed a script that did."""
+        if self.manager.succeeded(argv, code):
+            log = self._build_log(said) if code else None
+            if log:
+                raise log
+            return
+        raise self._failed(argv, said)
+
+    def _offered(self, spec: str) -> str:
+        """Return how to ask for a package that the repositories have; refuse where none has."""
+        known = {one["spec"]: (one["name"], one["version"]) for one in self.wanted.packages}
+        name, version = known.get(spec, (spec, None))
+        offered = self.manager.versions(name)
+        fitting = [one for one in offered if matches(one, version)]
+        if fitting:
+            return self.manager.exact(spec, name, fitting[0]) if version else spec
+        if offered:
+            raise Refusal(
+                "ROCM-PACKAGE-VERSION",
+                name,
+                f"found {', '.join(offered[:SHOWN])}, expected {version}",
+                "ask for a version that the repositories have, or bring the mirror up to date",
+            )
+        headers = re.match(r"(?:linux-headers|kernel-(?:uek-)?devel|kernel-headers)\b", name)
+        raise Refusal(
+            "ROCM-PACKAGE-MISSING",
+            name,
+            "no repository of the host has a package of this name",
+            "the kernel is older than what the repositories keep: install a current one and "
+            "reboot, or remove the old kernel, and run again"
+            if headers
+            else "enable the distribution's repository that has it, or bring the mirror up to date",
+        )
+
+    def _failed(self, argv: list[str], said: str) -> Refusal:
+        """Return what a failed command means."""
+        subject = shlex.join(
+            argv[:1] + [word for word in argv[1:] if not word.startswith("-")][-3:]
+        )
+        log = self._build_log(said)
+        if log:
+            return log
+        if UNSIGNED.search(said):
+            return Refusal(
+                "ROCM-REPOSITORY-SIGNATURE",
+                subject,
+                last_words(said),
+                "a package is not what was signed: compare the mirror with AMD's repository",
+            )
+        return Refusal(
+            "ROCM-PACKAGE-MANAGER",
+            subject,
+            last_words(said),
+            "see what the command says on the host, correct that, and run again",
+        )
+
+    def _build_log(self, said: str) -> Refusal | None:
+        """Return what the compiler said last, where a build of the driver is what failed."""
+        log = newest_log() if BUILD.search(said) else None
+        if log is None:
+            return None
+        path, lines = log
+        return Refusal(
+            "ROCM-DKMS-BUILD",
+            "amdgpu",
+            f"the kernel module does not build; the end of {path} is:\n{lines}",
+            "this driver does not fit one of the kernels: boot and keep a kernel that AMD "
+            "supports with it and remove the other, or choose a driver that does",
+        )
+
+
+def newest_log() -> tuple[str, str] | None:
+    """Return path and last lines of the youngest make.log of the driver."""
+    logs = glob.glob(MAKE_LOGS + "/*/build/make.log") + glob.glob(MAKE_LOGS + "/*/*/*/log/make.log")
+    if not logs:
+        return None
+    path = max(logs, key=os.path.getmtime)
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        lines = stream.read().splitlines()[-TAIL:]
+    return path, "\n".join("    " + line for line in lines)
+
+
+def look(module: AnsibleModule) -> tuple[Packages, dict[str, Any]]:
+    """Return the work that the module's parameters ask for, and what it would do."""
+    given = {key: value for key, value in module.params.items() if key != "manager"}
+    work = Packages(MANAGERS[module.params["manager"]](runner(module)), Wanted(**given))
+    lacking: list[str] = []
+    try:
+        lacking = work.settle(refresh=not module.check_mode)
+    except Refusal as refusal:
+        fail(module, [refusal])
+    steps = work.steps()
+    outcome = {
+        "changed": bool(steps),
+        "steps": steps,
+        "lacking": lacking,
+        "diff": {"before": "", "after": "".join(f"{step}\n" for step in steps)},
+    }
+    return work, outcome

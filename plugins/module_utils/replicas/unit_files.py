@@ -1,0 +1,222 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What lies on a host of deployments: units, launch documents, secrets, and what is left over."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from .units import FileChange, Systemctl, read_file, unit_states
+
+_DOCUMENT = re.compile(r"replica-[0-9]+\.json")
+# What a header or a variable of the environment takes in any locale; no control characters.
+_SECRET = re.compile(r"[ -~\u00a0-\u00ff]+")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where units are read from: written by hand, and those of Podman's generator (quadlets)."""
+
+    units: str = "/etc/systemd/system"
+    quadlets: str = "/etc/containers/systemd"
+
+    def of(self, service: str) -> tuple[str, str]:
+        """Return the paths that can define a service."""
+        stem = service[: -len(".service")] if service.endswith(".service") else service
+        return (
+            os.path.join(self.units, service),
+            os.path.join(self.quadlets, f"{stem}.container"),
+        )
+
+
+@dataclass(frozen=True)
+class Document:
+    """One launch document on the host: where it lies, whose it is, the GPUs it promises."""
+
+    path: str
+    unit: str
+    gpus: frozenset[str]
+
+
+def removal(path: str, unit: str | None = None, secret: bool = False) -> FileChange:
+    """Return the change that takes a file away."""
+    before, mode = read_file(path)
+    return FileChange(path, before, None, mode, None, unit, secret)
+
+
+def _entries(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def services_matching(places: Places, pattern: str) -> list[str]:
+    """Return the services that the host has files of and whose whole name matches."""
+    names = [name for name in _entries(places.units) if name.endswith(".service")]
+    stems = [
+        name[: -len(".container")]
+        for name in _entries(places.quadlets)
+        if name.endswith(".container")
+    ]
+    found = {*names, *(f"{stem}.service" for stem in stems)}
+    return sorted(name for name in found if re.fullmatch(pattern, name))
+
+
+def document(path: str, text: str | None) -> Document | None:
+    """Return a launch document, or None where the text is none."""
+    try:
+        data = json.loads(text or "")
+        return Document(path, data["unit"], frozenset(data["gpus"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def documents(directory: str) -> list[Document]:
+    """Return the launch documents of one deployment's directory."""
+    paths = [
+        os.path.join(directory, name) for name in _entries(directory) if _DOCUMENT.fullmatch(name)
+    ]
+    found = (document(path, read_file(path)[0]) for path in paths)
+    return [one for one in found if one is not None]
+
+
+def shadows(places: Places, files: list[FileChange], services: list[str]) -> list[FileChange]:
+    """Return the removal of files that would define a wanted service in another runtime's way.
+
+    A unit in the administrator's directory would win over the one that a generator makes.
+    """
+    wanted = {item.path for item in files}
+    return [
+        removal(path, service)
+        for service in services
+        for path in places.of(service)
+        if wanted.intersection(places.of(service)) and path not in wanted and os.path.exists(path)
+    ]
+
+
+def leftovers(
+    places: Places, directory: str | None, files: list[FileChange], stale: list[str]
+) -> list[FileChange]:
+    """Return the removal of what the plan no longer has: stale units, their documents and more."""
+    gone = [
+        removal(path, name) for name in stale for path in places.of(name) if os.path.exists(path)
+    ]
+    if directory is None:
+        return gone
+    wanted = {item.path for item in files}
+    kept = {one.path for one in documents(directory) if one.unit not in stale}
+    for name in _entries(directory):
+        path = os.path.join(directory, name)
+        stem, extension = os.path.splitext(path)
+        if extension not in (".env", ".json") or not re.fullmatch(r".*/replica-[0-9]+", stem):
+            continue
+        # Another replica's, which stays because nobody said to remove what is stale.
+        theirs = f"{stem}.json" in kept and f"{stem}.json" not in wanted
+        if path not in wanted and not theirs:
+            gone.append(removal(path))
+    return gone
+
+
+def taken_gpus(
+    root: str,
+    files: list[FileChange],
+    services: list[str],
+    stale: list[str],
+    systemctl: Systemctl,
+) -> dict[str, str]:
+    """Return {GPU: unit} for GPUs of the plan that a running unit of others was given.
+
+    ``root`` holds a directory for each deployment; ``services`` are those that may have theirs,
+    and ``stale`` those that go.
+    """
+    read = [document(item.path, item.after) for item in files if item.unit in services]
+    wanted = frozenset(gpu for one in read if one is not None for gpu in one.gpus)
+    holders = [
+        one
+        for name in _entries(root)
+        for one in documents(os.path.join(root, name))
+        if one.unit not in services and one.unit not in stale and one.gpus & wanted
+    ]
+    states = unit_states(systemctl, sorted(one.unit for one in holders))
+    return {
+        gpu: one.unit
+        for one in holders
+        if states[one.unit].get("ActiveState") not in ("inactive", "failed")
+        for gpu in sorted(one.gpus & wanted)
+    }
+
+
+def handed_over(files: list[FileChange], states: dict[str, dict[str, str]]) -> bool:
+    """Say whether a replica that is up has other GPUs from now on."""
+    for item in files:
+        before, after = document(item.path, item.before), document(item.path, item.after)
+        up = states.get(item.unit or "", {}).get("ActiveState") not in (None, "inactive", "failed")
+        if up and before is not None and after is not None and before.gpus != after.gpus:
+            return True
+    return False
+
+
+def _unfit(value: Any) -> str | None:
+    """Return why a secret would not reach the engine, in words that do not show it."""
+    if not isinstance(value, str):
+        return "is not a text"
+    if not value:
+        return "is empty"
+    if not _SECRET.fullmatch(value):
+        return "has control characters or letters beyond Latin-1, which no HTTP header takes"
+    return None
+
+
+def secret_changes(
+    directory: str, names: list[str], values: dict[str, Any]
+) -> tuple[list[FileChange], list[tuple[str, str, str]]]:
+    """Return a change for each secret file, and what is wrong as (code, message, remedy).
+
+    A secret without a value keeps the file that the host has; files of no name go.
+    """
+    changes, wrong = [], []
+    for name in sorted(set(values) - set(names)):
+        wrong.append(
+            (
+                "REPLICA-SECRET-UNNAMED",
+                f"replicas_secrets has a value for {name}, which the deployment does not name",
+                f"add {name} to `secrets` of the deployment, or remove the value",
+            )
+        )
+    for name in names:
+        path = os.path.join(directory, name)
+        before, mode = read_file(path)
+        value = values.get(name)
+        if isinstance(value, str):
+            # A file's last line end; within a value it would end a header.
+            value = re.sub(r"\r?\n\Z", "", value)
+        problem = _unfit(value) if name in values else None
+        if problem:
+            wrong.append(
+                (
+                    "REPLICA-SECRET-VALUE",
+                    f"the value of {name} {problem}",
+                    "quote it, and read it from a file with the lookup ansible.builtin.file",
+                )
+            )
+        elif value is None and before is None:
+            wrong.append(
+                (
+                    "REPLICA-SECRET-MISSING",
+                    f"{name}, which the deployment names, has no value and no file on the host",
+                    f"give it in replicas_secrets, or write {path} on the host, mode 0600",
+                )
+            )
+        else:
+            after = before if value is None else value
+            changes.append(FileChange(path, before, after, mode, "0600", None, True))
+    extra = [name for name in _entries(directory) if name not in names]
+    changes += [removal(os.path.join(directory, name), None, True) for name in extra]
+    return changes, wrong

@@ -1,0 +1,347 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether one configuration is better than another; "no difference found" is an answer too.
+
+The unit of evidence is one life of an engine: repeats within a life share its luck, so they are
+averaged first. ``a`` is what ``b`` is held against.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from ...documents import knowledge
+from ...findings import Finding, error
+from ..ledger import By, by_size, mean_rate
+from ..search import searched_by, slo_rates
+from ..types import Bench, Interval, Level, Limit
+from .lives import lives_of, pooled
+from .proof import doubt, unproven
+from .sameness import (
+    Difference,
+    conditions,
+    differences,
+    listed,
+    one_configuration,
+    one_question,
+    question,
+)
+from .statistics import interval, mean, ratio_interval, t_quantile, welch
+
+Says = Literal["better", "worse", "no difference found", "not decided"]
+_BYS: tuple[By, ...] = ("concurrency", "request_rate")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What can be said of ``b`` against ``a`` in one figure, by lives.
+
+    ``ratio`` is b / a with its interval. ``detectable`` is the smallest relative difference that
+    these lives would most likely have shown. ``differs`` is what else is not alike on both sides.
+    """
+
+    what: str
+    verdict: Says
+    a: Interval | None
+    b: Interval | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    detectable: float | None = None
+    confidence: float = 0.95
+    published: bool = False
+    flag: str | None = None
+    differs: tuple[Difference, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Regression:
+    """What changed since earlier results; ``differs`` says why there is no verdict where so."""
+
+    verdict: Says | None
+    verdicts: tuple[Verdict, ...] = ()
+    differs: tuple[Difference, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def compare_values(
+    a: Sequence[float],
+    b: Sequence[float],
+    what: str = "request rate",
+    *,
+    confidence: float | None = None,
+    resolution: float = 0.0,
+    less_is_better: bool = False,
+) -> Verdict:
+    """Return the verdict on figures of one life each.
+
+    It is `better` or `worse` only where the interval of the ratio excludes 1 and the difference is
+    larger than the gain that equal systems differ by, and than the ``resolution`` of the search
+    that gave the figures. One life on a side has no interval, so nothing is tested: `not decided`.
+    """
+    known = knowledge("bench/protocol.yml")["compare"]
+    level = confidence or known["confidence"]
+    least = max(known["gain"], resolution)
+    lives = min(len(a), len(b))
+    published = lives >= known["lives"]
+    said = () if published else (_few(what, lives, known["lives"]),)
+    verdict = Verdict(
+        what,
+        "no difference found",
+        interval(a, level),
+        interval(b, level),
+        confidence=level,
+        published=published,
+        findings=said,
+    )
+    if lives < 2:
+        base = mean(a)
+        ratio_of_one = mean(b) / base if base else None
+        return replace(verdict, verdict="not decided", ratio=ratio_of_one)
+    ratio = ratio_interval(a, b, level)
+    power = t_quantile((1 + level) / 2, ratio.df) + t_quantile(known["power"], ratio.df)
+    shows = math.expm1(power * ratio.error)
+    if ratio.low > 1 and ratio.ratio > 1 + least:
+        says: Says = "worse" if less_is_better else "better"
+    elif ratio.high < 1 and ratio.ratio < 1 / (1 + least):
+        says = "better" if less_is_better else "worse"
+    else:
+        says = "no difference found"
+    return replace(
+        verdict,
+        verdict=says,
+        ratio=ratio.ratio,
+        low=ratio.low,
+        high=ratio.high,
+        p=welch(a, b, level).p,
+        detectable=max(shows, least),
+    )
+
+
+def compare(
+    a: Sequence[Bench],
+    b: Sequence[Bench],
+    *,
+    confidence: float | None = None,
+    flag: str | None = None,
+) -> Verdict:
+    """Return the verdict on two configurations: at the SLO where both were searched for it, else
+    at the highest load that both were measured at.
+
+    Each side is one configuration, in as many benchmarks and lives as there are. ``flag`` names the
+    one thing that an ablation changed. Raises BENCH-QUESTION, BENCH-MIXED or BENCH-NOTHING-COMMON.
+    """
+    _comparable(a, b)
+    unlike = differences(conditions(a[0]), conditions(b[0]))
+    searched = searched_by((*a, *b))
+    verdict = _at_slo(a, b, searched[0], confidence) if searched else _at_highest(a, b, confidence)
+    notes = list(verdict.findings)
+    if flag is not None and unlike:
+        notes.append(
+            Finding(
+                "BENCH-CONFOUNDED",
+                "warning",
+                flag,
+                f"more than {flag} differs: {listed(unlike)}",
+                "change nothing but the flag, and measure both again",
+            )
+        )
+    doubts = [doubt(side[0].name, unproven(side)) for side in (a, b)]
+    notes += dict.fromkeys(note for side in doubts for note in side)
+    verdict = replace(verdict, published=verdict.published and not any(doubts))
+    named = f"{verdict.what}, with {flag} against without" if flag else verdict.what
+    return replace(verdict, what=named, flag=flag, differs=unlike, findings=tuple(notes))
+
+
+def by_level(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[Verdict, ...]:
+    """Return a verdict for each load that both were measured at, and each figure of the SLO there.
+
+    The confidence is shared among them (Bonferroni), so that many levels find no chance difference.
+    """
+    _comparable(a, b)
+    # The first search's verdict is the whole one; that of a second one is a row.
+    others = searched_by((*a, *b))[1:]
+    rows: list[tuple[str, Sequence[float], Sequence[float], bool]] = []
+    for by in _BYS:
+        for size in _common(a, b, by):
+            figures: list[tuple[str, Callable[[Sequence[Level]], float | None], bool]] = []
+            if by == "concurrency":
+                figures.append(("request rate", mean_rate, False))
+            for limit in a[0].asked.slo:
+                name = f"{limit.metric} {limit.percentile}"
+                figures.append((name, partial(_mean_figure, limit), True))
+            for name, figure, less in figures:
+                first, second = (_lives(side, by, size, figure) for side in (a, b))
+                # A ratio needs figures above zero; a mock may answer within its clock's step.
+                if first and second and min(*first, *second) > 0:
+                    rows.append((_at(name, by, size), first, second, less))
+    alpha = 1 - knowledge("bench/protocol.yml")["compare"]["confidence"]
+    sure = 1 - alpha / max(1, len(rows) + len(others))
+    return (
+        *(_at_slo(a, b, by, sure) for by in others),
+        *(
+            compare_values(first, second, what, confidence=sure, less_is_better=less)
+            for what, first, second, less in rows
+        ),
+    )
+
+
+def regression(earlier: Sequence[Bench], now: Sequence[Bench]) -> Regression:
+    """Return whether ``now`` is slower or faster than ``earlier`` results of the very same thing.
+
+    Earlier results of another question or under other conditions are listed, never compared.
+    """
+    one_configuration(now)
+    alike, unlike = [], []
+    for bench in earlier:
+        other = _different(bench, now[0])
+        if other:
+            unlike.append((bench, other))
+        else:
+            alike.append(bench)
+    notes = [
+        Finding(
+            "BENCH-DIFFERS",
+            "info",
+            bench.name,
+            f"measured under other conditions, so it is not compared: {listed(other)}",
+            "measure the same thing again to compare with it",
+        )
+        for bench, other in unlike
+    ]
+    differs = tuple(dict.fromkeys(item for bench, other in unlike for item in other))
+    if not alike:
+        return Regression(None, (), differs, tuple(notes))
+    whole = compare(alike, now)
+    verdicts = (whole, *by_level(alike, now))
+    says = {verdict.verdict for verdict in verdicts}
+    found: tuple[Says, ...] = ("worse", "better")
+    overall = next((each for each in found if each in says), whole.verdict)
+    notes += whole.findings
+    return Regression(overall, verdicts, differs, tuple(notes))
+
+
+def _different(bench: Bench, other: Bench) -> tuple[Difference, ...]:
+    from_question = differences(question(bench), question(other))
+    return (*from_question, *differences(conditions(bench), conditions(other)))
+
+
+def _comparable(a: Sequence[Bench], b: Sequence[Bench]) -> None:
+    one_configuration(a)
+    one_configuration(b)
+    one_question((a[0], b[0]))
+
+
+def _at_slo(a: Sequence[Bench], b: Sequence[Bench], by: By, confidence: float | None) -> Verdict:
+    """Return the verdict on the rates at the limits, each life's at the edge that it found."""
+    what = f"request rate at the SLO of {a[0].asked.workload.name}"
+    what += ", random arrivals" if by == "request_rate" else ""
+    first, second = slo_rates(a, by), slo_rates(b, by)
+    if first and second:
+        found = [item for bench in (*a, *b) for item in bench.found if item.by == by]
+        widths = [
+            item.fails / item.best - 1 for item in found if item.best and item.fails is not None
+        ]
+        width = max(widths, default=0.0)
+        return compare_values(first, second, what, confidence=confidence, resolution=width)
+    none = Finding(
+        "BENCH-SLO-NEVER",
+        "warning",
+        what,
+        ("neither side keeps" if not first and not second else "one side does not keep")
+        + f" the limits at any {by.replace('_', ' ')}",
+        "compare at common loads, or under limits that both keep",
+    )
+    says: Says = "no difference found"
+    if first or second:
+        says = "better" if second else "worse"
+    ends = [interval(rates) if rates else None for rates in (first, second)]
+    return Verdict(what, says, ends[0], ends[1], findings=(none,))
+
+
+def _at_highest(a: Sequence[Bench], b: Sequence[Bench], confidence: float | None) -> Verdict:
+    """Return the verdict at the highest common load: by the rate, which an open loop prescribes,
+    so there by the time a request takes."""
+    by, size = _highest(a, b)
+    closed = by == "concurrency"
+    figure = mean_rate if closed else partial(_mean_figure, Limit("e2el", "p90", 0.0))
+    first, second = (_lives(side, by, size, figure) for side in (a, b))
+    what = _at("request rate" if closed else "e2el p90", by, size)
+    return compare_values(first, second, what, confidence=confidence, less_is_better=not closed)
+
+
+def _highest(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[By, float]:
+    """Return the highest load that both sides were measured at, closed loops first."""
+    for by in _BYS:
+        sizes = _common(a, b, by)
+        if sizes:
+            return by, max(sizes)
+    raise error(
+        "BENCH-NOTHING-COMMON",
+        f"{a[0].name}, {b[0].name}",
+        "no load was measured on both sides with a valid level",
+        "measure both with the same levels, or search both for the SLO",
+    )
+
+
+def _common(a: Sequence[Bench], b: Sequence[Bench], by: By) -> list[float]:
+    """Return the sizes that every benchmark of both sides served at least once."""
+    sizes = [
+        {
+            size
+            for size, levels in by_size(bench.levels, bench.asked.workload.name, by).items()
+            if mean_rate(levels) is not None
+        }
+        for bench in (*a, *b)
+    ]
+    return sorted(set.intersection(*sizes))
+
+
+def _lives(
+    benches: Sequence[Bench],
+    by: By,
+    size: float,
+    figure: Callable[[Sequence[Level]], float | None],
+) -> list[float]:
+    """Return a figure of one size, a mean for each life of each benchmark."""
+    values = []
+    for index, bench in enumerate(benches):
+        levels = by_size(bench.levels, bench.asked.workload.name, by).get(size, ())
+        for life in sorted({level.load.life for level in levels}):
+            value = figure([level for level in levels if level.load.life == life])
+            if value is not None:
+                values.append(((index, life), value))
+    return pooled(values, lives_of(benches))
+
+
+def _mean_figure(limit: Limit, levels: Sequence[Level]) -> float | None:
+    spreads = [
+        getattr(level.measured, limit.metric)
+        for level in levels
+        if level.measured is not None and level.status in ("OK", "SLO_MISS")
+    ]
+    values = [getattr(spread, limit.percentile) for spread in spreads if spread is not None]
+    return mean(values) if values else None
+
+
+def _at(name: str, by: By, size: float) -> str:
+    return f"{name} at {size:g} " + ("concurrent" if by == "concurrency" else "requests/s")
+
+
+def _few(what: str, lives: int, needed: int) -> Finding:
+    return Finding(
+        "BENCH-LIVES",
+        "warning",
+        what,
+        f"{lives} li{'fe' if lives == 1 else 'ves'} of the engine on a side, expected {needed}: "
+        "restarts differ by more than repeats in one life, so this is not to be published",
+        f"measure {needed} lives or more of each, with a restart between them (--lives)",
+    )

@@ -1,0 +1,46 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which measured lives are lives of their own: one engine that was measured twice has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..types import Bench
+from .statistics import mean
+
+# Which benchmark of a side, and which of its lives.
+Place = tuple[int, int]
+
+
+def lives_of(benches: Sequence[Bench]) -> Mapping[Place, int]:
+    """Return a number for each measured life; equal ones are the same life of the same engines.
+
+    They are where benchmarks are equal, or engines began at the same moment at the same addresses.
+    Engines that do not tell when they began are taken by what the benchmark calls a life.
+    """
+    numbers: dict[Place, int] = {}
+    known: dict[object, int] = {}
+    for index, bench in enumerate(benches):
+        same = next((place for place in range(index) if benches[place] == bench), None)
+        for life in sorted({level.load.life for level in bench.levels}):
+            marks: list[object] = [
+                (bench.target.urls, level.engine.started)
+                for level in bench.levels
+                if level.load.life == life and level.engine and level.engine.started
+            ]
+            marks.append((index if same is None else same, life, "life"))
+            number = min((known[mark] for mark in marks if mark in known), default=len(numbers))
+            known |= dict.fromkeys(marks, number)
+            numbers[index, life] = number
+    return numbers
+
+
+def pooled(values: Iterable[tuple[Place, float]], lives: Mapping[Place, int]) -> list[float]:
+    """Return one value for each life: the mean of what was measured in it."""
+    groups: dict[int, list[float]] = {}
+    for place, value in values:
+        groups.setdefault(lives[place], []).append(value)
+    return [mean(group) for group in groups.values()]

@@ -1,0 +1,267 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A whole benchmark for the adapters: looks, measures, keeps what it measured in a directory.
+
+Nothing that decides imports this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import math
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...documents import dumps, from_document, to_document
+from ...files import read_text, write_text
+from ...findings import Finding, error
+from .. import rules, workloads
+from ..comparison import proof
+from ..types import Asked, Bench
+from ..validity import evaluate as validity
+from . import drive
+from .preflight import Seen, plain_addresses
+from .session import Session
+from .store import RawStore
+
+COLLECTION = Path(__file__).parents[4]
+SEEDS = 2**31
+Show = Callable[[drive.Progress], None]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked for and where it goes; ``rules`` replace some of the protocol's numbers.
+
+    With ``own_seed`` a new directory gets a seed of its own in place of that of ``asked``: engines
+    may know the prompts of an earlier run, and where they have no metrics nobody would see it.
+    """
+
+    name: str
+    asked: Asked
+    directory: Path
+    environment: Mapping[str, Any]
+    rules: Mapping[str, Any]
+    own_seed: bool = False
+
+
+def asked_of(given: Mapping[str, Any], workload: str | None, slo: str, subject: str) -> Asked:
+    """Return what is asked for, by a person's words and by fields of Asked.
+
+    Raises ApiaryError (BENCH-WORKLOAD, BENCH-SLO, DOC-…); ``subject`` names where it stands.
+    """
+    fields = dict(given)
+    fields.pop("schema", None)
+    if workload:
+        fields["workload"] = to_document(workloads.workload(workload))
+    elif isinstance(fields.get("workload"), str):
+        fields["workload"] = to_document(workloads.workload(fields["workload"]))
+    if slo:
+        fields["slo"] = to_document(workloads.slo(slo))
+    fields["stress"] = [
+        to_document(workloads.workload(one)) if isinstance(one, str) else one
+        for one in fields.get("stress") or ()
+    ]
+    asked = from_document(Asked, fields, subject)
+    rates = [rate for rate in asked.request_rate if not (math.isfinite(rate) and rate > 0)]
+    sizes = [size for size in asked.concurrency if size < 1]
+    if rates or sizes:
+        raise error(
+            "BENCH-ASKED",
+            subject,
+            f"a load of {', '.join(map(str, (*rates, *sizes)))} is none that can be sent",
+            "give finite numbers above zero",
+        )
+    return asked
+
+
+def conduct(order: Order, session: Session, show: Show | None = None) -> Bench:
+    """Measure all that is asked for; write bench.json and each raw result; return the Bench.
+
+    Raises ApiaryError, and NextLife where somebody else must restart the engines. What was
+    measured by then is kept, and replayed when the same is asked of the same directory.
+    """
+    target, gpus = session.target, session.client.gpus
+    metrics = (*target.metrics, gpus) if "/" in gpus else target.metrics
+    plain_addresses((*target.urls, *metrics))
+    seen = session.begin()
+    order, notes = _served(order, seen)
+    created, seed = _claim(order, session, seen)
+    order = dataclasses.replace(order, asked=dataclasses.replace(order.asked, seed=seed))
+    try:
+        bench = _drive(order, session, show, created, seen)
+    except drive.Unable as stopped:
+        if stopped.bench is not None and stopped.bench.levels:
+            _written(order, stopped.bench, (*session.findings, *notes))
+        raise stopped.refusal from None
+    return _written(order, bench, (*session.findings, *notes, *_judged(bench)))
+
+
+def _written(order: Order, bench: Bench, notes: tuple[Finding, ...]) -> Bench:
+    """Write bench.json and return what is in it: the benchmark with these findings too."""
+    extra = tuple(one for one in notes if one not in bench.findings)
+    bench = dataclasses.replace(bench, findings=_sorted((*bench.findings, *extra)))
+    write_text(order.directory / "bench.json", dumps(bench))
+    return bench
+
+
+def _judged(bench: Bench) -> tuple[Finding, ...]:
+    """Return what is to be said of the whole: rules replaced, not checked, nothing answered."""
+    findings = []
+    replaced = proof.rules_text(bench.environment.get("rules"))
+    if replaced:
+        findings.append(
+            Finding(
+                "BENCH-THRESHOLD",
+                "warning",
+                bench.name,
+                f"was measured by other rules than the protocol's: {replaced}",
+                "measure by the protocol's own rules before you publish a number",
+            )
+        )
+    # The study's own client is not tested, and its prompts are all one: its table says so.
+    reasons = () if bench.asked.paper else proof.unproven([bench])
+    return (*findings, *proof.doubt(bench.name, reasons), *proof.unanswered(bench))
+
+
+def _served(order: Order, seen: Seen) -> tuple[Order, tuple[Finding, ...]]:
+    """Return the order with the version that serves, whatever a plan says, and what differs."""
+    planned = order.environment.get("engine")
+    if not isinstance(planned, Mapping) or not seen.version:
+        return order, ()
+    said = planned.get("version")
+    engine = {**planned, "version": seen.version}
+    if said is None or _plain(str(said)) == _plain(seen.version):
+        notes: tuple[Finding, ...] = ()
+    else:
+        engine["planned_version"] = said
+        notes = (
+            Finding(
+                "BENCH-PLAN-VERSION",
+                "warning",
+                order.name,
+                f"is served by version {seen.version}, its plan says {said}; the result is of "
+                f"{seen.version}",
+                "apply the plan, or give the plan of what serves",
+            ),
+        )
+    environment = {**order.environment, "engine": engine}
+    return dataclasses.replace(order, environment=environment), notes
+
+
+def _plain(version: str) -> str:
+    """Return a version without its local part, which a build adds: 0.11.0+rocm700."""
+    return version.removeprefix("v").partition("+")[0]
+
+
+def _drive(order: Order, session: Session, show: Show | None, created: str, seen: Seen) -> Bench:
+    return drive.drive(
+        order.asked,
+        session.run,
+        RawStore(order.directory / "raw"),
+        show,
+        name=order.name,
+        created=created,
+        target=session.target,
+        judge=validity.judge,
+        environment=environment_of(order, session, seen),
+        rules=rules.rules(**order.rules),
+        pause=time.sleep if order.asked.paper else None,
+        ready=session.ready,
+        life=session.life,
+    )
+
+
+def environment_of(order: Order, session: Session, seen: Seen) -> dict[str, Any]:
+    """Return everything around the numbers that is needed to get them again."""
+    client = session.client
+    return {
+        "apiary": collection_version(),
+        "engine": {"name": "vllm", "version": seen.version, "image": client.image},
+        "kernel": seen.host["kernel"],
+        "numa_balancing": seen.host["numa_balancing"],
+        "model": session.target.model,
+        "client": {
+            "backend": client.backend,
+            "version": client.version,
+            "host": seen.host["name"],
+            "cores": client.cores,
+            "cpus": list(client.cpus),
+            "load_before": seen.host["load"],
+            "self_test": client.self_test,
+            "timeout": client.timeout,
+        },
+        **({"rules": dict(order.rules)} if order.rules else {}),
+        **order.environment,
+    }
+
+
+def collection_version() -> str | None:
+    """Return the version of this collection, installed by Galaxy or not."""
+    for name, load in (("MANIFEST.json", json.loads), ("galaxy.yml", yaml.safe_load)):
+        try:
+            told = load((COLLECTION / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        return str(told.get("collection_info", told).get("version"))
+    return None
+
+
+def _claim(order: Order, session: Session, seen: Seen) -> tuple[str, int]:
+    """Say of what the directory is, or see that it is of the same.
+
+    Returns when it was begun and the seed. Raises BENCH-OTHER where raw results of another target
+    or client lie there.
+    """
+    path = order.directory / "target.json"
+    target = session.target
+    engine = order.environment.get("engine")
+    planned = engine if isinstance(engine, Mapping) else {}
+    own = {
+        "urls": list(target.urls),
+        "metrics": list(target.metrics),
+        "model": target.model,
+        "tokenizer": target.tokenizer,
+        "gpus": target.gpus,
+        "hosts": target.hosts,
+        "plan_hash": order.environment.get("plan_hash"),
+        "engine_version": seen.version,
+        "image": planned.get("image") or session.client.image,
+        "backend": session.client.backend,
+        "version": session.client.version,
+    }
+    if path.exists():
+        try:
+            told = json.loads(read_text(str(path)))
+            created, seed, other = str(told.pop("created")), int(told.pop("seed")), told
+        except (ValueError, TypeError, KeyError, AttributeError):
+            created, seed, other = "", 0, {}
+        if other != own:
+            differs = ", ".join(sorted(name for name in own if own[name] != other.get(name)))
+            raise error(
+                "BENCH-OTHER",
+                str(order.directory),
+                f"has results of another benchmark: its {differs} is another",
+                "give another directory, or remove that one",
+            )
+        return created, seed if order.own_seed else order.asked.seed
+    seed = secrets.randbelow(SEEDS) if order.own_seed else order.asked.seed
+    created = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    write_text(path, dumps({**own, "created": created, "seed": seed}))
+    return created, seed
+
+
+def _sorted(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Return findings with errors first, each kind in its order."""
+    order = ("error", "warning", "info")
+    return tuple(one for severity in order for one in findings if one.severity == severity)

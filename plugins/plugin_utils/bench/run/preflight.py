@@ -1,0 +1,205 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a benchmark can begin: judges what bench_look saw of servers, metrics and client."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from ...findings import ApiaryError, Finding, error, has_errors
+
+VERSION = re.compile(r"\b(\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?)")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known once a benchmark can begin: the model served, versions, the load host."""
+
+    model: str
+    version: str | None
+    client_version: str | None
+    host: dict[str, Any]
+    findings: tuple[Finding, ...] = ()
+
+
+def plain_addresses(urls: Iterable[str]) -> None:
+    """Refuse addresses that are none, or that have a secret in them, with BENCH-URL.
+
+    They are written into every result and stand in the client's arguments.
+    """
+    for url in urls:
+        try:
+            parts = urlsplit(url)
+            host, secret = parts.hostname, "@" in parts.netloc
+        except ValueError:
+            host, secret = None, "@" in url
+        if secret:
+            raise error(
+                "BENCH-URL",
+                host or "an address",
+                "its URL has a name or password in it, which every result would show",
+                "leave it out of the URL; give the engine's key in a file",
+            )
+        if not host or parts.scheme not in ("http", "https"):
+            raise error("BENCH-URL", url, "is no URL", "give http://HOST:PORT")
+
+
+def judge_look(look: dict[str, Any], model: str, backend: str, known: str | None = None) -> Seen:
+    """Return what was seen; ``model`` may be empty: then it is the one that is served.
+
+    ``known`` is the client's version where it is given, so that it was not asked.
+
+    Raises ApiaryError with BENCH-UNREACHABLE, -MODEL, -USAGE, -METRICS or -CLIENT, one finding
+    for each server or program that is wrong.
+    """
+    findings: list[Finding] = []
+    names: list[str] = []
+    versions: list[str] = []
+    for server in look["servers"]:
+        found, name, version = _server(server, model)
+        findings += found
+        names += [name] if name else []
+        versions += [version] if version else []
+    if len(set(names)) > 1:
+        findings.append(
+            Finding(
+                "BENCH-MODEL",
+                "error",
+                ", ".join(server["url"] for server in look["servers"]),
+                f"serve several models, {', '.join(sorted(set(names)))}; a level is of one",
+                "name the one that is meant with --model",
+            )
+        )
+    if not any(one.code == "BENCH-UNREACHABLE" for one in findings):
+        findings += _metrics(look["metrics"])
+    client, client_version = _client(
+        look["client"], known, versions[0] if versions and backend == "vllm" else None
+    )
+    findings += client
+    if backend == "vllm" and not versions:
+        findings.append(
+            Finding(
+                "BENCH-SERVER-VERSION",
+                "info",
+                look["servers"][0]["url"],
+                "tells no version, as a router may; the load generator's own is used",
+                "give --version where the client is not of the server's version",
+            )
+        )
+    if has_errors(findings):
+        raise ApiaryError(*(one for one in findings if one.severity == "error"))
+    return Seen(
+        names[0], versions[0] if versions else None, client_version, look["host"], tuple(findings)
+    )
+
+
+def _server(server: dict[str, Any], model: str) -> tuple[list[Finding], str, str | None]:
+    """Return what is wrong with one server, its model's name and its version."""
+    url = server["url"]
+    status, text = server["models"]
+    if status is None or status >= 500:
+        why = text if status is None else f"status {status}"
+        return (
+            [_finding("BENCH-UNREACHABLE", url, f"does not answer the load host: {why}")],
+            "",
+            None,
+        )
+    if status in (401, 403):
+        return [_finding("BENCH-KEY", url, f"refuses the request: status {status}")], "", None
+    served = _ids(text)
+    name = model or (served[0] if served else "")
+    findings = []
+    if name not in served:
+        told = ", ".join(served) or "none"
+        hint = "; leave out /v1 at its end" if url.rstrip("/").endswith("/v1") else ""
+        findings.append(
+            _finding("BENCH-MODEL", url, f"serves {told}, expected {name or 'a model'}{hint}")
+        )
+    else:
+        findings += _completion(url, *server["completion"])
+    version = _json(server["version"][1]).get("version") if server["version"][0] == 200 else None
+    return findings, name, version if isinstance(version, str) else None
+
+
+def _completion(url: str, status: int | None, text: str) -> Iterator[Finding]:
+    """Yield what is wrong with the one completion that was asked for."""
+    if status != 200:
+        why = text[:200] if status is None else f"status {status}: {text[:200]}"
+        yield _finding("BENCH-UNREACHABLE", url, f"completes no prompt: {why}")
+        return
+    usage = _json(text).get("usage")
+    if not isinstance(usage, dict) or not usage.get("prompt_tokens"):
+        yield _finding("BENCH-USAGE", url, "answers without `usage`, so tokens can't be counted")
+
+
+def _metrics(seen: dict[str, bool]) -> Iterator[Finding]:
+    for url, readable in seen.items():
+        if not readable:
+            yield _finding("BENCH-METRICS", url, "has no metrics that the load host could read")
+
+
+def _client(
+    said: dict[str, Any] | None, known: str | None, server: str | None
+) -> tuple[list[Finding], str | None]:
+    """Return what is wrong with the load generator, and its version where it was asked for it."""
+    if said is None and known is None:
+        return [], None
+    last = known or ""
+    if said is not None:
+        last = (said["text"].strip().splitlines() or ["no output"])[-1]
+    found = VERSION.search(last)
+    if said is None and found is None:  # command.refusal judges what is no version
+        return [], None
+    if found is None or (said is not None and said["exit"] != 0):
+        # The last line alone may be a hint on the usage of docker.
+        lines = [line for line in said["text"].splitlines() if line.strip()] if said else [last]
+        told = " | ".join(lines[-3:]) or last
+        return [
+            _finding("BENCH-CLIENT", "the load host", f"has no load generator that runs: {told}")
+        ], None
+    version = found.group(1)
+    if server is not None and not server.startswith(version):
+        finding = Finding(
+            "BENCH-CLIENT-VERSION",
+            "warning",
+            "the load host",
+            f"has the client of vLLM {version}, the server is {server}",
+            "use the server's own environment or image for the client",
+        )
+        return [finding], version
+    return [], version
+
+
+_REMEDIES = {
+    "BENCH-CLIENT": "give the server's own vLLM with --command or --image, or --backend builtin",
+    "BENCH-KEY": "give the engine's key in a file with --api-key-file",
+    "BENCH-METRICS": "give the engines' own addresses with --metrics; a router has no such page",
+    "BENCH-MODEL": "give --model a name that /v1/models lists",
+    "BENCH-UNREACHABLE": "check the address from the load host: curl URL/v1/models",
+    "BENCH-USAGE": "measure the engine itself, or a proxy that passes `usage` on",
+}
+
+
+def _finding(code: str, subject: str, message: str) -> Finding:
+    return Finding(code, "error", subject, message, _REMEDIES[code])
+
+
+def _ids(text: str) -> list[str]:
+    listed = _json(text).get("data")
+    rows = listed if isinstance(listed, list) else []
+    return [str(row["id"]) for row in rows if isinstance(row, dict) and "id" in row]
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}

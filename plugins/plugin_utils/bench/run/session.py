@@ -1,0 +1,196 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One benchmark on its load host: each Load becomes a Raw, and engines are new in each life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...documents import from_document, to_document
+from ...findings import ApiaryError, Finding, error
+from ..raw import Raw, SelfTest
+from ..types import Load, Target, Workload
+from ..validity.evaluate import self_test_holds
+from . import preflight
+from .drive import Unable
+from .level import Client, crowded, free_cpus, look_of, request_of, unsendable
+
+Execute = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+# bench_processes.TIMED_OUT, as timeout(1) has it.
+TIMED_OUT = 124
+
+
+class NextLife(Exception):  # noqa: N818 - nothing is wrong
+    """The engines must be restarted before the next level can be measured."""
+
+    def __init__(self, life: int) -> None:
+        super().__init__(f"life {life}")
+        self.life = life
+
+
+def no_restart(life: int) -> None:
+    """Leave it to whoever called to restart the engines."""
+    raise NextLife(life)
+
+
+@dataclass
+class Session:
+    """Runs levels: ``execute`` hands a request to bench_run on the load host.
+
+    ``life`` is the engines' present one; ``restart`` makes the next, or raises NextLife.
+    """
+
+    target: Target
+    client: Client
+    execute: Execute
+    restart: Callable[[int], None] = no_restart
+    life: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    _before: Raw | None = None
+    _tested: dict[tuple[Any, ...], SelfTest] = field(default_factory=dict)
+
+    def begin(self) -> preflight.Seen:
+        """Look at servers and client, and take over what they say of themselves.
+
+        Raises ApiaryError with each thing that keeps a benchmark from beginning.
+        """
+        look = self.execute(look_of(self.target, self.client))
+        seen = preflight.judge_look(
+            look, self.target.model, self.client.backend, self.client.version
+        )
+        self.findings += seen.findings
+        self.target = replace(self.target, model=seen.model)
+        known = self.client.version or seen.client_version or seen.version
+        self.client = replace(self.client, version=known, cores=int(seen.host["cores"]))
+        unsendable(Load("fixed", Workload("any", 1, 1), 1, 1), self.client)  # refuses old ones
+        if self.client.apart_from is not None:
+            self._keep_apart(self.client.apart_from, seen.host["numa_cpus"])
+        return seen
+
+    def run(self, load: Load) -> Raw:
+        """Measure one load.
+
+        Raises ApiaryError with BENCH-TIMEOUT where it took too long, and with BENCH-UNREACHABLE
+        where nothing was measured because an engine is gone; Unable with BENCH-RUN where nothing
+        was though they answer, and with what ``execute`` and ``restart`` refuse.
+        """
+        self.ready(load)
+        if crowded(load, self.client.cores):
+            self._crowded(load)
+        self._told_other_client(load)
+        size = (load.concurrency, load.request_rate, to_document(load.workload)["name"])
+        known = self._tested.get(size)
+        client = replace(self.client, self_test=self.client.self_test and known is None)
+        request = request_of(load, self.target, client, self._before)
+        try:
+            data = self.execute(request)
+        except ApiaryError as refusal:
+            raise Unable(refusal) from refusal
+        raw = from_document(Raw, data, load.key)
+        if TIMED_OUT in raw.exit_codes:
+            raise _late(load, raw)
+        if not any(raw.shards):
+            gone = self._gone()
+            raise ApiaryError(*gone) if gone else Unable(_failed(load, raw))
+        if raw.self_test is not None:
+            # One that failed in a busy moment is no verdict on the levels after it.
+            if self_test_holds(raw):
+                self._tested[size] = raw.self_test
+        elif known is not None:
+            raw = replace(raw, self_test=known)
+        self._before = raw
+        return raw
+
+    def ready(self, load: Load) -> None:
+        """Restart the engines where a load is of a further life; raise Unable, or NextLife."""
+        if load.life <= self.life:
+            return
+        try:
+            self.restart(load.life)
+        except ApiaryError as refusal:
+            raise Unable(refusal) from refusal
+        self.life = load.life
+        self._before = None
+
+    def _gone(self) -> tuple[Finding, ...]:
+        """Return which engines do not answer now; raises Unable where that cannot be asked."""
+        try:
+            look = self.execute({**look_of(self.target, self.client), "client": [], "metrics": []})
+            preflight.judge_look(look, self.target.model, "builtin")
+        except ApiaryError as refusal:
+            gone = tuple(one for one in refusal.findings if one.code == "BENCH-UNREACHABLE")
+            if not gone:
+                raise Unable(refusal) from refusal
+            return gone
+        return ()
+
+    def _keep_apart(self, busy: tuple[int, ...], nodes: dict[str, str]) -> None:
+        """Keep the client to NUMA nodes without replicas; say so where there is none."""
+        cpus = free_cpus(nodes, busy)
+        if cpus:
+            self.client = replace(self.client, cpus=cpus, cores=len(cpus))
+            return
+        self.findings.append(
+            Finding(
+                "BENCH-NUMA",
+                "warning",
+                "the load host",
+                "has no NUMA node without a replica, so client and engines share CPUs",
+                "send the load from another host, or leave a NUMA node to the client",
+            )
+        )
+
+    def _told_other_client(self, load: Load) -> None:
+        """Say once for a workload that another client than the one that was asked for sends it."""
+        why = unsendable(load, self.client)
+        subject = f"workload {load.workload.name}"
+        if why and not any(one.subject == subject for one in self.findings):
+            remedy = "nothing is to be done; its levels say which client they are of"
+            self.findings.append(
+                Finding(
+                    "BENCH-BUILTIN", "info", subject, f"{why}; the builtin client sends it", remedy
+                )
+            )
+
+    def _crowded(self, load: Load) -> None:
+        """Warn once that the load host has too few cores."""
+        if any(one.code == "BENCH-CORES" for one in self.findings):
+            return
+        self.findings.append(
+            Finding(
+                "BENCH-CORES",
+                "warning",
+                "the load host",
+                f"has {self.client.cores} cores, fewer than the client processes that "
+                f"{load.key} needs; the self-test tells whether that shows in the numbers",
+                "send the load from a host with more idle cores (--load-host)",
+            )
+        )
+
+
+def _late(load: Load, raw: Raw) -> ApiaryError:
+    return error(
+        "BENCH-TIMEOUT",
+        load.key,
+        f"was not done within {raw.seconds:.0f} s, so engines or client hang",
+        "read the engine's journal; give a level more time with --timeout if it is only slow",
+    )
+
+
+def _failed(load: Load, raw: Raw) -> ApiaryError:
+    """Return the refusal of a level of which nothing at all was measured, in the client's words."""
+    lines = [line for line in raw.log.splitlines() if line.strip() and not line.startswith("== ")]
+    last = " | ".join(lines[-3:]) or "it said nothing"
+    codes = ", ".join(map(str, sorted(set(raw.exit_codes))))
+    return error(
+        "BENCH-RUN",
+        load.key,
+        f"the load generator measured nothing, exit {codes or 'unknown'}: {last[:500]}",
+        "mend what the load generator says; what was measured before is kept, so run again",
+    )

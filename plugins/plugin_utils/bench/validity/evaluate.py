@@ -1,0 +1,207 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a level is a measurement at all, and whether it keeps the SLO: the maker of Levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+
+from ...documents import from_document, knowledge
+from ...findings import ApiaryError, Finding, Severity, error, has_errors
+from ..engine_metrics import restarted, use_of
+from ..gpu_use import gpus_of
+from ..measure import measure, missed, spread
+from ..parse import asked_lengths, requests_of, shard_requests
+from ..raw import Raw
+from ..types import ClientUse, Level, Limit, Load, Status
+from .inputs import Seen, share_failed, usage_cached
+from .notes import NOTES
+from .rules import KEPT, OF_WARMUP
+
+CHECKS = {**KEPT, **NOTES}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule of a valid level, as it is documented; without a threshold it allows no case."""
+
+    code: str
+    severity: Severity
+    meaning: str
+    remedy: str
+    source: str
+    threshold: float | None = None
+
+
+RULES: Mapping[str, Rule] = {
+    name: from_document(Rule, entry, f"bench/thresholds.yml, {name}")
+    for name, entry in knowledge("bench/thresholds.yml")["rules"].items()
+}
+
+
+def judge(
+    raw: Raw,
+    slo: tuple[Limit, ...],
+    name: str | None = None,
+    thresholds: Mapping[str, float] | None = None,
+) -> Level:
+    """Return the level that a raw result is, with its status and every finding.
+
+    FAILED when more requests failed than a service may; else INVALID when any rule of severity
+    error is broken; else SLO_MISS when a limit is; else OK. ``name`` is the raw result's file,
+    ``thresholds`` replace some by the rule's name; a name that is no rule's raises ApiaryError
+    BENCH-UNKNOWN-THRESHOLD, a load that is none a DOC- finding. A raw result that can't be read is
+    INVALID, with BENCH-RESULT.
+    """
+    limits = _limits(thresholds or {})
+    load = from_document(Load, raw.load, name or "load")
+    subject = f"level {load.key}"
+    try:
+        requests = requests_of(raw, subject)
+        asked = asked_lengths(raw)
+    except ApiaryError as refusal:
+        return _unread(raw, load, subject, name, refusal)
+    engine = use_of(raw)
+    seconds = max(float(shard["duration"]) for shard in raw.shards)
+    cached = engine.cached_tokens if engine else None
+    if cached is None and (told := usage_cached(raw)) is not None:
+        cached = told[0]
+    client, problem = _client(raw)
+    seen = Seen(
+        raw=raw,
+        load=load,
+        slo=slo,
+        requests=requests,
+        measured=measure(requests, load, slo, seconds, cached),
+        engine=engine,
+        client=client,
+        limits=limits,
+        seconds=seconds,
+        asked=asked,
+        self_test_problem=problem,
+        began_anew=restarted(raw),
+    )
+    findings = (*_broken(seen, subject), *_replaced(thresholds or {}, subject))
+    broken = missed(seen.measured, slo)
+    return Level(
+        load=load,
+        status=_status(seen, findings, broken),
+        measured=seen.measured if seen.measured.completed else None,
+        engine=engine,
+        gpus=gpus_of(raw),
+        client=client,
+        missed=broken,
+        findings=findings,
+        raw=name,
+    )
+
+
+def self_test_holds(raw: Raw) -> bool:
+    """Say whether the client's self-test was made and stayed within the rule's threshold."""
+    wrong, problem = _self_test(raw)
+    most = RULES["self_test"].threshold
+    return problem is None and wrong is not None and (most is None or wrong <= most)
+
+
+def _limits(thresholds: Mapping[str, float]) -> Mapping[str, float]:
+    known = {name: rule.threshold for name, rule in RULES.items() if rule.threshold is not None}
+    for name in thresholds:
+        if name not in known:
+            raise error(
+                "BENCH-UNKNOWN-THRESHOLD",
+                f"thresholds.{name}",
+                "there is no such threshold",
+                f"use one of {', '.join(known)}",
+            )
+    return {**known, **thresholds}
+
+
+def _broken(seen: Seen, subject: str) -> tuple[Finding, ...]:
+    findings = []
+    for rule, check in CHECKS.items():
+        if seen.load.phase == "warmup" and rule not in OF_WARMUP:
+            continue
+        message = check(seen)
+        if message is not None:
+            findings.append(_finding(rule, subject, message))
+    return tuple(findings)
+
+
+def _finding(rule: str, subject: str, message: str) -> Finding:
+    facts = RULES[rule]
+    return Finding(facts.code, facts.severity, subject, message, facts.remedy, facts.source)
+
+
+def _replaced(thresholds: Mapping[str, float], subject: str) -> tuple[Finding, ...]:
+    told = [
+        f"{name} {value:g} instead of {RULES[name].threshold:g}"
+        for name, value in sorted(thresholds.items())
+        if value != RULES[name].threshold
+    ]
+    if not told:
+        return ()
+    return (_finding("replaced", subject, f"judged with {', '.join(told)}"),)
+
+
+def _status(seen: Seen, findings: tuple[Finding, ...], broken: tuple[Limit, ...]) -> Status:
+    if share_failed(seen) > seen.limits["failed"]:
+        return "FAILED"
+    if has_errors(findings):
+        return "INVALID"
+    return "SLO_MISS" if broken else "OK"
+
+
+def _unread(raw: Raw, load: Load, subject: str, name: str | None, refusal: ApiaryError) -> Level:
+    """Return the level of a result that can't be read: nothing is known of it but why."""
+    bad = ", ".join(str(code) for code in raw.exit_codes if code)
+    ended = (_finding("exit", subject, f"the load generator ended with {bad}"),) if bad else ()
+    again = restarted(raw)
+    anew = (_finding("restarted", subject, f"{', '.join(again)} began anew"),) if again else ()
+    return Level(
+        load=load,
+        status="INVALID",
+        measured=None,
+        engine=use_of(raw),
+        gpus=gpus_of(raw),
+        client=_client(raw)[0],
+        findings=(*refusal.findings, *ended, *anew),
+        raw=name,
+    )
+
+
+def _client(raw: Raw) -> tuple[ClientUse, str | None]:
+    """Return what the client cost and how wrong it measures, and why the latter is not known."""
+    wrong, problem = _self_test(raw)
+    processes = len(raw.argv) or len(raw.shards)
+    client = ClientUse(raw.backend, raw.version, processes, raw.cpu_seconds, raw.cores, wrong)
+    return client, problem
+
+
+def _self_test(raw: Raw) -> tuple[float | None, str | None]:
+    test = raw.self_test
+    if test is None:
+        return None, None
+    if any(test.exit_codes):
+        return None, f"it ended with {', '.join(map(str, test.exit_codes))}"
+    try:
+        requests = [
+            request
+            for number, shard in enumerate(test.shards)
+            for request in shard_requests(shard, f"self-test, shard {number}")
+        ]
+    except ApiaryError as refusal:
+        return None, refusal.findings[0].message
+    if any(request.error for request in requests):
+        return None, next(request.error for request in requests if request.error).strip()[-200:]
+    if all(request.start is not None for request in requests):
+        # The first of each slot begin all at once, which no later one does.
+        slots = raw.load.get("concurrency") or 0
+        requests = sorted(requests, key=attrgetter("start"))[slots:] or requests
+    seen = spread([request.ttft for request in requests if request.ttft is not None])
+    if seen is None:
+        return None, "it measured no TTFT"
+    return max(0.0, seen.p90 - test.ttft_seconds), None

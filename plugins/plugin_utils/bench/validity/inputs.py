@@ -1,0 +1,112 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is known of one level when it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ...documents import is_whole
+from ..parse import behaves
+from ..raw import Raw
+from ..types import ClientUse, EngineUse, Limit, Load, Measured, Request, Workload
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that is known of one level when it is judged; times in seconds.
+
+    ``asked`` are asked and given tokens of each request, input and output, where the client says.
+    ``limits`` are the thresholds by rule. ``began_anew`` names engines.
+    """
+
+    raw: Raw
+    load: Load
+    slo: tuple[Limit, ...]
+    requests: tuple[Request, ...]
+    measured: Measured
+    engine: EngineUse | None
+    client: ClientUse
+    limits: Mapping[str, float]
+    seconds: float
+    asked: tuple[tuple[tuple[int, int], tuple[int, int]], ...] | None = None
+    self_test_problem: str | None = None
+    began_anew: tuple[str, ...] = ()
+
+    @property
+    def answered(self) -> list[Request]:
+        """Return the requests that were answered."""
+        return [request for request in self.requests if request.latency is not None]
+
+
+def share_failed(seen: Seen) -> float:
+    """Return the share of requests that failed, 0 to 1."""
+    return seen.measured.failed / len(seen.requests) if seen.requests else 0.0
+
+
+def sent_rate(seen: Seen) -> float | None:
+    """Return requests sent per second, over the whole level; None if that is not known."""
+    starts = [request.start for request in seen.requests if request.start is not None]
+    if len(starts) < 2:
+        return None
+    between = max(starts) - min(starts)
+    return (len(starts) - 1) / between if between > 0 else None
+
+
+def unmeasured(seen: Seen) -> int:
+    """Return how many requests the client sent beside those it measured."""
+    warmups = seen.load.warmups if behaves(seen.raw, "warmups") else 0
+    return warmups + (1 if behaves(seen.raw, "first_prompt_probe") else 0)
+
+
+def hit_share(seen: Seen) -> float | None:
+    """Return the share of prompt tokens from the cache; None if nobody says.
+
+    By the engines' metrics, else by what the answers' own usage says (prompt_tokens_details).
+    """
+    if seen.engine is not None and seen.engine.cache_hit_share is not None:
+        return seen.engine.cache_hit_share
+    cached = seen.engine.cached_tokens if seen.engine else None
+    prompts = seen.engine.prompt_tokens if seen.engine else None
+    if cached is not None and prompts:
+        return cached / prompts
+    told = usage_cached(seen.raw)
+    return told[0] / told[1] if told and told[1] else None
+
+
+def usage_cached(raw: Raw) -> tuple[int, int] | None:
+    """Return the prompt tokens from the cache, and all, by the answers' own usage.
+
+    None where an answer has none: vLLM tells it with --enable-prompt-tokens-details.
+    """
+    cached, prompts = 0, 0
+    for shard in raw.shards:
+        told = shard.get("cached_tokens")
+        if not isinstance(told, (list, tuple)) or len(told) != len(shard["input_lens"]):
+            return None
+        for given, length, failure in zip(told, shard["input_lens"], shard["errors"], strict=True):
+            if failure:
+                continue
+            if not is_whole(given) or given < 0:
+                return None
+            cached, prompts = cached + given, prompts + length
+    return cached, prompts
+
+
+def announced(workload: Workload) -> float:
+    """Return the share of prompt tokens that a workload's requests share by what it is."""
+    if workload.kind == "sessions":
+        return 1.0  # each turn repeats all of the one before
+    if workload.kind == "prefix":
+        return workload.prefix_tokens / workload.input_tokens
+    if not workload.parts:
+        return 0.0
+    tokens = sum(part.input_tokens for part in workload.parts)
+    return sum(announced(part) * part.input_tokens for part in workload.parts) / tokens
+
+
+# What a rule found, or None where it is kept.
+Check = Callable[[Seen], str | None]

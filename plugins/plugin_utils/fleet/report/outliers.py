@@ -1,0 +1,160 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Hosts that are not as their peers: driver, firmware, topology, and what else should be alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...documents import knowledge
+from ..plan_types import Outlier, Split, SplitValue
+from ..types import HostFacts
+
+FIRMWARE = "firmware "
+HEALTH = "health"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One host: what it says of itself, and the inventory's groups that it is in."""
+
+    host: str
+    facts: HostFacts
+    groups: tuple[str, ...] = ()
+
+
+def facts_text(facts: HostFacts) -> dict[str, str]:
+    """Return what a host says of itself, by the fact's name, in the order of people's interest.
+
+    A component of the firmware is a fact of its own ("firmware MEC"); where the host's own GPUs
+    differ in it, the value has all versions.
+    """
+    told: dict[str, str] = {}
+    for entry in knowledge("fleet_plan.yml")["facts"]:
+        value = getattr(facts, entry["field"])
+        if value is None or value in ((), 0):
+            continue
+        told[entry["fact"]] = _text(entry["field"], value)
+    versions: dict[str, set[str]] = {}
+    for component, version in facts.firmware:
+        versions.setdefault(component, set()).add(version)
+    for component in sorted(versions):
+        told[f"{FIRMWARE}{component}"] = " and ".join(sorted(versions[component]))
+    return told
+
+
+def _text(field: str, value: Any) -> str:
+    if field == "vram_bytes":
+        return f"{value / 2**30:.0f} GiB"
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def outliers(peers: Iterable[Peer]) -> tuple[tuple[Outlier, ...], tuple[Split, ...]]:
+    """Return who stands out among hosts of the same GPU model, and what has no clear majority.
+
+    The model itself is judged within each group of the inventory. A fact that is split over a
+    model is judged anew within the groups; it remains split, but who differs from a group's clear
+    majority stands out as well. Health is not put to the vote: a sick host always stands out.
+    """
+    listed = [(one, facts_text(one.facts)) for one in peers]
+    found: dict[Outlier, None] = dict.fromkeys(_unwell(listed))
+    splits: list[Split] = []
+    model = knowledge("fleet_plan.yml")["model"]
+    for group, members in _groups(listed).items():
+        values = {one.host: told.get(model) for one, told in members}
+        found |= dict.fromkeys(_judged(model, group, values)[0])
+    models: dict[str, list[tuple[Peer, dict[str, str]]]] = {}
+    for one, told in listed:
+        if model in told:
+            models.setdefault(told[model], []).append((one, told))
+    for name, members in models.items():
+        for fact in _ordered(members):
+            if fact in (model, HEALTH):
+                continue
+            values = {one.host: told.get(fact) for one, told in members}
+            odd, split = _judged(fact, name, values)
+            found |= dict.fromkeys(odd)
+            if split is None:
+                continue
+            splits.append(split)
+            for group, part in _groups(members).items():
+                if len(part) < len(members):
+                    inner = {one.host: values[one.host] for one, _told in part}
+                    found |= dict.fromkeys(_judged(fact, f"{name} in {group}", inner)[0])
+    return _once(found), tuple(splits)
+
+
+def _unwell(members: Sequence[tuple[Peer, Mapping[str, str]]]) -> Iterator[Outlier]:
+    """Yield the sick hosts, and those whose health is unknown among hosts that tell theirs."""
+    states: dict[str, list[str]] = {}
+    for one, told in members:
+        states.setdefault(told[HEALTH], []).append(one.host)
+    healthy = len(states.get("healthy", ()))
+    for state in ("sick", "unknown"):
+        hosts = tuple(states.get(state, ()))
+        if hosts and (state == "sick" or _clear(healthy, len(members))):
+            value = None if state == "unknown" else state
+            yield Outlier(HEALTH, "the fleet", value, "healthy", hosts, healthy, len(members))
+
+
+def _ordered(members: Sequence[tuple[Peer, Mapping[str, str]]]) -> Iterator[str]:
+    """Yield every fact that a member tells, firmware last and sorted."""
+    names = dict.fromkeys(name for _peer, told in members for name in told)
+    yield from (name for name in names if not name.startswith(FIRMWARE))
+    yield from sorted(name for name in names if name.startswith(FIRMWARE))
+
+
+def _groups(
+    members: Sequence[tuple[Peer, dict[str, str]]],
+) -> dict[str, list[tuple[Peer, dict[str, str]]]]:
+    """Return members by group of the inventory; hosts without any are one group."""
+    found: dict[str, list[tuple[Peer, dict[str, str]]]] = {}
+    for one, told in members:
+        for group in one.groups or ("the fleet",):
+            found.setdefault(group, []).append((one, told))
+    return found
+
+
+def _judged(
+    fact: str, peers: str, values: Mapping[str, str | None]
+) -> tuple[list[Outlier], Split | None]:
+    """Return the hosts that differ from a clear majority, or the split where there is none."""
+    owners: dict[str | None, list[str]] = {}
+    for host, value in values.items():
+        owners.setdefault(value, []).append(host)
+    if len(owners) < 2:
+        return [], None
+    order = sorted(owners.items(), key=lambda item: -len(item[1]))
+    usual, agreeing = order[0]
+    if usual is None or not _clear(len(agreeing), len(values)):
+        told = [SplitValue(value, tuple(hosts)) for value, hosts in order]
+        return [], Split(fact, peers, tuple(told))
+    return [
+        Outlier(fact, peers, value, usual, tuple(hosts), len(agreeing), len(values))
+        for value, hosts in order[1:]
+    ], None
+
+
+def _clear(agree: int, count: int) -> bool:
+    """Say whether those who agree are enough to call the others odd."""
+    rule = knowledge("fleet_plan.yml")["majority"]
+    alone = count - agree == 1 and agree >= int(rule["against_one"])
+    return alone or agree >= float(rule["share"]) * count
+
+
+def _once(found: Iterable[Outlier]) -> tuple[Outlier, ...]:
+    """Return each host's oddity once, as seen among the most peers."""
+    seen: set[tuple[str, str]] = set()
+    kept = []
+    for one in sorted(found, key=lambda each: -each.of):
+        hosts = tuple(host for host in one.hosts if (one.fact, host) not in seen)
+        seen |= {(one.fact, host) for host in hosts}
+        if hosts:
+            kept.append(
+                Outlier(one.fact, one.peers, one.value, one.expected, hosts, one.agree, one.of)
+            )
+    return tuple(sorted(kept, key=lambda each: len(each.hosts)))

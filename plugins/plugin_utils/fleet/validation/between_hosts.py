@@ -1,0 +1,230 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Find what is wrong between the hosts of an inventory, each of which may be right by itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...deployment import Deployment
+from ...documents import from_document
+from ...findings import ApiaryError, Severity
+from ...plan.nodes import Member, node_of, nodes_of
+from ..names import fold
+from .scope import texts
+from .types import HostVariables, Mistake
+
+# What routers of one group have to have in common, or clients notice which one they asked.
+_SHARED = (
+    "router_virtual_addresses",
+    "router_virtual_id",
+    "router_virtual_password",
+    "router_api_keys",
+    "router_first_port",
+    "router_ports",
+)
+
+
+def fleet_mistakes(hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
+    """Yield mistakes that take more than one host to see."""
+    gpu_hosts = [host for host in hosts if "gpu_hosts" in host.groups]
+    routers = [host for host in hosts if "routers" in host.groups]
+    yield from _both(gpu_hosts)
+    yield from _addresses(gpu_hosts, [one for one in routers if one not in gpu_hosts])
+    yield from _places(gpu_hosts)
+    yield from _routers(routers)
+    yield from _served(gpu_hosts, bool(routers))
+
+
+def _both(gpu_hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
+    for host in gpu_hosts:
+        if "routers" in host.groups:
+            yield Mistake(
+                "INVENTORY-TWO-PARTS",
+                "warning",
+                host.host,
+                "is a GPU host and a router, whose CPUs and ports replicas then share",
+                "take it out of gpu_hosts or routers, unless it is meant",
+            )
+
+
+def _address(host: HostVariables) -> str:
+    values = host.values
+    return str(values.get("apiary_address") or values.get("ansible_host") or host.host)
+
+
+def _addresses(
+    gpu_hosts: Sequence[HostVariables], routers: Sequence[HostVariables]
+) -> Iterator[Mistake]:
+    """Yield hosts that are one host to Ansible, or to routers."""
+    logins: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    served: defaultdict[str, list[str]] = defaultdict(list)
+    for host in (*gpu_hosts, *routers):
+        login = str(host.values.get("ansible_host") or host.host)
+        logins[login, str(host.values.get("ansible_port") or 22)].append(host.host)
+        served[_address(host)].append(host.host)
+        for virtual in texts(host.values.get("router_virtual_addresses")):
+            # All routers share it.
+            others = served[virtual.partition("/")[0]]
+            if "virtual address" not in others:
+                others.append("virtual address")
+    for (address, _port), names in logins.items():
+        if len(names) > 1:
+            message = f"{fold(names)} are all reached at {address}"
+            yield from _same(names, message, "ansible_host", "error")
+    together = {frozenset(names) for names in logins.values()}
+    for address, names in served.items():
+        if len(names) > 1 and frozenset(names) not in together:
+            real = [name for name in names if name != "virtual address"]
+            virtual = " and the routers' virtual one" if len(real) < len(names) else ""
+            message = f"{address} is the address of {fold(real)}{virtual}"
+            # Without routers only people meet there, through ports of their own.
+            yield from _same(real, message, "apiary_address", "error" if routers else "warning")
+
+
+def _same(
+    names: Sequence[str], message: str, variable: str, severity: Severity
+) -> Iterator[Mistake]:
+    for name in names:
+        yield Mistake(
+            "INVENTORY-ADDRESS-TWICE",
+            severity,
+            name,
+            message,
+            f"give each host its own {variable}, or take the second name out",
+        )
+
+
+def _places(hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
+    """Yield hosts of which nobody knows what fails with them, and racks that are two."""
+    known = [host for host in hosts if _place(host, "rack") or _place(host, "failure_domain")]
+    for host in hosts:
+        if _place(host, "failure_domain") and not _place(host, "rack"):
+            yield Mistake(
+                "INVENTORY-NO-RACK",
+                "info",
+                host.host,
+                "has a failure domain and no rack, so maps and groups by rack leave it out",
+                "set apiary_rack",
+            )
+        elif known and not _place(host, "rack"):
+            yield Mistake(
+                "INVENTORY-NO-RACK",
+                "warning",
+                host.host,
+                "has no rack while others have one, so it may be changed at once with any of them",
+                "set apiary_rack, or apiary_failure_domain",
+            )
+    spots: defaultdict[str, defaultdict[tuple[str, str], list[str]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for host in known:
+        spots[_place(host, "rack")][_place(host, "site"), _place(host, "row")].append(host.host)
+    for rack, rows in spots.items():
+        if rack and len(rows) > 1:
+            where = "; ".join(
+                f"{fold(names)} at {'/'.join(filter(None, spot)) or 'no site or row'}"
+                for spot, names in rows.items()
+            )
+            for name in (name for names in rows.values() for name in names):
+                yield Mistake(
+                    "INVENTORY-RACK-TWICE",
+                    "warning",
+                    name,
+                    f"rack {rack} stands in several places ({where}), and counts as one",
+                    "name racks apart, such as ROW-RACK, or correct apiary_row and apiary_site",
+                )
+
+
+def _place(host: HostVariables, kind: str) -> str:
+    return str(host.values.get(f"apiary_{kind}") or "")
+
+
+def _routers(routers: Sequence[HostVariables]) -> Iterator[Mistake]:
+    """Yield settings that differ between routers, without their values: some are secrets."""
+    if len(routers) < 2:
+        return
+    for name in _SHARED:
+        first = routers[0].values.get(name)
+        differ = [one.host for one in routers if one.values.get(name) != first]
+        for host in differ:
+            yield Mistake(
+                "INVENTORY-ROUTERS-DIFFER",
+                "warning",
+                host,
+                f"{name} is not that of {routers[0].host}, and clients ask any of the routers",
+                f"set {name} in group_vars/routers/, once for all of them",
+            )
+
+
+def _served(hosts: Sequence[HostVariables], routed: bool) -> Iterator[Mistake]:
+    """Yield deployments that hosts do not share as they would have to."""
+    members: defaultdict[str, list[tuple[HostVariables, Deployment]]] = defaultdict(list)
+    read: dict[int, Deployment | None] = {}
+    for host in hosts:
+        for document in _asked(host.values):
+            if id(document) not in read:
+                read[id(document)] = _read(document)
+            deployment = read[id(document)]
+            if deployment is not None:
+                members[deployment.name].append((host, deployment))
+    for name, serving in members.items():
+        yield from _one_model(name, serving, "error" if routed else "warning")
+        if any(nodes_of(deployment) > 1 for _host, deployment in serving):
+            yield from _groups(serving)
+
+
+def _asked(values: Mapping[str, Any]) -> Sequence[Any]:
+    several = values.get("apiary_deployments")
+    if isinstance(several, (list, tuple)) and several:
+        return several
+    return [values["apiary_deployment"]] if values.get("apiary_deployment") else []
+
+
+def _read(document: Any) -> Deployment | None:
+    """Return a deployment, None where it is none: that is told of its host alone."""
+    try:
+        return from_document(Deployment, document, "")
+    except ApiaryError:
+        return None
+
+
+def _one_model(
+    name: str, serving: Sequence[tuple[HostVariables, Deployment]], severity: Severity
+) -> Iterator[Mistake]:
+    if len({deployment.model.name for _host, deployment in serving}) < 2:
+        return
+    first = serving[0][1].model.name
+    for host, deployment in serving:
+        if deployment.model.name != first:
+            yield Mistake(
+                "INVENTORY-MODELS-DIFFER",
+                severity,
+                host.host,
+                f"deployment {name} is {deployment.model.name} here and {first} on "
+                f"{serving[0][0].host}; routers make one endpoint of each name",
+                "name the deployments apart",
+            )
+
+
+def _groups(serving: Sequence[tuple[HostVariables, Deployment]]) -> Iterator[Mistake]:
+    """Yield groups of hosts that are too small or too large for replicas over several hosts."""
+    members = [
+        Member(host.host, _address(host), _place(host, "node_group") or None, deployment)
+        for host, deployment in serving
+    ]
+    # Of those without a group the last one is left over, if any is.
+    for one in {one.group: one for one in members}.values():
+        if one.deployment is None:
+            continue
+        try:
+            node_of(one.host, members, one.deployment)
+        except ApiaryError as refusal:
+            for finding in refusal.findings:
+                yield Mistake(
+                    finding.code, finding.severity, one.host, finding.message, finding.remedy
+                )

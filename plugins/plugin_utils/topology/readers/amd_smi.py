@@ -1,0 +1,261 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read what `amd-smi` prints as JSON, and choose between JSON and text; 23.x to 26.x.
+
+Formats: amdsmi_cli at the rocm-6.0 to rocm-6.2.2 tags and in the ROCm 7.1 tree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...findings import Finding
+from .. import problems
+from ..observation import Device, Observation, merged, paths_from_cells, positions
+from . import amd_smi_text, amd_smi_xgmi
+from .several import Tables, contradicted, restated
+from .text import (
+    bus_address,
+    hexadecimal,
+    integer,
+    json_documents,
+    known,
+    natural,
+    partition_modes,
+    unique_id,
+)
+
+NAME = "amd-smi"
+_OLD_TABLES = {
+    "link_type": "type",
+    "hops": "hops",
+    "weight": "weight",
+    "numa_bandwidth": "bandwidth",
+}
+_NEW_TABLES = {
+    "link_type": "type",
+    "num_hops": "hops",
+    "weight": "weight",
+    "bandwidth": "bandwidth",
+}
+_ABSENCES = (
+    (
+        re.compile(
+            r"Drivers? not (?:loaded|initialized)|driver not initialized|_DRIVER_NOT_LOADED"
+        ),
+        "the amdgpu driver is not loaded",
+    ),
+    (
+        re.compile(r"missing the following required groups"),
+        "the user is not in the groups render and video",
+    ),
+)
+# Where lists of entries per GPU are kept; before 7.0 they stand alone, one document each.
+_LISTS = (
+    "gpu_data",
+    "gpu_info_list",
+    "xgmi_metric",
+    "link_port_status",
+    "link_status",
+    "current_partition",
+    "memory_partition",
+    "partition_profiles",
+)
+_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+
+
+def recognise(text: str) -> bool:
+    """Say whether text (clean) was printed by amd-smi."""
+    return bool(
+        amd_smi_text.recognise(text)
+        or re.search(r"AMD-?SMI|amdsmi|AMDSMI|\bamd-smi\b", text)
+        or why_absent(text)
+    )
+
+
+def recognise_json(document: Any) -> bool:
+    """Say whether a JSON document was printed by amd-smi."""
+    return bool(_items(document)) or (
+        isinstance(document, Mapping)
+        and bool(set(_LISTS) & document.keys() or {"error", "code"} <= document.keys())
+    )
+
+
+def why_absent(text: str) -> str | None:
+    """Return why amd-smi sees no GPU or not all of them, if text (stdout or stderr) tells."""
+    return next((meaning for pattern, meaning in _ABSENCES if pattern.search(text)), None)
+
+
+def version(text: str) -> str | None:
+    """Return tool and ROCm versions from `amd-smi version`."""
+    tool = re.search(r"AMDSMI Tool:\s*([^\s|]+)", text)
+    rocm = re.search(r"ROCm version:\s*([^\s|]+)", text)
+    if tool is None:
+        return None
+    with_rocm = f" (ROCm {rocm.group(1)})" if rocm and known(rocm.group(1)) else ""
+    return tool.group(1) + with_rocm
+
+
+def parse(texts: Iterable[str], subject: str) -> Observation:
+    """Return what several outputs (clean) of one amd-smi on one host say together.
+
+    Within one amd-smi the GPU number and the BDF mean the same device in all its outputs.
+    """
+    devices: list[tuple[int, Device]] = []
+    tables: Tables = {}
+    findings: list[Finding] = []
+    absence: str | None = None
+    for text in texts:
+        documents = [item for item in json_documents(text) if recognise_json(item)]
+        own: Tables = {}
+        told: str | None = None
+        found: list[tuple[int, Device]] = []
+        for document in documents:
+            part: Tables = {}
+            found += _json(document, part)
+            for kind, cells in part.items():
+                told = told or contradicted(own, kind, cells)
+            findings += _json_errors(document, subject)
+            if isinstance(document, Mapping) and "gpu_data" in document and not _items(document):
+                absence = absence or "amd-smi lists no GPU"
+        if documents:
+            if told := told or restated(found):
+                findings.append(problems.several(subject, told))
+        else:
+            found, more = amd_smi_text.read(text, own, subject)
+            findings += more
+        devices += found
+        # What two commands say differently is weighed elsewhere.
+        for kind, cells in own.items():
+            contradicted(tables, kind, cells)
+        absence = absence or why_absent(text)
+    indices = {index for cells in tables.values() for pair in cells for index in pair}
+    listed = merged([*devices, *((index, Device()) for index in sorted(indices))])
+    if absence and listed and all(device.bdf is None for device in listed):
+        findings.append(problems.tool_failed(subject, NAME, absence))
+    place = positions(listed)
+    paths = tuple(
+        replace(path, a=place[path.a], b=place[path.b]) for path in paths_from_cells(tables)
+    )
+    return Observation(
+        NAME, tuple(listed), paths, tuple(findings), absence=None if listed else absence
+    )
+
+
+def _items(document: Any) -> list[Mapping[str, Any]]:
+    """Return the entries per GPU of every shape: alone in a list, or under their names.
+
+    7.x wraps in `{"gpu_data": […]}`; a bare `amd-smi --json` is a list around one mapping.
+    """
+    return list(_entries(document, depth=4))
+
+
+def _entries(document: Any, depth: int) -> Iterator[Mapping[str, Any]]:
+    if isinstance(document, Mapping) and _number(document) is not None:
+        yield document
+        return
+    parts: Iterable[Any] = ()
+    if isinstance(document, list):
+        parts = document
+    elif isinstance(document, Mapping):
+        parts = (document.get(name) for name in _LISTS)
+    for part in parts if depth else ():
+        yield from _entries(part, depth - 1)
+
+
+def _number(item: Mapping[str, Any]) -> int | None:
+    number = natural(item.get("gpu"))
+    return natural(item.get("gpu_id")) if number is None else number
+
+
+def _json_errors(document: Any, subject: str) -> Iterator[Finding]:
+    entries = document if isinstance(document, list) else [document]
+    for entry in entries:
+        if isinstance(entry, Mapping) and "error" in entry:
+            yield problems.tool_failed(subject, NAME, str(entry["error"]))
+
+
+def _json(document: Any, tables: Tables) -> list[tuple[int, Device]]:
+    devices: list[tuple[int, Device]] = []
+    items = _items(document)
+    texts = [
+        str(item.get("partition_id", _section(item, "partition").get("partition_id")))
+        for item in items
+    ]
+    for item, partition in zip(items, amd_smi_text.partition_ids(texts), strict=True):
+        index = _number(item) or 0
+        devices.append((index, replace(_device(item), partition=partition)))
+        links = item.get("links")
+        for link in links if isinstance(links, list) else ():
+            if not isinstance(link, Mapping):
+                continue
+            other = natural(link.get("gpu"))
+            if other is None:
+                continue
+            devices.append((other, Device(bdf=bus_address(link.get("bdf")))))
+            for key, kind in _NEW_TABLES.items():
+                if key in link:
+                    tables.setdefault(kind, {})[index, other] = str(link[key])
+        for key, kind in _OLD_TABLES.items():
+            cells = item.get(key)
+            for name, value in cells.items() if isinstance(cells, Mapping) else ():
+                match = re.fullmatch(r"gpu_(\d{1,4})", str(name))
+                if match:
+                    tables.setdefault(kind, {})[index, int(match.group(1))] = str(value)
+    described = [item for item in items if {"link_metrics", "link_status"} & item.keys()]
+    return devices + amd_smi_xgmi.read_json(described, tables)
+
+
+def _section(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = item.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _device(item: Mapping[str, Any]) -> Device:
+    """Return one entry of `list`, `topology`, `static`, `partition` or the default view."""
+    asic, bus, numa = (_section(item, name) for name in ("asic", "bus", "numa"))
+    partition, vram = _section(item, "partition"), _section(item, "vram")
+    render, card = known(item.get("render")), known(item.get("card"))
+    compute, memory = partition_modes(item.get("partition_mode"))
+    for value in (
+        partition.get("accelerator_partition", partition.get("compute_partition")),
+        item.get("accelerator_type"),
+    ):
+        compute = compute or partition_modes(value)[0]
+    for value in (
+        partition.get("memory_partition"),
+        item.get("current_memory_partition"),
+        item.get("memory"),
+    ):
+        memory = memory or partition_modes(value)[1]
+    return Device(
+        bdf=bus_address(item.get("bdf")) or bus_address(bus.get("bdf")),
+        kfd_node=natural(item.get("node_id")),
+        kfd_id=natural(item.get("kfd_id")),
+        hip_ordinal=natural(item.get("hip_id")),
+        render_node=render if render and re.fullmatch(r"renderD\d+", render) else None,
+        card=card if card and re.fullmatch(r"card\d+", card) else None,
+        oam_id=natural(item.get("oam_id", asic.get("oam_id"))),
+        unique_id=unique_id(item.get("hip_uuid")),
+        device_id=hexadecimal(asic.get("device_id"), 4),
+        vram_bytes=_bytes(vram.get("size")),
+        compute_partition=compute,
+        memory_partition=memory,
+        numa_affinity=natural(numa.get("affinity")),
+        numa_node=natural(numa.get("node")),
+    )
+
+
+def _bytes(size: Any) -> int | None:
+    """Return bytes of `{"value": 196592, "unit": "MB"}` or of "196592 MB" (both are MiB)."""
+    if isinstance(size, Mapping):
+        size = f"{size.get('value')} {size.get('unit')}"
+    match = re.fullmatch(r"\s*(\d{1,12})\s*([KMG]?B)\s*", size) if isinstance(size, str) else None
+    if match is None:
+        return None
+    return (integer(match.group(1)) or 0) * _UNITS[match.group(2)] or None

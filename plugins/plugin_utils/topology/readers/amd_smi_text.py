@@ -1,0 +1,343 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read amd-smi's text: pair tables, `KEY: value` blocks, the tables per GPU and the box."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from ...findings import Finding
+from .. import problems
+from ..observation import CELL_CHECKS, Device
+from . import amd_smi_xgmi
+from .several import Tables, contradicted, restated
+from .text import bus_address, hexadecimal, known, natural, partition_modes, unique_id
+
+# ROCm 7 prints no empty line between tables, so only titles divide them.
+_TABLE = re.compile(r"^\s*([A-Z][A-Z -]*) TABLE:\s*$")
+_TABLES = {
+    "WEIGHT": "weight",
+    "HOPS": "hops",
+    "LINK TYPE": "type",
+    "NUMA BW": "bandwidth",
+}
+_PAIR_TABLES = re.compile(r"ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE|ATOMICS|DMA|BI-DIRECTIONAL")
+_BLOCK = re.compile(r"^GPU:\s*(\d{1,4})\s*$")
+_KEY = re.compile(r"^\s+([A-Z][A-Z0-9_ ]*):\s*(.*?)\s*$")
+_BOX_BUS = re.compile(r"^\|\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:\S+|N/A)\s+.*\|.*\|\s*$")
+_BOX_IDS = re.compile(r"^\|\s*(\d{1,4})\s+(\d{1,4}|N/A)\s+(\d{1,4}|N/A)\s+(\S+)\s*\|")
+_PLATFORM = re.compile(r"^\|\s*Platform:\s*Linux (Baremetal|Guest)\s*\|")
+_PARTITION_ROW = re.compile(
+    r"^\s*(\d{1,4})\s+(NPS\d|N/A)\s+([A-Z]PX|N/A)\s+(?:\d+|N/A)\s+([\d,]+|N/A)\s*$"
+)
+_MEMORY_ROW = re.compile(r"^\s*(\d{1,4})\s+((?:NPS\d,?)+|N/A)\s+(NPS\d|N/A)\s*$")
+_PROFILE_ROW = re.compile(
+    r"^\s*(?:(\d{1,4})\s+)?\d{1,3}\s+(?:(?:NPS\d,?)+|N/A)\s+([A-Z]PX)(\*?)\s+(?:[\d,]+|N/A)\s"
+)
+_TITLES = re.compile(
+    r"^\s*(?:CURRENT_PARTITION|(?:ACCELERATOR|MEMORY|COMPUTE)_PARTITION\w*):?\s*$", re.MULTILINE
+)
+_BOX = re.compile(r"^\|\s*(?:GPU\s+HIP-ID|AMD-SMI\s)", re.MULTILINE)
+_FAILURE = re.compile(
+    r"(AMDSMI_STATUS_\w+ - .*|^amdsmi_cli_exceptions\.\w+: .*|^\w*Error: .*|^.* Error code: -?\d+"
+    r"|^amd-smi: error: .*|\w+ requires sudo/root permissions)",
+    re.MULTILINE,
+)
+# Tables per pair in the list per GPU that ROCm 6.0 prints.
+_LINEAR = {"WEIGHT": "weight", "HOPS": "hops", "LINK_TYPE": "type", "NUMA_BANDWIDTH": "bandwidth"}
+
+
+def recognise(text: str) -> bool:
+    """Say whether text (clean) has one of amd-smi's shapes."""
+    return bool(
+        _TITLES.search(text)
+        or _BOX.search(text)
+        or any(
+            _TABLE.match(line) or _BLOCK.match(line) or amd_smi_xgmi.TITLES.match(line)
+            for line in text.splitlines()
+        )
+    )
+
+
+def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Device]], list[Finding]]:
+    """Return the devices of one text output and fill in the pair tables."""
+    devices: list[tuple[int, Device]] = []
+    findings: list[Finding] = []
+    lines = text.splitlines()
+    told: str | None = None
+    for title, body in _tables(lines):
+        if not _PAIR_TABLES.match(title):
+            if header := next((line for line in body if _is_header(line)), None):
+                message = f"a table of {len(header.split())} GPUs is without its title"
+                findings.append(problems.truncated(subject, message))
+            continue
+        cells: Tables = {}
+        found, more = _pair_table(title, body, cells, subject)
+        devices += found
+        findings += more
+        for kind, values in cells.items():
+            told = contradicted(tables, kind, values) or told
+    blocks = _blocks(lines)
+    devices += [(index, _block_device(values)) for index, values in blocks]
+    lost = blocks[-2][1].keys() - blocks[-1][1].keys() if len(blocks) > 1 else set()
+    if lost:
+        findings.append(problems.no_end(subject, f"{', '.join(sorted(lost))} of the last GPU"))
+    findings += _linear_tables(lines, tables, subject)
+    devices += _box(lines, subject, findings)
+    devices += _partitions(lines)
+    found, more = amd_smi_xgmi.read(lines, tables, subject)
+    devices += found
+    findings += more
+    if told := told or restated(devices):
+        findings.append(problems.several(subject, told))
+    if failure := _FAILURE.search(text):
+        findings.append(problems.stopped(subject, "amd-smi", failure.group(1), len(devices)))
+    return devices, findings
+
+
+def _tables(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    title, body = "", list[str]()
+    for line in [*lines, "END TABLE:"]:
+        match = _TABLE.match(line)
+        if match:
+            yield title, body
+            title, body = match.group(1), []
+        else:
+            body.append(line)
+
+
+def _is_header(line: str) -> bool:
+    """Say whether a line is the header of a table of pairs of several GPUs."""
+    words = line.split()
+    return len(words) > 1 and all(map(bus_address, words))
+
+
+def _pair_table(
+    title: str, lines: Sequence[str], tables: Tables, subject: str
+) -> tuple[list[tuple[int, Device]], list[Finding]]:
+    """Read one table; the number of a GPU is its place in the header.
+
+    Old tools give all partitions of a GPU one address: where addresses repeat, rows count.
+    """
+    header: list[str] = []
+    rows: list[tuple[str, list[str]]] = []
+    disorder: str | None = None
+    for line in lines:
+        words = line.split()
+        addresses = [bus_address(word) for word in words]
+        if words and not header and all(addresses):
+            header = [address for address in addresses if address]
+        elif header and _is_header(line):
+            disorder = "it has a second header: lines are wrapped or a title is lost"
+        elif words and addresses[0] and header:
+            rows.append((addresses[0], words[1:]))
+        elif rows and line.strip():
+            break  # the legend
+    kind = _TABLES.get(title)
+    nonsense: str | None = None
+    unique = len(set(header)) == len(header)
+    places = [address for address, _row in rows]
+    if any(len(row) > len(header) for _address, row in rows):
+        disorder = disorder or "a row is longer than the header: lines are cut or wrapped"
+    elif unique and (len(set(places)) < len(places) or set(places) - set(header)):
+        disorder = disorder or "a GPU has two rows or no column"
+    elif len(rows) > len(header):
+        disorder = disorder or f"it has {len(rows)} rows for {len(header)} columns"
+    if disorder:
+        message = f"table '{title}': {disorder}; its cells are unknown"
+        numbers = enumerate(dict.fromkeys([*header, *places]) if unique else header)
+        devices = [(number, Device(bdf=address)) for number, address in numbers]
+        return devices, [problems.truncated(subject, message)]
+    full: set[int] = set()
+    for place, (address, row) in enumerate(rows):
+        number = header.index(address) if unique else place
+        if len(row) >= len(header):
+            full.add(number)
+        for column, cell in enumerate(row[: len(header)]):
+            value = known(cell)
+            if kind is None or number == column or value is None:
+                continue
+            if CELL_CHECKS[kind](value) is None and value != "0-0":
+                nonsense = value
+            else:
+                tables.setdefault(kind, {})[number, column] = cell
+    findings = []
+    if not header or len(full) < len(header):
+        message = f"table '{title}': {len(full)} of {len(header)} rows are whole"
+        findings.append(problems.truncated(subject, message))
+    if nonsense:
+        findings.append(problems.unreadable_cells(subject, f"table '{title}'", nonsense))
+    return [(number, Device(bdf=address)) for number, address in enumerate(header)], findings
+
+
+def _blocks(lines: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
+    """Return the `GPU: n` blocks of list, list -e and static: the first value of each key."""
+    blocks: list[tuple[int, dict[str, str]]] = []
+    for line in lines:
+        start = _BLOCK.match(line)
+        pair = _KEY.match(line)
+        if start:
+            blocks.append((int(start.group(1)), {}))
+        elif pair and blocks:
+            blocks[-1][1].setdefault(pair.group(1).strip(), pair.group(2))
+    return blocks
+
+
+def _block_device(values: dict[str, str]) -> Device:
+    compute, _memory = partition_modes(
+        values.get("ACCELERATOR_PARTITION", values.get("COMPUTE_PARTITION"))
+    )
+    _compute, memory = partition_modes(values.get("MEMORY_PARTITION"))
+    render, card = known(values.get("RENDER")), known(values.get("CARD"))
+    size = re.fullmatch(r"(\d{1,12}) MB", values.get("SIZE", ""))
+    # `set` prints the same keys with a sentence behind them.
+    settled = not any("uccessfully" in value for value in values.values())
+    return Device(
+        bdf=bus_address(values.get("BDF")),
+        partition=natural(values.get("PARTITION_ID")),
+        kfd_node=natural(values.get("NODE_ID")),
+        kfd_id=natural(values.get("KFD_ID")),
+        hip_ordinal=natural(values.get("HIP_ID")),
+        render_node=render if render and re.fullmatch(r"renderD\d+", render) else None,
+        card=card if card and re.fullmatch(r"card\d+", card) else None,
+        oam_id=natural(values.get("OAM_ID")),
+        unique_id=unique_id(values.get("HIP_UUID")),
+        device_id=hexadecimal(values.get("DEVICE_ID"), 4),
+        vram_bytes=int(size.group(1)) * 2**20 if size else None,
+        compute_partition=compute if settled else None,
+        memory_partition=memory if settled else None,
+        numa_affinity=natural(values.get("AFFINITY")),
+        numa_node=natural(values.get("NODE")),
+    )
+
+
+def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[Finding]:
+    """Read the pairs that ROCm 6.0 lists under each GPU: `WEIGHT:`, then `GPU_1: 15`."""
+    index, kind, nonsense = -1, None, None
+    cells: dict[tuple[int, str], set[int]] = {}
+    seen: set[int] = set()
+    disorder = False
+    told: str | None = None
+    found: Tables = {}
+    for line in lines:
+        start, pair = _BLOCK.match(line), _KEY.match(line)
+        if start:
+            index, kind = int(start.group(1)), None
+        elif pair and not pair.group(2):
+            kind, seen = _LINEAR.get(pair.group(1).strip()), set()
+        elif pair and kind and (other := re.fullmatch(r"GPU_(\d{1,4})", pair.group(1))):
+            number, value = int(other.group(1)), known(pair.group(2))
+            if number in seen:
+                disorder = True
+            seen.add(number)
+            cells.setdefault((index, kind), set()).add(number)
+            if number == index or value is None:
+                continue
+            if CELL_CHECKS[kind](value) is None and value != "0-0":
+                nonsense = value
+            else:
+                told = contradicted(found, kind, {(index, number): value}) or told
+    findings = []
+    if disorder:
+        message = "a GPU lists a pair twice under one title; the cells of all pairs are unknown"
+        return [problems.truncated(subject, message)]
+    for kind_of, values in found.items():
+        told = contradicted(tables, kind_of, values) or told
+    if told:
+        findings.append(problems.several(subject, told))
+    count = max(map(len, cells.values()), default=0)
+    short = {number for (number, _kind), others in cells.items() if len(others) < count}
+    whole = len({number for number, _kind in cells} - short)
+    kinds = {kind for _number, kind in cells}
+    if count and (whole < count or len(cells) < len(kinds) * count):
+        findings.append(problems.truncated(subject, f"{whole} of {count} GPUs list all pairs"))
+    if nonsense:
+        findings.append(problems.unreadable_cells(subject, "the topology", nonsense))
+    return findings
+
+
+def _box(lines: Sequence[str], subject: str, findings: list[Finding]) -> list[tuple[int, Device]]:
+    """Read the box of a bare `amd-smi`; only what its fixed width cannot cut.
+
+    A GPU has two rows. The address is N/A where the user lacks the groups. A "Linux Guest" has
+    virtual functions; with whole GPUs it is a "Linux Guest (Passthrough)".
+    """
+    devices: list[tuple[int, Device]] = []
+    address: str | None = None
+    pending = ended = False
+    virtual: bool | None = None
+    for line in lines:
+        if re.match(r"^\|\s*Processes:", line):
+            ended = True
+            break
+        if platform := _PLATFORM.match(line):
+            virtual = platform.group(1) == "Guest"
+        bus, ids = _BOX_BUS.match(line), _BOX_IDS.match(line)
+        if bus:
+            address, pending = bus_address(bus.group(1)), True
+        elif ids:
+            compute, memory = partition_modes(ids.group(4))
+            devices.append(
+                (
+                    int(ids.group(1)),
+                    Device(
+                        bdf=address,
+                        hip_ordinal=natural(ids.group(2)),
+                        oam_id=natural(ids.group(3)),
+                        virtual_function=virtual,
+                        compute_partition=compute,
+                        memory_partition=memory,
+                    ),
+                )
+            )
+            address, pending = None, False
+    if pending:
+        findings.append(problems.truncated(subject, "the second row of the last GPU is missing"))
+    elif devices and not ended:
+        findings.append(problems.no_end(subject, "the list of processes below the GPUs"))
+    return devices
+
+
+def partition_ids(texts: Iterable[str]) -> list[int | None]:
+    """Return the partition id of each device, in the tool's order.
+
+    Up to ROCm 6.3 the first partition of a GPU lists all ids and the others have N/A.
+    """
+    ids: list[int | None] = []
+    waiting: list[int] = []
+    for text in texts:
+        if re.fullmatch(r"\d{1,4}(?:,\d{1,4})+", text):
+            first, *waiting = map(int, text.split(","))
+            ids.append(first)
+        elif waiting and known(text) is None:
+            ids.append(waiting.pop(0))
+        else:
+            ids.append(natural(text))
+            waiting = []
+    return ids
+
+
+def _partitions(lines: Sequence[str]) -> list[tuple[int, Device]]:
+    """Read the tables of `partition`: current modes, memory modes and accelerator profiles."""
+    current = [match for line in lines if (match := _PARTITION_ROW.match(line))]
+    ids = partition_ids(match.group(4) for match in current)
+    devices: list[tuple[int, Device]] = []
+    for match, identity in zip(current, ids, strict=True):
+        compute, memory = partition_modes(f"{match.group(2)} {match.group(3)}")
+        described = Device(partition=identity, compute_partition=compute, memory_partition=memory)
+        devices.append((int(match.group(1)), described))
+    index: int | None = None
+    for line in lines:
+        row, profile = _MEMORY_ROW.match(line), _PROFILE_ROW.match(line)
+        if row:
+            _compute, memory = partition_modes(row.group(3))
+            devices.append((int(row.group(1)), Device(memory_partition=memory)))
+        elif profile:
+            index = int(profile.group(1)) if profile.group(1) else index
+            if index is not None:
+                mode = profile.group(2) if profile.group(3) else None
+                devices.append((index, Device(compute_partition=mode)))
+    return devices

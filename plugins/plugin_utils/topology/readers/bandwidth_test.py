@@ -1,0 +1,104 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read what `rocm_bandwidth_test` prints: agents in ROCr's order and the kernel's link weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from ...findings import Finding
+from .. import problems
+from ..observation import Device, Observation, Path, weight
+from .text import bus_address, natural, unique_id
+
+NAME = "rocm_bandwidth_test"
+_DEVICE = re.compile(r"^ *Device: (\d{1,4}), +([^,\n]*?)(?:, +(GPU-\w+))?(?:, +(\S+))? *$", re.M)
+_TITLE = "Inter-Device Numa Distance"
+_HEADER = re.compile(r"^ *D/D((?: +\d{1,4})+) *$", re.MULTILINE)
+_ROW = re.compile(r"^ *(\d{1,4})((?: +(?:\d{1,5}|N/A))+) *$")
+
+
+def recognise(text: str) -> bool:
+    """Say whether text (clean) was printed by rocm_bandwidth_test."""
+    return bool(_DEVICE.search(text) and re.search(r"^ *(?:Inter-Device |D/D +\d)", text, re.M))
+
+
+def parse(text: str, subject: str) -> Observation:
+    """Return the GPUs and the weights between them; a link's type is not printed.
+
+    Addresses have no PCI domain. A GPU's NUMA node is the place, among the CPUs, of the one it
+    has the lightest way to.
+    """
+    agents = [match.groups() for match in _DEVICE.finditer(text)]
+    cpus = [int(number) for number, _name, uuid, bus in agents if not uuid and not bus]
+    gpus = [agent for agent in agents if agent[2] or agent[3]]
+    rows, findings = _distances(text, subject)
+    place = {int(agent[0]): position for position, agent in enumerate(gpus)}
+    devices = tuple(
+        Device(
+            index=position,
+            bdf=_address(bus),
+            hip_ordinal=position,
+            unique_id=unique_id(uuid),
+            numa_node=_nearest(cpus, rows.get(int(number), {})),
+        )
+        for position, (number, _name, uuid, bus) in enumerate(gpus)
+    )
+    paths = tuple(
+        Path(place[a], place[b], weight=weight(cell))
+        for a, row in rows.items()
+        for b, cell in row.items()
+        if a in place and b in place and a != b
+    )
+    absence = None if devices else "rocm_bandwidth_test lists no GPU"
+    return Observation(NAME, devices, paths, tuple(findings), absence)
+
+
+def _address(text: str | None) -> str | None:
+    """Return the address of `c9:0.0`, whose numbers are not padded."""
+    match = re.fullmatch(r"([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])", text or "")
+    return bus_address("{:0>2}:{:0>2}.{}".format(*match.groups())) if match else None
+
+
+def _nearest(cpus: Sequence[int], row: Mapping[int, str]) -> int | None:
+    ways = [(natural(row.get(cpu)) or None, place) for place, cpu in enumerate(cpus)]
+    known = [(distance, place) for distance, place in ways if distance]
+    lightest = [place for distance, place in known if distance == min(known)[0]]
+    return lightest[0] if len(lightest) == 1 else None
+
+
+def _distances(text: str, subject: str) -> tuple[dict[int, dict[int, str]], list[Finding]]:
+    columns: list[int] = []
+    rows: dict[int, dict[int, str]] = {}
+    for line in _section(text):
+        header, row = _HEADER.match(line), _ROW.match(line)
+        if header:
+            columns = [int(word) for word in header.group(1).split()]
+        elif row and columns:
+            cells = row.group(2).split()
+            if len(cells) == len(columns):
+                rows[int(row.group(1))] = dict(zip(columns, cells, strict=True))
+    # Every table has all agents, and so has the list before them.
+    listed = {int(match.group(1)) for match in _DEVICE.finditer(text)}
+    wanted = {int(word) for header in _HEADER.findall(text) for word in header.split()} | listed
+    lacking = set(range(max(wanted, default=-1) + 1)) - (listed & rows.keys())
+    if not lacking:
+        return rows, []
+    message = (
+        f"{len(lacking)} of {len(wanted | lacking)} devices are not in the list and '{_TITLE}'"
+    )
+    return rows, [problems.truncated(subject, message)]
+
+
+def _section(text: str) -> Iterator[str]:
+    """Yield the lines of the table of distances, up to the next title."""
+    inside = False
+    for line in text.splitlines():
+        title = re.match(r" *[A-Z][\w-]+ [A-Za-z]", line)
+        if title:
+            inside = _TITLE in line
+        elif inside:
+            yield line

@@ -1,0 +1,131 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""NUMA nodes, their CPUs and cores, from sysfs, numactl and lscpu."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ...cpulist import format_cpulist, parse_cpulist
+from ..types import NumaNode
+
+_NODE = re.compile(r"^/sys/devices/system/node/node(\d{1,4})/(cpulist|distance|meminfo)$")
+_SIBLINGS = re.compile(r"^/sys/devices/system/cpu/cpu(\d{1,5})/topology/thread_siblings_list$")
+_MEMORY = re.compile(r"MemTotal:\s*(\d{1,15}) kB")
+
+
+def numa_nodes(
+    files: Mapping[str, str], lscpu: str = "", told: Sequence[NumaNode] = ()
+) -> tuple[NumaNode, ...]:
+    """Return the NUMA nodes in order of id: sysfs's, else numactl's, ``told``, else lscpu's.
+
+    Cores come from lscpu's parsable output, else from
+    sysfs; where neither tells of every CPU of a node its cores are unknown, because half of them
+    is not a smaller node.
+    """
+    groups = lscpu_cores(lscpu) or _sysfs_cores(files)
+    nodes = _sysfs_nodes(files) or {node.id: node for node in told} or _lscpu_nodes(lscpu)
+    return tuple(
+        replace(nodes[number], cores=_cores(_cpus(nodes[number].cpus), groups))
+        for number in sorted(nodes)
+    )
+
+
+def _sysfs_nodes(files: Mapping[str, str]) -> dict[int, NumaNode]:
+    attributes: dict[int, dict[str, str]] = defaultdict(dict)
+    for path, content in files.items():
+        match = _NODE.match(path)
+        if match:
+            attributes[int(match.group(1))][match.group(2)] = content
+    nodes = {}
+    for number, values in attributes.items():
+        memory = _MEMORY.search(values.get("meminfo", ""))
+        distances = values.get("distance", "").split()
+        nodes[number] = NumaNode(
+            id=number,
+            cpus=format_cpulist(_cpus(values.get("cpulist", ""))),
+            memory_bytes=int(memory.group(1)) * 1024 if memory else None,
+            distances=tuple(int(word) for word in distances if word.isdecimal()),
+        )
+    return nodes
+
+
+def disagreements(nodes: Sequence[NumaNode], told: Sequence[NumaNode]) -> list[str]:
+    """Return each thing that numactl, ``told``, says otherwise than sysfs, whose nodes count."""
+    ours, theirs = {node.id: node for node in nodes}, {node.id: node for node in told}
+    found = []
+    if told and ours.keys() != theirs.keys():
+        listed = [",".join(map(str, sorted(one))) for one in (ours, theirs)]
+        found.append(
+            f"NUMA nodes: sysfs says {listed[0]}, numactl says {listed[1]}; {listed[0]} was taken"
+        )
+    for number in sorted(ours.keys() & theirs.keys()):
+        for name in ("cpus", "memory_bytes", "distances"):
+            one, other = getattr(ours[number], name), getattr(theirs[number], name)
+            # numactl rounds to MiB.
+            near = name == "memory_bytes" and one and other and abs(one - other) <= one // 100
+            if one and other and one != other and not near:
+                found.append(
+                    f"{name} of NUMA node {number}: sysfs says {one}, numactl says {other}; {one} "
+                    "was taken"
+                )
+    return found
+
+
+def _lscpu_nodes(text: str) -> dict[int, NumaNode]:
+    """Return the nodes that lscpu names; it has neither their memory nor their distances."""
+    cpus: dict[int, list[int]] = defaultdict(list)
+    for words in _lscpu_rows(text):
+        if len(words) > 3 and words[3].isdecimal():
+            cpus[int(words[3])].append(int(words[0]))
+    return {number: NumaNode(number, format_cpulist(found)) for number, found in cpus.items()}
+
+
+def lscpu_cores(text: str) -> list[tuple[int, ...]]:
+    """Return the SMT siblings of each core from `lscpu --parse=CPU,CORE,SOCKET,NODE,ONLINE`."""
+    cores: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for words in _lscpu_rows(text):
+        # Core numbers are unique on the machine only with the socket's.
+        cores[words[2], words[1]].append(int(words[0]))
+    return [tuple(sorted(cpus)) for cpus in cores.values()]
+
+
+def _lscpu_rows(text: str) -> Iterator[list[str]]:
+    """Yield CPU, core, socket and more of each CPU that is online."""
+    for line in text.splitlines():
+        words = [word.strip() for word in line.split(",")]
+        if line.startswith("#") or len(words) < 3 or not words[0].isdecimal():
+            continue
+        if len(words) < 5 or words[4] != "N":
+            yield words
+
+
+def _sysfs_cores(files: Mapping[str, str]) -> list[tuple[int, ...]]:
+    found = {
+        _cpus(content)
+        for path, content in files.items()
+        if _SIBLINGS.match(path) and _cpus(content)
+    }
+    return sorted(found)
+
+
+def _cpus(text: str) -> tuple[int, ...]:
+    try:
+        return parse_cpulist(text)
+    except ValueError:
+        return ()
+
+
+def _cores(cpus: tuple[int, ...], groups: list[tuple[int, ...]]) -> tuple[str, ...]:
+    inside = set(cpus)
+    cores = sorted(
+        tuple(cpu for cpu in group if cpu in inside) for group in groups if inside & set(group)
+    )
+    if {cpu for core in cores for cpu in core} != inside:
+        return ()
+    return tuple(format_cpulist(core) for core in cores)

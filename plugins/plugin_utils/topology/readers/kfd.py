@@ -1,0 +1,295 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read the amdgpu driver's own topology, /sys/class/kfd/kfd/topology/nodes.
+
+It needs no ROCm installation and is what librocm_smi64 and amd-smi read themselves, so types,
+hops and weights come out as theirs do (rocm_smi.cc).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..observation import Device, Observation, Path
+
+NAME = "KFD"
+XGMI, PCIE = 11, 2
+_FILE = re.compile(
+    r"(?:^|/)nodes/(\d{1,4})/(?:(io_links|p2p_links|mem_banks)/\d{1,4}/)?(properties|gpu_id)$"
+)
+_AMD = 0x1002
+
+
+@dataclass(frozen=True)
+class _Link:
+    type: int
+    to: int
+    weight: int
+    min_bandwidth: int
+    max_bandwidth: int
+    peer_to_peer: bool
+
+
+@dataclass(frozen=True)
+class _Node:
+    """One KFD node: a CPU node, a GPU or a partition of one."""
+
+    id: int
+    properties: Mapping[str, int]
+    gpu_id: int | None
+    links: tuple[_Link, ...]
+    memory_bytes: int
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.properties.get("simd_count", 0) > 0
+
+
+def _properties(content: str) -> dict[str, int]:
+    """Return `key value` lines; a value may need 64 bits, so none is treated as missing."""
+    pairs = (line.split() for line in content.splitlines())
+    return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdecimal()}
+
+
+def _nodes(files: Mapping[str, str]) -> dict[int, _Node]:
+    properties: dict[int, dict[str, int]] = {}
+    gpu_ids: dict[int, int] = {}
+    links: dict[int, list[_Link]] = defaultdict(list)
+    memory: Counter[int] = Counter()
+    for path in sorted(files):
+        match = _FILE.search(path)
+        if match is None:
+            continue
+        node, kind, name = int(match.group(1)), match.group(2), match.group(3)
+        content = files[path]
+        if name == "gpu_id":
+            if content.strip().isdecimal():
+                gpu_ids[node] = int(content)
+            continue
+        values = _properties(content)
+        if kind is None:
+            properties[node] = values
+        elif kind == "mem_banks":
+            # Heaps 1 and 2 are the GPU's own memory, visible and not.
+            if values.get("heap_type") in (1, 2):
+                memory[node] += values.get("size_in_bytes", 0)
+        elif {"type", "node_to"} <= values.keys():
+            links[node].append(
+                _Link(
+                    values["type"],
+                    values["node_to"],
+                    values.get("weight", 0),
+                    values.get("min_bandwidth", 0),
+                    values.get("max_bandwidth", 0),
+                    kind == "p2p_links",
+                )
+            )
+    # In a container the properties of a GPU that was not passed in read as empty.
+    return {
+        node: _Node(node, values, gpu_ids.get(node), tuple(links[node]), memory[node])
+        for node, values in properties.items()
+        if values
+    }
+
+
+def holes(files: Mapping[str, str]) -> str | None:
+    """Say what a dump of the tree lacks by its own account: nodes at the end of links, or links."""
+    nodes = _nodes(files)
+    lost = {link.to for node in nodes.values() for link in node.links} - nodes.keys()
+    lost -= hidden(files)
+    if lost:
+        return f"links lead to {len(lost)} nodes that are not in it"
+    short = [str(node.id) for node in nodes.values() if not _whole(node)]
+    return f"not all is in it of node {', '.join(short[:4])}" if short else None
+
+
+def hidden(files: Mapping[str, str]) -> set[int]:
+    """Return the nodes whose properties read as empty: GPUs that this container was not given.
+
+    A dump that is cut may end in one empty file, so the last counts only beside others.
+    """
+    found = [(_FILE.search(path), path) for path, content in files.items() if not content.strip()]
+    empty = [
+        (int(match.group(1)), path)
+        for match, path in found
+        if match and match.group(2) is None and match.group(3) == "properties"
+    ]
+    alone_at_the_end = [path for _node, path in empty] == list(files)[-1:]
+    return set() if alone_at_the_end else {node for node, _path in empty}
+
+
+def _whole(node: _Node) -> bool:
+    """Say whether a node has the properties that all have, and the links that it counts."""
+    wanted = {"simd_count", "location_id"} if node.gpu_id or node.is_gpu else {"simd_count"}
+    links = sum(not link.peer_to_peer for link in node.links)
+    return wanted <= node.properties.keys() and links >= node.properties.get("io_links_count", 0)
+
+
+def present(files: Mapping[str, str]) -> bool:
+    """Say whether the files hold a KFD topology at all."""
+    return any(_FILE.search(path) for path in files)
+
+
+def recognise(text: str) -> bool:
+    """Say whether text (clean) is the content of properties files, of nodes or of their links."""
+    names = {words[0] for line in text.splitlines() if len(words := line.split()) == 2}
+    return {"cpu_cores_count", "simd_count"} <= names or {"node_from", "node_to", "weight"} <= names
+
+
+def parse_bare(text: str) -> Observation:
+    """Return the GPUs of nodes' properties without their paths: `cat nodes/*/properties`.
+
+    Which node each is, and the links, are not in them; a link's own file has no GPU at all.
+    """
+    blocks = re.split(r"^(?=cpu_cores_count )", text, flags=re.MULTILINE)
+    nodes = [_Node(-1, values, None, (), 0) for block in blocks if (values := _properties(block))]
+    gpus = [node for node in nodes if node.is_gpu]
+    identities = _addresses(gpus, frozenset())
+    devices = tuple(
+        replace(_device(gpu, identity, None, {}), kfd_node=None)
+        for gpu, identity in zip(gpus, identities, strict=True)
+    )
+    return Observation(NAME, devices)
+
+
+def parse(
+    files: Mapping[str, str], numa_ids: Sequence[int] = (), functions: frozenset[str] = frozenset()
+) -> Observation:
+    """Return what the driver's topology says.
+
+    ``numa_ids`` are the host's NUMA nodes (CPU node n is the n-th of them), ``functions`` the
+    BDFs that exist on the PCI bus: a KFD node whose function isn't there is a partition.
+    """
+    nodes = _nodes(files)
+    gpus = [nodes[key] for key in sorted(nodes) if nodes[key].is_gpu]
+    cpus = [key for key in sorted(nodes) if nodes[key].properties.get("cpu_cores_count", 0) > 0]
+    numa_of = {
+        cpu: numa_ids[rank] if len(numa_ids) == len(cpus) else rank for rank, cpu in enumerate(cpus)
+    }
+    nearest = {gpu.id: _nearest_cpu(gpu, numa_of) for gpu in gpus}
+    identities = dict(zip((gpu.id for gpu in gpus), _addresses(gpus, functions), strict=True))
+    devices = tuple(_device(gpu, identities[gpu.id], nearest[gpu.id], numa_of) for gpu in gpus)
+    paths = tuple(_paths(gpus, nodes, nearest))
+    absence = None
+    if not gpus:
+        absence = (
+            "the amdgpu driver has no GPU that is readable here"
+            if present(files)
+            else "there is no /sys/class/kfd: the amdgpu driver is not loaded"
+        )
+    return Observation(NAME, devices, paths, absence=absence)
+
+
+def _addresses(
+    gpus: Sequence[_Node], functions: frozenset[str]
+) -> list[tuple[str | None, int | None]]:
+    """Return BDF and partition of each node: partition ids sit in the function bits."""
+    shared = Counter(_slot(gpu) for gpu in gpus)
+    result: list[tuple[str | None, int | None]] = []
+    for gpu in gpus:
+        domain, slot, unique = _slot(gpu)
+        function = gpu.properties.get("location_id", 0) & 7
+        if not gpu.properties.get("location_id"):
+            result.append((None, None))
+            continue
+        address = f"{domain:04x}:{slot >> 5:02x}:{slot & 31:02x}"
+        split = shared[domain, slot, unique] > 1 and unique != 0
+        absent = f"{address}.{function}" not in functions and f"{address}.0" in functions
+        if split or absent:
+            result.append((f"{address}.0", function))
+        else:
+            result.append((f"{address}.{function}", None))
+    return result
+
+
+def _slot(gpu: _Node) -> tuple[int, int, int]:
+    location = gpu.properties.get("location_id", 0)
+    return (
+        gpu.properties.get("domain", 0),
+        (location >> 3) & 0x1FFF,
+        gpu.properties.get("unique_id", 0),
+    )
+
+
+def _device(
+    gpu: _Node,
+    identity: tuple[str | None, int | None],
+    cpu: _Link | None,
+    numa_of: Mapping[int, int],
+) -> Device:
+    values = gpu.properties
+    minor, unique = values.get("drm_render_minor", 0), values.get("unique_id", 0)
+    return Device(
+        bdf=identity[0],
+        partition=identity[1],
+        kfd_node=gpu.id,
+        kfd_id=gpu.gpu_id or None,
+        render_node=f"renderD{minor}" if minor else None,
+        unique_id=f"{unique:016x}" if unique else None,
+        device_id=f"{values['device_id']:04x}"
+        if values.get("device_id") and values.get("vendor_id", _AMD) == _AMD
+        else None,
+        vram_bytes=gpu.memory_bytes or None,
+        hive_id=values.get("hive_id") or None,
+        numa_node=None if cpu is None else numa_of[cpu.to],
+    )
+
+
+def _nearest_cpu(gpu: _Node, cpus: Mapping[int, int]) -> _Link | None:
+    """Return the GPU's own link to a CPU node; the lightest, where it has several."""
+    own = [link for link in gpu.links if link.to in cpus and not link.peer_to_peer]
+    return min(own, key=lambda link: (link.weight, link.to), default=None)
+
+
+def _paths(
+    gpus: Sequence[_Node], nodes: Mapping[int, _Node], nearest: Mapping[int, _Link | None]
+) -> Iterator[Path]:
+    """Yield type, hops, weight and bandwidth between GPUs, as rocm_smi.cc works them out."""
+    place = {gpu.id: position for position, gpu in enumerate(gpus)}
+    joints = {
+        (node.id, link.to): link.weight
+        for node in nodes.values()
+        if not node.is_gpu
+        for link in node.links
+        if not link.peer_to_peer
+    }
+    for a in gpus:
+        xgmi = {link.to: link for link in a.links if link.type == XGMI and not link.peer_to_peer}
+        peers = {link.to: link for link in a.links if link.peer_to_peer}
+        for b in gpus:
+            ends = place[a.id], place[b.id]
+            here, there = nearest[a.id], nearest[b.id]
+            if a is b:
+                continue
+            if b.id in xgmi:
+                link = xgmi[b.id]
+                yield Path(*ends, "xgmi", 1, link.weight or None, _bandwidth(link))
+            elif here is None or there is None:
+                yield Path(*ends, "pcie")
+            else:
+                # The kernel writes no link at all where xGMI is missing; the way is then PCIe.
+                hops, weight = _by_cpu(here, there, joints)
+                peer = peers.get(b.id)
+                weight = (peer.weight if peer else 0) or weight
+                yield Path(*ends, "pcie", hops, weight, _bandwidth(peer))
+
+
+def _by_cpu(
+    here: _Link, there: _Link, joints: Mapping[tuple[int, int], int]
+) -> tuple[int, int | None]:
+    """Return hops and weight of the way over one or two CPU nodes."""
+    if here.to == there.to:
+        return 2, here.weight + there.weight
+    joint = joints.get((here.to, there.to))
+    return (4, None) if joint is None else (3, here.weight + there.weight + joint)
+
+
+def _bandwidth(link: _Link | None) -> tuple[int, int] | None:
+    if link is None or not link.max_bandwidth:
+        return None
+    return link.min_bandwidth, link.max_bandwidth

@@ -1,0 +1,211 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read the AMD GPUs on the PCI bus and their DRM nodes, /sys/bus/pci and /sys/class/drm."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ...documents import knowledge
+from ..observation import Device, Observation
+from .text import bus_address, hexadecimal, natural, partition_modes, unique_id
+
+NAME = "PCI sysfs"
+_DEVICE = re.compile(r"^/sys/bus/pci/devices/([^/]+)(?:/(.+))?$")
+_DRM = re.compile(r"^/sys/class/drm/(card\d+|renderD\d+)$")
+_FUNCTION = re.compile(r"/([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])(?=/|$)")
+_IN_PATH = re.compile(_FUNCTION.pattern + "/drm/")
+# Processing accelerators and display controllers; bridges and network cards are kept beside them.
+_GPU_CLASSES = ("0x12", "0x03")
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """A PCI bridge above a GPU; its link's current width and speed are those of what is below."""
+
+    bdf: str
+    device_id: str | None = None
+    link_width: int | None = None
+    link_width_max: int | None = None
+    link_speed: float | None = None
+    link_speed_max: float | None = None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What the bus says of one GPU beside its identity; None where it doesn't.
+
+    ``bridges`` are those above it, root port first; ``device_id`` of one is `vendor:device`.
+    ``numa_node`` is what the device itself reports, None being -1.
+    """
+
+    bdf: str
+    driver: str | None
+    link_width: int | None
+    link_width_max: int | None
+    link_speed: float | None
+    link_speed_max: float | None
+    uncorrectable_errors: int | None
+    bridges: tuple[Bridge, ...] = ()
+    numa_node: int | None = None
+
+
+@cache
+def model_of(device_id: str | None) -> tuple[str | None, bool | None]:
+    """Return model and whether the id is a virtual function's; by device id, never by name."""
+    for name, facts in knowledge("gpus.yml")["models"].items():
+        if device_id in facts["devices"]:
+            return name, False
+        if device_id in facts["virtual_functions"]:
+            return name, True
+    return None, None
+
+
+def facts_of(model: str | None) -> Mapping[str, Any]:
+    """Return what knowledge has on a model, or nothing."""
+    facts: Mapping[str, Any] = knowledge("gpus.yml")["models"].get(model, {})
+    return facts
+
+
+def parse(files: Mapping[str, str], links: Mapping[str, str]) -> tuple[Observation, list[Slot]]:
+    """Return the GPUs on the bus, in BDF order, with their DRM nodes."""
+    attributes: dict[str, dict[str, str]] = defaultdict(dict)
+    targets: dict[str, dict[str, str]] = defaultdict(dict)
+    for mapping, into in ((files, attributes), (links, targets)):
+        for path, value in mapping.items():
+            match = _DEVICE.match(path)
+            address = bus_address(match.group(1)) if match else None
+            if match and address:
+                into[address][match.group(2) or ""] = value
+    drm = _drm_nodes(links)
+    devices, slots = [], []
+    for address in sorted(attributes):
+        values, pointed = attributes[address], targets[address]
+        if "device" not in values or not values.get("class", "0x12").startswith(_GPU_CLASSES):
+            continue
+        above = functions_in(pointed.get("", ""))[:-1]
+        devices.append(_device(address, values, pointed, drm.get(address, {}), above))
+        slots.append(_slot(address, values, pointed, _bridges(above, attributes)))
+    absence = None if devices else "there is no AMD GPU on the PCI bus"
+    return Observation(NAME, tuple(devices), absence=absence), slots
+
+
+def functions_in(target: str) -> tuple[str, ...]:
+    """Return the PCI functions on a device's path in sysfs, root port first."""
+    found = (bus_address(address) for address in _FUNCTION.findall(target))
+    return tuple(address for address in found if address)
+
+
+def _bridges(
+    above: tuple[str, ...], attributes: Mapping[str, Mapping[str, str]]
+) -> tuple[Bridge, ...]:
+    return tuple(
+        _bridge(address, attributes[address]) for address in above if address in attributes
+    )
+
+
+def _bridge(address: str, values: Mapping[str, str]) -> Bridge:
+    ids = [hexadecimal(values.get(name), 4) for name in ("vendor", "device")]
+    return Bridge(address, ":".join(filter(None, ids)) or None, *_link(values))
+
+
+def _drm_nodes(links: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return card and render node per BDF; partitions hang off a platform device instead."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for path, target in links.items():
+        name, address = _DRM.match(path), _IN_PATH.search(target)
+        normal = bus_address(address.group(1)) if address else None
+        if name and normal:
+            kind = "card" if name.group(1).startswith("card") else "render"
+            found[normal].setdefault(kind, name.group(1))
+    return found
+
+
+def _device(
+    address: str,
+    values: Mapping[str, str],
+    pointed: Mapping[str, str],
+    drm: Mapping[str, str],
+    above: tuple[str, ...],
+) -> Device:
+    device_id = hexadecimal(values.get("device"), 4)
+    _model, virtual = model_of(device_id)
+    compute, _memory = partition_modes(values.get("current_compute_partition"))
+    _compute, memory = partition_modes(values.get("current_memory_partition"))
+    return Device(
+        bdf=address,
+        render_node=drm.get("render"),
+        card=drm.get("card"),
+        unique_id=unique_id(values.get("unique_id")),
+        device_id=device_id,
+        virtual_function=True if "physfn" in pointed else virtual,
+        vram_bytes=natural(values.get("mem_info_vram_total")) or None,
+        compute_partition=compute,
+        memory_partition=memory,
+        numa_affinity=natural(values.get("numa_node")),
+        pci_path=above or None,
+        hive_id=natural(values.get("xgmi_hive_info/xgmi_hive_id")) or None,
+        hive_links=_row(values.get("xgmi_num_links")),
+        hive_hops=_row(values.get("xgmi_num_hops")),
+    )
+
+
+def _row(value: str | None) -> tuple[int, ...] | None:
+    """Return the numbers of `00 04 01 …`: one for each member of the hive."""
+    words = (value or "").split()
+    if not words or not all(re.fullmatch("[0-9a-fA-F]{2}", word) for word in words):
+        return None
+    return tuple(int(word, 16) for word in words)
+
+
+def _slot(
+    address: str,
+    values: Mapping[str, str],
+    pointed: Mapping[str, str],
+    bridges: tuple[Bridge, ...],
+) -> Slot:
+    driver = pointed.get("driver")
+    width, widest, speed, fastest = _link(values)
+    errors = re.search(r"ue:\s*(\d{1,12})", values.get("ras/umc_err_count", ""))
+    return Slot(
+        bdf=address,
+        driver=driver.rsplit("/", 1)[-1] if driver else None,
+        link_width=width,
+        link_width_max=widest,
+        link_speed=speed,
+        link_speed_max=fastest,
+        uncorrectable_errors=int(errors.group(1)) if errors else None,
+        bridges=bridges,
+        numa_node=natural(values.get("numa_node")),
+    )
+
+
+def _link(
+    values: Mapping[str, str],
+) -> tuple[int | None, int | None, float | None, float | None]:
+    """Return a link's width, widest width, speed and highest speed."""
+    return (
+        _width(values.get("current_link_width")),
+        _width(values.get("max_link_width")),
+        _speed(values.get("current_link_speed")),
+        _speed(values.get("max_link_speed")),
+    )
+
+
+def _width(value: str | None) -> int | None:
+    """Return lanes; 0 and 255 are what the kernel shows of a link it could not read."""
+    number = natural(value)
+    return None if number in (0, 255) else number
+
+
+def _speed(value: str | None) -> float | None:
+    """Return GT/s of "32.0 GT/s PCIe"."""
+    match = re.match(r"\s*(\d{1,3}(?:\.\d+)?) GT/s", value or "")
+    return float(match.group(1)) if match else None

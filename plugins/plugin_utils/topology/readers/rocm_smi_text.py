@@ -1,0 +1,276 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read rocm-smi's text: matrices, `GPU[i] : key: value` lines and the concise tables.
+
+Formats: rocm_smi.py at every rocm-3.9 to rocm-6.2.2 tag and in ROCm/rocm-systems.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...findings import Finding
+from .. import problems
+from ..observation import CELL_CHECKS, Device, port_states
+from .several import Tables, contradicted, restated
+from .text import bus_address, hexadecimal, known, natural, partition_modes, unique_id
+
+NAME = "rocm-smi"
+_BANNER, _END = "ROCm System Management Interface", "End of ROCm SMI Log"
+_BANDWIDTH_END = "bandwidth indicates devices are not connected directly"
+_RULE = re.compile(r"^=+\s*(.*?)\s*=+\s*$")
+_FIELD = re.compile(r"^\s*GPU\s*\[?(\d{1,4})\]?\s*:\s*(.*?)\s*:\s+(.*?)\s*$")
+# A GPU that answers nothing is one all the same: `GPU[7] : Not supported on the given system`.
+_MENTION = re.compile(r"^\s*(?:ERROR: )?GPU\s*\[?(\d{1,4})\]?\s*:")
+_LABEL = re.compile(r"GPU(\d{1,4})")
+_MATRIX_LINE = re.compile(
+    r"^\s*GPU\d{1,4}(?:(?:\s+GPU\d{1,4})+|(?:\s+(?:\d+(?:-\d+)?|XGMI|PCIE|XXXX|N/A|True|False))+)\s*$"
+)
+_TABLES = {
+    "weight between two gpus": "weight",
+    "hops between two gpus": "hops",
+    "link type between two gpus": "type",
+    "link accessibility between two gpus": "access",
+    "bandwidth": "bandwidth",
+}
+_FAILURE = re.compile(
+    r"^(\w+(?:Error|Exception): .*|NOT_SUPPORTED: .*|ERROR: Cannot print .*"
+    r"|(?:rocm-smi|rocm_smi\.py): error: .*)",
+    re.MULTILINE,
+)
+
+
+def device(values: Mapping[str, Any]) -> Device:
+    """Return a device from rocm-smi's keys, whose case and wording changed over versions.
+
+    `Card Model` and `Card Series` are no identity: they hold a subsystem id or a name lookup.
+    """
+    low = {str(key).strip().lower(): value for key, value in values.items()}
+    compute, _memory = partition_modes(low.get("compute partition"))
+    _compute, memory = partition_modes(low.get("memory partition"))
+    # --showmetrics: 1 is up, 0 down, 65535 (N/A) a port not in use.
+    ports = re.findall(r"\d{1,5}|N/A", str(low.get("xgmi_link_status (up/down)", "")))
+    return Device(
+        bdf=bus_address(low.get("pci bus")),
+        kfd_node=natural(low.get("node id")),
+        kfd_id=natural(low.get("guid")),
+        unique_id=unique_id(low.get("unique id")),
+        device_id=hexadecimal(low.get("device id") or low.get("gpu id"), 4),
+        vram_bytes=natural(low.get("vram total memory (b)")) or None,
+        compute_partition=compute,
+        memory_partition=memory,
+        numa_affinity=natural(low.get("(topology) numa affinity")),
+        numa_node=natural(low.get("(topology) numa node")),
+        ports=port_states(ports),
+    )
+
+
+def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Device]], list[Finding]]:
+    """Return the devices of rocm-smi's text and fill in the pair tables."""
+    devices: list[tuple[int, Device]] = []
+    findings: list[Finding] = []
+    values: dict[int, dict[str, str]] = {}
+    contradiction: str | None = None
+    sizes: dict[str, int] = {}
+    sections = _sections(text)
+    for title, lines in sections:
+        kind = _TABLES.get(title.lower())
+        if kind is not None or any(map(_MATRIX_LINE.match, lines)):
+            shape = _read_matrix(kind, lines)
+            devices += [(index, Device()) for index in range(shape.devices)]
+            where = f"table '{title}'" if kind else "a table without its title"
+            if shape.complaint:
+                findings.append(problems.truncated(subject, f"{where}: {shape.complaint}"))
+            elif kind and sizes.setdefault(kind, shape.devices) != shape.devices:
+                other = f"the {kind} of {sizes[kind]} and also of {shape.devices} GPUs is in it"
+                contradiction = contradiction or other
+            if shape.nonsense:
+                findings.append(problems.unreadable_cells(subject, where, shape.nonsense))
+            if kind:
+                told = contradicted(tables, kind, shape.cells)
+                contradiction = contradiction or told
+        else:
+            devices += [found for line in lines if (found := _row(title, line)) is not None]
+        for line in lines:
+            if mention := _MENTION.match(line):
+                devices.append((int(mention.group(1)), Device()))
+            match = _FIELD.match(line)
+            if match:
+                index, key, value = int(match.group(1)), match.group(2), match.group(3)
+                if values.setdefault(index, {}).setdefault(key, value) != value:
+                    devices.append((index, device({key: value})))
+    devices = [(index, device(fields)) for index, fields in values.items()] + devices
+    if contradiction := contradiction or restated(devices):
+        findings.append(problems.several(subject, contradiction))
+    findings += _count_check(sections, devices, subject)
+    if failure := _FAILURE.search(text):
+        findings.append(problems.stopped(subject, NAME, failure.group(1), len(devices)))
+    begun = _BANNER in text or any(title.lower() in _TABLES for title, _lines in sections)
+    if begun and not _ended(text):
+        findings.append(problems.no_end(subject, f"the line '{_END}'"))
+    return devices, findings
+
+
+def _ended(text: str) -> bool:
+    return _END in text or _BANDWIDTH_END in text
+
+
+def cut(text: str) -> bool:
+    """Say whether text begins as a whole output does, lacks its end and has no closed section.
+
+    A section is closed by the rule or the title behind it, a matrix by its last row.
+    """
+    if _BANNER not in text or _ended(text):
+        return False
+    listed = False
+    for line in text.splitlines():
+        if _RULE.match(line):
+            if listed:
+                return False
+        elif _MENTION.match(line) or re.match(r"^\s*\d{1,4}\s+\S", line):
+            listed = True
+    sections = [(_TABLES.get(title.lower()), lines) for title, lines in _sections(text)]
+    shapes = [_read_matrix(kind, lines) for kind, lines in sections if kind]
+    return not any(shape.devices and not shape.complaint for shape in shapes)
+
+
+def _sections(text: str) -> list[tuple[str, list[str]]]:
+    """Return titles and the lines below them."""
+    sections: list[tuple[str, list[str]]] = [("", [])]
+    for line in text.splitlines():
+        rule = _RULE.match(line)
+        if rule and rule.group(1):
+            sections.append((rule.group(1), []))
+        elif not rule:
+            sections[-1][1].append(line)
+    return sections
+
+
+class _Shape:
+    """How many devices a matrix is about, what is wrong with it, and its cells."""
+
+    def __init__(self) -> None:
+        self.devices = 0
+        self.complaint: str | None = None
+        self.nonsense: str | None = None
+        self.cells: dict[tuple[int, int], str] = {}
+
+
+def _read_matrix(kind: str | None, lines: Sequence[str]) -> _Shape:
+    """Read one matrix; it has cells only where it is certain which GPUs they are about."""
+    shape = _Shape()
+    header: list[int] | None = None
+    rows: dict[int, list[str]] = {}
+    disorder: str | None = None
+    for line in lines:
+        words = line.split()
+        labels = [_LABEL.fullmatch(word) for word in words]
+        numbers = [int(match.group(1)) for match in labels if match]
+        if words and all(labels) and (len(words) > 1 or header is None):
+            if header is not None or rows:
+                disorder = (
+                    disorder or "it has a second header: lines are wrapped or a title is lost"
+                )
+            header = [*(header or []), *numbers]
+        elif words and labels[0]:
+            if numbers[0] in rows:
+                disorder = disorder or f"GPU{numbers[0]} has two rows"
+            rows[numbers[0]] = words[1:]
+    columns = header if header is not None else list(range(max(map(len, rows.values()), default=0)))
+    wanted = sorted({*columns, *rows})
+    shape.devices = max(wanted, default=-1) + 1
+    missing = [f"GPU{index}" for index in wanted if index not in rows]
+    beyond = [f"GPU{index}" for index in wanted if index not in columns]
+    short = [f"GPU{index}" for index, row in rows.items() if len(row) < len(columns)]
+    long = [f"GPU{index}" for index, row in rows.items() if len(row) > len(columns)]
+    if disorder is None and header is None:
+        shape.complaint = "the header line is missing"
+    elif disorder is None and (beyond or long):
+        disorder = f"{', '.join(beyond or long)} has no column: lines are cut or wrapped"
+    elif missing:
+        shape.complaint = f"{len(rows)} of {len(columns)} rows, without {', '.join(missing)}"
+    elif short:
+        shape.complaint = f"cells are missing in {', '.join(short)}"
+    if kind is None or disorder is not None:
+        shape.complaint = f"{disorder or 'what it is about is not known'}; its cells are unknown"
+        return shape
+    for a, row in rows.items():
+        for b, cell in zip(columns, row, strict=False):
+            value = known(cell)
+            if a == b or value is None or kind not in CELL_CHECKS:
+                continue
+            # A bare 0 is what rocm-smi 5 prints between GPUs that only PCIe links.
+            unreported = kind == "bandwidth" and value in ("0", "0-0")
+            if CELL_CHECKS[kind](value) is None and not unreported:
+                shape.nonsense = value
+            else:
+                shape.cells[a, b] = cell
+    return shape
+
+
+# Any cell may be None, N/A, n/a or Unsupported, and blanks may be squeezed on the way.
+_CONCISE = re.compile(
+    r"^\s*(\d{1,4})\s+(\d{1,4}|[A-Za-z/]+)\s+(0x[0-9a-fA-F]{4}|[A-Za-z/]+),\s+(\d+|[A-Za-z/]+)\s"
+)
+_CONCISE_OLD = re.compile(r"^\s*(\d{1,4})(?:\s+\S+){6,}\s*$")
+_MODES = re.compile(r"(NPS\d|N/A), ([A-Z]PX|N/A)(?:, (\d+|N/A))?\s")
+_HARDWARE = re.compile(r"^\s*(\d{1,4})\s+(\d{1,4})\s+(0x[0-9a-fA-F]{4}|N/A)\s+(\d+)\s+gfx\S+\s")
+
+
+def _row(title: str, line: str) -> tuple[int, Device] | None:
+    """Return the device of a row of the concise tables, by their shape rather than by offsets."""
+    if title.lower().startswith("concise hardware"):
+        match = _HARDWARE.match(line)
+        if match is None:
+            return None
+        last = line.split()[-1]
+        return int(match.group(1)), Device(
+            kfd_node=natural(match.group(2)),
+            device_id=hexadecimal(match.group(3), 4),
+            kfd_id=natural(match.group(4)),
+            bdf=bus_address(line),
+            partition=natural(last),
+        )
+    if title.lower() != "concise info":
+        return None
+    match = _CONCISE.match(line)
+    modes = _MODES.search(line)
+    compute, memory = partition_modes(modes.group(0)) if modes else (None, None)
+    partition = natural(modes.group(3)) if modes else None
+    if match:
+        return int(match.group(1)), Device(
+            kfd_node=natural(match.group(2)),
+            device_id=hexadecimal(match.group(3), 4),
+            kfd_id=natural(match.group(4)),
+            compute_partition=compute,
+            memory_partition=memory,
+            # Partition id 0 is printed for every device that has no partitions, too.
+            partition=partition,
+        )
+    match = _CONCISE_OLD.match(line)
+    if match is None:
+        return None
+    return int(match.group(1)), Device(compute_partition=compute, memory_partition=memory)
+
+
+def _count_check(
+    sections: Sequence[tuple[str, list[str]]],
+    devices: Sequence[tuple[int, Device]],
+    subject: str,
+) -> list[Finding]:
+    """Return a finding for each section that lists some GPUs and not all of them."""
+    count = len({index for index, _device in devices})
+    findings = []
+    for title, lines in sections:
+        if title.lower() not in ("numa nodes", "pci bus id", "id", "product info", "unique id"):
+            continue
+        seen = {int(match.group(1)) for line in lines if (match := _MENTION.match(line))}
+        if len(seen) < count:
+            findings.append(
+                problems.truncated(subject, f"section '{title}' lists {len(seen)} of {count} GPUs")
+            )
+    return findings

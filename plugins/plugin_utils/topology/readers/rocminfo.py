@@ -1,0 +1,82 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read what `rocminfo` prints: the GPU agents in ROCr's order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ...findings import Finding
+from .. import problems
+from ..observation import Device, Observation
+from .text import natural, unique_id
+
+NAME = "rocminfo"
+_END = "*** Done ***"
+_ABSENCES = (
+    ("NOT loaded", "the amdgpu driver is not loaded"),
+    ("Permission denied", "the user may not open /dev/kfd"),
+    ("hsa api call failure", "the HSA runtime failed to start"),
+)
+_AGENT = re.compile(r"^Agent \d+\s*$", re.MULTILINE)
+# Two blanks: what is indented further belongs to a cache, a pool or an ISA.
+_KEY = re.compile(r"^  ([A-Z][A-Za-z ]*):\s+(.*?)\s*$", re.MULTILINE)
+
+
+def recognise(text: str) -> bool:
+    """Say whether text (clean) was printed by rocminfo."""
+    return bool(re.search(r"HSA System Attributes|^ROCk module |^hsa api call failure", text, re.M))
+
+
+def version(text: str) -> str | None:
+    """Return that of the HSA runtime, which rocminfo prints in place of its own."""
+    match = re.search(r"^Runtime Version: +(\S+)", text, re.MULTILINE)
+    return f"(HSA runtime {match.group(1)})" if match else None
+
+
+def parse(texts: Iterable[str], subject: str) -> Observation:
+    """Return the GPU agents; HIP numbers them in this order.
+
+    BDFID has no PCI domain, so the address stays unknown: KFD node and UUID identify the GPU.
+    """
+    findings: list[Finding] = []
+    text = "\n".join(texts)
+    outputs = [part for part in re.split(r"(?=HSA System Attributes)", text) if _AGENT.search(part)]
+    if any(part.count(_END) == 0 for part in outputs):
+        findings.append(problems.no_end(subject, f"the line '{_END}'"))
+    found = [_devices(part, not findings) for part in outputs]
+    devices = found[0] if found else []
+    if any(other != devices for other in found):
+        message = f"{len(found)} outputs of {NAME} describe other GPUs each"
+        findings.append(problems.several(subject, message))
+    reasons = (meaning for pattern, meaning in _ABSENCES if pattern in text)
+    # A tool that was never run says nothing.
+    silence = "rocminfo lists no GPU" if text.strip() else None
+    absence = None if devices else next(reasons, silence)
+    return Observation(NAME, tuple(devices), findings=tuple(findings), absence=absence)
+
+
+def cut(text: str) -> bool:
+    """Say whether text begins as a whole output does and lacks its end."""
+    return "HSA System Attributes" in text and _END not in text
+
+
+def _devices(text: str, whole: bool) -> list[Device]:
+    devices: list[Device] = []
+    for block in _AGENT.split(text)[1:]:
+        values = dict(reversed(_KEY.findall(block)))
+        if values.get("Device Type") == "GPU":
+            chip = re.search(r"\(0x([0-9a-f]{1,4})\)", values.get("Chip ID", ""))
+            devices.append(
+                Device(
+                    index=len(devices),
+                    hip_ordinal=len(devices) if whole else None,
+                    kfd_node=natural(values.get("Node")),
+                    unique_id=unique_id(values.get("Uuid")),
+                    device_id=f"{int(chip.group(1), 16):04x}" if chip else None,
+                )
+            )
+    return devices

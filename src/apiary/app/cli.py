@@ -1,0 +1,137 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The `apiary` command: thin, each subcommand one call into the deciding half."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from apiary.app.ansible_config import print_path
+from apiary.app.lazy import Entry, LazyGroup, Section
+
+VARIABLE = "_APIARY_COMPLETE"
+# A command is one line: its name, where it is, a few words (not more than fit 80 columns).
+SECTIONS = (
+    Section(
+        "First day, in this order",
+        (
+            Entry(
+                "doctor",
+                "help.doctor_command:doctor",
+                "Check controller and inventory first.",
+            ),
+            Entry("probe", "host.probe_command:probe", "Gather what hosts say of themselves."),
+            Entry(
+                "topology",
+                "host.topology_command:topology",
+                "Read and draw a host's GPUs and links.",
+            ),
+            Entry("plan", "plan.commands:plan", "Say what a host, or the fleet, would become."),
+            Entry(
+                "explain", "plan.explain_command:explain", "Say why each flag of a plan is there."
+            ),
+            Entry("rollout", "rollout.command:rollout", "Apply it: canary first, then waves."),
+        ),
+    ),
+    Section(
+        "Every day",
+        (
+            Entry("fleet", "fleet.command:fleet", "Report the state of all hosts."),
+            Entry("diff", "plan.commands:diff", "Show how two plans differ."),
+            Entry(
+                "telemetry", "fleet.telemetry_command:telemetry", "Write what watches the fleet."
+            ),
+            Entry("finding", "help.finding_command:finding", "Say what a finding's code means."),
+            Entry(
+                "support-bundle",
+                "help.bundle_command:support_bundle",
+                "Collect what help needs to see.",
+            ),
+        ),
+    ),
+    Section(
+        "How much does it serve",
+        (
+            Entry("bench", "bench.command:bench", "Measure engines under load."),
+            Entry("report", "bench.report_command:report", "Show what benchmarks found."),
+            Entry(
+                "compare",
+                "bench.compare_command:compare_command",
+                "Say whether one side is better.",
+            ),
+            Entry(
+                "capacity",
+                "bench.capacity_command:capacity_command",
+                "Say how many hosts a rate needs.",
+            ),
+        ),
+    ),
+    Section(
+        "A step at a time, and for scripts",
+        (
+            Entry("model", "plan.model_command:model", "Read a model, and what it takes up."),
+            Entry("place", "host.place_command:place_command", "Cut a host into replicas."),
+            Entry("render", "plan.commands:render", "Write a plan's units or objects."),
+            Entry(
+                "schema",
+                "app.schema_command:schema_command",
+                "Print a document's JSON Schema.",
+            ),
+            Entry(
+                "completion",
+                "app.completion_command:completion",
+                "Print completion for your shell.",
+            ),
+        ),
+    ),
+)
+
+
+@click.group(
+    cls=LazyGroup,
+    sections=SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="apiary")
+@click.option(
+    "--ansible-config",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_path,
+    help="Print where Apiary's own ansible.cfg is: ANSIBLE_CONFIG=$(apiary --ansible-config).",
+)
+def cli() -> None:
+    """From bare AMD Instinct hosts to serving vLLM replicas.
+
+    \b
+    apiary doctor --inventory inventory/mine    is all there for a first run?
+    apiary plan --inventory inventory/mine      what would change, and why
+    apiary COMMAND --help                       what it does, with examples
+
+    Exit code 0: fine; 1: a finding of severity error; 2: wrong usage. No colour where NO_COLOR is
+    set or no terminal is.
+    """
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    if VARIABLE in os.environ:
+        from apiary.app.completion import register  # for the Tab key only
+
+        register()
+    try:
+        code = cli.main(arguments, prog_name="apiary", standalone_mode=False)
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.Abort:
+        click.echo("aborted", err=True)
+        return 130
+    except click.ClickException as failure:
+        failure.show()
+        return failure.exit_code
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,28 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`apiary completion`: what makes a shell complete this command."""
+
+from __future__ import annotations
+
+import click
+
+from apiary.app.completion import SHELLS, source
+
+
+@click.command(name="completion")
+@click.argument("shell", type=click.Choice(SHELLS), metavar="{bash|zsh|fish}")
+def completion(shell: str) -> int:
+    """Print what makes your shell complete commands, options, findings' codes, hosts and files.
+
+    \b
+    source <(apiary completion bash)                                  this shell
+    apiary completion bash > ~/.local/share/bash-completion/completions/apiary
+    apiary completion zsh > ~/.zfunc/_apiary                          with ~/.zfunc in fpath
+    apiary completion fish > ~/.config/fish/completions/apiary.fish
+
+    Hosts are read from YAML and INI files of the --inventory before them; no script is run.
+    """
+    click.echo(source(shell), nl=False)
+    return 0

@@ -1,0 +1,153 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the commands read: the documents in files, and the option that all of them have."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+from apiary.host.archives import ENDINGS, tree_text
+
+# Where a file comes from that is not there.
+EVIDENCE = "`apiary probe HOST` writes evidence/HOST.json"
+PLAN = "`apiary plan DEPLOYMENT EVIDENCE --out plan.json`, or playbooks/plan.yml, writes a plan"
+PLACEMENT = "`apiary place EVIDENCE --tp 4 --json > placement.json` writes a placement"
+DEPLOYMENT = "`cp inventory/example/group_vars/gpu_hosts/deployment.yml .` begins a deployment"
+CONFIG = "give the config.json of the model's repository, or the name of a model that Apiary knows"
+BENCH = "`apiary bench URL --out RESULT`, or playbooks/bench.yml, writes a benchmark's result"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _remember_json(ctx: click.Context, _option: click.Parameter, value: bool) -> bool:
+    ctx.find_root().meta["apiary.json"] = value
+    return value
+
+
+def json_option(command: F) -> F:
+    """Add --json to a command; a refusal then is JSON on stderr as well."""
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        callback=_remember_json,
+        is_eager=True,
+        help="Print the JSON document instead of a table.",
+    )(command)
+
+
+def read_made(name: str, made: str) -> str:
+    """Return a file's text; where there is none, the refusal says what makes it."""
+    try:
+        return read_text(name)
+    except ApiaryError as refusal:
+        if os.path.lexists(name):
+            raise
+        (found,) = refusal.findings
+        raise ApiaryError(dataclasses.replace(found, remedy=made)) from refusal
+
+
+def load_topology(name: str) -> Topology:
+    """Return the topology in a file: evidence, a capture, or an archive of the KFD tree."""
+    return read(tree_text(name) if name.endswith(ENDINGS) else read_made(name, EVIDENCE), name)
+
+
+def load_plan(name: str) -> Plan:
+    """Return the plan in a file, checked as far as it can be without its host."""
+    made = "a plan, as `apiary plan --out FILE` or the site playbook writes it"
+    plan = from_document(Plan, _document_of(name, Plan.SCHEMA, made, PLAN), name)
+    check_plan(plan, name)
+    return plan
+
+
+def load_plan_or_deployment(name: str) -> Plan | Deployment:
+    """Return the plan in a file, or the deployment where it is none."""
+    data = _load_yaml(name, PLAN)
+    if isinstance(data, dict) and data.get("schema") == Plan.SCHEMA:
+        return load_plan(name)
+    return load_deployment(name)
+
+
+def load_placement(name: str) -> Placement:
+    """Return the placement in a file."""
+    made = "a placement, as `apiary place --json` prints it"
+    return from_document(Placement, _document_of(name, Placement.SCHEMA, made, PLACEMENT), name)
+
+
+def _document_of(name: str, schema: str, made: str, command: str) -> Any:
+    """Return the data of a file that must be a document of this schema."""
+    data = _load_yaml(name, command)
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != schema:
+        raise error("DOC-SCHEMA", name, f"schema is {found!r}, expected {schema!r}", f"give {made}")
+    return data
+
+
+def load_architecture(deployment: Deployment, config_json: str | None, name: str) -> Architecture:
+    """Return the model of a deployment: of the config.json given, else of its own, else known."""
+    config = config_json or deployment.model.config
+    if config:
+        return read_config(read_made(config, CONFIG), config)
+    return architecture_of(deployment, name)
+
+
+def load_deployments(name: str) -> tuple[Deployment, ...]:
+    """Return the deployments of a file: one document, or the playbooks' list of several."""
+    data = _load_yaml(name)
+    if isinstance(data, dict) and "apiary_deployments" in data:
+        listed = data["apiary_deployments"]
+        if not isinstance(listed, list) or not listed:
+            raise error(
+                "DOC-TYPE",
+                name,
+                "field apiary_deployments: expected a list of deployments",
+                "list at least one deployment there",
+            )
+        return tuple(from_document(Deployment, one, name) for one in listed)
+    return (load_deployment(name),)
+
+
+def load_deployment(name: str) -> Deployment:
+    """Return the one deployment of a file."""
+    data = _load_yaml(name)
+    # A group_vars file holds the same document under the playbooks' variable, beside others.
+    if isinstance(data, dict) and "apiary_deployment" in data:
+        data = data["apiary_deployment"]
+    return from_document(Deployment, data, name)
+
+
+def _load_yaml(name: str, made: str = DEPLOYMENT) -> Any:
+    """Return the data of a YAML or JSON file; ``made`` says where one comes from."""
+    text = read_made(name, made)
+    if not text.strip():
+        raise error("FILE-SYNTAX", name, "is empty", "give the file that was meant")
+    try:
+        return json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+    except (yaml.YAMLError, json.JSONDecodeError) as failure:
+        raise error(
+            "FILE-SYNTAX",
+            name,
+            f"is neither JSON nor YAML: {' '.join(str(failure).split())}",
+            "correct the file at that place",
+        ) from failure

@@ -1,0 +1,225 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The hosts of an Ansible inventory, with all that Ansible would reach them by."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    error,
+)
+
+from apiary.app.readers import ask
+from apiary.fleet.hosts import INVENTORY
+from apiary.host.ssh import Asked, Probed, labels
+from apiary.host.ssh_args import read_arguments
+from apiary.host.ssh_config import Line, SshOptions, Target, option_line
+
+READER = Path(__file__).with_name("inventory_reader.py")
+SSH = {"ssh", "smart", "paramiko", "paramiko_ssh"}
+ARGUMENTS = ("ssh_args", "ssh_common_args", "ssh_extra_args")
+DISCOVERED = re.compile(r"auto(_legacy)?(_silent)?")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Who is to be probed, whom the inventory itself keeps from it, and what is not done."""
+
+    asked: tuple[Asked, ...]
+    refused: tuple[Probed, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def choose(
+    sources: Sequence[str],
+    limit: str | None,
+    hosts: Sequence[str],
+    options: SshOptions,
+    vault: Sequence[str] = (),
+) -> Chosen:
+    """Return the hosts of an inventory that ``hosts`` and ``limit`` leave, patterns of Ansible.
+
+    A host that the inventory does not have is one for SSH, as without an inventory. What
+    ``options`` fixes goes before the inventory's variables, and those before ssh_config. ``vault``
+    are files of vault passwords besides those that Ansible's configuration names.
+
+    Raises FILE-UNREADABLE, PROBE-INVENTORY or PROBE-NO-HOSTS.
+    """
+    found, said = _read(sources, limit, hosts, vault)
+    strangers = [name for name, names in found["chosen"].items() if names is None]
+    # That these are not in the inventory is no news.
+    said = [note for note in said if not note.message.endswith(tuple(f": {n}" for n in strangers))]
+    if not found["hosts"] and not strangers:
+        raise _nobody(sources, limit, hosts, found["total"])
+    asked: list[Asked] = []
+    refused = [
+        Probed(pattern, None, _nobody(sources, limit, [pattern], found["total"]))
+        for pattern, names in found["chosen"].items()
+        if names == []
+    ]
+    ignored: dict[str, list[str]] = {}
+    for name, entry in found["hosts"].items():
+        try:
+            one, notes = _asked(name, entry, options)
+            asked.append(one)
+            for note in notes:
+                ignored.setdefault(note, []).append(name)
+        except ApiaryError as failure:
+            refused.append(Probed(name, None, failure))
+    unheard = [
+        Finding(
+            "PROBE-OPTION",
+            "warning",
+            names[0] if len(names) == 1 else f"{len(names)} hosts, {names[0]} first",
+            note,
+            "nothing, if the host answers; else say it in ~/.ssh/config, or log in by key",
+        )
+        for note, names in ignored.items()
+    ]
+    for given, label in labels(strangers).items():
+        taken = label in found["hosts"]
+        asked.append(Asked(given if taken else label, given, options))
+    return Chosen(tuple(asked), tuple(refused), (*said, *unheard))
+
+
+def _read(
+    sources: Sequence[str], limit: str | None, hosts: Sequence[str], vault: Sequence[str]
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Return what the reader answers, and Ansible's warnings as findings."""
+    for source in sources:
+        if "," not in source and not os.path.exists(source):
+            raise error(
+                "FILE-UNREADABLE",
+                source,
+                "cannot be read: No such file or directory",
+                INVENTORY,
+            )
+    request = {"sources": list(sources), "limit": limit, "patterns": list(hosts)}
+    done = ask(READER, request, vault)
+    said = _paragraphs(done.stderr)
+    try:
+        found = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        found = {"error": f"ansible-core failed with status {done.returncode}"}
+    ask_ansible = " ".join(["ansible-inventory", *(f"-i {source}" for source in sources)])
+    if found.get("error"):
+        raise error(
+            "PROBE-INVENTORY",
+            ", ".join(sources),
+            "; ".join([" ".join(found["error"].split()), *said])[:2000],
+            f"correct that place, until `{ask_ansible} --list` reads it",
+        )
+    warnings = [
+        Finding(
+            "PROBE-INVENTORY-SAID",
+            "warning",
+            ", ".join(sources),
+            text,
+            f"look at the file that it names; `{ask_ansible} --list` says the same",
+        )
+        for text in said
+    ]
+    return found, warnings
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Return what Ansible printed on stderr, each warning unwrapped and without its label."""
+    parts = re.split(r"^\[(?:DEPRECATION )?(?:WARNING|ERROR)\]: ", text, flags=re.MULTILINE)
+    return list(dict.fromkeys(words for part in parts if (words := " ".join(part.split()))))
+
+
+def _nobody(
+    sources: Sequence[str], limit: str | None, hosts: Sequence[str], total: int
+) -> ApiaryError:
+    where = ", ".join(sources)
+    if not total:
+        return error(
+            "PROBE-NO-HOSTS",
+            where,
+            "the inventory has no hosts",
+            "put hosts into it, or start what lists them",
+        )
+    asked = f"{' '.join(hosts)} " if hosts else ""
+    limited = f"--limit {limit} " if limit else ""
+    return error(
+        "PROBE-NO-HOSTS",
+        where,
+        f"{asked}{limited}leaves none of its {total} hosts",
+        "give a host, group or pattern of it; `ansible-inventory --graph` shows them",
+    )
+
+
+def _asked(name: str, entry: Mapping[str, Any], options: SshOptions) -> tuple[Asked, list[str]]:
+    """Return one host as its variables have it, and what of them is not honoured."""
+    if entry["problems"]:
+        raise error(
+            "PROBE-VARIABLE",
+            name,
+            "; ".join(" ".join(problem.split()) for problem in entry["problems"])[:1000],
+            "correct the variable; a vaulted one needs ANSIBLE_VAULT_PASSWORD_FILE",
+        )
+    connection = str(entry["ansible_connection"]).rpartition(".")[2]
+    python = entry["ansible_python_interpreter"]
+    notes = []
+    if str(entry["ansible_become"]).lower() in ("true", "yes", "1", "on"):
+        notes.append("ansible_become is not honoured: the collector runs as the login user")
+    if connection == "local":
+        return Asked(name, None, options), notes
+    if connection not in SSH:
+        raise error(
+            "PROBE-NOT-SSH",
+            name,
+            f"ansible_connection is {entry['ansible_connection']}; SSH and local are supported",
+            "set it to ssh or local, or gather the evidence by the site playbook",
+        )
+    given = entry["options"]
+    lines: list[Line] = []
+    config = None
+    for variable in ARGUMENTS:
+        if given[variable]:
+            read = read_arguments(given[variable], f"{name}: {variable}")
+            lines += read.lines
+            config = read.config or config
+            notes += [f"{variable}: {text} is not honoured" for text in read.ignored]
+    notes += _unheard(given)
+    key = given["private_key_file"]
+    if key and not options.identity:
+        if not os.path.isfile(os.path.expanduser(key)):
+            notes.append(f"the private key file {key} does not exist; other keys are tried")
+        lines.insert(0, option_line(f"IdentityFile {key}", f"{name}: private_key_file"))
+    target = Target(
+        str(given["host"]),
+        options.user or given["remote_user"] or None,
+        options.port or (int(given["port"]) if given["port"] else None),
+    )
+    changed = replace(options, lines=(*options.lines, *lines))
+    if config:
+        # -F replaces both files, as ssh(1) says.
+        changed = replace(changed, config=config, system_config=os.devnull)
+    if python and not DISCOVERED.fullmatch(python):
+        changed = replace(changed, python=python)
+    return Asked(name, target, changed, bool(given["password"] or given["private_key"])), notes
+
+
+def _unheard(given: Mapping[str, Any]) -> list[str]:
+    notes = []
+    if given["password"]:
+        notes.append("the password in the inventory is not honoured: logins are by key")
+    if given["private_key"]:
+        notes.append("the private key in a variable is not honoured: give ansible_private_key_file")
+    if given["host_key_checking"] is False:
+        notes.append("host_key_checking false is not honoured: host keys must be known")
+    if given["ssh_executable"] not in (None, "ssh", "/usr/bin/ssh"):
+        notes.append(f"ssh_executable {given['ssh_executable']} is not honoured")
+    return notes

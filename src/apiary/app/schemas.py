@@ -1,0 +1,97 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""JSON Schemas of the documents, derived from the dataclasses that read and write them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Acceptance
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import FleetPlan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import FleetReport
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import FleetRollout
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import LaunchSpec
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import Rollout
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Router
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import TelemetryPlan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
+from pydantic import TypeAdapter
+
+from apiary.bench.compare_command import Comparison
+from apiary.bench.report_data import Report
+from apiary.help.bundle_types import SupportBundle
+from apiary.help.doctor_types import Doctor
+
+DOCUMENTS: dict[str, type] = {
+    "acceptance": Acceptance,
+    "bench": Bench,
+    "bench-raw": Raw,
+    "comparison": Comparison,
+    "deployment": Deployment,
+    "doctor": Doctor,
+    "evidence": Evidence,
+    "fleet-plan": FleetPlan,
+    "fleet-report": FleetReport,
+    "fleet-rollout": FleetRollout,
+    "launch": LaunchSpec,
+    "ledger": Ledger,
+    "model": Architecture,
+    "placement": Placement,
+    "plan": Plan,
+    "report": Report,
+    "rollout": Rollout,
+    "router": Router,
+    "support-bundle": SupportBundle,
+    "telemetry": TelemetryPlan,
+    "topology": Topology,
+    "tune": Tune,
+}
+NAMES = tuple(sorted(DOCUMENTS))
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of one document; ``name`` is one of NAMES."""
+    derived = TypeAdapter(DOCUMENTS[name]).json_schema()
+    nested = derived.get("$defs", {})
+    for title, cls in _dataclasses(DOCUMENTS[name]).items():
+        _close(nested.get(title, derived if title == DOCUMENTS[name].__name__ else {}), cls)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **derived}
+
+
+def _close(part: dict[str, Any], cls: type) -> None:
+    """Name the schema where the dataclass is a document, and allow no unknown field."""
+    if not part:
+        return
+    part["additionalProperties"] = False
+    const = getattr(cls, "SCHEMA", None)
+    if const:
+        part["properties"] = {"schema": {"const": const}, **part["properties"]}
+
+
+def _dataclasses(cls: type) -> dict[str, type]:
+    """Return every dataclass that a document is made of, by name."""
+    found: dict[str, type] = {}
+    waiting: list[Any] = [cls]
+    while waiting:
+        item = waiting.pop()
+        if dataclasses.is_dataclass(item) and isinstance(item, type):
+            if item.__name__ not in found:
+                found[item.__name__] = item
+                hints = typing.get_type_hints(item)
+                waiting += [hints[one.name] for one in dataclasses.fields(item)]
+        else:
+            waiting += typing.get_args(item)
+    return found

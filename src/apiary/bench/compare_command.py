@@ -1,0 +1,223 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`apiary compare`: whether one configuration is better than another, or than it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
+    Regression,
+    Says,
+    Verdict,
+    by_level,
+    compare,
+    regression,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.sameness import (
+    Difference,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from apiary.app import output
+from apiary.app.inputs import json_option
+from apiary.app.output import exit_code, print_document, show
+from apiary.bench.report_headline import against_text
+from apiary.bench.report_inputs import load_benches
+from apiary.bench.report_words import NONE, between, number, percent
+
+_STYLES = {"better": "green", "worse": "red"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is said of ``b`` against ``a``; the first verdict is the one that counts.
+
+    ``verdict`` is None where nothing could be compared.
+    """
+
+    SCHEMA: ClassVar[str] = "apiary.comparison/v1"
+
+    a: str
+    b: str
+    verdict: Says | None
+    verdicts: tuple[Verdict, ...]
+    differs: tuple[Difference, ...]
+    findings: tuple[Finding, ...]
+
+
+class ManyWith(click.Command):
+    """A command whose --with takes every name up to the next option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say --with before each name that follows one."""
+        told: list[str] = []
+        within = False
+        for word in args:
+            if word == "--with":
+                within = True
+            elif word.startswith("-") and word != "-":
+                within = False
+                told.append(word)
+            else:
+                told += ["--with", word] if within else [word]
+        return super().parse_args(ctx, told)
+
+
+@click.command(name="compare", cls=ManyWith)
+@click.argument("results", nargs=-1, required=True)
+@click.option(
+    "--with",
+    "others",
+    multiple=True,
+    required=True,
+    metavar="RESULT…",
+    help="What is held against the results before it; a name for each life or run.",
+)
+@click.option("--flag", help="An ablation: the one flag that the second side changed.")
+@click.option(
+    "--regression",
+    "earlier",
+    is_flag=True,
+    help="The first side are earlier results of the same thing; slower now is an error.",
+)
+@click.option(
+    "--allow-first",
+    is_flag=True,
+    help="With --regression: no earlier result of the same thing is no error.",
+)
+@json_option
+def compare_command(
+    results: tuple[str, ...],
+    others: tuple[str, ...],
+    flag: str | None,
+    earlier: bool,
+    allow_first: bool,
+    as_json: bool,
+) -> int:
+    """Say whether the second side is better or worse than the first, or neither.
+
+    Each side is one configuration, in as many results as it was measured. Better and worse are said
+    only where the interval of the ratio leaves out 1 and the difference is worth it.
+
+    \b
+    apiary compare tp8-*.json --with dp2-tp4-*.json
+    apiary compare off.json --with on.json --flag VLLM_ROCM_USE_AITER
+    apiary compare last-week.json --with today.json --regression [--allow-first]
+    """
+    if allow_first and not earlier:
+        raise click.UsageError("--allow-first is for --regression")
+    a, b = load_benches(results), load_benches(others)
+    made = _regression(a, b, allow_first) if earlier else _comparison(a, b, flag)
+    if as_json:
+        print_document(made)
+    else:
+        show(comparison_table(made))
+    output.report(made.findings, as_json)
+    return exit_code(made.findings)
+
+
+def _comparison(a: Sequence[Bench], b: Sequence[Bench], flag: str | None) -> Comparison:
+    whole = compare(a, b, flag=flag)
+    verdicts = (whole, *by_level(a, b))
+    return Comparison(a[0].name, b[0].name, whole.verdict, verdicts, whole.differs, whole.findings)
+
+
+def _regression(a: Sequence[Bench], b: Sequence[Bench], allow_first: bool) -> Comparison:
+    found = regression(a, b)
+    findings = (*found.findings, *_of_regression(found, b[0].name, allow_first))
+    return Comparison(
+        a[0].name, b[0].name, found.verdict, found.verdicts, found.differs, tuple(findings)
+    )
+
+
+def _of_regression(found: Regression, name: str, allow_first: bool) -> Iterator[Finding]:
+    if found.verdict is None:
+        unlike = ", ".join(dict.fromkeys(one.what for one in found.differs))
+        # A gate that compares nothing and passes would never be noticed.
+        yield Finding(
+            "REPORT-NO-EARLIER",
+            "info" if allow_first else "error",
+            name,
+            f"none of the earlier results is of the same thing ({unlike} differ), so whether it is "
+            "slower than before is not known",
+            "give earlier results of the same model, workload, SLO, layout and versions, or "
+            "--allow-first where this is the first one of its kind",
+        )
+    if found.verdict == "not decided":
+        yield Finding(
+            "REPORT-NOT-DECIDED",
+            "error",
+            name,
+            "was measured in one life of the engine, or the earlier results were, so whether it is "
+            "slower than before is not known",
+            "measure both with restarts (--lives), three times or more",
+        )
+    worse = [verdict for verdict in found.verdicts if verdict.verdict == "worse"]
+    if worse:
+        told = "; ".join(f"{verdict.what}: {against_text(verdict)}" for verdict in worse)
+        yield Finding(
+            "REPORT-REGRESSION",
+            "error",
+            name,
+            f"is worse than it was: {told}",
+            "see what changed between the two: the report of both lists their environments",
+        )
+
+
+def comparison_table(made: Comparison) -> RenderableType:
+    """Return the verdict in one line, and a row a figure."""
+    whole = made.verdicts[0] if made.verdicts else None
+    says = made.verdict or "not compared"
+    where = reason = f", {whole.what}: {against_text(whole, word=False)}" if whole else ""
+    if whole is not None and whole.verdict != made.verdict:
+        told = [one.what for one in made.verdicts if one.verdict == made.verdict]
+        where = f" in {', '.join(told)}"
+    if made.verdict in ("better", "worse"):
+        sentence = f"{made.b} is {says} than {made.a}{where}"
+    elif made.verdict is None:
+        sentence = f"{made.b} was not compared with {made.a}"
+    else:
+        sentence = f"{made.verdict} between {made.a} and {made.b}{reason}"
+    parts: list[RenderableType] = [Text(sentence, style=f"bold {_STYLES.get(says, 'cyan')}")]
+    if made.differs:
+        parts.append(Text("what else differs: " + "; ".join(map(str, made.differs))))
+    if made.verdicts:
+        parts += [Text(), _table(made)]
+    return Group(*parts)
+
+
+def _table(made: Comparison) -> Table:
+    table = Table(header_style="bold", box=None, padding=(0, 2, 0, 0))
+    heads = ("figure", made.a, made.b, "ratio", "p", "would have shown", "verdict")
+    for head in heads:
+        left = head in ("figure", "verdict")
+        table.add_column(Text(head), justify="left" if left else "right", no_wrap=head == "figure")
+    for one in made.verdicts:
+        table.add_row(
+            *map(Text, _cells(one)), Text(one.verdict, style=_STYLES.get(one.verdict, ""))
+        )
+    return table
+
+
+def _cells(one: Verdict) -> Iterator[Any]:
+    # Latencies are told in milliseconds, as everywhere else.
+    scale = 1000 if one.what.startswith(("ttft", "tpot", "itl")) else 1
+    yield f"{one.what}, ms" if scale == 1000 else one.what
+    for side in (one.a, one.b):
+        yield between(side, scale=scale)
+    if one.low is None or one.high is None:
+        yield number(one.ratio)
+    else:
+        yield f"{number(one.ratio)} ({number(one.low)} to {number(one.high)})"
+    yield NONE if one.p is None else "< 0.001" if one.p < 0.001 else number(one.p, 2)
+    yield percent(one.detectable)

@@ -1,0 +1,47 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`apiary report`: benchmarks as one HTML file, a terminal summary, or JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
+
+from apiary.app import output
+from apiary.app.inputs import json_option
+from apiary.app.output import exit_code, print_document, show
+from apiary.bench.report_inputs import load_results
+from apiary.bench.report_make import make_report
+from apiary.bench.report_page import page
+from apiary.bench.summary import report_summary
+
+
+@click.command()
+@click.argument("results", nargs=-1, required=True)
+@click.option("--out", help="Write the report as one HTML file that opens without network.")
+@json_option
+def report(results: tuple[str, ...], out: str | None, as_json: bool) -> int:
+    """Show what benchmarks found: curves, SLO, verdicts, every level and what it was measured on.
+
+    RESULT is what `apiary bench --out` or a run of tune.yml wrote. Results of one name are repeats
+    of one configuration; results of several names are compared.
+
+    \b
+    apiary report dp2-tp4.json tp8.json --out report.html
+    """
+    found = load_results(results)
+    made = make_report(found.benches, tuning=found.tuning)
+    if out:
+        write_text(Path(out), page(made))
+    if as_json:
+        print_document(made)
+    else:
+        show(report_summary(made))
+        if out:
+            click.echo(f"wrote {out}")
+    output.report(made.findings, as_json)
+    return exit_code(made.findings)

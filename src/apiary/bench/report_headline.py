@@ -1,0 +1,279 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a report says first: which configuration is best, under which SLO, how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
+    Verdict,
+    compare,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.lives import lives_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.proof import (
+    doubt,
+    unproven,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.sameness import (
+    one_question,
+    question,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import searched_by
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Bench,
+    Interval,
+    Workload,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
+
+from apiary.bench.report_data import By, Configuration, Curve, Headline, Point
+from apiary.bench.report_tables import found_text
+from apiary.bench.report_words import between, number, percent, size_text, slo_text, workload_text
+
+
+def headline_of(
+    configurations: Sequence[Configuration],
+    workloads: Sequence[Workload],
+    curves: Sequence[Curve],
+) -> tuple[Headline, tuple[Finding, ...]]:
+    """Return the answer to what was asked first, and what is to be known of its comparisons.
+
+    What no rule could check is said in the same sentence: it is no answer to publish.
+    """
+    return _doubted(*_answer(configurations, workloads, curves), configurations)
+
+
+def _doubted(
+    headline: Headline, told: tuple[Finding, ...], configurations: Sequence[Configuration]
+) -> tuple[Headline, tuple[Finding, ...]]:
+    doubted = [one for one in configurations if unproven(one.benches)]
+    if not doubted or any(bench.asked.paper for one in doubted for bench in one.benches):
+        return headline, told
+    names = _listed([one.name for one in doubted])
+    notes = (note for one in doubted for note in doubt(one.name, unproven(one.benches)))
+    text = f"{headline.text} Not to be published: not every rule was checked or kept for {names}."
+    return replace(headline, text=text), tuple(dict.fromkeys((*told, *notes)))
+
+
+def _answer(
+    configurations: Sequence[Configuration],
+    workloads: Sequence[Workload],
+    curves: Sequence[Curve],
+) -> tuple[Headline, tuple[Finding, ...]]:
+    work = workloads[0]
+    slo = configurations[0].benches[0].asked.slo
+    asked = question(configurations[0].benches[0])
+    alike = {n for n, one in enumerate(configurations) if question(one.benches[0]) == asked}
+    searched = searched_by([bench for n in sorted(alike) for bench in configurations[n].benches])
+    rates = _ranked(configurations, alike, work, searched[:1])
+    if not rates and len(searched) > 1:
+        # Not even one stream keeps the limits, and slow enough arrivals do.
+        searched = searched[1:]
+        rates = _ranked(configurations, alike, work, searched)
+    if not slo or not rates:
+        return _without_slo(configurations, work, curves, bool(slo)), ()
+    order = sorted(rates, key=lambda place: -rates[place].mean)
+    best = configurations[order[0]]
+    rate = rates[order[0]]
+    lost = {n: one for n, one in enumerate(configurations) if n not in rates}
+    reasons = [f"{configurations[n].name}: {_held(configurations[n], work)}" for n in order]
+    reasons += [
+        f"{one.name}: {_unranked(one, work) if n in alike else 'it was asked something else'}, "
+        "so it is not ranked"
+        for n, one in lost.items()
+    ]
+    goal = f"{workload_text(work)}, {slo_text(slo)}"
+    holds = f"{between(rate, 'requests/s')} under the SLO"
+    if searched == ("request_rate",):
+        holds += " of random arrivals"
+    arrivals = held_rate(best, work, searched[1:]) if len(searched) > 1 else None
+    if arrivals is not None:
+        holds += f" ({between(arrivals, 'requests/s')} of random arrivals)"
+    unlike = [one for n, one in enumerate(configurations) if n not in alike]
+    if len(order) == 1 and not unlike:
+        text = f"{best.name} holds {holds}: {goal}."
+        return Headline(text, "measured", (*reasons, _sure(rate, best)), order[0]), ()
+    findings: list[Finding] = []
+    said: dict[str, list[str]] = {
+        "better": [],
+        "no difference found": [],
+        "not decided": [],
+        "not compared": [],
+    }
+    for other in unlike:
+        try:
+            one_question((configurations[0].benches[0], other.benches[0]))
+        except ApiaryError as refusal:
+            findings += refusal.findings
+        said["not compared"].append(other.name)
+    for place in order[1:]:
+        other = configurations[place]
+        try:
+            verdict = compare(other.benches, best.benches)
+        except ApiaryError as refusal:
+            findings += refusal.findings
+            said["not compared"].append(other.name)
+            reasons.append(f"against {other.name}: not compared: {refusal.findings[0].message}")
+            continue
+        findings += verdict.findings
+        # The order is that of the search; what the levels say the other way round is no gain.
+        says = verdict.verdict if verdict.verdict != "worse" else "no difference found"
+        said[says].append(other.name)
+        reasons.append(f"against {other.name}: {against_text(verdict)}")
+    told = tuple(dict.fromkeys(findings))
+    if said["no difference found"]:
+        others = _listed([best.name, *said["no difference found"]])
+        text = f"No difference found between {others}, at {holds}: {goal}."
+        return Headline(text, "no difference found", tuple(reasons)), told
+    if said["not decided"]:
+        others = _listed(said["not decided"])
+        text = f"{best.name} holds the most, {holds}, but one life does not decide it against "
+        return Headline(f"{text}{others}: {goal}.", "not decided", tuple(reasons)), told
+    if said["not compared"]:
+        most = "the most, " if len(order) > 1 else ""
+        text = f"{best.name} holds {most}{holds}, but not all can be compared: {goal}."
+        return Headline(text, "not compared", tuple(reasons)), told
+    text = f"{best.name} is better than {_listed(said['better'])}: {holds}, {goal}."
+    return Headline(text, "better", tuple(reasons), order[0]), told
+
+
+def _ranked(
+    configurations: Sequence[Configuration], alike: set[int], work: Workload, by: Sequence[By]
+) -> dict[int, Interval]:
+    """Return the rate under the SLO of each that was asked alike and has one."""
+    held = {n: held_rate(configurations[n], work, by) for n in sorted(alike)}
+    return {n: rate for n, rate in held.items() if rate is not None}
+
+
+def of_tuning(
+    state: Tune, configurations: Sequence[Configuration]
+) -> tuple[Headline, tuple[Finding, ...]]:
+    """Return what a tuning chose, everything that it says of the way there, and its findings."""
+    return _doubted(_of_tuning(state, configurations), state.findings, configurations)
+
+
+def _of_tuning(state: Tune, configurations: Sequence[Configuration]) -> Headline:
+    first, *rest = (line.strip() for line in summary(state))
+    choice = state.choice
+    if choice is None:
+        return Headline(f"{first}.", "unfinished", tuple(rest))
+    label = state.candidate(choice.candidate).label if choice.candidate else None
+    names = [one.name for one in configurations]
+    best = names.index(label) if label in names and choice.verdict != "nothing measured" else None
+    return Headline(f"{first}.", choice.verdict, tuple(rest), best)
+
+
+def against_text(verdict: Verdict, word: bool = True) -> str:
+    """Return a verdict with its ratio, how sure that is, and what would have been seen."""
+    parts: list[str] = [verdict.verdict] if word else []
+    if verdict.ratio is not None:
+        ends = ""
+        if verdict.low is not None and verdict.high is not None:
+            ends = f" ({number(verdict.low)} to {number(verdict.high)})"
+        parts.append(f"{number(verdict.ratio)} times{ends}")
+    if verdict.p is not None:
+        parts.append("p < 0.001" if verdict.p < 0.001 else f"p = {number(verdict.p, 2)}")
+    lives = min((side.n for side in (verdict.a, verdict.b) if side is not None), default=0)
+    parts.append(f"{lives} {'life' if lives == 1 else 'lives'} of each engine")
+    if verdict.detectable is not None:
+        parts.append(f"a difference of {percent(verdict.detectable)} would have shown")
+    return ", ".join(parts)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def held_rate(
+    configuration: Configuration, work: Workload, searched: Sequence[By] = ()
+) -> Interval | None:
+    """Return the request rate that is kept under the SLO, None where it never is.
+
+    It is that of the streams where both they and random arrivals were searched, or of ``searched``.
+    """
+    known = {
+        one.by: one.request_rate
+        for one in configuration.found
+        if one.workload == work.name and one.best and one.request_rate is not None
+    }
+    order: Sequence[By] = searched or ("concurrency", "request_rate")
+    return next((known[by] for by in order if by in known), None)
+
+
+def _held(configuration: Configuration, work: Workload) -> str:
+    found = [one for one in configuration.found if one.workload == work.name]
+    return "; ".join(
+        f"{between(one.request_rate, 'requests/s')}, {found_text(one)}" for one in found
+    )
+
+
+def _sure(rate: Interval, configuration: Configuration) -> str:
+    if rate.low is None or rate.n < 2:
+        return "One run only: how sure this is, is not known; repeat it with restarts (--lives)."
+    if len(set(lives_of(configuration.benches).values())) < 2:
+        return (
+            f"95 % interval over {rate.n} repeats in one life of the engine; restarts differ by "
+            "more, so repeat it with them (--lives)."
+        )
+    return f"95 % interval over {rate.n} lives of the engine."
+
+
+def _unranked(configuration: Configuration, work: Workload) -> str:
+    """Return why no rate under the SLO is known."""
+    if any(one.workload == work.name for one in configuration.found):
+        return "no level kept the SLO"
+    return _no_search(configuration.benches)
+
+
+def _no_search(benches: Sequence[Bench]) -> str:
+    """Return why no search found a limit: there was none, or it did not end."""
+    if not any("slo" in bench.asked.phases for bench in benches):
+        return "the SLO's limit was not searched for"
+    return "no search for the SLO's limit ended"
+
+
+def _without_slo(
+    configurations: Sequence[Configuration], work: Workload, curves: Sequence[Curve], asked: bool
+) -> Headline:
+    peaks = [
+        (point.values["output_token_rate"], curve, point)
+        for curve in curves
+        if curve.workload == work.name
+        for point in curve.points
+        if point.valid and "output_token_rate" in point.values
+    ]
+    if not peaks:
+        return Headline("No level is valid, so there is no result.", "no result")
+    kept = [peak for peak in peaks if peak[2].status == "OK"]
+    if asked and kept:
+        verdict = "unfinished"
+        why = _no_search([bench for one in configurations for bench in one.benches])
+        why = f"{why[0].upper()}{why[1:]}. The most that is known to keep the SLO"
+        chosen = max(kept, key=_request_rate)
+        shown = between(chosen[2].values.get("request_rate"), "requests/s")
+    else:
+        verdict = "SLO missed" if asked else "measured"
+        why = "No level kept the SLO" if asked else "No SLO was asked for, so nothing is ranked"
+        why += ". The most that was measured"
+        chosen = max(peaks, key=_output_rate)
+        shown = between(chosen[0], "output tokens/s")
+    rate, curve, point = chosen
+    name = configurations[curve.configuration].name
+    at = size_text(curve.by, point.size)
+    text = f"{why}: {shown} with {name} at {at}, {workload_text(work)}."
+    return Headline(text, verdict, (_sure(rate, configurations[curve.configuration]),))
+
+
+def _request_rate(peak: tuple[Interval, Curve, Point]) -> float:
+    rate = peak[2].values.get("request_rate")
+    return rate.mean if rate is not None else 0.0
+
+
+def _output_rate(peak: tuple[Interval, Curve, Point]) -> float:
+    return peak[0].mean

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A report of benchmarks, and what is odd about putting them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
+
+from apiary.bench.report_data import (
+    Configuration,
+    Report,
+    curves_of,
+    gather,
+    references_of,
+    workloads_of,
+)
+from apiary.bench.report_headline import headline_of, of_tuning
+from apiary.bench.report_words import slo_text, workload_text
+
+
+def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:
+    """Return the report of at least one benchmark; a tuning's own choice is its headline."""
+    configurations = gather(benches)
+    workloads = workloads_of(configurations)
+    curves = curves_of(configurations)
+    if tuning is not None:
+        headline, told = of_tuning(tuning, configurations)
+    else:
+        headline, told = headline_of(configurations, workloads, curves)
+    rows, sources = references_of(configurations)
+    return Report(
+        headline,
+        configurations,
+        workloads,
+        curves,
+        rows,
+        sources,
+        tuple(dict.fromkeys((*_odd(configurations), *told))),
+    )
+
+
+def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:
+    """Yield what makes configurations hard to compare, and what has no result."""
+    first = configurations[0].benches[0]
+    for one in configurations:
+        bench = one.benches[0]
+        differs = []
+        if bench.target.model != first.target.model:
+            differs.append(f"model {bench.target.model} instead of {first.target.model}")
+        if bench.asked.slo != first.asked.slo:
+            told = slo_text(bench.asked.slo), slo_text(first.asked.slo)
+            differs.append(f"{told[0]} instead of {told[1]}")
+        if bench.asked.workload != first.asked.workload:
+            told = workload_text(bench.asked.workload), workload_text(first.asked.workload)
+            differs.append(f"{told[0]} instead of {told[1]}")
+        if differs:
+            yield Finding(
+                "REPORT-DIFFERENT",
+                "warning",
+                one.name,
+                f"was measured otherwise than {configurations[0].name}: {'; '.join(differs)}",
+                "compare only what was asked alike; measure it again in the same way",
+            )
+        if not {"OK", "SLO_MISS"} & set(one.counts):
+            yield Finding(
+                "REPORT-NOTHING-VALID",
+                "warning",
+                one.name,
+                f"none of its {sum(one.counts.values())} levels is valid",
+                "see the findings of its levels, mend what they name and measure again",
+            )

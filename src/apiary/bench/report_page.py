@@ -1,0 +1,193 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A report as one HTML file that asks nobody for anything: scripts, styles and data are in it."""
+
+from __future__ import annotations
+
+import importlib.resources
+import shlex
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
+
+from apiary.app.inert import inline, policy
+from apiary.bench.report_data import Configuration, Report
+from apiary.bench.report_figures import COLOURS, figures
+from apiary.bench.report_headline import held_rate
+from apiary.bench.report_tables import (
+    PAPER_HEADS,
+    REFERENCE_HEADS,
+    found_text,
+    level_tables,
+    paper_cells,
+    point_table,
+    reference_cells,
+)
+from apiary.bench.report_words import (
+    NONE,
+    flat,
+    number,
+    saturation_text,
+    size_text,
+    slo_text,
+    workload_text,
+)
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def page(report: Report) -> str:
+    """Return the whole page; browsers may run only the two scripts whose hash it names."""
+    scripts = (plotly_js(), (TEMPLATES / "report.js").read_text(encoding="utf-8"))
+    drawn = figures(report)
+    data = {one.id: {"data": one.data, "layout": one.layout} for one in drawn}
+    return _template().render(
+        report=report,
+        title=_title(report),
+        policy=policy(scripts),
+        scripts=scripts,
+        figures=drawn,
+        data=inline(data),
+        tables=level_tables(report),
+        cards=[_card(report, place, one) for place, one in enumerate(report.configurations)],
+        environment=_environment(report.configurations),
+        commands=[_command(one) for one in report.configurations],
+        points=[point_table(report, curve) for curve in report.curves],
+        paper=[
+            (place, [(level, paper_cells(level)) for bench in one.benches for level in bench.paper])
+            for place, one in enumerate(report.configurations)
+            if any(bench.paper for bench in one.benches)
+        ],
+        paper_heads=PAPER_HEADS,
+        reference_heads=REFERENCE_HEADS,
+        references=[(row, reference_cells(row)) for row in report.references],
+        colours=COLOURS,
+    )
+
+
+@cache
+def plotly_js() -> str:
+    """Return plotly's program, of the release that is installed."""
+    file = importlib.resources.files("plotly") / "package_data" / "plotly.min.js"
+    return file.read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+    )
+    environment.filters.update(workload=workload_text, slo=slo_text)
+    return environment.get_template("report.html.j2")
+
+
+def _title(report: Report) -> str:
+    models = dict.fromkeys(one.model for one in report.configurations)
+    return f"Benchmark of {', '.join(models)}"
+
+
+def _card(report: Report, place: int, one: Configuration) -> dict[str, Any]:
+    """Return what the card of a configuration shows."""
+    work = report.workloads[0]
+    rate = held_rate(one, work)
+    found = [item for item in one.found if item.workload == work.name]
+    peak = _peak(report, place, work.name)
+    full = [item for item in one.saturation if item.workload == work.name]
+    facts = [("kept the SLO at", found_text(item)) for item in found]
+    if rate is not None and one.gpus:
+        facts.append(("for each GPU", f"{number(rate.mean / one.gpus)} requests/s"))
+    if peak:
+        facts.append(("most output", peak))
+    for item in full:
+        known = item.concurrency is not None or item.request_rate is not None
+        because = f": {item.reason}" if known else ""
+        facts.append(("saturation", saturation_text(item) + because))
+    return {
+        "name": one.name,
+        "colour": place % COLOURS,
+        "layout": one.layout if one.layout != one.name else None,
+        "size": _size(one),
+        "rate": number(rate.mean) if rate else None,
+        "sure": _sure(rate),
+        "best": report.headline.best == place,
+        "facts": facts,
+        "counts": one.counts,
+    }
+
+
+def _sure(rate: Interval | None) -> str:
+    """Return how sure a rate is, in as many words as a card has room for."""
+    if rate is None or rate.low is None or rate.high is None:
+        return "one run"
+    kind = "95 % interval" if rate.n > 1 else "one run,"
+    return f"{kind} {number(rate.low)} to {number(rate.high)}"
+
+
+def _size(one: Configuration) -> str:
+    parts = []
+    if one.gpus:
+        parts.append(f"{one.gpus} GPU{'s' if one.gpus > 1 else ''}")
+    if one.hosts:
+        parts.append(f"{one.hosts} host{'s' if one.hosts > 1 else ''}")
+    gpu = one.benches[0].environment.get("gpu")
+    return ", ".join([*([str(gpu)] if gpu else []), *parts]) if not gpu else str(gpu)
+
+
+def _peak(report: Report, place: int, workload: str) -> str | None:
+    points = [
+        (curve.by, point)
+        for curve in report.curves
+        if curve.configuration == place and curve.workload == workload
+        for point in curve.points
+        if point.valid and "output_token_rate" in point.values
+    ]
+    if not points:
+        return None
+    by, best = max(points, key=lambda pair: pair[1].values["output_token_rate"].mean)
+    rate = best.values["output_token_rate"]
+    return f"{number(rate.mean)} tokens/s, {size_text(by, best.size)}"
+
+
+def _environment(configurations: Sequence[Configuration]) -> list[tuple[str, list[str]]]:
+    """Return how each was measured: a row a fact, with one cell where it is the same for all."""
+    columns = [dict(_facts(one)) for one in configurations]
+    rows = []
+    for name in dict.fromkeys(name for column in columns for name in column):
+        cells = [column.get(name, NONE) for column in columns]
+        rows.append((name, cells[:1] if len(set(cells)) == 1 else cells))
+    return rows
+
+
+def _facts(one: Configuration) -> list[tuple[str, str]]:
+    first = one.benches[0]
+    asked = first.asked
+    known = {key: value for key, value in first.environment.items() if key != "command"}
+    return [
+        ("model", one.model),
+        ("measured", ", ".join(dict.fromkeys(bench.created for bench in one.benches))),
+        ("addresses", ", ".join(first.target.urls)),
+        ("workload", f"{asked.workload.name}: {workload_text(asked.workload)}"),
+        ("SLO", slo_text(asked.slo)),
+        ("phases", ", ".join(asked.phases)),
+        ("restarts, repeats", f"{max(asked.lives, len(one.benches))}, {asked.repeats}"),
+        ("seed", ", ".join(dict.fromkeys(str(bench.asked.seed) for bench in one.benches))),
+        *flat(known),
+    ]
+
+
+def _command(one: Configuration) -> str | None:
+    """Return what to type to repeat a configuration's benchmark."""
+    command = one.benches[0].environment.get("command")
+    if isinstance(command, (list, tuple)):
+        return shlex.join(map(str, command))
+    return command if isinstance(command, str) else None

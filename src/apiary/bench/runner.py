@@ -1,0 +1,199 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where a benchmark's load comes from: this machine, or one over SSH that needs only Python."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import io
+import json
+import shlex
+import subprocess
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import paramiko
+from ansible_collections.apiary.instinct.plugins.module_utils.load import run as bench_run
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import look_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.session import Session
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+
+from apiary.host.ssh import SshOptions
+from apiary.host.ssh_config import load_config, parse_target
+from apiary.host.ssh_connect import Connector, unreachable, words
+
+KEEPALIVE_SECONDS = 30
+# Takes our programs from the first line of stdin and a request from the second; stdin stays open,
+# for its end is the end of the connection.
+BOOT = (
+    "import base64,os,sys,tempfile\n"
+    "with tempfile.TemporaryDirectory() as d:\n"
+    " p=os.path.join(d,'apiary.zip')\n"
+    " with open(p,'wb') as f: f.write(base64.b64decode(sys.stdin.readline()))\n"
+    " sys.path.insert(0,p)\n"
+    f" import {bench_run.__name__} as r\n"
+    " r.main()\n"
+)
+
+
+class Here:
+    """This machine as the load host."""
+
+    name = "this machine"
+
+    def __init__(self, secrets: dict[str, str]) -> None:
+        self.secrets = secrets
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        """Nothing is open."""
+
+    def execute(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run one request; raise BENCH-HOST where it cannot be run at all."""
+        try:
+            return bench_run.run({**request, "secrets": self.secrets})
+        except bench_run.BenchError as failure:
+            raise _unable(self.name, str(failure)) from failure
+
+
+@dataclass
+class Remote:
+    """A load host over SSH; one connection serves all levels, anew where it has broken."""
+
+    name: str
+    options: SshOptions
+    secrets: dict[str, str]
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _transport: paramiko.Transport | None = None
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        self._stack.close()
+
+    def execute(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run one request over there; raise PROBE-… or BENCH-HOST."""
+        asked = json.dumps({**request, "secrets": self.secrets})
+        try:
+            out, said, status = self._run(f"{programs()}\n{asked}\n".encode())
+        except (paramiko.SSHException, OSError, EOFError) as failure:
+            self._transport = None
+            raise unreachable(self.name, f"the connection broke: {words(failure)}") from failure
+        try:
+            answer = json.loads(out.splitlines()[-1])
+            packed = answer.get("packed")
+        except (ValueError, IndexError, AttributeError):
+            last = (said.strip() or out.strip() or "no output").splitlines()[-1]
+            raise _unable(self.name, f"ended with status {status}: {last[:200]}") from None
+        if packed is None:
+            raise _unable(self.name, str(answer.get("failure")))
+        found: dict[str, Any] = bench_run.unpacked(packed)
+        return found
+
+    def _connect(self) -> paramiko.Transport:
+        if self._transport is None or not self._transport.is_active():
+            target = parse_target(self.name)
+            target = replace(
+                target,
+                user=target.user or self.options.user,
+                port=target.port or self.options.port,
+            )
+            connector = Connector(load_config(self.options), self.options, self._stack)
+            self._transport = connector.connect(target, self.name)
+            # A level is silent for minutes, and a firewall forgets who is silent.
+            self._transport.set_keepalive(KEEPALIVE_SECONDS)
+        return self._transport
+
+    def _run(self, sent: bytes) -> tuple[str, str, int]:
+        """Run our program there; return its output, what it complained of and its exit status.
+
+        Closing the channel is the end of its stdin, which ends all that it started.
+        """
+        with self._connect().open_session(timeout=self.options.timeout) as channel:
+            channel.exec_command(f"{shlex.quote(self.options.python)} -c {shlex.quote(BOOT)}")
+            channel.sendall(sent)
+            complaint = channel.makefile_stderr("rb")
+            out = b"".join(_chunks(channel))
+            status = channel.recv_exit_status()
+            said = complaint.read()
+        return out.decode(errors="replace"), said.decode(errors="replace"), status
+
+
+def _chunks(channel: paramiko.Channel) -> Iterator[bytes]:
+    """Yield what a channel prints until its end."""
+    while True:
+        chunk = channel.recv(1 << 20)
+        if not chunk:
+            return
+        yield chunk
+
+
+def programs() -> str:
+    """Return everything that bench_run needs, as a zip archive in base64."""
+    packed = io.BytesIO()
+    folder = bench_run.PACKAGE.replace(".", "/")
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        parts = folder.split("/")
+        for number in range(1, len(parts) + 1):
+            archive.writestr("/".join([*parts[:number], "__init__.py"]), "")
+        for name in sorted(bench_run.FILES):
+            source = inspect.getsource(import_module(f"{bench_run.PACKAGE}.{name}"))
+            archive.writestr(f"{folder}/{name}.py", source)
+    return base64.b64encode(packed.getvalue()).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Restarts the engines by a command on this machine, and waits until they serve."""
+
+    argv: tuple[str, ...]
+    session: Session
+
+    def __call__(self, life: int) -> None:
+        """Make the next life; raise BENCH-RESTART where the engines do not come back."""
+        try:
+            done = subprocess.run(self.argv, capture_output=True, check=False, text=True)
+        except OSError as failure:
+            raise self._refusal(f"cannot be run: {failure.strerror or failure}") from failure
+        if done.returncode:
+            last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+            raise self._refusal(f"ended with {done.returncode}: {last[:200]}")
+        facts = knowledge("bench/run.yml")["restart"]
+        deadline = time.monotonic() + facts["ready_seconds"]
+        look = {**look_of(self.session.target, self.session.client), "client": []}
+        while True:
+            seen = self.session.execute(look)
+            if all(server["completion"][0] == 200 for server in seen["servers"]):
+                return
+            if time.monotonic() > deadline:
+                raise self._refusal(f"no answer within {facts['ready_seconds']} s after it")
+            time.sleep(facts["ask_seconds"])
+
+    def _refusal(self, why: str) -> ApiaryError:
+        return error(
+            "BENCH-RESTART",
+            shlex.join(self.argv),
+            why,
+            "try it by hand and read the engine's journal; run again with the same --out",
+        )
+
+
+def _unable(host: str, why: str) -> ApiaryError:
+    return error(
+        "BENCH-HOST",
+        host,
+        f"cannot run a level: {why}",
+        "see that the load host can be reached and has Python 3.9 or newer",
+    )

@@ -1,0 +1,112 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A benchmark, or several beside each other, for a terminal: the answer first, then each load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench, PaperLevel
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from apiary.bench.report_data import Curve, Report
+from apiary.bench.report_make import make_report
+from apiary.bench.report_tables import PAPER_HEADS, found_text, paper_cells, point_table
+from apiary.bench.report_words import NONE, STATUS, between, saturation_text
+
+_STYLES = {"OK": "green", "SLO_MISS": "yellow", "FAILED": "red", "INVALID": "dim red"}
+_REFERENCES = 3
+
+
+def bench_summary(bench: Bench) -> RenderableType:
+    """Return one benchmark for a terminal."""
+    if not bench.levels:
+        return Text(f"{bench.name}: no level was measured")
+    return report_summary(make_report((bench,)))
+
+
+def report_summary(report: Report) -> RenderableType:
+    """Return all benchmarks of a report for a terminal."""
+    return Group(*_parts(report))
+
+
+def _parts(report: Report) -> Iterator[RenderableType]:
+    headline = report.headline
+    style = {"better": "bold green", "no result": "bold red", "SLO missed": "bold red"}
+    yield Text.assemble(
+        (headline.verdict, style.get(headline.verdict, "bold cyan")), ": ", headline.text
+    )
+    for reason in headline.reasons:
+        yield Text(f"  {reason}")
+    yield Text()
+    yield _configurations(report)
+    for curve in report.curves:
+        yield Text()
+        yield _curve(report, curve)
+    for one in report.configurations:
+        rows = [level for bench in one.benches for level in bench.paper]
+        if rows:
+            yield Text()
+            yield _study(one.name, rows)
+    if report.references:
+        shown = {row.source for row in report.references}
+        titles = [report.sources[name].title for name in sorted(shown)] if report.sources else []
+        yield Text()
+        yield Text(
+            f"{len(report.references)} rows were published of this model under their own "
+            f"conditions ({'; '.join(titles[:_REFERENCES])}): see the page of --out",
+            style="dim",
+        )
+
+
+def _grid(title: str) -> Table:
+    return Table(
+        title=title, title_justify="left", header_style="bold", box=None, padding=(0, 1, 0, 0)
+    )
+
+
+def _configurations(report: Report) -> Table:
+    table = _grid("configurations")
+    for name in ("name", "requests/s under the SLO", "kept the SLO at", "saturation", "levels"):
+        table.add_column(name, overflow="fold", no_wrap=name == "name")
+    for one in report.configurations:
+        words = [f"{count} {STATUS[status]}" for status, count in one.counts.items()]
+        table.add_row(
+            one.name,
+            "\n".join(between(found.request_rate) for found in one.found) or NONE,
+            "\n".join(found_text(found) for found in one.found) or NONE,
+            "\n".join(saturation_text(item) for item in one.saturation) or NONE,
+            ", ".join(words),
+        )
+    return table
+
+
+def _study(name: str, levels: Sequence[PaperLevel]) -> Table:
+    """Return the table of arXiv:2603.10031 with the study's own status rows."""
+    table = _grid(f"{name}, as arXiv:2603.10031 counts")
+    for place, head in enumerate(PAPER_HEADS):
+        left = place in (0, 4, len(PAPER_HEADS) - 1)
+        table.add_column(head, justify="left" if left else "right", overflow="fold")
+    for level in levels:
+        table.add_row(*map(Text, paper_cells(level)), style="dim" if level.invalid else None)
+    return table
+
+
+def _curve(report: Report, curve: Curve) -> Table:
+    shown = point_table(report, curve)
+    table = _grid(shown.title)
+    for head in shown.heads:
+        left = head in ("verdict", "findings")
+        table.add_column(head, justify="left" if left else "right", no_wrap=head != "findings")
+    for point, cells in shown.rows:
+        verdict = shown.heads.index("verdict")
+        row = [
+            Text(cell, style=_STYLES[point.status] if place == verdict else "")
+            for place, cell in enumerate(cells)
+        ]
+        table.add_row(*row, style=None if point.valid else "dim")
+    return table

@@ -1,0 +1,226 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The hosts of a fleet and where they stand, as an Ansible inventory has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+
+from apiary.app.readers import ask
+
+INVENTORY = "`cp -r inventory/example inventory/mine` begins one; or give hosts with a comma: a,b"
+READER = Path(__file__).with_name("fleet_reader.py")
+GROUP = "gpu_hosts"
+ARTIFACTS = "artifacts"
+VARIABLES = (
+    "ansible_host",
+    "apiary_address",
+    "apiary_artifacts",
+    "apiary_failure_domain",
+    "apiary_maintenance_windows",
+    "apiary_rack",
+    "apiary_row",
+    "apiary_site",
+    "router_admin_port",
+    "telemetry_amd_digest",
+    "telemetry_amd_method",
+    "telemetry_amd_port",
+    "telemetry_amd_suite",
+    "telemetry_node_port",
+)
+_PARSERS = re.compile(r"(?:Failed to parse inventory(?: with '\w+' plugin)?: )+")
+# What follows from the rest, and patterns of hosts, which are told apart.
+_NO_NEWS = re.compile(
+    r"Unable to parse|No inventory was parsed|provided hosts list is|Could not m|Deprecation warn"
+)
+_MOST_WARNINGS = 4
+_UNLOCK = "`export ANSIBLE_VAULT_PASSWORD_FILE=FILE`, or give --vault-password-file FILE"
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Where a host's metrics are: the variables of this name that it has; None: as usual.
+
+    ``router_port`` is where a router serves its own. ``amd_method`` is how AMD's exporter comes to
+    the host, ``amd_suite`` the suite of its package, ``amd_digest`` its container's.
+    """
+
+    router_port: int | None = None
+    amd_method: str | None = None
+    amd_digest: str | None = None
+    amd_suite: str | None = None
+    amd_port: int | None = None
+    node_port: int | None = None
+
+
+@dataclass(frozen=True)
+class FleetHost:
+    """One host: its other groups, by name, and the place that its variables say.
+
+    ``domain`` is what fails as one: apiary_failure_domain, else the rack; None is nobody's but its
+    own. ``artifacts`` is the directory with one directory a host. ``addresses`` are those that the
+    inventory gives it, ``windows`` its apiary_maintenance_windows. ``spans`` says that replicas of
+    its own may be on other hosts, too.
+    """
+
+    name: str
+    groups: tuple[str, ...] = ()
+    domain: str | None = None
+    rack: str | None = None
+    row: str | None = None
+    site: str | None = None
+    artifacts: str = ARTIFACTS
+    addresses: tuple[str, ...] = ()
+    windows: tuple[str, ...] = ()
+    metrics: Metrics = Metrics()
+    spans: bool = False
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The ``hosts`` that were asked for, in the inventory's order, of ``total`` without a limit.
+
+    ``beside`` are the members of routers and monitoring, which learn of changes. ``localhost`` says
+    whether the inventory has it.
+    """
+
+    hosts: tuple[FleetHost, ...]
+    total: int
+    beside: tuple[str, ...] = ()
+    localhost: bool = False
+
+
+def read_hosts(
+    sources: Sequence[str],
+    limit: str | None = None,
+    pattern: str = GROUP,
+    vault_password_files: Sequence[str] = (),
+    extra: Sequence[str] = (),
+    extra_vars: Mapping[str, Any] | None = None,
+) -> Hosts:
+    """Return the hosts of a pattern that ``limit`` leaves; no sources are Ansible's own inventory.
+
+    ``extra`` are files of -e ("@FILE") and ``extra_vars`` its values, which go by no command line.
+    Raises FILE-UNREADABLE, PROBE-INVENTORY or PROBE-NO-HOSTS.
+    """
+    where = ", ".join(sources) or "inventory"
+    for source in sources:
+        if "," not in source and not os.path.exists(source):
+            raise error(
+                "FILE-UNREADABLE",
+                source,
+                "cannot be read: No such file or directory",
+                INVENTORY,
+            )
+    request = {
+        "sources": list(sources),
+        "limit": limit,
+        "pattern": pattern,
+        "variables": VARIABLES,
+        "extra": [*extra, *([json.dumps(extra_vars)] if extra_vars else [])],
+    }
+    found = _answer(request, vault_password_files)
+    ask_ansible = " ".join(["ansible-inventory", *(f"-i {source}" for source in sources)])
+    if found["error"]:
+        raise error(
+            "PROBE-INVENTORY",
+            where,
+            "; ".join([" ".join(found["error"].split()), *found["said"]])[:2000],
+            _UNLOCK
+            if "vault" in found["error"]
+            else f"correct that place, until `{ask_ansible} --list` reads it",
+        )
+    if not found["total"]:
+        raise error(
+            "PROBE-NO-HOSTS",
+            where,
+            "; ".join([f"the inventory has no hosts in {pattern}", *found["said"]])[:2000],
+            f"put hosts into {pattern}; `{ask_ansible} --graph` shows the groups"
+            if sources
+            else "give --inventory inventory/mine, or name one in your ansible.cfg",
+        )
+    if not found["hosts"]:
+        raise error(
+            "PROBE-NO-HOSTS",
+            where,
+            f"--limit {limit} leaves none of the {found['total']} hosts in {pattern}",
+            f"give a host, group or pattern of it; `{ask_ansible} --graph` shows them",
+        )
+    return Hosts(
+        tuple(_host(name, entry) for name, entry in found["hosts"].items()),
+        found["total"],
+        tuple(found["beside"]),
+        found["localhost"],
+    )
+
+
+def _host(name: str, entry: Mapping[str, Any]) -> FleetHost:
+    one = {variable: entry[variable][0] if entry[variable] else None for variable in VARIABLES}
+    addresses = dict.fromkeys((*entry["ansible_host"], *entry["apiary_address"]))
+    return FleetHost(
+        name=name,
+        groups=tuple(entry["groups"]),
+        domain=one["apiary_failure_domain"] or one["apiary_rack"],
+        rack=one["apiary_rack"],
+        row=one["apiary_row"],
+        site=one["apiary_site"],
+        artifacts=one["apiary_artifacts"] or ARTIFACTS,
+        addresses=tuple(address for address in addresses if address != name),
+        windows=tuple(entry["apiary_maintenance_windows"]),
+        metrics=Metrics(
+            _port(one["router_admin_port"]),
+            one["telemetry_amd_method"],
+            one["telemetry_amd_digest"],
+            one["telemetry_amd_suite"],
+            _port(one["telemetry_amd_port"]),
+            _port(one["telemetry_node_port"]),
+        ),
+        spans=bool(entry["spans"]),
+    )
+
+
+def _port(text: str | None) -> int | None:
+    """Return a port; None where the variable is no number, which its role refuses."""
+    return int(text) if text and text.isdecimal() else None
+
+
+def _answer(request: Mapping[str, Any], vault_password_files: Sequence[str]) -> dict[str, Any]:
+    """Return what the reader answers; its ``error`` where it has none to give."""
+    # A source that nobody can read is half a fleet.
+    whole = {"ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1"}
+    done = ask(READER, request, vault_password_files, whole)
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except json.JSONDecodeError:
+        said = " ".join(done.stderr.split()[-100:])
+        return {"error": f"ansible-core failed with status {done.returncode}: {said}", "said": []}
+    return {**answer, "said": _warned(done.stderr)}
+
+
+def _warned(printed: str) -> list[str]:
+    """Return why Ansible left out a source or a line of it, as it warned of it on stderr.
+
+    Each of its parsers complains of a file; where the one for YAML says a line, the others' words
+    would lead astray.
+    """
+    reasons: dict[str, None] = {}
+    placed: dict[str, None] = {}
+    for warning in re.split(r"^\[WARNING\]: ", printed, flags=re.MULTILINE)[1:]:
+        first = warning.partition("\n\n")[0]
+        reason = _PARSERS.sub("", " ".join(first.split()))
+        origin = re.search(r"^Origin: (\S+\.(?:ya?ml|json):\d+:\d+)$", warning, re.MULTILINE)
+        if origin:
+            placed[f"{reason} ({origin[1]})"] = None
+        elif not _NO_NEWS.match(reason):
+            reasons[reason] = None
+    return list(placed or reasons)[:_MOST_WARNINGS]

@@ -1,0 +1,225 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`apiary plan --inventory`: look at a fleet, or at its last surveys; say what would change."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error, has_errors
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import measured_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import fleet_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import FleetPlan
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from apiary.app import output
+from apiary.app.output import EXIT_FINDINGS, print_document, report, show
+from apiary.app.runner import Ended, run_playbook
+from apiary.bench.report_inputs import load_benches
+from apiary.fleet.hosts import FleetHost, read_hosts
+from apiary.fleet.plan_inputs import Lost, Run, observed
+from apiary.fleet.plan_tables import fleet_tables
+
+EXIT_CHANGES = 3
+# Of a task that ended, well or not; one a host is enough to say that it was reached or is not.
+ENDINGS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable")
+# Hosts that one ansible-playbook surveys: its memory, and each worker's, grows with them.
+PART = 200
+
+
+@dataclass(frozen=True)
+class FleetOptions:
+    """What the operator asks of a fleet's plan. ``extra_files`` are "@FILE"."""
+
+    sources: tuple[str, ...]
+    limit: str | None = None
+    offline: bool = False
+    drift: bool = False
+    diff: bool = False
+    benches: tuple[str, ...] = ()
+    forks: int | None = None
+    out: str | None = None
+    extra_files: tuple[str, ...] = ()
+    extra_vars: Mapping[str, Any] = field(default_factory=dict)
+    vault_password_files: tuple[str, ...] = ()
+
+
+def now() -> datetime:
+    """Return the time, which tests hold still."""
+    return datetime.now(UTC)
+
+
+def plan_fleet(options: FleetOptions, as_json: bool) -> int:
+    """Show the plan of a fleet; return 0 where nothing would change, 3 where something would.
+
+    1 says that an error keeps the answer from being whole: a host not reached, or a refusal.
+    """
+    measured = measured_of(load_benches(options.benches)) if options.benches else ()
+    hosts = read_hosts(
+        options.sources,
+        options.limit,
+        vault_password_files=options.vault_password_files,
+        extra=options.extra_files,
+        extra_vars=options.extra_vars,
+    ).hosts
+    run = Run() if options.offline else _survey(options, hosts, quiet=as_json)
+    made = fleet_plan(observed(hosts, run, now()), measured, options.drift)
+    if options.out:
+        write_text(Path(options.out), dumps(made))
+    _print(made, options.diff, as_json)
+    if has_errors(made.findings):
+        return EXIT_FINDINGS
+    return EXIT_CHANGES if made.would_change else 0
+
+
+def _print(made: FleetPlan, diff: bool, as_json: bool) -> None:
+    """Print what failed before what is planned, and remarks after it."""
+    if as_json:
+        print_document(made)
+        report(made.findings, as_json)
+        return
+    report((one for one in made.findings if one.severity == "error"), as_json)
+    for part in fleet_tables(made, diff):
+        show(part)
+    report((one for one in made.findings if one.severity != "error"), as_json)
+
+
+def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> Run:
+    """Run the survey playbook over the hosts; say when it began and which of them it lost.
+
+    A large fleet is surveyed in parts, so that the memory for it does not grow with the fleet.
+    Raises FLEET-PLAN-FAILED where it did not come to any host, click.Abort where it was stopped.
+    """
+    began = now().replace(microsecond=0)  # as surveys have it
+    console = output.console(stderr=True)
+    hidden = quiet or not output.alive(console)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with (
+        tempfile.TemporaryDirectory(prefix="apiary-plan-") as directory,
+        Progress(*columns, console=console, disable=hidden, transient=True) as progress,
+        _interrupts() as stopped,
+    ):
+        counter = _Counter(progress, len(hosts))
+        parts = _parts(hosts)
+        lost: dict[str, Lost] = {}
+        came = False
+        for number, part in enumerate(parts):
+            ended = run_playbook(
+                "survey",
+                inventory=options.sources,
+                # By name: in a file, a line is one name or group, never an expression like a:!b.
+                limit=None if options.limit is None and len(parts) == 1 else part,
+                extra=options.extra_files,
+                extra_vars=options.extra_vars,
+                artifacts=Path(directory) / f"survey-{number}",
+                on_event=counter,
+                forks=options.forks,
+                vault_password_files=options.vault_password_files,
+                stop=stopped.is_set,
+            )
+            if stopped.is_set():
+                raise click.Abort
+            came = came or bool(ended.counts)
+            lost |= _lost(part, ended)
+    if not came:
+        raise error(
+            "FLEET-PLAN-FAILED",
+            ", ".join(options.sources),
+            _nowhere(ended),
+            "make `ansible-playbook -i INVENTORY playbooks/survey.yml` run first",
+        )
+    return Run(began, lost)
+
+
+def _parts(hosts: Sequence[FleetHost]) -> list[list[str]]:
+    """Return the names of hosts that are surveyed by one run, so that no run has too many of them.
+
+    Hosts whose replicas span several are in one: each is decided by what the others told in it.
+    """
+    if len(hosts) <= PART:
+        return [[one.name for one in hosts]]
+    together = [one.name for one in hosts if one.spans]
+    others = [one.name for one in hosts if not one.spans]
+    apart = [others[first : first + PART] for first in range(0, len(others), PART)]
+    return [together, *apart] if together else apart
+
+
+def _lost(part: Sequence[str], ended: Ended) -> dict[str, Lost]:
+    """Return the hosts that the run of a part lost: all where it did not come to any."""
+    if not ended.counts:
+        return dict.fromkeys(part, Lost(_nowhere(ended)))
+    return {
+        host: Lost(" ".join(failed.message.split())[:1000], failed.findings)
+        for host, failed in ended.failed.items()
+    }
+
+
+def _nowhere(ended: Ended) -> str:
+    said = " ".join(ended.said.split())[-1500:]
+    return f"the survey came to no host: {said or f'ansible-playbook ended with {ended.rc}'}"
+
+
+@contextmanager
+def _interrupts() -> Iterator[Event]:
+    """Give what SIGINT and SIGTERM set: ansible-playbook, in a session of its own, gets neither."""
+    asked = Event()
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    before = {kind: signal.signal(kind, lambda _number, _frame: asked.set()) for kind in kinds}
+    try:
+        yield asked
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+class _Counter:
+    """Counts the hosts that a run has come to as its events go by."""
+
+    def __init__(self, progress: Progress, hosts: int) -> None:
+        self.progress, self.failed, self.seen = progress, set[str](), set[str]()
+        self.task = progress.add_task("surveying", total=hosts)
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        host = (event.get("event_data") or {}).get("host")
+        if not host or event.get("event") not in ENDINGS:
+            return
+        if event["event"] != ENDINGS[0]:
+            self.failed.add(host)
+        self.seen.add(host)
+        some = f", {len(self.failed)} failed" if self.failed else ""
+        self.progress.update(self.task, completed=len(self.seen), description=f"surveying{some}")
+
+
+def refuse_mix(fleet: Mapping[str, Any], host: Mapping[str, Any], arguments: Sequence[Any]) -> None:
+    """Refuse options of the one usage with the other: a fleet's plan, and a deployment's.
+
+    ``fleet`` and ``host`` are options by name as they were given. Raises click.UsageError.
+    """
+    usage = (
+        "give DEPLOYMENT and EVIDENCE to plan one deployment on one host, or --inventory to plan "
+        "a whole fleet"
+    )
+    given = [name for name, value in fleet.items() if value]
+    strange = [name for name, value in host.items() if value]
+    if fleet["--inventory"] and (strange or any(arguments)):
+        what = strange[0] if strange else "DEPLOYMENT"
+        raise click.UsageError(f"{what} is not for a fleet: {usage}")
+    if not fleet["--inventory"] and given:
+        raise click.UsageError(f"{given[0]} is for a fleet: {usage}")
+    if not fleet["--inventory"] and not all(arguments):
+        raise click.UsageError(usage)
+    if fleet["--offline"] and fleet["--forks"]:
+        raise click.UsageError("--forks is for a survey, and --offline makes none")

@@ -1,0 +1,52 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Topologies of the hosts that stand out, as far as they lie among the artifacts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import FleetReport
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+
+from apiary.host.pictures import topology_svg
+
+# Drawing takes some ms a host, and a page holds each picture once.
+MOST = 60
+
+
+def pictures_of(report: FleetReport, directories: Mapping[str, Path]) -> dict[str, str]:
+    """Return SVG by host for the first hosts that stand out; alike topologies are one picture."""
+    found: dict[str, str] = {}
+    drawn: dict[Topology, str] = {}
+    wanted = [one.host for one in report.hosts if one.state != "ok" or one.odd]
+    for host in wanted[:MOST]:
+        topology = _topology(directories[host], host) if host in directories else None
+        if topology is None or not topology.gpus:
+            continue
+        nameless = replace(topology, host=topology.gpus[0].model or "GPUs")
+        if nameless not in drawn:
+            drawn[nameless] = topology_svg(nameless)
+        found[host] = drawn[nameless]
+    return found
+
+
+def _topology(directory: Path, host: str) -> Topology | None:
+    """Return the topology that was saved, or that of the saved evidence; None without either."""
+    for name in ("topology.json", "evidence.json"):
+        try:
+            data = json.loads((directory / name).read_text(encoding="utf-8"))
+            if name == "topology.json":
+                return from_document(Topology, data, host)
+            return from_evidence(data)
+        except (OSError, ValueError, ApiaryError):
+            continue  # a picture is no reason to fail
+    return None

@@ -1,0 +1,88 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A fleet for a terminal: the answer, the hosts that need somebody, findings over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
+    FleetReport,
+    HostReport,
+)
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from apiary.fleet.report_words import SAID, counts_text, outcome_text
+
+_STYLES = {
+    "failing": "bold red",
+    "quarantined": "red",
+    "unreached": "magenta",
+    "unknown": "dim",
+    "warning": "yellow",
+    "ok": "green",
+}
+_LISTED = 20
+
+
+def summary(report: FleetReport) -> RenderableType:
+    """Return the fleet for a terminal."""
+    return Group(*_parts(report))
+
+
+def _parts(report: FleetReport) -> Iterator[RenderableType]:
+    total = len(report.hosts)
+    verdict = ("accepted", "bold green") if report.accepted else ("not accepted", "bold red")
+    hosts = "1 host" if total == 1 else f"{total} hosts"
+    yield Text.assemble(verdict, f": {hosts}: {counts_text(report)}")
+    if report.rollout:
+        yield Text(outcome_text(report.rollout))
+    listed = [one for one in report.hosts if one.state != "ok" or one.odd]
+    if listed:
+        yield Text()
+        yield _hosts(listed[:_LISTED])
+        if len(listed) > _LISTED:
+            yield Text(f"… and {len(listed) - _LISTED} more: see the page of --out", style="dim")
+    if report.groups:
+        yield Text()
+        yield _findings(report)
+    differs = [one for one in report.shared if len(one.values) > 1]
+    if differs:
+        yield Text()
+        table = _grid("What peers do not share", "GPU", "fact", "value", "hosts")
+        for shared in differs:
+            for value in shared.values:
+                table.add_row(shared.peers, shared.fact, value.value, fold(value.hosts))
+        yield table
+
+
+def _hosts(listed: list[HostReport]) -> Table:
+    table = _grid("Hosts that stand out", "host", "state", "rack", "why")
+    for one in listed:
+        odd = "; ".join(f"{odd.fact} {odd.value}, peers {odd.usual}" for odd in one.odd[:3])
+        why = one.why if one.state != "ok" else odd
+        table.add_row(
+            one.host, Text(SAID[one.state], style=_STYLES[one.state]), one.place.rack or "", why
+        )
+    return table
+
+
+def _findings(report: FleetReport) -> Table:
+    table = _grid("Findings", "code", "severity", "hosts", "which")
+    for one in report.groups:
+        table.add_row(one.code, one.severity, str(len(one.hosts)), fold(one.hosts))
+    return table
+
+
+def _grid(title: str, *columns: str) -> Table:
+    table = Table(
+        title=title, title_justify="left", header_style="bold", box=None, padding=(0, 1, 0, 0)
+    )
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number == 0, overflow="fold")
+    return table

@@ -1,0 +1,41 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The words in which a fleet's state is said, on the page and on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
+    FleetReport,
+    HostState,
+    Outcome,
+)
+
+SAID: Mapping[HostState, str] = {
+    "failing": "failing",
+    "quarantined": "in quarantine",
+    "unreached": "not reached",
+    "unknown": "unknown",
+    "warning": "with warnings",
+    "ok": "accepted",
+}
+
+
+def counts_text(report: FleetReport) -> str:
+    """Return how many hosts are in which state: "3 failing, 97 accepted"."""
+    counts = dict(report.counts)
+    return ", ".join(f"{counts[state]} {said}" for state, said in SAID.items() if state in counts)
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """Return how a rollout ended, in one sentence."""
+    counts = ", ".join(f"{count} {state}" for state, count in outcome.counts)
+    when = f" at {outcome.ended}" if outcome.ended else ""
+    return (
+        f"Rollout {outcome.run}: {outcome.state}{when}"
+        + (f" ({counts})" if counts else "")
+        + (f": {outcome.why}" if outcome.why else "")
+    )

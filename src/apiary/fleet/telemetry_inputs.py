@@ -1,0 +1,175 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What `apiary telemetry` reads: hosts of an inventory, and what playbooks left of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import (
+    plan_files,
+    quarantined,
+    saved_plans,
+    saved_system,
+    saved_topology,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.amd import (
+    has_package,
+    way,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import RouterSettings
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
+    Exporter,
+    MonitoredHost,
+    TelemetrySettings,
+)
+
+from apiary.fleet.hosts import GROUP, FleetHost, read_hosts
+
+ROUTERS, MONITORING = "routers", "monitoring"
+PREFIX = "monitoring_"
+WATCHERS = ("prometheus", "alertmanager")
+ROUTER_PORT = RouterSettings().admin_port
+NODE: tuple[Exporter, ...] = ("node",)
+
+
+def hosts_of_inventory(
+    sources: Sequence[str],
+    limit: str | None,
+    vault_password_files: Sequence[str],
+    artifacts: Path | None,
+) -> tuple[tuple[MonitoredHost, ...], tuple[Finding, ...]]:
+    """Return the GPU hosts with their plans, the routers and the monitoring hosts of an inventory.
+
+    The findings say which GPU hosts have no plan. ``limit`` is of GPU hosts alone.
+    Raises FILE-UNREADABLE, PROBE-INVENTORY, PROBE-NO-HOSTS or what is wrong with a document.
+    """
+    pattern = ":".join((GROUP, ROUTERS, MONITORING))
+    found = read_hosts(sources, None, pattern, vault_password_files).hosts
+    chosen = {one.name for one in found if GROUP in one.groups}
+    if limit:
+        limited = read_hosts(sources, limit, GROUP, vault_password_files)
+        chosen = {one.name for one in limited.hosts}
+    hosts = []
+    for one in found:
+        router = ROUTERS in one.groups
+        if one.name in chosen:
+            host = _monitored(one, artifacts)
+        elif router or MONITORING in one.groups:
+            host = replace(_placed(one), exporters=NODE)
+        else:
+            continue
+        port = (one.metrics.router_port or ROUTER_PORT) if router else None
+        hosts.append(replace(host, router_port=port))
+    gpu_hosts = [one for one in hosts if one.name in chosen]
+    return tuple(hosts), _without_plan(gpu_hosts)
+
+
+def hosts_of_artifacts(
+    artifacts: Path,
+) -> tuple[tuple[MonitoredHost, ...], tuple[Finding, ...]]:
+    """Return the hosts that have plans below a directory; each is reached by its name.
+
+    The findings say which of them have no plan that counts. Raises FILE-UNREADABLE or DOC-….
+    """
+    names = sorted(one.name for one in _entries(artifacts) if one.is_dir() and plan_files(one))
+    if not names:
+        raise error(
+            "FILE-UNREADABLE",
+            str(artifacts),
+            "holds no plan of any host",
+            "run playbooks/site.yml or plan.yml first, or name the hosts with --inventory",
+        )
+    hosts = tuple(_monitored(FleetHost(name), artifacts) for name in names)
+    return hosts, _without_plan(hosts)
+
+
+def _without_plan(gpu_hosts: Iterable[MonitoredHost]) -> tuple[Finding, ...]:
+    """Say which GPU hosts have no plan, so that no replica of theirs is watched."""
+    names = [one.name for one in gpu_hosts if not one.plans]
+    if not names:
+        return ()
+    return (
+        Finding(
+            "TELEMETRY-NO-PLAN",
+            "warning",
+            ", ".join(names),
+            "no plan was found, or the host is quarantined: no replica of it is watched",
+            "run playbooks/site.yml or plan.yml, or give the directory that they write to",
+        ),
+    )
+
+
+def _entries(directory: Path) -> Iterable[Path]:
+    if not directory.is_dir():
+        raise error(
+            "FILE-UNREADABLE",
+            str(directory),
+            "is no directory of artifacts",
+            "give the directory that the playbooks write to (apiary_artifacts), or run them first",
+        )
+    return directory.iterdir()
+
+
+def _placed(host: FleetHost) -> MonitoredHost:
+    # ansible_host comes first, apiary_address, which other hosts use, last.
+    address = host.addresses[-1] if host.addresses else host.name
+    return MonitoredHost(
+        host.name,
+        address,
+        host.rack,
+        host.domain,
+        amd_port=host.metrics.amd_port,
+        node_port=host.metrics.node_port,
+    )
+
+
+def _monitored(host: FleetHost, artifacts: Path | None) -> MonitoredHost:
+    directory = (artifacts or Path(host.artifacts)) / host.name
+    told = host.metrics
+    packaged = bool(told.amd_suite) or has_package(saved_system(directory))
+    amd = way(told.amd_method or "auto", bool(told.amd_digest), packaged) != "none"
+    return replace(
+        _placed(host),
+        plans=() if quarantined(directory) else saved_plans(directory),
+        topology=saved_topology(directory),
+        exporters=("amd", "node") if amd else NODE,
+    )
+
+
+def load_settings(name: str | None) -> TelemetrySettings:
+    """Return the settings in a file: of the document's own names, or the role monitoring's.
+
+    Of a file of variables only those count that have to do with what is rendered.
+    Raises FILE-UNREADABLE, FILE-SYNTAX or DOC-….
+    """
+    if name is None:
+        return TelemetrySettings()
+    try:
+        data: Any = yaml.safe_load(read_text(name)) or {}
+    except yaml.YAMLError as failure:
+        raise error(
+            "FILE-SYNTAX",
+            name,
+            f"is no YAML: {' '.join(str(failure).split())}",
+            "correct the file at that place",
+        ) from failure
+    if isinstance(data, dict) and any(str(key).startswith(PREFIX) for key in data):
+        known = {one.name for one in fields(TelemetrySettings)}
+        named = {str(key).removeprefix(PREFIX): value for key, value in data.items()}
+        data = {key: value for key, value in named.items() if key in known}
+        # The role has variables of their own for where its two programs listen.
+        own = {one: named[f"{one}_port"] for one in WATCHERS if f"{one}_port" in named}
+        ports = data.get("ports") or {}
+        if own and isinstance(ports, dict):
+            data["ports"] = {**own, **ports}
+    return from_document(TelemetrySettings, data, name)

@@ -1,0 +1,310 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`apiary support-bundle`: what somebody who helps needs to see, without what nobody may see."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    error,
+)
+
+from apiary.app import output
+from apiary.app.extra_vars import vault_option
+from apiary.app.inputs import json_option
+from apiary.fleet.hosts import ARTIFACTS, FleetHost, read_hosts
+from apiary.fleet.report_inputs import directory_of
+from apiary.help.bundle_anonymize import Anonymizer
+from apiary.help.bundle_archive import write_archive
+from apiary.help.bundle_hosts import Asked, ask_hosts
+from apiary.help.bundle_redact import Redactor
+from apiary.help.bundle_secrets import known_secrets
+from apiary.help.bundle_sources import of_artifacts, of_inventory, put, rendered, safe, saved_hosts
+from apiary.help.bundle_stage import Stage, json_text
+from apiary.help.bundle_types import BundleHost, LeftOut, Raw, SupportBundle
+from apiary.help.doctor_command import Steps, examine, steps
+from apiary.help.doctor_gather import look_at_ansible, own_version
+from apiary.help.doctor_inventory import Asking
+
+MANIFEST = "MANIFEST.json"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the operator asked for."""
+
+    sources: tuple[str, ...]
+    names: tuple[str, ...]
+    artifacts: str | None
+    vault: tuple[str, ...]
+    offline: bool
+    since: str
+    lines: int
+    most: int
+    anonymize: bool
+
+
+@click.command(name="support-bundle")
+@click.option(
+    "-i",
+    "--inventory",
+    "sources",
+    multiple=True,
+    metavar="PATH",
+    help="An Ansible inventory; repeatable. Without one only what was saved is taken.",
+)
+@click.option("--host", "names", multiple=True, help="Only this host; repeatable.")
+@click.option(
+    "--out",
+    default="apiary-support.tar.gz",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The archive to write.",
+)
+@click.option("--artifacts", help="Saved documents; else the inventory's apiary_artifacts.")
+@click.option("--offline", is_flag=True, help="Ask no host: only what was saved.")
+@click.option("--since", default="24 hours ago", show_default=True, help="Of journals.")
+@click.option(
+    "--lines",
+    default=5000,
+    show_default=True,
+    type=click.IntRange(1, 200000),
+    help="Of each journal, the last ones.",
+)
+@click.option(
+    "--max-size",
+    default=256,
+    show_default=True,
+    type=click.IntRange(1, 4096),
+    help="MB of all files before they are packed.",
+)
+@click.option("--anonymize", is_flag=True, help="Also give hosts and addresses other names.")
+@vault_option("Opens the inventory's vaults, so that their secrets are recognised.")
+@json_option
+def support_bundle(
+    sources: tuple[str, ...],
+    names: tuple[str, ...],
+    out: Path,
+    artifacts: str | None,
+    offline: bool,
+    since: str,
+    lines: int,
+    max_size: int,
+    anonymize: bool,
+    vault: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Collect what somebody who helps you needs to see, secrets removed.
+
+    Evidence, plans, units as planned and as installed, journals of replicas and router, states,
+    versions, the ledger, and what `apiary doctor` says; of hosts that do not answer, what was
+    saved.
+
+    Secrets of the inventory, its vaults and this shell's environment are removed wherever they
+    stand and however they are written; so is what looks like a password, token or private key. Keys
+    and vaults are never read. MANIFEST.json in the archive says what was taken, how much was
+    removed and what was left out. Look through it before you send it: only you know all secrets.
+
+    \b
+    apiary support-bundle --inventory inventory/mine
+    apiary support-bundle -i inventory/mine --host gpu-001 --since "2 hours ago"
+    apiary support-bundle -i inventory/mine --offline --anonymize
+    tar -tzf apiary-support.tar.gz                    what is in it
+
+    Exit code 0: written; 1: it could not be, or a file was left out for a secret; 2: wrong usage.
+    """
+    options = Options(
+        sources, names, artifacts, vault, offline, since, lines, max_size << 20, anonymize
+    )
+    with (
+        _ending_well(),
+        steps(quiet=as_json) as step,
+        tempfile.TemporaryDirectory(prefix="apiary-bundle-") as directory,
+    ):
+        made, files = collect(options, Path(directory), step)
+        step("packing")
+        size = write_archive(out, files)
+    if as_json:
+        output.print_document({**to_document(made), "file": str(out)})
+    else:
+        click.echo(_told(made, out, size))
+    output.report(made.findings, as_json)
+    return output.exit_code(made.findings)
+
+
+@contextmanager
+def _ending_well() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end the command as Ctrl-C does: what is not clean yet is deleted."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise click.Abort
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {one: signal.signal(one, end) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def collect(options: Options, work: Path, step: Steps) -> tuple[SupportBundle, dict[str, Path]]:
+    """Return the manifest and the cleaned files by their path; raise BUNDLE-NOTHING and others."""
+    step("secrets")
+    redactor = Redactor(known_secrets(options.sources, options.vault))
+    hosts, directory = _hosts(options)
+    folders = {
+        safe(one.name): directory_of(one, None if not options.artifacts else directory)
+        for one in hosts
+    }
+    raw = work / "raw"
+    raw.mkdir(mode=0o700)
+    found: list[Raw | LeftOut | BundleHost] = [
+        *of_artifacts(directory, folders),
+        *of_inventory(options.sources),
+        *rendered(folders, raw),
+        *_of_controller(options, raw, step),
+    ]
+    if options.sources and not options.offline:
+        asked = Asked(
+            options.sources, options.vault, options.since, options.lines, options.most // 8
+        )
+        names = [one.name for one in hosts]
+        counted = step("asking the hosts", len(names))
+        found += list(ask_hosts(asked, names, raw, counted))
+    else:
+        found += [BundleHost(one.name, asked=False, answered=False) for one in hosts]
+    known = [one.name for one in hosts] + [name for one in hosts for name in one.addresses]
+    stage = Stage(
+        work / "clean", redactor, Anonymizer(known) if options.anonymize else None, options.most
+    )
+    stage.directory.mkdir(mode=0o700)
+    raws = [one for one in found if isinstance(one, Raw)]
+    step("looking for secrets")
+    stage.learn(raws)
+    stage.take(raws, step("removing secrets", len(raws)))
+    stage.leave_out([one for one in found if isinstance(one, LeftOut)])
+    answers = [one for one in found if isinstance(one, BundleHost)]
+    return _manifest(stage, answers, options), stage.files
+
+
+def _hosts(options: Options) -> tuple[list[FleetHost], Path]:
+    """Return the hosts that are asked for, and where their documents are."""
+    if options.sources:
+        limit = ",".join(options.names) or None
+        hosts = list(read_hosts(options.sources, limit, "all", options.vault).hosts)
+        return hosts, Path(options.artifacts or (hosts[0].artifacts if hosts else ARTIFACTS))
+    directory = Path(options.artifacts or ARTIFACTS)
+    saved = [FleetHost(name, artifacts=str(directory)) for name in saved_hosts(directory)]
+    if not saved:
+        raise error(
+            "BUNDLE-NOTHING",
+            str(directory),
+            "has no saved documents, and no inventory was given",
+            "`apiary support-bundle --inventory inventory/mine`, or give --artifacts DIR",
+        )
+    hosts = [one for one in saved if not options.names or one.name in options.names]
+    if not hosts:
+        raise error(
+            "BUNDLE-NOTHING",
+            ", ".join(options.names),
+            f"{directory} has no documents of it",
+            f"give one of {', '.join(one.name for one in saved[:8])}",
+        )
+    return hosts, directory
+
+
+def _of_controller(options: Options, work: Path, step: Steps) -> Iterable[Raw | LeftOut]:
+    """Yield what this machine says of itself."""
+    ansible = look_at_ansible()
+    yield put(work, "controller/ansible.json", json_text(to_document(ansible)), "controller")
+    try:
+        asking = Asking(options.sources, ",".join(options.names) or None, options.vault)
+        made = examine(asking, False, options.artifacts, step)
+        yield put(work, "controller/doctor.json", dumps(made), "apiary doctor")
+    except ApiaryError as refusal:
+        yield LeftOut("controller/doctor.json", refusal.findings[0].message)
+
+
+def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> SupportBundle:
+    """Return the manifest, which is a member itself."""
+    redactor = stage.redactor
+    findings = list(stage.findings)
+    silent = [one for one in answers if one.asked and not one.answered]
+    cleaned = [
+        BundleHost(stage.clean(one.host), one.asked, one.answered, stage.clean(one.why))
+        for one in answers
+    ]
+    for one in silent:
+        findings.append(
+            Finding(
+                "BUNDLE-HOST",
+                "warning",
+                stage.clean(one.host),
+                f"could not be asked, so only what was saved is there: {stage.clean(one.why)}",
+                "`apiary doctor --inventory … --connect` says why",
+            )
+        )
+    if redactor.short:
+        findings.append(
+            Finding(
+                "BUNDLE-SHORT",
+                "warning",
+                f"{redactor.short} secrets",
+                "are shorter than 4 characters, so they were removed only where their name stands",
+                "look through the archive before you send it, and change such a secret",
+            )
+        )
+    large = sum("as large as it may be" in one.why for one in stage.left_out)
+    if large:
+        findings.append(
+            Finding(
+                "BUNDLE-SIZE",
+                "warning",
+                f"{large} files",
+                f"were left out, because the others have {options.most >> 20} MB already",
+                "`apiary support-bundle --host HOST`, or give --max-size",
+            )
+        )
+    made = SupportBundle(
+        apiary=own_version() or "unknown",
+        hosts=tuple(sorted(cleaned, key=lambda one: one.host)),
+        members=tuple(sorted(stage.members, key=lambda one: one.path)),
+        removed=dict(sorted(redactor.counts.items())),
+        looked_for=redactor.known,
+        left_out=tuple(sorted(set(stage.left_out), key=lambda one: (one.what, one.why))),
+        anonymized=options.anonymize,
+        findings=tuple(findings),
+    )
+    stage.put(MANIFEST, dumps(made), "the manifest")
+    return made
+
+
+def _told(made: SupportBundle, out: Path, size: int) -> str:
+    answered = sum(one.answered for one in made.hosts)
+    asked = f", {answered} of them answered" if any(one.asked for one in made.hosts) else ""
+    removed = ", ".join(f"{count} {kind}" for kind, count in made.removed.items()) or "nothing"
+    return "\n".join(
+        (
+            f"{out}: {len(made.members)} files of {len(made.hosts)} hosts{asked},"
+            f" {size / 2**20:.1f} MB",
+            f"removed: {removed} ({made.looked_for} secrets known by value)",
+            f"left out: {len(made.left_out)}; why is in {MANIFEST}",
+            f"Look through it before you send it: tar -xzf {out} -O {MANIFEST}",
+        )
+    )

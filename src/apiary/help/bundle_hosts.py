@@ -1,0 +1,76 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ask the hosts for a support bundle, some at a time, so that their texts fill no memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apiary.app.runner import run_playbook
+from apiary.help.bundle_sources import of_host
+from apiary.help.bundle_types import BundleHost, LeftOut, Raw
+
+TOGETHER = 16
+_LAST = "Keep it for the command"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What hosts are asked for: how far back, how many lines, how many bytes of each."""
+
+    sources: tuple[str, ...]
+    vault: tuple[str, ...]
+    since: str
+    lines: int
+    host_bytes: int
+
+
+def ask_hosts(
+    asked: Asked, names: Sequence[str], work: Path, step: Callable[[], None]
+) -> Iterator[BundleHost | Raw | LeftOut]:
+    """Yield each host with how it answered, and the files of those that did; raise FLEET-PROMPT."""
+    for at in range(0, len(names), TOGETHER):
+        some = list(names[at : at + TOGETHER])
+        directory = work / f"answers-{at}"
+        directory.mkdir(mode=0o700)
+        ended = run_playbook(
+            "bundle",
+            inventory=asked.sources,
+            extra_vars={
+                "bundle_hosts": some,
+                "bundle_dest": str(directory),
+                "bundle_since": asked.since,
+                "bundle_lines": asked.lines,
+                "bundle_total_bytes": asked.host_bytes,
+            },
+            artifacts=work / f"run-{at}",
+            vault_password_files=asked.vault,
+            on_event=_counter(step),
+        )
+        answered = set()
+        for path in sorted(directory.iterdir()):
+            answer: dict[str, Any] = json.loads(path.read_bytes())
+            path.unlink()
+            answered.add(answer["host"])
+            yield from of_host(answer, work)
+        for name in some:
+            failed = ended.failed.get(name)
+            why = failed.message if failed else ended.said or "the run ended before"
+            why = "" if name in answered else " ".join(why.split())[-300:]
+            yield BundleHost(name, asked=True, answered=name in answered, why=why)
+
+
+def _counter(step: Callable[[], None]) -> Callable[[Any], None]:
+    def heard(event: Any) -> None:
+        kind, data = event.get("event"), event.get("event_data") or {}
+        failed = kind in ("runner_on_failed", "runner_on_unreachable")
+        if failed or (kind == "runner_on_ok" and data.get("task") == _LAST):
+            step()
+
+    return heard

@@ -1,0 +1,207 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`apiary doctor`: is all there that a first run needs, here and on the way to the hosts?"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import told_here
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from apiary.app import output
+from apiary.app.extra_vars import vault_option
+from apiary.app.inputs import json_option
+from apiary.fleet.hosts import ARTIFACTS
+from apiary.help.doctor_connect import ask_hosts
+from apiary.help.doctor_gather import (
+    encrypted_files,
+    look_at_ansible,
+    look_at_artifacts,
+    look_at_controller,
+)
+from apiary.help.doctor_inventory import (
+    Asking,
+    artifacts_of,
+    inventory_of,
+    look_at_ways,
+    read_inventory,
+    validate_variables,
+)
+from apiary.help.doctor_judge import check, judge_controller
+from apiary.help.doctor_judge_hosts import (
+    judge_answers,
+    judge_inventory,
+    judge_vault,
+    judge_ways,
+)
+from apiary.help.doctor_types import Check, Doctor, Inventory
+
+_COLOURS = {"ok": "green", "warning": "yellow", "error": "red", "skipped": "dim"}
+_TITLES = {"controller": "This machine", "inventory": "The inventory", "hosts": "The hosts"}
+
+
+class Steps:
+    """Says on stderr what is being looked at: a line that lives, or nothing where it could not."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.task = progress.add_task("looking", total=None)
+
+    def __call__(self, what: str, total: int | None = None) -> Callable[[], None]:
+        """Begin a step of so many hosts; return what counts one of them."""
+        self.progress.remove_task(self.task)
+        self.task = self.progress.add_task(what, total=total)
+        return lambda: self.progress.advance(self.task)
+
+
+@contextmanager
+def steps(quiet: bool) -> Iterator[Steps]:
+    """Show progress on a terminal while the body runs."""
+    on = output.console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    hidden = quiet or not output.alive(on)
+    with Progress(*columns, console=on, disable=hidden, transient=True) as progress:
+        yield Steps(progress)
+
+
+@click.command()
+@click.option(
+    "-i",
+    "--inventory",
+    "sources",
+    multiple=True,
+    metavar="PATH",
+    help="An Ansible inventory; repeatable. Without one only this machine is looked at.",
+)
+@click.option("-l", "--limit", metavar="PATTERN", help="Only these hosts of the inventory.")
+@click.option("--connect", is_flag=True, help="Also ask the hosts: port, login, root, clock.")
+@vault_option("For the inventory, as Ansible's; may be given often.")
+@click.option("--artifacts", help="Where documents go; else the inventory's apiary_artifacts.")
+@json_option
+def doctor(
+    sources: tuple[str, ...],
+    limit: str | None,
+    connect: bool,
+    vault: tuple[str, ...],
+    artifacts: str | None,
+    as_json: bool,
+) -> int:
+    """Check this machine, an inventory and the way to its hosts before a first run.
+
+    Changes nothing. Without --connect no host is asked; names are looked up. Each check ends as ok,
+    warning or error, and what is wrong is told with the command to run next.
+
+    \b
+    apiary doctor                                            this machine
+    apiary doctor --inventory inventory/mine                 and the inventory
+    apiary doctor --inventory inventory/mine --connect       and ask the hosts
+    apiary doctor -i inventory/mine --limit rack1 --json     for a script
+
+    Exit code 0: nothing of severity error; 1: something is; 2: wrong usage.
+    """
+    if not sources and (limit or connect):
+        raise click.UsageError("--limit and --connect choose and ask hosts; give an --inventory")
+    asking = Asking(sources, limit, vault)
+    with steps(quiet=as_json) as step:
+        made = examine(asking, connect, artifacts, step)
+    if as_json:
+        output.print_document(made)
+    else:
+        output.show(_table(made.checks))
+        click.echo(_sum(made))
+    findings = [one for made_check in made.checks for one in made_check.findings]
+    output.report(findings, as_json)
+    if not as_json:
+        click.echo(f"Next: {made.next}")
+    return output.exit_code(findings)
+
+
+def examine(asking: Asking, connect: bool, artifacts: str | None, step: Steps) -> Doctor:
+    """Look at everything that was asked for, and judge it."""
+    step("this machine")
+    whole, partly = encrypted_files(asking.sources)
+    ansible = look_at_ansible(whole, asking.vault)
+    controller = look_at_controller(ansible)
+    if not asking.sources:
+        checks = judge_controller(controller, look_at_artifacts(artifacts or ARTIFACTS), 1)
+        return _made(checks, 0, False, asking)
+    step("the inventory")
+    # Ansible tells those that it was given as well.
+    passwords = tuple(dict.fromkeys((*asking.vault, *ansible.vault_password_files)))
+    try:
+        hosts = read_inventory(asking)
+    except ApiaryError as refusal:
+        checks = judge_controller(controller, look_at_artifacts(artifacts or ARTIFACTS), 1)
+        unread = check("inventory", "inventory", ", ".join(asking.sources), refusal.findings)
+        # Most often it is a vault that keeps it from being read.
+        locked = Inventory(asking.sources, {}, (), (*whole, *partly))
+        return _made((*checks, unread, judge_vault(locked, ansible)), 0, False, asking)
+    names = [one.name for one in hosts.hosts]
+    room = look_at_artifacts(artifacts or artifacts_of(hosts.hosts))
+    checks = judge_controller(controller, room, len(names))
+    ways = look_at_ways(asking, ansible, step("the way to the hosts", len(names)))
+    step("the variables")
+    variables = _variables(asking, names, ansible.refused)
+    seen = inventory_of(asking, hosts, ways, variables, [*whole, *partly], passwords)
+    checks += (*judge_inventory(seen, ansible), *judge_ways(seen.hosts, asking.sources))
+    if connect and ansible.refused is None:
+        answers = ask_hosts(asking, names, seen.hosts, step("asking the hosts", len(names)))
+        checks += judge_answers(answers, asking.sources, seen.hosts)
+    return _made(checks, len(names), connect, asking)
+
+
+def _variables(asking: Asking, names: list[str], refused: str | None) -> tuple[Finding, ...]:
+    """Return what is wrong with the variables; nothing where Ansible does not even start."""
+    if refused is not None:
+        return ()
+    try:
+        return validate_variables(asking, names)
+    except ApiaryError as refusal:
+        return refusal.findings
+
+
+def _made(checks: tuple[Check, ...], hosts: int, connected: bool, asking: Asking) -> Doctor:
+    """Return the document, with what to run next."""
+    wrong = any(one.outcome == "error" for one in checks)
+    words = [f"-i {one}" for one in asking.sources]
+    words += [f"--limit {shlex.quote(asking.limit)}"] if asking.limit else []
+    words += [f"--vault-password-file {one}" for one in asking.vault]
+    given = " ".join(words)
+    if wrong:
+        following = "mend what is told above, then run `apiary doctor` again"
+    elif not asking.sources:
+        following = "apiary doctor --inventory inventory/mine"
+    elif not connected:
+        following = f"apiary doctor {given} --connect"
+    else:
+        following = told_here(f"ansible-playbook {given} playbooks/plan.yml")
+    return Doctor(checks, hosts, connected, following)
+
+
+def _table(checks: tuple[Check, ...]) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for column in ("outcome", "check", "what was found"):
+        table.add_column(column, no_wrap=column != "what was found", overflow="fold")
+    area = None
+    for one in checks:
+        if one.area != area:
+            area = one.area
+            table.add_row(Text(_TITLES[area], style="bold"))
+        table.add_row(
+            Text(f"  {one.outcome}", style=_COLOURS[one.outcome]), Text(one.name), Text(one.message)
+        )
+    return table
+
+
+def _sum(made: Doctor) -> str:
+    counts = {name: sum(one.outcome == name for one in made.checks) for name in _COLOURS}
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)

@@ -1,0 +1,105 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ask the hosts: their SSH ports from here, then one short playbook."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from apiary.help.doctor_inventory import PARALLEL, Asking, run
+from apiary.help.doctor_types import Answer, Reached
+
+TASK = "Log in"
+SECONDS = 5.0  # for a port to answer; a login takes one
+
+
+class _Times:
+    """When the first task began and ended on each host, by the clock of this machine."""
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self.begun: dict[str, float] = {}
+        self.ended: dict[str, float] = {}
+        self.step = step
+
+    def __call__(self, event: Any) -> None:
+        data: Mapping[str, Any] = event.get("event_data") or {}
+        host, kind = data.get("host"), event.get("event")
+        if data.get("task") != TASK or not host:
+            return
+        if kind == "runner_on_start":
+            self.begun[host] = _seconds(event)
+        elif kind in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable"):
+            self.ended[host] = _seconds(event)
+            self.step()
+
+    def ahead(self, host: str, epoch: Any) -> float | None:
+        """Return how far a host's clock is ahead at least; 0 where it may be right."""
+        begun, ended = self.begun.get(host), self.ended.get(host)
+        if begun is None or ended is None:
+            return None
+        said = float(epoch)  # whole seconds, cut off
+        if said + 1 < begun:
+            return said + 1 - begun
+        return max(0.0, said - ended)
+
+
+def _seconds(event: Mapping[str, Any]) -> float:
+    told = datetime.datetime.fromisoformat(str(event["created"]))
+    return (told if told.tzinfo else told.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def ask_hosts(
+    asking: Asking,
+    names: Sequence[str],
+    ways: Sequence[Reached],
+    step: Callable[[], None] = lambda: None,
+) -> tuple[Answer, ...]:
+    """Return what each host answered; hosts whose port is closed are not asked further."""
+    direct = [one for one in ways if not one.local and one.direct and not one.unresolved]
+    with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
+        ports = dict(zip([one.name for one in direct], pool.map(_port, direct), strict=True))
+    closed = {name: why for name, why in ports.items() if why}
+    closed |= {one.name: one.unresolved for one in ways if one.unresolved}
+    asked = [name for name in names if name not in closed]
+    for _name in closed:
+        step()
+    times = _Times(step)
+    answers = [Answer(name, port=why) for name, why in closed.items()]
+    if not asked:
+        return tuple(answers)
+    ended = run(asking, asked, connect=True, on_event=times)
+    told: Mapping[str, Any] = ended.custom.get("doctor_answers") or {}
+    for name in asked:
+        failed, said = ended.failed.get(name), told.get(name)
+        if said is None:
+            why = failed.message if failed else ended.said or "it did not come to that"
+            answers.append(Answer(name, login=_short(why)))
+            continue
+        answers.append(
+            Answer(
+                name,
+                root=None if said["root"] else _short(said["why"] or "no reason was given"),
+                python=said["python"],
+                ahead=times.ahead(name, said["epoch"]),
+            )
+        )
+    return tuple(answers)
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[-300:]
+
+
+def _port(one: Reached) -> str | None:
+    """Return why a port cannot be connected to."""
+    try:
+        with socket.create_connection((one.address, one.port), timeout=SECONDS):
+            return None
+    except OSError as failure:
+        return failure.strerror or str(failure)

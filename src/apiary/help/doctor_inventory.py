@@ -1,0 +1,193 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How an inventory's hosts would be reached, and what it says of them; no host is asked."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+)
+
+from apiary.app.inventory import choose
+from apiary.app.runner import Ended, run_playbook
+from apiary.fleet.hosts import ARTIFACTS, FleetHost, Hosts, read_hosts
+from apiary.help.doctor_gather import open_to_others
+from apiary.help.doctor_types import AnsibleFacts, Inventory, Reached
+from apiary.host.ssh import Asked
+from apiary.host.ssh_config import SshOptions, Target, load_config, parse_target, settings_of
+from apiary.host.ssh_keys import known_keys, offers
+
+PARALLEL = 32
+# What Ansible says of names that it cannot look up is the resolver's own.
+_SKIPPED = {"PROBE-NOT-SSH", "PROBE-OPTION", "PROBE-INVENTORY-SAID"}
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What the operator gave: sources, a pattern, vault passwords."""
+
+    sources: tuple[str, ...]
+    limit: str | None = None
+    vault: tuple[str, ...] = ()
+
+
+def read_inventory(asking: Asking) -> Hosts:
+    """Return all hosts of the inventory that the limit leaves; raise PROBE-INVENTORY and others."""
+    return read_hosts(asking.sources, asking.limit, "all", asking.vault)
+
+
+def look_at_ways(
+    asking: Asking, ansible: AnsibleFacts, step: Callable[[], None] = lambda: None
+) -> tuple[list[Reached], list[Finding]]:
+    """Return how each host is reached, by the inventory's variables and ssh_config."""
+    options = SshOptions()
+    chosen = choose(asking.sources, asking.limit, (), options, asking.vault)
+    problems = [one for one in chosen.findings if one.code not in _SKIPPED]
+    reached: list[Reached] = []
+    for refused in chosen.refused:
+        found = refused.failure.findings if refused.failure else ()
+        if all(one.code == "PROBE-NOT-SSH" for one in found):
+            reached.append(Reached(refused.host, local=True))
+        else:
+            problems += found
+
+    def look(one: Asked) -> Reached | ApiaryError:
+        try:
+            return _way(one, ansible)
+        except ApiaryError as failure:
+            return failure
+        finally:
+            step()
+
+    with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
+        for found_way in pool.map(look, chosen.asked):
+            if isinstance(found_way, ApiaryError):
+                problems += found_way.findings
+            else:
+                reached.append(found_way)
+    reached.sort(key=lambda one: one.name)
+    return reached, list(dict.fromkeys(problems))
+
+
+def _way(one: Asked, ansible: AnsibleFacts) -> Reached:
+    """Return how one host is reached; raise PROBE-CONFIG, PROBE-TARGET or FILE-UNREADABLE."""
+    if one.target is None:
+        return Reached(one.name, local=True)
+    target = parse_target(one.target) if isinstance(one.target, str) else one.target
+    lines = (*one.options.lines, *load_config(one.options))
+    settings = settings_of(
+        Target(target.host, target.user or one.options.user, target.port or one.options.port),
+        lines,
+        one.options,
+    )
+    direct = not settings.jumps and not settings.command
+    notes: list[str] = []
+    with ExitStack() as stack:
+        has_key = next(iter(offers(settings, one.options, stack, notes)), None) is not None
+    known = known_keys(settings, one.options)
+    files = [name for name in settings.known_hosts if name != os.devnull]
+    return Reached(
+        name=one.name,
+        address=settings.hostname,
+        port=settings.port,
+        user=settings.user,
+        direct=direct,
+        unresolved=_unresolved(settings.hostname, settings.family) if direct else None,
+        known=bool(known.trusted or known.authorities),
+        lenient=not ansible.host_key_checking
+        or settings.checking in ("no", "off", "accept-new", "false"),
+        known_hosts=files[0] if files else "~/.ssh/known_hosts",
+        host_key_name=settings.host_key_name,
+        # Ansible logs in by a password or a key of the inventory, too.
+        log_in=has_key or one.secret,
+    )
+
+
+def _unresolved(name: str, family: int) -> str | None:
+    """Return why a name has no address."""
+    try:
+        socket.getaddrinfo(name, None, family, socket.SOCK_STREAM)
+    except OSError as failure:
+        return failure.strerror or str(failure)
+    return None
+
+
+def validate_variables(asking: Asking, names: Sequence[str]) -> tuple[Finding, ...]:
+    """Return the findings of the variables, as playbooks/validate.yml tells them."""
+    ended = run(asking, names, connect=False)
+    told = ended.custom.get("doctor_findings")
+    if told is None:
+        said = ended.said or "; ".join(one.message for one in ended.failed.values())
+        return (
+            Finding(
+                "DOCTOR-VALIDATE",
+                "error",
+                ", ".join(asking.sources),
+                f"Ansible ended before it came to the variables: {' '.join(said.split())[-600:]}",
+                f"`ansible-playbook -i {asking.sources[0]} playbooks/validate.yml` shows all of it",
+            ),
+        )
+    return tuple(Finding(**one) for one in told)
+
+
+def run(
+    asking: Asking,
+    names: Sequence[str],
+    connect: bool,
+    on_event: Callable[[object], None] | None = None,
+) -> Ended:
+    """Run playbooks/doctor.yml; only where ``connect`` says so, hosts are asked."""
+    with tempfile.TemporaryDirectory(prefix="apiary-doctor-") as directory:
+        return run_playbook(
+            "doctor",
+            inventory=asking.sources,
+            extra_vars={"doctor_hosts": list(names), "doctor_connect": connect},
+            artifacts=Path(directory) / "run",
+            on_event=on_event,
+            vault_password_files=asking.vault,
+            # A prompt is a finding of its own; here nobody is asked.
+            environment={"ANSIBLE_ASK_PASS": "0", "ANSIBLE_BECOME_ASK_PASS": "0"},
+        )
+
+
+def inventory_of(
+    asking: Asking,
+    hosts: Hosts,
+    ways: tuple[list[Reached], list[Finding]],
+    variables: tuple[Finding, ...],
+    vaulted: Sequence[str],
+    passwords: Sequence[str],
+) -> Inventory:
+    """Return all that was found of the inventory."""
+    groups: dict[str, int] = {}
+    for host in hosts.hosts:
+        for group in host.groups:
+            groups[group] = groups.get(group, 0) + 1
+    reached, problems = ways
+    return Inventory(
+        sources=asking.sources,
+        groups=groups,
+        hosts=tuple(reached),
+        vaulted=tuple(vaulted),
+        open_passwords=tuple(name for name in passwords if open_to_others(name)),
+        variables=variables,
+        problems=tuple(problems),
+        limited=asking.limit is not None,
+    )
+
+
+def artifacts_of(hosts: Sequence[FleetHost]) -> str:
+    """Return where the documents of these hosts go."""
+    return hosts[0].artifacts if hosts else ARTIFACTS

@@ -1,0 +1,313 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is wrong with a controller, judged from facts: no I/O, no clock."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+
+from apiary.help.doctor_types import AnsibleFacts, Area, Artifacts, Check, Controller, Outcome
+
+HERE = "this machine"
+Known = Mapping[str, Any]
+
+
+def check(area: Area, name: str, message: str, findings: Iterable[Finding] = ()) -> Check:
+    """Return a check whose outcome is the worst of its findings."""
+    found = tuple(findings)
+    severities = {one.severity for one in found}
+    outcome: Outcome = (
+        "error" if "error" in severities else "warning" if "warning" in severities else "ok"
+    )
+    return Check(area, name, outcome, message, found)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version's leading numbers, to be compared."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def judge_controller(
+    seen: Controller, artifacts: Artifacts | None, hosts: int
+) -> tuple[Check, ...]:
+    """Return the checks of this machine; ``hosts`` are how many it is to manage."""
+    known: Known = knowledge("doctor.yml")
+    ansible = seen.ansible
+    version = f"ansible-core {ansible.version}" if ansible.version else "does not start"
+    when = datetime.datetime.fromtimestamp(seen.now, datetime.UTC)
+    locale = "Ansible refuses it" if _of_locale(ansible) else "UTF-8"
+    checks = [
+        check("controller", "Python", f"{seen.version} ({seen.python})", _python(seen, known)),
+        check("controller", "locale", locale, _locale(ansible)),
+        # A locale that it refuses has a finding of its own.
+        Check("controller", "Ansible", "skipped", version)
+        if ansible.version is None and _of_locale(ansible)
+        else check("controller", "Ansible", version, _ansible(seen, known["ansible_core"])),
+        check("controller", "ansible.cfg", ansible.config or "none", _config(ansible)),
+        _collections(ansible, known["collections"]),
+        check("controller", "SSH client", seen.ssh or "not found", _ssh(seen)),
+        check("controller", "SSH keys", _keys_said(seen), _keys(seen)),
+        _open_files(seen, known["open_files"]),
+        _memory(seen, known["memory"]),
+        check("controller", "clock", f"{when:%Y-%m-%d %H:%M} UTC", _clock(when, known["clock"])),
+    ]
+    if artifacts is not None:
+        room = "" if artifacts.free_megabytes is None else f", {artifacts.free_megabytes} MB free"
+        said = f"{artifacts.path}{room}"
+        checks.append(
+            check("controller", "artifacts", said, _room(artifacts, hosts, known["disk"]))
+        )
+    return tuple(checks)
+
+
+def _python(seen: Controller, known: Known) -> Iterator[Finding]:
+    least = known["python"]["minimum"]
+    if numbers(seen.version) < numbers(least):
+        yield Finding(
+            "DOCTOR-PYTHON",
+            "error",
+            HERE,
+            f"Python {seen.version} is older than {least}, which ansible-core needs here",
+            f"`python{least} -m venv .venv && .venv/bin/pip install .` installs Apiary anew",
+        )
+
+
+def _of_locale(ansible: AnsibleFacts) -> bool:
+    said = ansible.refused or ""
+    return "locale" in said or "encoding" in said
+
+
+def _locale(ansible: AnsibleFacts) -> Iterator[Finding]:
+    if _of_locale(ansible):
+        yield Finding(
+            "DOCTOR-LOCALE",
+            "error",
+            HERE,
+            f"Ansible does not start: {ansible.refused}",
+            "`export LC_ALL=C.UTF-8` in this shell and in your profile",
+        )
+
+
+def _ansible(seen: Controller, known: Known) -> Iterator[Finding]:
+    ansible = seen.ansible
+    again = "`pip install .` in Apiary's clone brings the right one"
+    if ansible.version is None or (ansible.refused and not _of_locale(ansible)):
+        why = f" ({ansible.refused})" if ansible.refused else ""
+        if "config file" in why or "Config '" in why:
+            again = "correct that setting, or `export ANSIBLE_CONFIG=$(apiary --ansible-config)`"
+        yield Finding(
+            "DOCTOR-ANSIBLE", "error", HERE, f"ansible-core cannot be started{why}", again
+        )
+        return
+    found, least, tried = map(numbers, (ansible.version, known["minimum"], known["tried"]))
+    if found < least:
+        yield Finding(
+            "DOCTOR-ANSIBLE",
+            "error",
+            HERE,
+            f"ansible-core {ansible.version} is older than {known['minimum']}",
+            again,
+        )
+    elif found[:2] > tried[:2]:
+        yield Finding(
+            "DOCTOR-ANSIBLE-NEWER",
+            "warning",
+            HERE,
+            f"ansible-core {ansible.version} is newer than {known['tried']}, which Apiary is"
+            " tested with",
+            f"go on; if something fails, `pip install 'ansible-core=={known['tried']}.*'`",
+        )
+    if seen.playbook is None:
+        path = (seen.expected or "").rpartition("/")[0] or "…/bin"
+        yield Finding(
+            "DOCTOR-ANSIBLE-PATH",
+            "warning",
+            HERE,
+            "ansible-playbook is not on PATH",
+            f"`export PATH={path}:$PATH`",
+        )
+    elif seen.expected and seen.playbook != seen.expected:
+        yield Finding(
+            "DOCTOR-ANSIBLE-PATH",
+            "warning",
+            HERE,
+            f"PATH leads to {seen.playbook}, another Ansible than Apiary's {seen.expected}",
+            f"`export PATH={seen.expected.rpartition('/')[0]}:$PATH`",
+        )
+
+
+def _config(ansible: AnsibleFacts) -> Iterator[Finding]:
+    for text in ansible.warnings:
+        yield Finding(
+            "DOCTOR-CONFIG-IGNORED",
+            "warning",
+            "ansible.cfg",
+            text,
+            "`chmod o-w .`, or `export ANSIBLE_CONFIG=$PWD/ansible.cfg`",
+        )
+    if ansible.config is None and ansible.refused is None and not ansible.warnings:
+        yield Finding(
+            "DOCTOR-CONFIG",
+            "warning",
+            "ansible.cfg",
+            "no ansible.cfg is in effect, so Ansible runs with 5 forks and a login for each task",
+            "`export ANSIBLE_CONFIG=$(apiary --ansible-config)`, or work in Apiary's clone",
+        )
+    for name in ansible.prompts:
+        yield Finding(
+            "DOCTOR-PROMPT",
+            "warning",
+            f"{name} in Ansible's configuration",
+            "has Ansible ask for a password, and `apiary rollout` and others have nobody to ask",
+            f"`export ANSIBLE_{name.upper()}=0`, and keep the password in a vault"
+            " (docs/how-to/keep-secrets.md)",
+        )
+
+
+def _collections(ansible: AnsibleFacts, needed: Iterable[str]) -> Check:
+    """Judge whether the collections are found, and which copy of ours."""
+    found = {name: ansible.collections.get(name) for name in needed}
+    if ansible.refused is not None:
+        return Check("controller", "collections", "skipped", "Ansible does not start")
+    findings = []
+    for name, entry in found.items():
+        if entry is None:
+            findings.append(
+                Finding(
+                    "DOCTOR-COLLECTION",
+                    "error",
+                    name,
+                    "Ansible does not find this collection",
+                    "`cd` into Apiary's clone, or `pip install .` there",
+                )
+            )
+    ours, wanted = found.get("apiary.instinct"), ansible.expected
+    if ours and wanted and ours[0] != wanted:
+        findings.append(
+            Finding(
+                "DOCTOR-COLLECTION-VERSION",
+                "error",
+                "apiary.instinct",
+                f"Ansible finds {ours[0]} in {ours[1]}, and this command is {wanted}",
+                f"`rm -r {ours[1]}` if nothing else needs it, or install the same version",
+            )
+        )
+    said = ", ".join(f"{name} {entry[0]}" for name, entry in found.items() if entry)
+    return check("controller", "collections", said or "none found", findings)
+
+
+def _ssh(seen: Controller) -> Iterator[Finding]:
+    if seen.ssh is None:
+        yield Finding(
+            "DOCTOR-SSH",
+            "error",
+            HERE,
+            "there is no ssh, by which Ansible reaches hosts",
+            "`apt-get install openssh-client`, or `dnf install openssh-clients`",
+        )
+
+
+def _keys_said(seen: Controller) -> str:
+    agent = "no agent" if seen.agent is None else f"agent with {seen.agent}"
+    return f"{agent}, {len(seen.keys)} in files"
+
+
+def _keys(seen: Controller) -> Iterator[Finding]:
+    for name in seen.open_keys:
+        yield Finding(
+            "DOCTOR-KEY-OPEN",
+            "warning",
+            name,
+            "ssh ignores this private key, because others may read it",
+            f"`chmod 600 {name}`",
+        )
+
+
+def _open_files(seen: Controller, known: Known) -> Check:
+    forks = seen.ansible.forks
+    need = known["base"] + known["each_fork"] * forks
+    findings = []
+    if seen.open_files is not None and seen.open_files < need:
+        findings.append(
+            Finding(
+                "DOCTOR-OPEN-FILES",
+                "warning",
+                HERE,
+                f"a process may open {seen.open_files} files, and {forks} forks want {need}",
+                f"`ulimit -n {max(1024, need)}`, or fewer forks in ansible.cfg",
+            )
+        )
+    limit = "no limit" if seen.open_files is None else str(seen.open_files)
+    return check("controller", "open files", f"{limit}, {forks} forks", findings)
+
+
+def _memory(seen: Controller, known: Known) -> Check:
+    forks = seen.ansible.forks
+    need = known["base_megabytes"] + known["each_fork_megabytes"] * forks
+    if seen.memory_megabytes is None:
+        return Check("controller", "memory", "skipped", "unknown")
+    findings = []
+    if seen.memory_megabytes < need:
+        fewer = max(
+            1, (seen.memory_megabytes - known["base_megabytes"]) // known["each_fork_megabytes"]
+        )
+        findings.append(
+            Finding(
+                "DOCTOR-MEMORY",
+                "warning",
+                HERE,
+                f"{seen.memory_megabytes} MB are free, and {forks} forks take {need} MB",
+                f"`export ANSIBLE_FORKS={fewer}`",
+            )
+        )
+    return check("controller", "memory", f"{seen.memory_megabytes} MB free", findings)
+
+
+def _room(artifacts: Artifacts, hosts: int, known: Known) -> Iterator[Finding]:
+    if not artifacts.directory:
+        yield Finding(
+            "DOCTOR-ARTIFACTS",
+            "error",
+            artifacts.path,
+            "is to be the directory for the hosts' documents, and a file is in its way",
+            f"`ls -l {artifacts.path}` shows it; set apiary_artifacts to another directory",
+        )
+    elif not artifacts.writable:
+        yield Finding(
+            "DOCTOR-ARTIFACTS",
+            "error",
+            artifacts.path,
+            "the directory for the hosts' documents cannot be written to",
+            f"`sudo mkdir -p {artifacts.path} && sudo chown -R $USER {artifacts.path}`, or set"
+            " apiary_artifacts in the inventory",
+        )
+    need = known["base_megabytes"] + known["each_host_megabytes"] * hosts
+    if artifacts.free_megabytes is not None and artifacts.free_megabytes < need:
+        yield Finding(
+            "DOCTOR-DISK",
+            "error" if artifacts.free_megabytes * 4 < need else "warning",
+            artifacts.path,
+            f"{artifacts.free_megabytes} MB are free, and documents and logs of {hosts} hosts may"
+            f" take {need} MB",
+            f"`df -h {artifacts.path}` shows what is full; make room, or set apiary_artifacts",
+        )
+
+
+def _clock(when: datetime.datetime, known: Known) -> Iterator[Finding]:
+    if f"{when:%Y-%m-%d}" < known["not_before"]:
+        yield Finding(
+            "DOCTOR-CLOCK",
+            "error",
+            HERE,
+            f"the clock says {when:%Y-%m-%d}, which is before Apiary was made",
+            "`sudo timedatectl set-ntp true`, then `timedatectl`",
+        )

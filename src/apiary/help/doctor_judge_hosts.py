@@ -1,0 +1,316 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is wrong with an inventory and the way to its hosts, judged from facts."""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
+
+from apiary.help.doctor_judge import check, numbers
+from apiary.help.doctor_types import AnsibleFacts, Answer, Check, Inventory, Reached
+
+# What of the findings of validate.yml is about models and engines; the rest are variables.
+_MODELS = ("MODEL-", "FILE-", "DOC-")
+_ENGINES = ("ENGINE-",)
+# Names that a command line still reads well with.
+_SHOWN = 8
+
+
+def judge_inventory(seen: Inventory, ansible: AnsibleFacts) -> tuple[Check, ...]:
+    """Return the checks of what the inventory says."""
+    total = f"{len(seen.hosts)} hosts" if len(seen.hosts) != 1 else "1 host"
+    by_kind: dict[str, list[Finding]] = {"models": [], "engines": [], "variables": []}
+    for one in seen.variables:
+        said = f"{one.code} {one.message}"
+        kind = "variables"
+        if one.code.startswith(_ENGINES):
+            kind = "engines"
+        elif one.code.startswith(_MODELS) and "model" in said.lower():
+            kind = "models"
+        by_kind[kind].append(one)
+    return (
+        check("inventory", "inventory", f"{', '.join(seen.sources)}: {total}", seen.problems),
+        check("inventory", "groups", _groups_said(seen), _groups(seen)),
+        judge_vault(seen, ansible),
+        check("inventory", "variables", _found(by_kind["variables"]), by_kind["variables"]),
+        check("inventory", "models", _found(by_kind["models"]), by_kind["models"]),
+        check("inventory", "engine versions", _found(by_kind["engines"]), by_kind["engines"]),
+    )
+
+
+def _found(findings: Sequence[Finding]) -> str:
+    count = sum(one.severity != "info" for one in findings)
+    return f"{count} wrong" if count else "nothing wrong"
+
+
+def _groups_said(seen: Inventory) -> str:
+    known: Mapping[str, bool] = knowledge("doctor.yml")["groups"]
+    return ", ".join(f"{name} {seen.groups[name]}" for name in known if name in seen.groups)
+
+
+def _groups(seen: Inventory) -> Iterator[Finding]:
+    known: Mapping[str, bool] = knowledge("doctor.yml")["groups"]
+    source = seen.sources[0] if seen.sources else "the inventory"
+    for name, wanted in known.items():
+        if wanted and not seen.limited and not seen.groups.get(name):
+            yield Finding(
+                "DOCTOR-GROUP",
+                "error",
+                source,
+                f"no host is in the group {name}, which the playbooks address",
+                f"put your hosts into {name}; `ansible-inventory -i {source} --graph` shows groups",
+            )
+    for name in sorted(seen.groups):
+        near = difflib.get_close_matches(name, known, 1, 0.85)
+        if name not in known and near and not seen.groups.get(near[0]):
+            yield Finding(
+                "DOCTOR-GROUP-NAME",
+                "warning",
+                source,
+                f"nothing addresses the group {name}, which is named almost like {near[0]}",
+                f"rename it to {near[0]}; `ansible-inventory -i {source} --graph` shows groups",
+            )
+
+
+def judge_vault(seen: Inventory, ansible: AnsibleFacts) -> Check:
+    """Judge whether what is encrypted can be read."""
+    failed = {name: why for name, why in ansible.vault.items() if why}
+    findings = [
+        Finding(
+            "DOCTOR-VAULT",
+            "error",
+            name,
+            f"is encrypted and cannot be read: {why}",
+            "`export ANSIBLE_VAULT_PASSWORD_FILE=FILE`, or give --vault-password-file FILE",
+        )
+        for name, why in failed.items()
+    ]
+    findings += [
+        Finding(
+            "DOCTOR-VAULT-OPEN",
+            "warning",
+            name,
+            "holds a vault's password, and others may read it",
+            f"`chmod 600 {name}`",
+        )
+        for name in seen.open_passwords
+    ]
+    count = len(seen.vaulted)
+    said = f"{count} encrypted file{'s' if count != 1 else ''}" if count else "nothing encrypted"
+    return check("inventory", "vault", said, findings)
+
+
+def judge_ways(hosts: Sequence[Reached], sources: Sequence[str] = ()) -> tuple[Check, ...]:
+    """Return the checks of addresses, host keys and logins, nobody being asked."""
+    remote = [one for one in hosts if not one.local]
+    unnamed = {one.name: one.unresolved for one in remote if one.unresolved}
+    unknown = [one for one in remote if not one.known and not one.lenient]
+    named = len(remote) - len(unnamed)
+    return (
+        check(
+            "hosts",
+            "addresses",
+            f"{named} of {len(remote)} resolve" if remote else "no host is remote",
+            _each(
+                "DOCTOR-NAME",
+                "error",
+                unnamed,
+                lambda why: f"has no address: {why}",
+                lambda name: f"set ansible_host for it; `getent hosts {_of(remote, name)}` asks",
+            ),
+        ),
+        check(
+            "hosts",
+            "host keys",
+            f"{len(remote) - len(unknown)} of {len(remote)} known or taken",
+            _host_keys(unknown, sources),
+        ),
+        check(
+            "hosts",
+            "logins",
+            f"{sum(one.log_in for one in remote)} of {len(remote)} have a key",
+            _each(
+                "DOCTOR-NO-KEY",
+                "error",
+                {one.name: one.user for one in remote if not one.log_in},
+                lambda user: f"there is no key to log in with as {user or 'the login user'}",
+                lambda name: (
+                    f"`ssh-add`, or `ssh-keygen -t ed25519 && ssh-copy-id {_login(remote, name)}`"
+                ),
+            ),
+        ),
+    )
+
+
+def _of(hosts: Iterable[Reached], name: str) -> str:
+    return next((one.address or name for one in hosts if one.name == name), name)
+
+
+def _login(hosts: Iterable[Reached], name: str) -> str:
+    one = next(one for one in hosts if one.name == name)
+    port = f"-p {one.port} " if one.port != 22 else ""
+    user = f"{one.user}@" if one.user else ""
+    return f"{port}{user}{one.address or name}"
+
+
+def _reach(hosts: Iterable[Reached], name: str) -> str:
+    """Return what ssh is told to come to a host; ssh knows nothing of an inventory's names."""
+    known = [one for one in hosts if one.name == name]
+    return _login(known, name) if known else name
+
+
+def _host_keys(unknown: Sequence[Reached], sources: Sequence[str]) -> Iterator[Finding]:
+    """Yield one finding for the hosts of each file; ssh-keyscan takes many at once."""
+    files: defaultdict[tuple[str, int], list[Reached]] = defaultdict(list)
+    for one in unknown:
+        files[one.known_hosts, one.port].append(one)
+    for (file, port), hosts in files.items():
+        names = [one.name for one in hosts]
+        addresses = " ".join(dict.fromkeys(one.address or one.name for one in hosts))
+        port_option = f"-p {port} " if port != 22 else ""
+        scan = f"ssh-keyscan {port_option}{addresses}"
+        # ssh-keyscan knows no ansible_host: names will do only where they are the addresses.
+        if len(hosts) > _SHOWN and all(one.address in ("", one.name) for one in hosts):
+            listed = " ".join(["ansible all", *(f"-i {one}" for one in sources)])
+            scan = f"{listed} --list-hosts | tail -n +2 | ssh-keyscan {port_option}-f -"
+        yield Finding(
+            "DOCTOR-HOST-KEY",
+            "error",
+            _whom(names),
+            f"the host key is not in {file}, so Ansible would ask for each host",
+            f"`{scan} >> {file}`, then compare the keys with the hosts' own",
+        )
+
+
+def judge_answers(
+    answers: Sequence[Answer], sources: Sequence[str] = (), ways: Sequence[Reached] = ()
+) -> tuple[Check, ...]:
+    """Return the checks of what hosts said when they were asked."""
+    run = " ".join(["ansible", *(f"-i {one}" for one in sources)])
+    known: Mapping[str, Any] = knowledge("doctor.yml")
+    total = len(answers)
+
+    def count(bad: Mapping[str, Any], asked: int) -> str:
+        return f"{asked - len(bad)} of {asked}"
+
+    closed = {one.name: one.port for one in answers if one.port}
+    open_ = [one for one in answers if not one.port]
+    refused = {one.name: one.login for one in open_ if one.login}
+    inside = [one for one in open_ if not one.login]
+    powerless = {one.name: one.root for one in inside if one.root}
+    old = {
+        one.name: one.python
+        for one in inside
+        if one.python and numbers(one.python) < numbers(known["host_python"]["minimum"])
+    }
+    return (
+        check(
+            "hosts",
+            "SSH ports",
+            f"{count(closed, total)} open",
+            _each(
+                "DOCTOR-PORT",
+                "error",
+                closed,
+                lambda why: f"its SSH port cannot be connected to: {why}",
+                lambda name: (
+                    f"see that the host is up and sshd runs: `ssh -v {_reach(ways, name)} true`"
+                ),
+            ),
+        ),
+        check(
+            "hosts",
+            "Ansible",
+            f"{count(refused, len(open_))} run a task",
+            _each(
+                "DOCTOR-LOGIN",
+                "error",
+                refused,
+                lambda why: f"Ansible cannot run anything there: {why}",
+                lambda name: f"`{run} {name} -m ansible.builtin.ping -vvv` shows the whole of it",
+            ),
+        ),
+        check(
+            "hosts",
+            "root",
+            f"{count(powerless, len(inside))} grant it",
+            _each(
+                "DOCTOR-SUDO",
+                "error",
+                powerless,
+                lambda why: f"Ansible may not become root there: {why}",
+                lambda name: (
+                    "give ansible_become_password from a vault, or sudo without a password;"
+                    f" `{run} {name} -b -m ansible.builtin.ping` tries it"
+                ),
+            ),
+        ),
+        check(
+            "hosts",
+            "Python",
+            f"{count(old, len(inside))} new enough",
+            _each(
+                "DOCTOR-HOST-PYTHON",
+                "error",
+                old,
+                lambda version: (
+                    f"has Python {version}, older than {known['host_python']['minimum']}"
+                ),
+                lambda name: (
+                    "install a newer one and set ansible_python_interpreter;"
+                    f" `{run} {name} -m ansible.builtin.setup -a filter=ansible_python*` shows it"
+                ),
+            ),
+        ),
+        _clocks(inside, known["clock"], run),
+    )
+
+
+def _clocks(answers: Sequence[Answer], known: Mapping[str, Any], run: str) -> Check:
+    off = {
+        one.name: one.ahead
+        for one in answers
+        if one.ahead is not None and abs(one.ahead) > known["tolerated_seconds"]
+    }
+    findings = [
+        Finding(
+            "DOCTOR-CLOCK",
+            "error" if abs(ahead) > known["wrong_seconds"] else "warning",
+            name,
+            f"its clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this"
+            " machine's; repositories and certificates are refused then",
+            f"`{run} {name} -b -a 'timedatectl set-ntp true'`",
+        )
+        for name, ahead in off.items()
+    ]
+    asked = sum(one.ahead is not None for one in answers)
+    return check("hosts", "clocks", f"{asked - len(off)} of {asked} as this one", findings)
+
+
+def _each(
+    code: str,
+    severity: Severity,
+    bad: Mapping[str, str | None],
+    message: Callable[[str], str],
+    remedy: Callable[[str], str],
+) -> Iterator[Finding]:
+    """Yield a finding for each reason; hosts that share it are told together."""
+    hosts: defaultdict[str, list[str]] = defaultdict(list)
+    for name, why in bad.items():
+        hosts[why or ""].append(name)
+    for why, names in hosts.items():
+        yield Finding(code, severity, _whom(names), message(why), remedy(names[0]))
+
+
+def _whom(names: Sequence[str]) -> str:
+    folded = fold(list(names))
+    return folded if len(names) == 1 else f"{len(names)} hosts, {folded}"

@@ -1,0 +1,114 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`apiary finding`: what a finding means, what shows it and what to do, without a network."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable
+
+import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from click.shell_completion import CompletionItem
+
+from apiary.app.inputs import json_option
+from apiary.app.output import coloured, grid, print_document, show
+from apiary.help.finding_catalogue import Entry, areas, catalogue, printed_by, see_also
+
+
+def _complete(
+    _ctx: click.Context, _option: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    wanted = incomplete.upper()
+    found = [CompletionItem(name, help=area.about) for name, area in areas().items()]
+    found += [CompletionItem(one.code, help=one.meaning) for one in catalogue().values()]
+    return [one for one in found if one.value.startswith(wanted)]
+
+
+@click.command()
+@click.argument("code", required=False, metavar="[CODE|AREA]", shell_complete=_complete)
+@json_option
+def finding(code: str | None, as_json: bool) -> int:
+    """Say what a finding means, what shows it, and what to do about it.
+
+    An AREA is the first word of a code; without either, all areas are listed.
+
+    \b
+    apiary finding TOPO-TRUNCATED
+    apiary finding replica
+    apiary finding
+    """
+    if code is None:
+        _list_areas(as_json)
+        return 0
+    name = code.strip().rstrip(":").upper()
+    if name in catalogue():
+        _page(catalogue()[name], as_json)
+    elif any(one.area == name for one in catalogue().values()):
+        _list_codes((one for one in catalogue().values() if one.area == name), name, as_json)
+    else:
+        near = difflib.get_close_matches(name, [*catalogue(), *areas()], 3, 0.6)
+        raise error(
+            "EXPLAIN-NO-FINDING",
+            code,
+            "is neither the code of a finding nor the first word of one",
+            f"did you mean {' or '.join(near)}?" if near else "`apiary finding` lists the areas",
+        )
+    return 0
+
+
+def _list_areas(as_json: bool) -> None:
+    counts: dict[str, int] = dict.fromkeys(areas(), 0)
+    for entry in catalogue().values():
+        counts[entry.area] += 1
+    if as_json:
+        rows = [
+            {"area": name, "about": areas()[name].about, "codes": counts[name]} for name in counts
+        ]
+        print_document({"schema": "apiary.finding-areas/v1", "areas": rows})
+        return
+    rows_ = ((name, areas()[name].about, str(count)) for name, count in counts.items() if count)
+    show(grid("Areas of findings", ("area", "about", "codes"), rows_))
+    click.echo("apiary finding AREA lists the codes of one.")
+
+
+def _list_codes(entries: Iterable[Entry], name: str, as_json: bool) -> None:
+    found = list(entries)
+    if as_json:
+        print_document({"schema": "apiary.finding-codes/v1", "findings": to_document(found)})
+        return
+    rows = ((one.code, one.severity, one.meaning) for one in found)
+    show(grid(f"{name}: {areas()[name].about}", ("code", "severity", "meaning"), rows))
+    click.echo("apiary finding CODE says what shows it and what to do.")
+
+
+def _page(entry: Entry, as_json: bool) -> None:
+    files, others = printed_by(entry.code), see_also(entry)
+    if as_json:
+        more = {"area": entry.area, "printed_by": files, "see_also": others}
+        print_document({"schema": "apiary.finding-page/v1", **to_document(entry), **more})
+        return
+    head = f"{entry.code} ({entry.severity})"
+    colour = coloured(sys.stdout)
+    click.echo(click.style(head, bold=True) if colour else head, color=colour)
+    lines = [
+        ("about", areas()[entry.area].about),
+        ("meaning", entry.meaning),
+        ("evidence", entry.evidence),
+        ("remedy", entry.remedy),
+        ("source", entry.source or ""),
+        ("see also", ", ".join(others)),
+        ("printed by", ", ".join(files)),
+        ("read", ", ".join(f"docs/{page}" for page in areas()[entry.area].reading)),
+    ]
+    width = click.formatting.HelpFormatter().width
+    for head, text in lines:
+        if text:
+            indent = " " * 12
+            click.echo(
+                click.wrap_text(" ".join(text.split()), max(40, width), f"{head:<12}", indent)
+            )

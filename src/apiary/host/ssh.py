@@ -1,0 +1,224 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Gather evidence from hosts over SSH: the very collector that the Ansible module runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import shlex
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import paramiko
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as collector
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+
+from apiary.host.ssh_config import Line, SshOptions, Target, load_config, parse_target
+from apiary.host.ssh_connect import Connector, unreachable, words
+
+__all__ = [
+    "Asked",
+    "Probed",
+    "SshOptions",
+    "failures",
+    "labels",
+    "probe_each",
+    "probe_many",
+]
+
+COLLECTOR = Path(collector.__file__)
+MAX_OUTPUT = 64 << 20  # bytes; a bundle has less than one MiB
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A host to probe: what it is called, and how it is reached.
+
+    ``target`` is a Target, or what a person typed for one; None is this machine. ``secret`` says
+    that an inventory has a password or a private key for it, which Ansible logs in with.
+    """
+
+    name: str
+    target: Target | str | None
+    options: SshOptions
+    secret: bool = False
+
+
+@dataclass(frozen=True)
+class Probed:
+    """One host's evidence bundle, or the error that kept it from us."""
+
+    host: str
+    bundle: dict[str, Any] | None
+    failure: ApiaryError | None = None
+
+
+def probe_each(asked: Iterable[Asked], parallel: int = 16) -> Iterator[Probed]:
+    """Probe hosts in parallel and yield each as it is done; one that fails keeps no other."""
+    waiting = list(asked)
+    configs: dict[tuple[str, str], tuple[Line, ...] | ApiaryError] = {}
+    for one in waiting:
+        files = (one.options.config, one.options.system_config)
+        if files not in configs:
+            try:
+                configs[files] = load_config(one.options)
+            except ApiaryError as failure:
+                configs[files] = failure
+    with ThreadPoolExecutor(max_workers=max(1, min(parallel, len(waiting)))) as pool:
+        futures = [
+            pool.submit(_probe, one, configs[one.options.config, one.options.system_config])
+            for one in waiting
+        ]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C: start no further ones
+            raise
+
+
+def probe_many(hosts: Iterable[str], options: SshOptions, parallel: int = 16) -> list[Probed]:
+    """Probe hosts as they were given; return their results in that order."""
+    asked = [Asked(label, name, options) for name, label in labels(hosts).items()]
+    results = {probed.host: probed for probed in probe_each(asked, parallel)}
+    return [results[one.name] for one in asked]
+
+
+def labels(hosts: Iterable[str]) -> dict[str, str]:
+    """Return the name to show, and to call the file by, of each host as it was given."""
+    targets: dict[str, Target | None] = {}
+    for host in hosts:
+        try:
+            targets[host] = parse_target(host)
+        except ApiaryError:
+            targets[host] = None
+    shared = Counter(target.host for target in targets.values() if target)
+    return {
+        name: name if target is None else target.host if shared[target.host] == 1 else str(target)
+        for name, target in targets.items()
+    }
+
+
+def failures(results: Iterable[Probed]) -> Iterator[ApiaryError]:
+    """Yield the errors of the hosts that could not be probed, one that many share only once."""
+    seen: dict[object, ApiaryError] = {}
+    for probed in results:
+        if probed.failure is not None:
+            seen.setdefault(probed.failure.findings, probed.failure)
+    return iter(seen.values())
+
+
+def _probe(asked: Asked, lines: tuple[Line, ...] | ApiaryError) -> Probed:
+    host = asked.name
+    try:
+        if asked.target is None:
+            return Probed(host, collector.collect())
+        if isinstance(lines, ApiaryError):
+            return Probed(host, None, lines)
+        return Probed(host, _gather(asked, lines))
+    except ApiaryError as failure:
+        return Probed(host, None, failure)
+    except Exception as failure:  # whatever it is, the other hosts go on
+        unforeseen = error(
+            "PROBE-FAILED",
+            host,
+            f"an error nobody foresaw: {type(failure).__name__}: {failure}",
+            "try ssh " + host + "; if that works, this is a bug of apiary",
+        )
+        return Probed(host, None, unforeseen)
+
+
+def _gather(asked: Asked, lines: tuple[Line, ...]) -> dict[str, Any]:
+    host, options = asked.name, asked.options
+    target = parse_target(asked.target) if isinstance(asked.target, str) else asked.target
+    if target is None or not target.possible:
+        raise error(
+            "PROBE-TARGET",
+            host,
+            f"{target} is no host that SSH could reach",
+            "correct ansible_host, ansible_user or ansible_port",
+        )
+    target = replace(target, user=target.user or options.user, port=target.port or options.port)
+    with ExitStack() as stack:
+        transport = Connector(lines, options, stack).connect(target, host)
+        try:
+            status, text, complaint = _run(transport, options)
+        except (paramiko.SSHException, OSError, EOFError) as failure:
+            raise unreachable(host, f"the connection broke: {words(failure)}", target) from failure
+    problem = f"ended with status {status}"
+    if status == 0:
+        try:
+            bundle = json.loads(text)
+            if isinstance(bundle, dict):
+                return bundle
+        except (json.JSONDecodeError, RecursionError):
+            pass
+        problem = "printed no JSON object"
+    elif status is None:
+        problem = f"did not end within {options.collect_timeout:g} s"
+    elif status == -1:
+        problem = "ended without a status"
+    last = (complaint.strip() or text.strip() or "no output").splitlines()[-1]
+    raise error(
+        "PROBE-COLLECTOR",
+        host,
+        f"the collector {problem}: {last[:200]}",
+        f"the host needs {options.python}, 3.9 or newer, on the login user's PATH, "
+        "and a login shell that prints nothing",
+    )
+
+
+def _run(transport: paramiko.Transport, options: SshOptions) -> tuple[int | None, str, str]:
+    """Run the collector; return its status (None: out of time), stdout and stderr."""
+    deadline = time.monotonic() + options.collect_timeout
+    out, complaint = bytearray(), bytearray()
+
+    def text() -> tuple[str, str]:
+        return out.decode(errors="replace"), complaint.decode(errors="replace")
+
+    with transport.open_session(timeout=options.timeout) as channel:
+        channel.settimeout(options.timeout)
+        _start(channel, options)
+        with contextlib.suppress(OSError):  # whoever does not read says why on stderr
+            channel.sendall(COLLECTOR.read_bytes())
+            channel.shutdown_write()
+        poll = select.poll()  # unlike select(), for any number of open files
+        poll.register(channel.fileno(), select.POLLIN)
+        while True:
+            ended = channel.eof_received or channel.closed  # asked before the last look at data
+            left = deadline - time.monotonic()
+            if left < 0 or len(out) + len(complaint) > MAX_OUTPUT:
+                return (None, *text())
+            if channel.recv_ready():
+                out += channel.recv(1 << 16)
+            elif channel.recv_stderr_ready():
+                complaint += channel.recv_stderr(1 << 16)
+            elif ended:
+                break
+            else:
+                poll.poll(left * 1000)
+        if not channel.status_event.wait(max(0.0, deadline - time.monotonic())):
+            return (None, *text())
+        return (channel.exit_status, *text())
+
+
+def _start(channel: paramiko.Channel, options: SshOptions) -> None:
+    """Start Python; paramiko itself would await the server's answer for ever."""
+    watchdog = threading.Timer(options.timeout, channel.close)
+    watchdog.start()
+    try:
+        channel.exec_command(f"{shlex.quote(options.python)} -")
+    finally:
+        watchdog.cancel()
+        watchdog.join()

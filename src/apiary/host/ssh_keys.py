@@ -1,0 +1,267 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whom to trust and who we are: known_hosts, private keys and the agent, as OpenSSH uses them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import paramiko
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+
+from apiary.host.ssh_config import Settings, SshOptions
+
+
+@dataclass
+class KnownKeys:
+    """What the known_hosts files say of one host: key blobs with their type and place."""
+
+    trusted: dict[bytes, tuple[str, str]] = field(default_factory=dict)
+    revoked: dict[bytes, str] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    authorities: list[str] = field(default_factory=list)
+
+    def types(self) -> set[str]:
+        """Return the algorithms whose signature the host can give for a key we know."""
+        types = {kind for kind, _place in self.trusted.values()}
+        return types | ({"rsa-sha2-256", "rsa-sha2-512"} if "ssh-rsa" in types else set())
+
+
+def known_keys(settings: Settings, options: SshOptions) -> KnownKeys:
+    """Return a host's keys from its known_hosts files; a missing file has none.
+
+    Raises FILE-UNREADABLE for the file that the caller gave, or for one that may not be read.
+    """
+    known = KnownKeys()
+    for name in settings.known_hosts:
+        if not options.known_hosts and not os.path.isfile(name):
+            continue
+        for number, line in enumerate(read_text(name).splitlines(), 1):
+            text = line.strip()
+            if text and not text.startswith("#"):
+                _learn(known, text.split(), f"{name}:{number}", settings.host_key_name)
+    return known
+
+
+def _learn(known: KnownKeys, fields: list[str], place: str, name: str) -> None:
+    marker = fields.pop(0) if fields[0].startswith("@") else ""
+    if len(fields) < 3:
+        known.unreadable.append(place)
+        return
+    patterns, kind, text = fields[:3]
+    try:
+        if not _matches(patterns, name):
+            return
+        blob = base64.b64decode(text, validate=True)
+        (length,) = struct.unpack_from(">I", blob)
+        if blob[4 : 4 + length] != kind.encode():
+            raise ValueError(f"holds no {kind} key")
+    except (binascii.Error, struct.error, ValueError):
+        known.unreadable.append(place)
+        return
+    if marker == "@revoked":
+        known.revoked[blob] = place
+    elif marker:
+        known.authorities.append(place)
+    else:
+        known.trusted.setdefault(blob, (kind, place))
+
+
+def _matches(patterns: str, name: str) -> bool:
+    """Say whether a known_hosts line is for a host: hashed, plain, or with wildcards."""
+    if patterns.startswith("|1|"):
+        _empty, _version, salt, digest = patterns.split("|")
+        made = hmac.new(base64.b64decode(salt), name.encode(), hashlib.sha1).digest()
+        return hmac.compare_digest(made, base64.b64decode(digest))
+    found = False
+    for pattern in patterns.split(","):
+        plain = re.escape(pattern.removeprefix("!").lower())
+        wildcards = plain.replace(r"\*", ".*").replace(r"\?", ".")
+        if re.fullmatch(wildcards, name.lower()):
+            if pattern.startswith("!"):
+                return False
+            found = True
+    return found
+
+
+def check_host_key(host: str, key: paramiko.PKey, known: KnownKeys, settings: Settings) -> None:
+    """Accept only a key that is known; there is no option to skip this. Raises PROBE-HOST-KEY."""
+    blob = key.asbytes()
+    if blob in known.trusted and blob not in known.revoked:
+        return
+    shown = f"{key.get_name()} {key.fingerprint}"
+    files = ", ".join(settings.known_hosts) or "known_hosts"
+    if blob in known.revoked:
+        raise error(
+            "PROBE-HOST-KEY",
+            host,
+            f"the host key {shown} is revoked by {known.revoked[blob]}",
+            "do not trust this host; give it a new key and verify that out of band",
+        )
+    if known.trusted:
+        places = ", ".join(place for _kind, place in known.trusted.values())
+        raise error(
+            "PROBE-HOST-KEY",
+            host,
+            f"the host key {shown} is not the known one of {places}: "
+            "somebody may be in between, or the host was reinstalled",
+            f"verify the new key out of band, then replace {settings.host_key_name} in known_hosts",
+        )
+    notes = [f"{place} cannot be read" for place in known.unreadable[:3]]
+    notes += [f"{place}: host certificates are not supported" for place in known.authorities[:3]]
+    if settings.checking not in ("yes", "ask"):
+        notes.append(f"StrictHostKeyChecking {settings.checking} is not followed")
+    raise error(
+        "PROBE-HOST-KEY",
+        host,
+        "; ".join([f"the host key {shown} of {settings.host_key_name} is not in {files}", *notes]),
+        "verify the key and add it (ssh-keyscan prints it), or give --known-hosts FILE",
+    )
+
+
+class _Agent(paramiko.agent.AgentSSH):
+    """The agent behind a socket; paramiko.Agent knows only that of the environment."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__()
+        cast(Any, self)._connect(connection)  # what paramiko.Agent does with its own
+
+
+def offers(
+    settings: Settings, options: SshOptions, stack: ExitStack, notes: list[str]
+) -> Iterator[paramiko.PKey]:
+    """Yield the keys to log in with, the agent's before those of files, as OpenSSH does.
+
+    What could not be used is put into ``notes``. Raises FILE-UNREADABLE for options.identity.
+    """
+    own: list[paramiko.PKey] = []
+    locked: dict[bytes, str] = {}
+    wanted: set[bytes] = set()
+    if options.identity:
+        read_text(os.path.expanduser(options.identity))
+    for name in settings.identities:
+        public = _public(name)
+        if public:
+            wanted.add(public)
+        if not os.path.isfile(name) or name.endswith(".pub"):
+            continue
+        try:
+            own.append(_private(name))
+            wanted.add(own[-1].asbytes())
+        except _UnusableError as failure:
+            if failure.encrypted and public:
+                locked[public] = f"{name} {failure}"
+            else:
+                notes.append(f"{name} {failure}")
+    held = _held(settings, options, stack, notes)
+    yield from (key for key in held if key.asbytes() in wanted)
+    notes += [note for public, note in locked.items() if public not in {k.asbytes() for k in held}]
+    if not settings.identities_only:
+        yield from (key for key in held if key.asbytes() not in wanted)
+    agents = {key.asbytes() for key in held}
+    yield from (key for key in own if key.asbytes() not in agents)
+
+
+class _UnusableError(Exception):
+    encrypted = False
+
+
+def _private(name: str) -> paramiko.PKey:
+    """Load a private key that OpenSSH would load as well."""
+    status = os.stat(name)
+    if status.st_uid == os.getuid() and status.st_mode & 0o077:
+        mode = status.st_mode & 0o777
+        raise _UnusableError(f"is ignored: others may read it (mode {mode:04o}, not 0600)")
+    try:
+        return paramiko.PKey.from_path(name)
+    except OSError as failure:
+        raise _UnusableError(f"cannot be read: {failure.strerror}") from failure
+    except (TypeError, paramiko.PasswordRequiredException) as failure:
+        unusable = _UnusableError("is encrypted and no agent holds it: ssh-add it")
+        unusable.encrypted = True
+        raise unusable from failure
+    except Exception as failure:  # each kind of key has errors of its own
+        raise _UnusableError(f"is no private key we can use: {failure}") from failure
+
+
+def _public(name: str) -> bytes | None:
+    """Return the blob of the public key that lies beside a private one."""
+    name = name if name.endswith(".pub") else name + ".pub"
+    try:
+        with open(name, encoding="ascii") as file:
+            return base64.b64decode(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _held(
+    settings: Settings, options: SshOptions, stack: ExitStack, notes: list[str]
+) -> tuple[paramiko.PKey, ...]:
+    if settings.agent is None:
+        return ()
+    connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+    connection.settimeout(options.timeout)
+    try:
+        connection.connect(settings.agent)
+        return _Agent(connection).get_keys()
+    except (OSError, paramiko.SSHException) as failure:
+        notes.append(f"the agent {settings.agent} does not answer: {failure}")
+        return ()
+
+
+def log_in(
+    transport: paramiko.Transport,
+    host: str,
+    settings: Settings,
+    options: SshOptions,
+    stack: ExitStack,
+) -> None:
+    """Authenticate by public key; raise PROBE-AUTH with all that was tried."""
+    notes: list[str] = []
+    tried = 0
+    try:
+        transport.auth_none(settings.user)
+        return
+    except paramiko.BadAuthenticationType as failure:
+        accepted = failure.allowed_types
+    if "publickey" not in accepted:
+        raise refused(host, settings, [f"the host takes no keys, only {', '.join(accepted)}"])
+    for key in offers(settings, options, stack, notes):
+        tried += 1
+        try:
+            further = transport.auth_publickey(settings.user, key)
+        except paramiko.AuthenticationException as failure:
+            if not transport.is_active():
+                notes.append(f"the host hung up after {tried} keys: {failure}")
+                break
+            continue
+        if not further:
+            return
+        notes.append(f"the host asks for more than a key: {', '.join(further)}")
+        break
+    notes.insert(0, f"{tried} keys refused" if tried else "there is no key to offer")
+    raise refused(host, settings, notes)
+
+
+def refused(host: str, settings: Settings, notes: list[str]) -> ApiaryError:
+    """Return the refusal of a login."""
+    return error(
+        "PROBE-AUTH",
+        host,
+        f"login as {settings.user} refused: {'; '.join(notes)}",
+        "check the user and key: --user, --identity, ssh-agent, ~/.ssh/config",
+    )

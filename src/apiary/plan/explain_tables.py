@@ -1,0 +1,102 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What `apiary explain` prints for a person: elements in groups, changes, what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.migration import Change
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
+    Explained,
+    grouped,
+    shown,
+)
+from rich.table import Table
+from rich.text import Text
+
+from apiary.app.output import show
+
+
+class Sources:
+    """Numbers sources in the order they are cited, to be listed once at the end."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def cite(self, source: str | None) -> str:
+        """Return "[3]" for a source, nothing for none."""
+        if not source:
+            return ""
+        return f"[{self._numbers.setdefault(source, len(self._numbers) + 1)}]"
+
+    def show(self) -> None:
+        for source, number in self._numbers.items():
+            click.echo(f"[{number}] {source}")
+
+
+def show_elements(rows: Sequence[Explained], replicas: int) -> None:
+    """Print the elements in groups, each with what it is about, then the sources."""
+    sources = Sources()
+    table = Table(title="the command, element by element", title_justify="left", expand=True)
+    for name, share in {"element": 5, "why": 6, "rule [source]": 3}.items():
+        table.add_column(name, ratio=share, overflow="fold")
+    for title, about, members in grouped(rows):
+        table.add_section()
+        table.add_row(Text(title, style="bold"), Text(about, style="italic"))
+        for row in members:
+            who = "" if len(row.replicas) == replicas else f"  (replica {_numbers(row.replicas)})"
+            rule = f"{row.reason.rule} {sources.cite(row.reason.source)}"
+            table.add_row(shown(row.texts) + who, row.reason.reason, rule)
+    show(table)
+    sources.show()
+
+
+def show_changes(changes: Sequence[Change], title: str) -> None:
+    """Print what changes from one version to another, one row an element."""
+    if not changes:
+        click.echo(f"{title}: nothing changes")
+        return
+    sources = Sources()
+    table = Table(title=title, title_justify="left", expand=True)
+    for name in ("element", "change"):
+        table.add_column(name, no_wrap=True)
+    for name, share in {"before": 3, "after": 3, "why": 6}.items():
+        table.add_column(name, ratio=share, overflow="fold")
+    for change in changes:
+        why = f"{change.reason} {sources.cite(change.source)}"
+        table.add_row(change.element, change.kind, change.before or "", change.after or "", why)
+    show(table)
+    sources.show()
+
+
+def show_problems(findings: Sequence[Finding], title: str, file: str) -> None:
+    """Print what is wrong with a file and what to do, the gravest first."""
+    if not findings:
+        click.echo(f"{title}: nothing is wrong")
+        return
+    sources = Sources()
+    worst = sorted(findings, key=lambda one: ("error", "warning", "info").index(one.severity))
+    table = Table(title=title, title_justify="left", expand=True)
+    for name in ("line", "", "finding"):
+        table.add_column(name, no_wrap=True)
+    for name in ("what", "do"):
+        table.add_column(name, ratio=1, overflow="fold")
+    for one in worst:
+        table.add_row(
+            one.subject.removeprefix(f"{file}:"),
+            one.severity,
+            one.code,
+            f"{one.message} {sources.cite(one.source)}",
+            one.remedy,
+        )
+    show(table)
+    sources.show()
+
+
+def _numbers(replicas: Sequence[int]) -> str:
+    return ",".join(map(str, replicas))

@@ -1,0 +1,289 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`apiary model`: a model's architecture, and the memory of a layout."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
+    known,
+    read_config,
+    read_json,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import (
+    GIB,
+    memory,
+    quantized_online,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import (
+    Architecture,
+    Memory,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import (
+    Index,
+    read_index,
+)
+
+from apiary.app.inputs import CONFIG, json_option, read_made
+from apiary.app.output import exit_code, grid, print_document, report, show
+
+_INDEX = "model.safetensors.index.json"
+_QUANTIZATION = "hf_quant_config.json"
+
+
+@click.command()
+@click.argument("config_json")
+@click.option(
+    "--tp", type=click.IntRange(1), help="Also the memory of an engine of this many GPUs."
+)
+@click.option("--ep", is_flag=True, help="With expert parallelism (EP = TP).")
+@click.option("--replicas", type=click.IntRange(1), default=1, help="Engines on the host.")
+@click.option("--gpu", default="MI325X", show_default=True, help="The GPU, for its memory.")
+@click.option(
+    "--gpu-memory-utilization",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.9,
+    show_default=True,
+    help="The share of a GPU that the engine may use.",
+)
+@click.option("--kv-cache-dtype", default="auto", show_default=True)
+@click.option("--quantization", help="Quantize 16-bit weights while they load, as fp8 does.")
+@click.option("--max-model-len", type=click.IntRange(1), help="Tokens of the longest sequence.")
+@click.option("--max-num-batched-tokens", type=click.IntRange(1), help="Tokens of one step.")
+@click.option("--max-num-seqs", type=click.IntRange(1), help="Sequences of one step.")
+@click.option(
+    "--sequence-length",
+    type=click.IntRange(1),
+    help="How many sequences of this many tokens fit; else of --max-model-len.",
+)
+@click.option("--reserve", type=click.FloatRange(0), help="Measured reserve of a GPU, in GiB.")
+@click.option("--index", "index_file", help=f"The checkpoint's {_INDEX}, for its size.")
+@json_option
+def model(
+    config_json: str,
+    tp: int | None,
+    ep: bool,
+    replicas: int,
+    gpu: str,
+    gpu_memory_utilization: float,
+    kv_cache_dtype: str,
+    quantization: str | None,
+    max_model_len: int | None,
+    max_num_batched_tokens: int | None,
+    max_num_seqs: int | None,
+    sequence_length: int | None,
+    reserve: float | None,
+    index_file: str | None,
+    as_json: bool,
+) -> int:
+    """Read a model's architecture, and what it takes up, from its Hugging Face config.json.
+
+    CONFIG_JSON is that file, a directory with it, or the name of a model that Apiary knows. A
+    safetensors index and a hf_quant_config.json beside it are read too.
+
+    \b
+    apiary model config.json --tp 4 --ep --replicas 2 --kv-cache-dtype fp8 --sequence-length 8192
+    """
+    architecture, index = _read(config_json, index_file)
+    if quantization:
+        architecture = quantized_online(architecture, quantization)
+    if tp:
+        layout = Layout(tensor_parallel_size=tp, replicas=replicas, expert_parallel=ep)
+        limits = Limits(
+            max_model_len=max_model_len,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+            gpu_memory_utilization=gpu_memory_utilization,
+            kv_cache_dtype=kv_cache_dtype,
+        )
+        measured = None if reserve is None else round(reserve * GIB)
+        needs = memory(
+            architecture, layout, limits, _vram_bytes(gpu), sequence_length, index, measured
+        )
+        architecture = dataclasses.replace(
+            architecture, memory=needs, findings=(*architecture.findings, *needs.findings)
+        )
+    if as_json:
+        print_document(architecture)
+    else:
+        show(grid(config_json, ("architecture", ""), _rows(architecture)))
+        if architecture.memory is not None:
+            engine = f"TP{tp}{f'/EP{tp}' if ep else ''} on {gpu}, {replicas} on the host"
+            show(grid(engine, ("memory", ""), _memory_rows(architecture.memory)))
+            show(
+                grid(
+                    "weights",
+                    ("module", "split", "parameters", "GiB per GPU"),
+                    _module_rows(architecture.memory),
+                )
+            )
+    report(architecture.findings, as_json)
+    return exit_code(architecture.findings)
+
+
+def _read(name: str, index_file: str | None) -> tuple[Architecture, Index | None]:
+    """Return the model of a file, directory or known name, and the index that lies with it."""
+    path = Path(name)
+    if path.is_dir():
+        path = path / "config.json"
+        name = str(path)
+    elif not path.is_file() and name != "-" and index_file is None:
+        shipped = known(name)
+        if shipped is not None:
+            return shipped, None
+    beside = path.with_name(_QUANTIZATION)
+    given = None
+    if name != "-" and beside.is_file():
+        read = read_json(read_text(str(beside)), str(beside))
+        given = read if isinstance(read, Mapping) else None
+    architecture = read_config(read_made(name, CONFIG), name, given)
+    if index_file is None and name != "-" and path.with_name(_INDEX).is_file():
+        index_file = str(path.with_name(_INDEX))
+    if index_file is None:
+        return architecture, None
+    return architecture, read_index(read_json(read_text(index_file), index_file), index_file)
+
+
+def _vram_bytes(gpu: str) -> int:
+    """Return the memory of a GPU that knowledge has; anything else is wrong usage."""
+    models = knowledge("gpus.yml")["models"]
+    sized = [name for name, entry in models.items() if entry.get("vram_gib")]
+    if gpu not in sized:
+        raise click.BadParameter(f"{gpu!r} is not one of {', '.join(sized)}", param_hint="--gpu")
+    return int(models[gpu]["vram_gib"]) << 30
+
+
+def _rows(architecture: Architecture) -> Iterator[tuple[str, str]]:
+    details = architecture.details or {}
+    yield "model_type", architecture.model_type
+    for name in ("family", "attention", "layers"):
+        if getattr(architecture, name) is not None:
+            yield name, str(getattr(architecture, name))
+    yield from _layer_rows(details)
+    for name in ("hidden_size", "heads", "kv_heads", "head_dim"):
+        if getattr(architecture, name) is not None:
+            yield name, f"{getattr(architecture, name)}"
+    yield from _attention_rows(details)
+    if architecture.experts:
+        shared = architecture.shared_experts or 0
+        yield (
+            "experts",
+            f"{architecture.experts}, {architecture.experts_per_token} for each token"
+            f"{f', {shared} shared' if shared else ''}",
+        )
+    for name in ("moe_intermediate_size", "intermediate_size"):
+        if details.get(name) is not None:
+            yield name, str(details[name])
+    if architecture.vocab_size is not None:
+        tied = details.get("tie_word_embeddings")
+        yield "vocab_size", f"{architecture.vocab_size}{', tied' if tied else ''}"
+    if architecture.max_context is not None:
+        yield "max_context", f"{architecture.max_context:,}{_scaling(details)}"
+    if architecture.quantization is not None:
+        yield "quantization", _quantization(details["quantization"])
+    if architecture.vision is not None:
+        yield "vision tower", _numbers(architecture.vision, details.get("vision_parameters"))
+    if details.get("mtp_layers"):
+        yield "mtp_layers", f"{details['mtp_layers']} (loaded for speculative decoding only)"
+    for name in ("total_parameters", "active_parameters"):
+        count = getattr(architecture, name)
+        yield name, "unknown" if count is None else f"{count:,}"
+
+
+def _layer_rows(details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    counts = details.get("attention_layers")
+    if counts:
+        window = details.get("sliding_window")
+        kind = details.get("linear_kind", "linear").replace("_", " ")
+        words = {
+            "full": "full",
+            "sliding": f"within {window} tokens",
+            "linear": kind,
+        }
+        shown = [f"{counts[key]} {word}" for key, word in words.items() if counts[key]]
+        yield "attention layers", ", ".join(shown)
+    if details.get("moe_layers") is not None:
+        dense, moe = details.get("dense_layers"), details["moe_layers"]
+        yield "FFN layers", f"{dense} dense, {moe} with experts"
+
+
+def _attention_rows(details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for kind, own in (details.get("attention_dimensions") or {}).items():
+        yield f"{kind} layers' own", ", ".join(f"{key} {value}" for key, value in own.items())
+    latents = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    if details.get("kv_lora_rank"):
+        shown = [f"{key} {details[key]}" for key in latents if details.get(key)]
+        yield "latent attention", ", ".join(shown)
+    if details.get("index_topk"):
+        heads, size = details.get("index_n_heads"), details.get("index_head_dim")
+        yield "indexer", f"top {details['index_topk']}, {heads} heads of {size}"
+
+
+def _scaling(details: Mapping[str, Any]) -> str:
+    scaling = details.get("rope_scaling")
+    if not scaling:
+        return ""
+    return f" ({scaling['type']} {scaling['factor']} over {scaling['original_context']})"
+
+
+def _quantization(scheme: Mapping[str, Any]) -> str:
+    parts = [str(scheme["method"])]
+    for one in scheme.get("schemes") or [scheme]:
+        if one.get("bits"):
+            parts.append(f"{one['bits']} bits")
+        if one.get("block"):
+            parts.append(f"blocks of {one['block'][0]} x {one['block'][1]}")
+        if one.get("group"):
+            parts.append(f"groups of {one['group']}")
+    if scheme["ignore"]:
+        parts.append(f"not in {len(scheme['ignore'])} patterns of modules")
+    return ", ".join(parts)
+
+
+def _numbers(tower: Mapping[str, Any], parameters: int | None) -> str:
+    names = [key for key, value in tower.items() if isinstance(value, int) and value > 1]
+    shown = ", ".join(f"{key} {tower[key]}" for key in names if not key.endswith("_id"))
+    return f"{shown}; {parameters:,} parameters" if parameters else shown
+
+
+def _gib(size: int | None) -> str:
+    return "unknown" if size is None else f"{size / GIB:.2f} GiB"
+
+
+def _count(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def _memory_rows(needs: Memory) -> Iterator[tuple[str, str]]:
+    source = {"index": " (by the index)", "index_only": " (the index's, split evenly)"}
+    yield (
+        "weights per GPU",
+        _gib(needs.weights_bytes_per_gpu) + source.get(needs.weights_source or "", ""),
+    )
+    yield "reserve per GPU", _gib(needs.reserve_bytes_per_gpu)
+    yield "KV pool per GPU", _gib(needs.kv_pool_bytes_per_gpu)
+    per_token = needs.kv_bytes_per_token_per_gpu
+    yield "KV per token and GPU", "unknown" if per_token is None else f"{per_token:,} bytes"
+    if needs.state_bytes_per_sequence_per_gpu:
+        yield "state per sequence", _gib(needs.state_bytes_per_sequence_per_gpu)
+    yield "KV tokens per engine", _count(needs.kv_tokens_per_engine)
+    length = needs.sequence_length
+    what = f"sequences of {length:,}" if length else "sequences"
+    yield f"{what} per engine", _count(needs.max_sequences)
+    yield f"{what} per host", _count(needs.max_sequences_per_host)
+
+
+def _module_rows(needs: Memory) -> Iterator[tuple[str, str, str, str]]:
+    for item in needs.modules:
+        size = f"{item.bytes_per_gpu / GIB:.3f}"
+        yield item.kind, item.sharding, f"{item.parameters:,}", size

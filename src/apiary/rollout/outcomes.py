@@ -1,0 +1,84 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How hosts came out of a playbook, from Ansible's numbers and from what the playbook left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Outcome
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import BAD, outcome_of
+
+from apiary.app.runner import Ended
+from apiary.app.runner_events import Failed, findings_of
+from apiary.rollout.store import Store
+
+
+@dataclass(frozen=True)
+class Came:
+    """How one host came out, and in which words."""
+
+    outcome: Outcome
+    task: str = ""
+    reason: str = ""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def bad(self) -> bool:
+        """Say whether it counts as a failure."""
+        return self.outcome in BAD
+
+
+def came_out(
+    hosts: Sequence[str],
+    ended: Ended,
+    store: Store,
+    before: Mapping[str, dict[str, Any] | None] | None,
+    must_tell: bool,
+    own: bool = True,
+) -> dict[str, Came]:
+    """Return how each host came out of one run of a playbook.
+
+    ``before`` are the quarantines there were, None for a playbook that makes none. ``must_tell``
+    says that the playbook tells of each host it is done with, so that silence is no success.
+    ``own`` playbooks put each host aside that fails, maybe in the very words of the last time; of
+    another's failure a quarantine that was there says nothing.
+    """
+    told = ended.custom.get("apiary_outcomes")
+    told = told if isinstance(told, Mapping) else {}
+    result = {}
+    for host in hosts:
+        now = store.quarantine(host) if before is not None else None
+        fresh = now if before is not None and now != before[host] else None
+        failed = ended.failed.get(host)
+        aside = fresh is not None or (own and now is not None and failed is not None)
+        outcome = outcome_of(host, ended.counts, told, aside, host in ended.touched)
+        if outcome == "done" and host not in told:
+            if ended.status == "canceled" or (ended.aborted and not must_tell):
+                outcome = "interrupted"
+            elif must_tell:
+                outcome = "waiting"
+        result[host] = _in_words(outcome, failed, now if aside else None)
+    return result
+
+
+def _in_words(outcome: Outcome, failed: Failed | None, aside: dict[str, Any] | None) -> Came:
+    if outcome not in BAD:
+        return Came(outcome)
+    if outcome == "interrupted" and failed is None:
+        return Came(outcome, reason="ansible-playbook ended before it was done with the host")
+    if aside is not None:
+        message = str(aside.get("message", "")).strip()
+        # Of what the message says in Apiary's words, the list may have only what followed.
+        found = (*findings_of({}, message), *findings_of(aside, message))
+        if failed is not None and not found:
+            found = failed.findings
+        return Came(outcome, str(aside.get("task", "")), message, tuple(dict.fromkeys(found)))
+    if failed is not None:
+        return Came(outcome, failed.task, failed.message, failed.findings)
+    return Came(outcome, reason="the playbook says so, without a reason")

@@ -1,0 +1,307 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From what the operator says to a run: hosts, waves, windows, and what is resumed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import (
+    check_same,
+    still_to_do,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.order import (
+    Member,
+    order_hosts,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import (
+    FleetRollout,
+    HostRun,
+    Options,
+    RunWave,
+    Skipped,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import (
+    Window,
+    parse_window,
+)
+
+from apiary.app.runner import PLAYBOOKS, playbook_path
+from apiary.fleet.hosts import FleetHost, Hosts, read_hosts
+from apiary.rollout.request import asked_of
+from apiary.rollout.store import Store, controller, operator
+
+# What people call it is what it does; rollout.yml is how.
+NAMES = {"replicas": "rollout"}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the operator said. ``inline`` are variables of -e that were given by value."""
+
+    playbook: str | None
+    options: Options
+    inline: Mapping[str, Any]
+    tags: str | None
+    skip_tags: str | None
+    check: bool
+    artifacts: str | None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that may begin, and what it needs besides its document."""
+
+    run: FleetRollout
+    store: Store
+    path: Path
+    own: bool
+    windows: Mapping[str, Sequence[Window]]
+    domains: Mapping[str, str | None]
+    inline: Mapping[str, Any]
+    outside: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    before: FleetRollout | None = None
+
+    def check_unmoved(self) -> None:
+        """Raise FLEET-LOCKED where somebody else took it up before this run had the lock."""
+        directory = self.store.run_directory(self.run.id)
+        known = (directory / "run.json").exists()
+        now = self.store.load_run(self.run.id) if known else None
+        if now != self.before:
+            raise error(
+                "FLEET-LOCKED",
+                str(directory),
+                "another rollout went on with this run in between",
+                "see how it went with apiary rollout --status, then try again",
+            )
+
+
+def prepare(wanted: Wanted) -> Prepared:
+    """Return a new run; raise ApiaryError for what cannot be done."""
+    options = wanted.options
+    name = wanted.playbook or "replicas"
+    path = playbook_path(NAMES.get(name, name))
+    found = _hosts(options, wanted.inline)
+    store = Store(Path(wanted.artifacts or found.hosts[0].artifacts))
+    hosts, skipped = _without_quarantined(found.hosts, store, options.include_quarantined)
+    if not hosts:
+        first = skipped[0]
+        raise error(
+            "FLEET-ALL-SKIPPED",
+            first.host if len(skipped) == 1 else f"{len(skipped)} hosts, {first.host} first",
+            f"nothing is left to roll out to: {first.reason}",
+            "mend what it says, then give the hosts back with --include-quarantined",
+        )
+    sizes = options.batches or tuple(map(str, knowledge("rollout.yml")["batches"]["value"]))
+    order = order_hosts(
+        [Member(one.name, one.domain, one.rack) for one in hosts],
+        sizes,
+        options.canary,
+        options.domains_together,
+    )
+    now = datetime.now(UTC)
+    run = FleetRollout(
+        id=_new_id(store, now),
+        state="running",
+        asked=_asked(wanted, name, path, options),
+        options=replace(options, batches=sizes),
+        operator=operator(),
+        controller=controller(),
+        pid=os.getpid(),
+        begun_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        waves=tuple(RunWave(one.hosts, one.canary, one.why) for one in order.waves),
+        hosts=tuple(
+            HostRun(host, number)
+            for number, wave in enumerate(order.waves, 1)
+            for host in wave.hosts
+        ),
+        skipped=skipped,
+        findings=order.findings,
+    )
+    return _prepared(wanted, run, store, path, found, (*order.findings, *_told(skipped)))
+
+
+def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepared:
+    """Return the rest of a run; raise FLEET-RESUME-CHANGED where it would be another one."""
+    given = wanted.options
+    if wanted.playbook and wanted.playbook != before.asked.playbook:
+        raise click.UsageError(f"run {before.id} is one of {before.asked.playbook}")
+    if given.limit or given.batches or given.canary:
+        raise click.UsageError("--resume keeps the run's own --limit, --batches and --canary")
+    options = replace(
+        before.options,
+        inventory=given.inventory or before.options.inventory,
+        vault_password_files=given.vault_password_files or before.options.vault_password_files,
+        extra_files=given.extra_files or before.options.extra_files,
+        extra_names=given.extra_names,
+        failure_budget=max(given.failure_budget, before.options.failure_budget),
+        windows=given.windows or before.options.windows,
+        expect_minutes=given.expect_minutes or before.options.expect_minutes,
+        retries=before.options.retries if given.retries is None else given.retries,
+        forks=given.forks or before.options.forks,
+        include_quarantined=given.include_quarantined,
+        take_over=given.take_over,
+    )
+    missing = sorted({*before.options.extra_names} - {*given.extra_names})
+    if missing:
+        raise click.UsageError(
+            f"run {before.id} had -e {' '.join(f'{one}=…' for one in missing)}; their values are "
+            "kept nowhere, so give them again"
+        )
+    name = before.asked.playbook
+    path = playbook_path(NAMES.get(name, name))
+    again = replace(
+        wanted,
+        options=options,
+        tags=before.asked.tags or None,
+        skip_tags=before.asked.skip_tags or None,
+        check=before.asked.check,
+    )
+    asked = _asked(again, name, path, options)
+    check_same(before.asked, asked, before.id)
+    found = _hosts(options, wanted.inline)
+    known = {one.name for one in found.hosts}
+    names = [one.host for one in before.hosts]
+    ledgers = {host: store.ledger(host) for host in names}
+    todo, _done = still_to_do(names, ledgers, before.id)
+    if before.asked.check:
+        todo = tuple(one.host for one in before.hosts if one.outcome != "done")
+    gone = tuple(
+        Skipped(host, "is not in the inventory any more") for host in todo if host not in known
+    )
+    hosts, aside = _without_quarantined(
+        [one for one in found.hosts if one.name in todo], store, options.include_quarantined
+    )
+    waiting = {one.name for one in hosts}
+    run = replace(
+        before,
+        state="running",
+        asked=asked,
+        options=options,
+        operator=operator(),
+        pid=os.getpid(),
+        ended_at=None,
+        stopped="",
+        hosts=tuple(
+            _as_resumed(one, one.host in waiting, one.host in todo) for one in before.hosts
+        ),
+        skipped=tuple(dict.fromkeys((*aside, *gone))),
+        resumed_at=(*before.resumed_at, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")),
+        findings=(),
+    )
+    findings = [*_told(run.skipped)]
+    if before.asked.commit != asked.commit or before.asked.ansible_core != asked.ansible_core:
+        findings.append(
+            Finding(
+                "FLEET-RESUME-OTHER-CODE",
+                "warning",
+                before.id,
+                f"began with commit {before.asked.commit or 'unknown'} and ansible-core "
+                f"{before.asked.ansible_core}, goes on with {asked.commit or 'unknown'} and "
+                f"{asked.ansible_core}",
+                "nothing, if that makes no difference; the ledgers say which host had which",
+            )
+        )
+    made = _prepared(again, run, store, path, found, tuple(findings))
+    return replace(made, before=before)
+
+
+def _prepared(
+    wanted: Wanted,
+    run: FleetRollout,
+    store: Store,
+    path: Path,
+    found: Hosts,
+    findings: tuple[Finding, ...],
+) -> Prepared:
+    own = path.parent == PLAYBOOKS
+    outside = (*(found.beside if own else ()), *(() if found.localhost else ("localhost",)))
+    given = [parse_window(text, "--window") for text in run.options.windows]
+    windows = {
+        one.name: given
+        or [parse_window(text, f"{one.name}: apiary_maintenance_windows") for text in one.windows]
+        for one in found.hosts
+    }
+    domains = {one.name: one.domain for one in found.hosts}
+    return Prepared(run, store, path, own, windows, domains, wanted.inline, outside, findings)
+
+
+def _hosts(options: Options, inline: Mapping[str, Any]) -> Hosts:
+    return read_hosts(
+        options.inventory,
+        options.limit or None,
+        options.pattern,
+        options.vault_password_files,
+        options.extra_files,
+        inline,
+    )
+
+
+def _asked(wanted: Wanted, name: str, path: Path, options: Options) -> Any:
+    return asked_of(
+        name,
+        path,
+        sources=options.inventory,
+        files=options.extra_files,
+        inline=wanted.inline,
+        tags=wanted.tags,
+        skip_tags=wanted.skip_tags,
+        check=wanted.check,
+    )
+
+
+def _as_resumed(one: HostRun, waiting: bool, todo: bool) -> HostRun:
+    if waiting:
+        return replace(one, outcome="waiting")
+    return one if todo else replace(one, outcome="done")
+
+
+def _without_quarantined(
+    hosts: Sequence[FleetHost], store: Store, include: bool
+) -> tuple[list[FleetHost], tuple[Skipped, ...]]:
+    """Return the hosts that are not put aside, and those that are, with the reason."""
+    kept, skipped = [], []
+    for one in hosts:
+        told = None if include else store.quarantine(one.name)
+        if told is None:
+            kept.append(one)
+            continue
+        said = str(told.get("message", "")).strip().splitlines()
+        skipped.append(
+            Skipped(one.name, f"in quarantine: {said[0] if said else 'no reason given'}")
+        )
+    return kept, tuple(skipped)
+
+
+def _told(skipped: Sequence[Skipped]) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(
+            "FLEET-SKIPPED",
+            "warning",
+            one.host,
+            f"is left alone: {one.reason}",
+            "mend it, then give it back with --include-quarantined",
+        )
+        for one in skipped
+    )
+
+
+def _new_id(store: Store, now: datetime) -> str:
+    """Return an id that sorts by time and that no run has yet."""
+    name = base = now.strftime("%Y%m%dT%H%M%SZ")
+    number = 1
+    while store.run_directory(name).exists():
+        number += 1
+        name = f"{base}-{number}"
+    return name

@@ -1,0 +1,118 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a rollout is asked to do, as digests: whether a run that is resumed is still the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Asked
+
+from apiary.app.runner import PLAYBOOKS
+
+
+def asked_of(
+    name: str,
+    path: Path,
+    *,
+    sources: Sequence[str],
+    files: Sequence[str],
+    inline: Mapping[str, Any],
+    tags: str | None,
+    skip_tags: str | None,
+    check: bool,
+) -> Asked:
+    """Return what a run is asked to do."""
+    values = hashlib.sha256()
+    for one in files:
+        values.update(Path(one[1:]).read_bytes())
+    values.update(json.dumps(inline, sort_keys=True, default=str).encode())
+    return Asked(
+        playbook=name,
+        tags=tags or "",
+        skip_tags=skip_tags or "",
+        check=check,
+        content=hashlib.sha256(path.read_bytes() + collection_version().encode()).hexdigest(),
+        variables=values.hexdigest() if files or inline else "",
+        inventory=_inventory_digest(sources or configured_inventory()),
+        collection=collection_version(),
+        ansible_core=version("ansible-core"),
+        commit=_commit(path),
+    )
+
+
+def collection_version() -> str:
+    """Return the collection's version, "" where its files do not say."""
+    root = PLAYBOOKS.parent
+    manifest, galaxy = root / "MANIFEST.json", root / "galaxy.yml"
+    if manifest.is_file():
+        told = json.loads(manifest.read_text(encoding="utf-8"))
+        return str(told.get("collection_info", {}).get("version", ""))
+    if galaxy.is_file():
+        found = re.search(r"^version:\s*(\S+)", galaxy.read_text(encoding="utf-8"), re.MULTILINE)
+        return found[1] if found else ""
+    return ""
+
+
+def configured_inventory() -> list[str]:
+    """Return the inventory that Ansible's configuration names."""
+    from ansible import constants  # slow to import, and mostly not needed
+
+    return [str(source) for source in constants.DEFAULT_HOST_LIST]
+
+
+def _inventory_digest(sources: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for source in sources:
+        if "," in source:
+            digest.update(source.encode())
+            continue
+        top = Path(source)
+        for path in _files(top):
+            digest.update(f"{os.path.relpath(path, top)}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _files(source: Path) -> Iterator[Path]:
+    """Return the files that an inventory source is made of, with the variables beside a file."""
+    tops = [source]
+    if source.is_file():
+        yield source
+        tops = [source.parent / "group_vars", source.parent / "host_vars"]
+    for top in tops:
+        for path in sorted(top.rglob("*")):
+            hidden = any(part.startswith(".") for part in path.relative_to(top).parts)
+            if path.is_file() and not hidden and path.suffix != ".pyc":
+                yield path
+
+
+def _commit(path: Path) -> str:
+    """Return the commit of the playbook's checkout, with "+" where it is changed; "" for none."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(path.resolve().parent), *words],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except OSError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    head = git("rev-parse", "HEAD")
+    if not head:
+        return ""
+    return head + ("+" if git("status", "--porcelain", "--untracked-files=no", ".") else "")

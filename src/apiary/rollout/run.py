@@ -1,0 +1,263 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One run over a fleet: wave after wave, with a ledger that is true at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.retry import Again, try_again
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import (
+    BAD,
+    FleetRollout,
+    HostRun,
+    State,
+    failures,
+    held_back,
+    state_of,
+    why_not_begin,
+    why_stop,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import (
+    Window,
+    may_begin,
+)
+
+from apiary.rollout.outcomes import Came
+from apiary.rollout.plays import Plays
+from apiary.rollout.records import Records, text
+
+# How long one look at the clock, or at the signals, is apart from the next.
+TICK_SECONDS = 0.2
+
+
+class Shown(Protocol):
+    """Who shows a person how far the run is."""
+
+    def wave(self, run: FleetRollout, number: int, hosts: Sequence[str]) -> None:
+        """A wave begins with these hosts."""
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """ansible-runner tells of something."""
+
+    def ended(self, run: FleetRollout, number: int) -> None:
+        """A wave has ended."""
+
+    def note(self, text: str) -> None:
+        """Something is to be known now."""
+
+
+@dataclass
+class Signals:
+    """How often the operator has asked for an end: first after this wave, then at once."""
+
+    asked: int = 0
+
+    def soon(self) -> bool:
+        """Say whether no further wave is to begin."""
+        return self.asked > 0
+
+    def now(self) -> bool:
+        """Say whether the wave is to end at once."""
+        return self.asked > 1
+
+
+@dataclass
+class Conductor:
+    """Takes a run from its first wave to its last.
+
+    ``windows`` are those of each host, ``domains`` what each fails with; ``wait`` says whether to
+    wait for a window that is closed.
+    """
+
+    records: Records
+    plays: Plays
+    shown: Shown
+    signals: Signals
+    now: Callable[[], datetime]
+    sleep: Callable[[float], None]
+    windows: Mapping[str, Sequence[Window]]
+    domains: Mapping[str, str | None]
+    wait: bool = False
+    _closed: str = ""
+
+    def go(self) -> FleetRollout:
+        """Return the run as it ended; its document on disk says the same at every moment."""
+        wrong = self.plays.validate()
+        if wrong:
+            self.plays.findings += wrong
+            return self._end("stopped", f"the inventory is wrong: {wrong[0].code}")
+        for number, wave in enumerate(self.records.run.waves, 1):
+            todo = [name for name in wave.hosts if self.records.run.host(name).outcome == "waiting"]
+            if not todo:
+                continue
+            if self.signals.soon():
+                return self._end("interrupted", "the operator stopped it between two waves")
+            unproven = why_not_begin(self.records.run, number)
+            if unproven is not None:
+                self.plays.findings.append(unproven)
+                return self._end(
+                    "failed", f"{unproven.code}: {unproven.subject}: {unproven.message}"
+                )
+            todo = self._not_held_back(todo)
+            if not todo:
+                continue
+            if not self._window_is_open(todo):
+                return self._end("interrupted" if self.signals.soon() else "paused", self._closed)
+            self._wave(number, todo)
+            if self.signals.now():
+                return self._end("interrupted", "the operator cancelled it in the middle of a wave")
+            stop = why_stop(self.records.run, number) or self._broken()
+            if stop is not None:
+                self.plays.findings.append(stop)
+                return self._end("failed", f"{stop.code}: {stop.subject}: {stop.message}")
+        return self._end(state_of(self.records.run), "")
+
+    def _not_held_back(self, hosts: list[str]) -> list[str]:
+        """Return the hosts whose failure domain has none that failed; tell of the others."""
+        held = held_back(self.records.run, hosts, self.domains)
+        for host, failed in held.items():
+            self.plays.findings.append(
+                Finding(
+                    "FLEET-DOMAIN-DOWN",
+                    "error",
+                    host,
+                    f"is not begun: {failed} failed in the same failure domain "
+                    f"({self.domains[host]})",
+                    f"mend {failed}, then go on with --resume --include-quarantined",
+                )
+            )
+        return [host for host in hosts if host not in held]
+
+    # --- one wave ---------------------------------------------------------------------------
+
+    def _wave(self, number: int, todo: list[str]) -> None:
+        begun = self.now()
+        self.records.set_wave(number, begun_at=text(begun))
+        self.records.begin(todo)
+        self.shown.wave(self.records.run, number, todo)
+        held, lost = todo, list[str]()
+        if not self.records.run.asked.check:
+            held, lost = self._attempts(number, todo, self.plays.hold, holding=True)
+        over = failures(self.records.run) > self.records.run.options.failure_budget
+        if lost and held and (over or self.records.run.waves[number - 1].canary):
+            self.records.finish({name: Came("waiting") for name in held})
+        elif held:
+            self._attempts(number, held, self.plays.change)
+        if not self.records.run.asked.check:
+            self.plays.release(number, held)
+        ended = self.now()
+        self.records.set_wave(number, ended_at=text(ended), seconds=(ended - begun).total_seconds())
+        self.shown.ended(self.records.run, number)
+
+    def _attempts(
+        self,
+        number: int,
+        hosts: list[str],
+        once: Callable[[int, list[str]], dict[str, Came]],
+        holding: bool = False,
+    ) -> tuple[list[str], list[str]]:
+        """Do something until each host has come out of it; return those that did well, and not."""
+        pending, well, lost = list(hosts), list[str](), list[str]()
+        while pending:
+            came = once(number, pending)
+            again = {name: more for name in pending if (more := self._again(name, came[name]))}
+            for name in pending:
+                if name not in again:
+                    (well if came[name].outcome == "done" else lost).append(name)
+            # The end of a host that is held comes with what it is held for.
+            ended = [name for name in pending if not holding or name not in well]
+            self.records.finish({name: came[name] for name in ended})
+            if not again:
+                break
+            for name, more in again.items():
+                self.shown.note(f"{name}: {more.because}; again in {more.delay_seconds:.0f} s")
+            self._pause(max(more.delay_seconds for more in again.values()))
+            if self.signals.soon():
+                lost += again
+                break
+            pending = list(again)
+            self.records.begin(pending)
+        return well, lost
+
+    def _again(self, name: str, came: Came) -> Again | None:
+        """Return whether a host gets another try, None where it is done, or that would not help."""
+        if came.outcome not in ("failed", "unreachable", "quarantined") or self.signals.soon():
+            return None
+        return try_again(
+            came.reason,
+            came.findings,
+            unreachable=came.outcome == "unreachable",
+            attempt=self.records.run.host(name).attempts,
+            most=self.records.run.options.retries,
+        )
+
+    def _end(self, state: State, why: str) -> FleetRollout:
+        return self.records.end(state, why, self.plays.findings)
+
+    # --- when -------------------------------------------------------------------------------
+
+    def _window_is_open(self, hosts: Sequence[str]) -> bool:
+        """Say whether a wave may begin; wait for it where that is wanted."""
+        self._closed = ""
+        if self.records.run.asked.check:
+            return True  # it changes nothing
+        while True:
+            need = timedelta(seconds=self._expected())
+            windows = [self.windows.get(name, ()) for name in hosts]
+            good, when = may_begin(windows, self.now(), need)
+            if good:
+                return True
+            opens = text(when) if when else "not within two weeks, for that long"
+            minutes = need.total_seconds() / 60
+            self._closed = (
+                f"no maintenance window is open for {minutes:.0f} min on all hosts of the next "
+                f"wave; the next one: {opens}"
+            )
+            if not self.wait or when is None:
+                self.plays.findings.append(
+                    Finding(
+                        "FLEET-WINDOW",
+                        "error",
+                        hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts, {hosts[0]} first",
+                        self._closed,
+                        "go on with --resume then, or wait for it with --wait",
+                    )
+                )
+                return False
+            self.shown.note(self._closed)
+            self._pause(max(TICK_SECONDS, (when - self.now()).total_seconds()))
+            if self.signals.soon():
+                self._closed = "the operator stopped it while it waited for a window"
+                return False
+
+    def _expected(self) -> float:
+        """Return how long a wave is taken to be, in seconds: as asked, else as the longest was."""
+        if self.records.run.options.expect_minutes is not None:
+            return self.records.run.options.expect_minutes * 60
+        return max((one.seconds for one in self.records.run.waves if one.ended_at), default=0.0)
+
+    def _pause(self, seconds: float) -> None:
+        until = self.now() + timedelta(seconds=seconds)
+        while self.now() < until and not self.signals.soon():
+            self.sleep(TICK_SECONDS)
+
+    # --- small things -----------------------------------------------------------------------
+
+    def _broken(self) -> Finding | None:
+        return next((one for one in self.plays.findings if one.code in _STOPPING), None)
+
+
+_STOPPING = ("FLEET-OTHER-FAILED", "FLEET-RUN-FAILED")
+
+
+def not_done(run: FleetRollout) -> list[HostRun]:
+    """Return the hosts that have not ended well, failures first."""
+    rest = [one for one in run.hosts if one.outcome != "done"]
+    return sorted(rest, key=lambda one: one.outcome not in BAD)
