@@ -15,7 +15,8 @@ demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (
 demo-down: .venv/ready ## Remove all that the demo made
 	python tests/lab/demo.py down
 
-test: unit browser telemetry lab ## Unit, golden and property tests, then simulated hosts and every page of the documentation
+test: .venv/ready ## Unit, golden and property tests, then simulated hosts and every page of the documentation
+	python tests/stages.py test
 
 unit: .venv/ready
 	pytest -n auto
@@ -24,7 +25,7 @@ browser: .venv/ready ## Open the reports in a real browser
 	pytest --quiet tests/browser
 
 lab: .venv/ready ## What needs simulated hosts: faults, loss, molecule and docs-test, some beside one another
-	python tests/lab/stages.py $(STAGE)
+	python tests/stages.py $(or $(STAGE),lab)
 
 faults: .venv/ready ## Break a simulated host in every way and see that it is found
 	pytest --quiet tests/faults tests/containers tests/bundle
@@ -36,7 +37,7 @@ fleet: .venv/ready ## Rollouts over twelve simulated hosts, interrupted in every
 	pytest --quiet tests/fleet tests/tune/lab
 
 docs-test: .venv/ready ## Follow the tutorial and every how-to page literally on simulated hosts
-	python tests/lab/stages.py day-1 day-2 measured
+	python tests/stages.py docs-test
 
 telemetry: .venv/ready ## A real Prometheus reads what a host exposes: each rule and panel finds its series
 	pytest --quiet tests/telemetry
@@ -55,9 +56,11 @@ lint: .venv/ready ## ruff, mypy, import-linter, yamllint, ansible-lint
 sanity: .venv/ready ## ansible-test sanity on the built collection
 	tests/sanity/run.sh
 
-check: lint sanity test ## What CI runs
+check: .venv/ready ## What CI runs: lint, sanity and test
+	python tests/stages.py check
 
-night: fleet e2e test-vm test-engine stranger ## What is too long for CI
+night: .venv/ready ## What is too long for CI
+	python tests/stages.py night
 
 e2e: .venv/ready ## The same site playbook with real vLLM (CPU build, tiny model)
 	python tests/lab/demo.py e2e
