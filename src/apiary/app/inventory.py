@@ -6,12 +6,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
@@ -20,13 +18,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     error,
 )
 
-from apiary.app.readers import ask
+from apiary.app.ask_ansible import ask_ansible
 from apiary.fleet.hosts import INVENTORY
 from apiary.host.ssh import Asked, Probed, labels
 from apiary.host.ssh_args import read_arguments
 from apiary.host.ssh_config import Line, SshOptions, Target, option_line
 
-READER = Path(__file__).with_name("inventory_reader.py")
 SSH = {"ssh", "smart", "paramiko", "paramiko_ssh"}
 ARGUMENTS = ("ssh_args", "ssh_common_args", "ssh_extra_args")
 DISCOVERED = re.compile(r"auto(_legacy)?(_silent)?")
@@ -57,7 +54,7 @@ def choose(
     Raises FILE-UNREADABLE, PROBE-INVENTORY or PROBE-NO-HOSTS.
     """
     found, said = _read(sources, limit, hosts, vault)
-    strangers = [name for name, names in found["chosen"].items() if names is None]
+    strangers = [name for name, names in found["selected"].items() if names is None]
     # That these are not in the inventory is no news.
     said = [note for note in said if not note.message.endswith(tuple(f": {n}" for n in strangers))]
     if not found["hosts"] and not strangers:
@@ -65,7 +62,7 @@ def choose(
     asked: list[Asked] = []
     refused = [
         Probed(pattern, None, _nobody(sources, limit, [pattern], found["total"]))
-        for pattern, names in found["chosen"].items()
+        for pattern, names in found["selected"].items()
         if names == []
     ]
     ignored: dict[str, list[str]] = {}
@@ -105,20 +102,20 @@ def _read(
                 "cannot be read: No such file or directory",
                 INVENTORY,
             )
-    request = {"sources": list(sources), "limit": limit, "patterns": list(hosts)}
-    done = ask(READER, request, vault)
-    said = _paragraphs(done.stderr)
-    try:
-        found = json.loads(done.stdout)
-    except json.JSONDecodeError:
-        found = {"error": f"ansible-core failed with status {done.returncode}"}
-    ask_ansible = " ".join(["ansible-inventory", *(f"-i {source}" for source in sources)])
-    if found.get("error"):
+    request = {
+        "sources": list(sources),
+        "limit": limit,
+        "hosts": {"patterns": list(hosts), "variables": [], "connection": True},
+    }
+    answer, printed = ask_ansible(request, vault)
+    said = _paragraphs(printed)
+    command = " ".join(["ansible-inventory", *(f"-i {source}" for source in sources)])
+    if answer["error"]:
         raise error(
             "PROBE-INVENTORY",
             ", ".join(sources),
-            "; ".join([" ".join(found["error"].split()), *said])[:2000],
-            f"correct that place, until `{ask_ansible} --list` reads it",
+            "; ".join([answer["error"], *said])[:2000],
+            f"correct that place, until `{command} --list` reads it",
         )
     warnings = [
         Finding(
@@ -126,11 +123,11 @@ def _read(
             "warning",
             ", ".join(sources),
             text,
-            f"look at the file that it names; `{ask_ansible} --list` says the same",
+            f"look at the file that it names; `{command} --list` says the same",
         )
         for text in said
     ]
-    return found, warnings
+    return answer, warnings
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -11,15 +11,13 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
-from apiary.app.readers import ask
+from apiary.app.ask_ansible import ask_ansible
 
 INVENTORY = "`cp -r inventory/example inventory/mine` begins one; or give hosts with a comma: a,b"
-READER = Path(__file__).with_name("fleet_reader.py")
 GROUP = "gpu_hosts"
 ARTIFACTS = "artifacts"
 VARIABLES = (
@@ -125,65 +123,66 @@ def read_hosts(
     request = {
         "sources": list(sources),
         "limit": limit,
-        "pattern": pattern,
-        "variables": VARIABLES,
         "extra": [*extra, *([json.dumps(extra_vars)] if extra_vars else [])],
+        "hosts": {"patterns": [pattern], "variables": VARIABLES, "connection": False},
     }
-    found = _answer(request, vault_password_files)
-    ask_ansible = " ".join(["ansible-inventory", *(f"-i {source}" for source in sources)])
-    if found["error"]:
+    answer, printed = ask_ansible(request, vault_password_files)
+    warnings = _warnings(printed)
+    command = " ".join(["ansible-inventory", *(f"-i {source}" for source in sources)])
+    if answer["error"]:
         raise error(
             "PROBE-INVENTORY",
             where,
-            "; ".join([" ".join(found["error"].split()), *found["said"]])[:2000],
+            "; ".join([" ".join(answer["error"].split()), *warnings])[:2000],
             _UNLOCK
-            if "vault" in found["error"]
-            else f"correct that place, until `{ask_ansible} --list` reads it",
+            if "vault" in answer["error"]
+            else f"correct that place, until `{command} --list` reads it",
         )
-    if not found["total"]:
+    total = answer["matched"][pattern]
+    if not total:
         raise error(
             "PROBE-NO-HOSTS",
             where,
-            "; ".join([f"the inventory has no hosts in {pattern}", *found["said"]])[:2000],
-            f"put hosts into {pattern}; `{ask_ansible} --graph` shows the groups"
+            "; ".join([f"the inventory has no hosts in {pattern}", *warnings])[:2000],
+            f"put hosts into {pattern}; `{command} --graph` shows the groups"
             if sources
             else "give --inventory inventory/mine, or name one in your ansible.cfg",
         )
-    if not found["hosts"]:
+    if not answer["hosts"]:
         raise error(
             "PROBE-NO-HOSTS",
             where,
-            f"--limit {limit} leaves none of the {found['total']} hosts in {pattern}",
-            f"give a host, group or pattern of it; `{ask_ansible} --graph` shows them",
+            f"--limit {limit} leaves none of the {total} hosts in {pattern}",
+            f"give a host, group or pattern of it; `{command} --graph` shows them",
         )
     return Hosts(
-        tuple(_host(name, entry) for name, entry in found["hosts"].items()),
-        found["total"],
-        tuple(found["beside"]),
-        found["localhost"],
+        tuple(_host(name, entry, pattern) for name, entry in answer["hosts"].items()),
+        total,
+        tuple(answer["beside"]),
+        answer["localhost"],
     )
 
 
-def _host(name: str, entry: Mapping[str, Any]) -> FleetHost:
-    one = {variable: entry[variable][0] if entry[variable] else None for variable in VARIABLES}
+def _host(name: str, entry: Mapping[str, Any], pattern: str) -> FleetHost:
+    first = {variable: entry[variable][0] if entry[variable] else None for variable in VARIABLES}
     addresses = dict.fromkeys((*entry["ansible_host"], *entry["apiary_address"]))
     return FleetHost(
         name=name,
-        groups=tuple(entry["groups"]),
-        domain=one["apiary_failure_domain"] or one["apiary_rack"],
-        rack=one["apiary_rack"],
-        row=one["apiary_row"],
-        site=one["apiary_site"],
-        artifacts=one["apiary_artifacts"] or ARTIFACTS,
+        groups=tuple(group for group in entry["groups"] if group != pattern),
+        domain=first["apiary_failure_domain"] or first["apiary_rack"],
+        rack=first["apiary_rack"],
+        row=first["apiary_row"],
+        site=first["apiary_site"],
+        artifacts=first["apiary_artifacts"] or ARTIFACTS,
         addresses=tuple(address for address in addresses if address != name),
         windows=tuple(entry["apiary_maintenance_windows"]),
         metrics=Metrics(
-            _port(one["router_admin_port"]),
-            one["telemetry_amd_method"],
-            one["telemetry_amd_digest"],
-            one["telemetry_amd_suite"],
-            _port(one["telemetry_amd_port"]),
-            _port(one["telemetry_node_port"]),
+            _port(first["router_admin_port"]),
+            first["telemetry_amd_method"],
+            first["telemetry_amd_digest"],
+            first["telemetry_amd_suite"],
+            _port(first["telemetry_amd_port"]),
+            _port(first["telemetry_node_port"]),
         ),
         spans=bool(entry["spans"]),
     )
@@ -194,20 +193,7 @@ def _port(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() else None
 
 
-def _answer(request: Mapping[str, Any], vault_password_files: Sequence[str]) -> dict[str, Any]:
-    """Return what the reader answers; its ``error`` where it has none to give."""
-    # A source that nobody can read is half a fleet.
-    whole = {"ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1"}
-    done = ask(READER, request, vault_password_files, whole)
-    try:
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except json.JSONDecodeError:
-        said = " ".join(done.stderr.split()[-100:])
-        return {"error": f"ansible-core failed with status {done.returncode}: {said}", "said": []}
-    return {**answer, "said": _warned(done.stderr)}
-
-
-def _warned(printed: str) -> list[str]:
+def _warnings(printed: str) -> list[str]:
     """Return why Ansible left out a source or a line of it, as it warned of it on stderr.
 
     Each of its parsers complains of a file; where the one for YAML says a line, the others' words

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +17,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options 
     read_role,
 )
 
-from apiary.app.readers import ask
+from apiary.app.ask_ansible import ask_ansible
 from apiary.help.bundle_redact import secret_name
 from apiary.help.doctor_gather import encrypted_files
 
-READER = Path(__file__).with_name("bundle_reader.py")
 # Files that hold one token each, of this user.
 _TOKENS = ("~/.cache/huggingface/token", "~/.huggingface/token")
 
@@ -54,16 +52,14 @@ def _of_inventory(sources: Sequence[str], vault: Sequence[str]) -> list[str]:
     names = knowledge("secrets.yml")["names"]
     request = {
         "sources": list(sources),
-        "vaulted": whole,
-        "variables": secret_variables(),
-        "secret": names["secret"],
-        "innocent": names["innocent"],
+        "secrets": {
+            "vaulted": whole,
+            "variables": secret_variables(),
+            "secret": names["secret"],
+            "innocent": names["innocent"],
+        },
     }
-    done = ask(READER, request, vault)
-    try:
-        answer = json.loads(done.stdout)
-    except json.JSONDecodeError:
-        answer = {"error": " ".join(done.stderr.split()[-60:])}
+    answer, _printed = ask_ansible(request, vault)
     if answer["error"]:
         raise error(
             "BUNDLE-VAULT",

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import resource
@@ -24,11 +23,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     knowledge,
 )
 
-from apiary.app.readers import ask
+from apiary.app.ask_ansible import ask_ansible
 from apiary.help.doctor_types import AnsibleFacts, Artifacts, Controller
 from apiary.host.ssh_config import IDENTITIES
 
-READER = Path(__file__).with_name("doctor_reader.py")
 _VAULT = b"$ANSIBLE_VAULT"
 _INLINE = b"!vault"
 _SECONDS = 60
@@ -38,18 +36,17 @@ _LARGEST = 4 << 20
 
 def look_at_ansible(vaulted: Sequence[str] = (), passwords: Sequence[str] = ()) -> AnsibleFacts:
     """Return what Ansible says of itself; ``passwords`` are files of vault passwords besides."""
-    request = {"collections": knowledge("doctor.yml")["collections"], "vaulted": vaulted}
+    collections = knowledge("doctor.yml")["collections"]
+    request = {"ansible": {"collections": collections, "vaulted": vaulted}}
     try:
-        done = ask(READER, request, passwords, timeout=_SECONDS)
-        said = json.loads(done.stdout)
+        answer, printed = ask_ansible(request, passwords, timeout=_SECONDS)
+        facts = answer.get("ansible") or {"refused": answer["error"]}
     except subprocess.TimeoutExpired:
-        said = {"refused": f"it did not answer within {_SECONDS} s"}
-    except json.JSONDecodeError:
-        said = {"refused": " ".join(done.stderr.split()[-60:]) or f"status {done.returncode}"}
-    if str(said["refused"]).isdigit():
+        printed, facts = "", {"refused": f"it did not answer within {_SECONDS} s"}
+    if str(facts["refused"]).isdigit():
         # It ended with a status alone, and its reason is the first line on stderr.
-        said["refused"] = done.stderr.partition("\n")[0].removeprefix("ERROR: ")
-    return from_document(AnsibleFacts, {**said, "expected": own_version()}, "ansible")
+        facts["refused"] = printed.partition("\n")[0].removeprefix("ERROR: ")
+    return from_document(AnsibleFacts, {**facts, "expected": own_version()}, "ansible")
 
 
 def own_version() -> str | None:

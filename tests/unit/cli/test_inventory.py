@@ -131,7 +131,7 @@ def test_a_host_that_the_limit_leaves_out_is_not_forgotten(here):
         (RACKS, ["--limit", "@none"], "PROBE-INVENTORY", "Unable to find limit file"),
         (RACKS, ["gpu-005", "--limit", "rack1"], "PROBE-NO-HOSTS", "gpu-005 --limit rack1"),
         ("", [], "PROBE-NO-HOSTS", "the inventory has no hosts"),
-        ("all: [:", [], "PROBE-INVENTORY", "hosts.ini is no inventory that Ansible can read"),
+        ("all: [:", [], "PROBE-INVENTORY", "Completely failed to parse inventory source"),
         (None, [], "FILE-UNREADABLE", "No such file"),
         (
             "h vaulted=1\n[all:vars]\nansible_user={{ nobody_says }}\n",
