@@ -17,6 +17,9 @@ from .packages import repositories as rocm_repositories
 from .packages import transaction as rocm_packages
 from .replicas import looks as replica_looks
 from .replicas import release_looks, unit_absent
+from .resources.converge import inspect_all, items
+from .resources.types import Host
+from .resources.types import Refused as RefusedResource
 from .weights import looks as weights_looks
 from .weights import mount_looks
 
@@ -42,8 +45,34 @@ def _models(module: AnsibleModule) -> dict[str, Any]:
     return outcome
 
 
+def _converge(module: AnsibleModule) -> dict[str, Any]:
+    """Return what converge would do: the bridge until a survey is one converge in check mode."""
+    host = Host(getattr(module, "_module", module), module.params["secrets"])
+    try:
+        reports = inspect_all(host, items(module.params["resources"]))
+    except RefusedResource as refusal:
+        raise Refused(str(refusal), list(refusal.findings)) from None
+    findings = [item for report in reports for item in report["findings"]]
+    if any(item["severity"] == "error" for item in findings):
+        module.fail_json(msg=findings[0]["message"], findings=findings)
+    for item in findings:
+        module.warn(f"{item['code']}: {item['message']}\n  remedy: {item['remedy']}")
+    return {
+        "changed": any(report["changed"] for report in reports),
+        "diff": [entry for report in reports for entry in report["diff"]],
+        "steps": [step for report in reports for step in report["steps"]],
+    }
+
+
 # Each module by its name, with its arguments and its looking half.
 LOOKS: dict[str, tuple[dict[str, Any], Look]] = {
+    "converge": (
+        {
+            "resources": {"type": "list", "elements": "dict", "required": True},
+            "secrets": {"type": "dict", "default": {}},
+        },
+        _converge,
+    ),
     "host_files": (
         host_files.ARGUMENTS,
         lambda module: host_files.result(host_files.look(module)),
@@ -104,6 +133,8 @@ def check(module: AnsibleModule, step: dict[str, Any], secrets: dict[str, Any]) 
     given = dict(step["arguments"])
     if step["module"] == "replica_secrets":
         given["values"] = secrets.get(step["concern"], {})
+    if step["module"] == "converge":
+        given["secrets"] = secrets.get(step["concern"], {})
     checked = ArgumentSpecValidator(spec).validate(given)
     if checked.error_messages:
         return {**told, "failure": "; ".join(checked.error_messages)}

@@ -38,7 +38,7 @@ options:
     choices: [rocm, host_tuning, weight_cache, container_runtime, device_plugin]
     default: []
   plans:
-    description: Plans by concern, as M(apiary.instinct.host_plan) makes them of this evidence.
+    description: Plans by concern, as M(apiary.instinct.decide) makes them of this evidence.
     type: dict
     default: {}
   gpus:

@@ -47,6 +47,7 @@ options:
         type: str
         required: true
         choices:
+          - converge
           - host_files
           - json_settings
           - live_settings

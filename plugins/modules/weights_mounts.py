@@ -12,7 +12,7 @@ module: weights_mounts
 short_description: Mount what a host's plan says, and see that it holds
 version_added: 0.1.0
 description:
-  - Takes the steps that M(apiary.instinct.host_plan) decided for the concern V(weight_cache). The
+  - Takes the steps that M(apiary.instinct.decide) decided for the concern V(weight_cache). The
     units must have been written before.
   - A mount point is closed before anything is mounted there (mode 0000, and immutable where its
     file system has that), so that without its mount it never looks like an empty model store.

@@ -179,9 +179,9 @@ class Deciding:
             ]
         try:
             plan: Any = decide(name, settings_of(name, options), evidence)
+            one = concern_of(name, plan, options, asked)
         except ApiaryError as refusal:
             return refused(name, asked, refusal), None
-        one = concern_of(name, plan, options, asked)
         if name == "device_plugin" and plan.node:
             one = replace(one, changes=(*one.changes, *self._objects(plan, options)))
         return one, plan

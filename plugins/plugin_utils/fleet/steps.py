@@ -15,6 +15,7 @@ from typing import Any
 
 from ..documents import to_document
 from ..findings import Finding
+from ..host.resources import with_overrides
 from ..plan.types import Plan
 from ..render.systemd import render_systemd
 from .survey import Concern, Step
@@ -26,7 +27,12 @@ Made = tuple[list[Step], list[Change]]
 
 def concern_of(name: str, plan: Any, options: Options, asked: str) -> Concern:
     """Return a concern with what its role would do by this plan and these options."""
-    steps, changes = _ROLES[name](plan, options)
+    if name not in _ROLES:  # a ported role
+        resources = with_overrides(name, plan.resources, options)
+        made: Made = [Step("converge", {"resources": resources})], []
+    else:
+        made = _ROLES[name](plan, options)
+    steps, changes = made
     return Concern(
         name,
         asked,

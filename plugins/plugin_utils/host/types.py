@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from ..findings import Finding, Severity
 
@@ -66,7 +67,11 @@ class Check:
 
 
 class HostPlan(Protocol):
-    """What every concern's plan has; each adds what its role needs."""
+    """What every role's plan has; each adds what its role needs."""
+
+    @property
+    def resources(self) -> tuple[Mapping[str, Any], ...]:
+        """What converge brings the host to, in this order; empty for a role not yet ported."""
 
     @property
     def files(self) -> tuple[HostFile, ...]: ...
@@ -94,3 +99,4 @@ class ConcernPlan:
     findings: tuple[Finding, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     reboot: tuple[str, ...] = field(default=())
+    resources: tuple[Mapping[str, Any], ...] = ()

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 # What tells or asks only, or applies what a plan has already said that it would.
 QUIET = {
     "apiary.instinct.evidence_info",
-    "apiary.instinct.host_plan",
+    "apiary.instinct.decide",
     "ansible.builtin.assert",
     "ansible.builtin.debug",
     "ansible.builtin.fail",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Decide a concern of a host on the controller: the adapter from Ansible to plugin_utils.host."""
+"""Decide a role of a host on the controller: the adapter from Ansible to plugin_utils.host."""
 
 from __future__ import annotations
 
@@ -14,44 +14,48 @@ from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.findings import ApiaryError, has_errors
 from ..plugin_utils.fleet.given import given_evidence
 from ..plugin_utils.host.concerns import CONCERNS, decide
+from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role, settings_of
 
 
 class ActionModule(ActionBase):
-    """The host_plan action."""
+    """The decide action."""
 
     _requires_connection = False
     _supports_check_mode = True
     _supports_diff = True
 
     def run(self, tmp=None, task_vars=None):
-        """Return the plan of one concern for one host."""
+        """Return the plan and the resources of one role for one host."""
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(
             {
-                "concern": {"type": "str", "required": True, "choices": list(CONCERNS)},
+                "role": {"type": "str", "required": True, "choices": list(CONCERNS)},
                 "settings": {"type": "dict"},
                 "evidence": {"type": "raw", "required": True},
                 "refuse": {"type": "bool", "default": True},
             }
         )
         host = task_vars["inventory_hostname"]
-        concern, settings = arguments["concern"], arguments["settings"]
+        role, settings = arguments["role"], arguments["settings"]
         try:
-            # The host is named as the inventory names it: that is the name its operator knows.
-            told = {**given_evidence(arguments["evidence"])[0], "host": host}
-            evidence = from_document(Evidence, told, f"{host}: evidence")
+            # The host is named as the inventory names it: that is the name its operator uses.
+            document = {**given_evidence(arguments["evidence"])[0], "host": host}
+            evidence = from_document(Evidence, document, f"{host}: evidence")
+            options = {}
             if settings is None:
-                options = options_of(read_role(concern), task_vars, self._templar, host)
-                settings = settings_of(concern, options)
-            plan = decide(concern, settings, evidence)
+                options = options_of(read_role(role), task_vars, self._templar, host)
+                settings = settings_of(role, options)
+            plan = decide(role, settings, evidence)
             if arguments["refuse"] and has_errors(plan.findings):
-                raise ApiaryError(*(one for one in plan.findings if one.severity == "error"))
+                raise ApiaryError(*(item for item in plan.findings if item.severity == "error"))
+            resources = with_overrides(role, plan.resources, options)
         except ApiaryError as refusal:
             raise refused(refusal) from None
         warn(plan.findings)
         return {
             "changed": False,
-            "plan": to_document(plan),
+            "plan": {key: value for key, value in to_document(plan).items() if key != "resources"},
+            "resources": resources,
             "findings": to_document(plan.findings),
         }

@@ -3,25 +3,26 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Documentation of the host_plan action, which runs on the controller."""
+"""Documentation of the decide action, which runs on the controller."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: host_plan
-short_description: Decide what a concern of a host has to become
+module: decide
+short_description: Decide which resources a role gives a host
 version_added: 0.1.0
 description:
   - Decides from evidence and settings which files, packages, settings and mounts a host needs, what
     has to be checked, and whether it must be rebooted. Runs on the controller and changes nothing.
+  - M(apiary.instinct.converge) brings the host to the resources.
   - Findings of severity error end the task; warnings are shown.
 author:
   - The Apiary authors (@apiary)
 extends_documentation_fragment:
   - apiary.instinct.attributes.decides
 options:
-  concern:
-    description: What to decide, by the name of the role that applies it.
+  role:
+    description: The role.
     type: str
     required: true
     choices: [rocm, host_tuning, weight_cache, container_runtime, device_plugin, reboot]
@@ -45,14 +46,14 @@ options:
 
 EXAMPLES = r"""
 - name: Decide how to tune the host, by what the inventory has of host_tuning_*
-  apiary.instinct.host_plan:
-    concern: host_tuning
+  apiary.instinct.decide:
+    role: host_tuning
     evidence: "{{ host.evidence }}"
   register: tuning
 
 - name: Decide it by other settings
-  apiary.instinct.host_plan:
-    concern: host_tuning
+  apiary.instinct.decide:
+    role: host_tuning
     settings:
       profile: serving
     evidence: "artifacts/{{ inventory_hostname }}/evidence.json"
@@ -60,8 +61,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 plan:
-  description: The concern's plan, with C(files), C(checks), C(findings), C(skipped) and C(reboot).
+  description: The role's plan, with C(files), C(checks), C(findings), C(skipped) and C(reboot).
   type: dict
+  returned: success
+resources:
+  description:
+    - What the host is to have, in order, with C(ROLE_extra_resources) and without C(ROLE_omit).
+  type: list
+  elements: dict
   returned: success
 findings:
   description: What a person should know.

@@ -1,0 +1,168 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Bring a host to a list of resources; inspect them all before the first is applied.
+
+How a kind is added: a module of this package with ``OPTIONS`` (an argument specification),
+``name(resource)``, ``inspect(host, resource) -> Difference`` without effects and ``apply(host,
+resource, difference)``; then its line in ``kind_of`` and its name in ``NAMES``. A kind raises
+``types.Refused``; ``OSError`` and ``ValueError`` are refusals, too. One whose work follows other
+resources' changes has ``dues(resource) -> {due: [names of resources]}``: each due is recorded on
+the host before the first of these changes, so that the run after an aborted one completes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+from .types import Difference, Host, Refused, Resource, finding, refused
+
+NAMES = ("command", "directory", "file", "live", "packages", "service", "user")
+_NOT_OPTIONS = ("kind", "role")
+
+
+def kind_of(name: str) -> Any:
+    """Import a kind where a list has it: what no list has costs no start of the module.
+
+    The imports are written out, for AnsiballZ packs what it reads here.
+    """
+    if name == "command":
+        from . import command
+
+        return command
+    if name == "directory":
+        from . import directory
+
+        return directory
+    if name == "file":
+        from . import file
+
+        return file
+    if name == "live":
+        from . import live
+
+        return live
+    if name == "packages":
+        from . import packages
+
+        return packages
+    if name == "service":
+        from . import service
+
+        return service
+    from . import user
+
+    return user
+
+
+class Item:
+    """One resource of a list, with its kind and its checked options."""
+
+    def __init__(self, document: Resource) -> None:
+        self.role, kind = document.get("role", ""), document.get("kind")
+        if kind not in NAMES:
+            raise _wrong(str(kind), f"is none of the kinds {', '.join(NAMES)}")
+        self.kind = kind_of(kind)
+        options = {key: value for key, value in document.items() if key not in _NOT_OPTIONS}
+        checked = ArgumentSpecValidator(self.kind.OPTIONS).validate(options)
+        if checked.error_messages:
+            raise _wrong(kind, "; ".join(checked.error_messages))
+        self.options = checked.validated_parameters
+        self.name = f"{kind} {self.kind.name(self.options)}"
+        dues = getattr(self.kind, "dues", None)
+        self.dues: dict[str, list[str]] = dues(self.options) if dues else {}
+
+    def inspect(self, host: Host) -> Difference:
+        """Return the difference; a refusal is among its findings."""
+        try:
+            difference: Difference = self.kind.inspect(host, self.options)
+        except Refused as refusal:
+            return Difference(findings=refusal.findings)
+        except (OSError, ValueError) as failure:
+            return Difference(findings=(_failed(self.name, failure),))
+        if difference.changed:
+            host.changed.add(self.name)
+        return difference
+
+    def apply(self, host: Host, difference: Difference) -> None:
+        """Apply the difference; raise Refused where that fails."""
+        try:
+            self.kind.apply(host, self.options, difference)
+        except OSError as failure:
+            raise Refused(_failed(self.name, failure)) from None
+
+    def report(self, difference: Difference) -> dict[str, Any]:
+        """Return what a result says of one resource."""
+        return {
+            "resource": self.name,
+            "role": self.role,
+            "changed": difference.changed,
+            "diff": list(difference.diff),
+            "steps": list(difference.steps),
+            "findings": list(difference.findings),
+        }
+
+
+class Aborted(Exception):  # noqa: N818 - findings, as ApiaryError has them
+    """A resource that could not be applied: what was done before it and what was not tried."""
+
+    def __init__(
+        self, item: Item, refusal: Refused, done: list[dict[str, Any]], left: list[str]
+    ) -> None:
+        super().__init__(str(refusal))
+        self.resource, self.findings = item.name, refusal.findings
+        self.done, self.not_tried = done, left
+
+
+def items(documents: list[Resource]) -> list[Item]:
+    """Return the resources; raise Refused for one of no kind, or two of one name."""
+    checked = [Item(document) for document in documents]
+    names = [item.name for item in checked]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise _wrong(", ".join(twice), "is listed twice")
+    return checked
+
+
+def inspect_all(host: Host, checked: list[Item]) -> list[dict[str, Any]]:
+    """Return a report of every resource; one that is refused prevents no other."""
+    return [item.report(item.inspect(host)) for item in checked]
+
+
+def apply_all(host: Host, checked: list[Item]) -> list[dict[str, Any]]:
+    """Apply in order, each as the host then is; raise Aborted with what was done until then."""
+    done: list[dict[str, Any]] = []
+    for number, item in enumerate(checked):
+        difference = item.inspect(host)
+        later = checked[number + 1 :]
+        try:
+            if difference.refusals:
+                raise Refused(*difference.refusals)
+            if difference.changed:
+                for other in later:
+                    for due, after in other.dues.items():
+                        if item.name in after:
+                            host.mark(due)
+                item.apply(host, difference)
+        except Refused as refusal:
+            # What was written is not left unread by systemd.
+            try:
+                host.reload()
+            except Refused as second:
+                refusal = Refused(*refusal.findings, *second.findings)
+            raise Aborted(item, refusal, done, [other.name for other in later]) from None
+        done.append(item.report(difference))
+    host.reload()
+    return done
+
+
+def _failed(name: str, failure: Exception) -> dict[str, Any]:
+    return finding("HOST-RESOURCE", name, str(failure), "see what the message names on the host")
+
+
+def _wrong(subject: str, message: str) -> Refused:
+    remedy = "correct the list of resources; nothing was changed"
+    return refused("HOST-RESOURCES", subject, message, remedy)

@@ -1,0 +1,59 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A directory with this mode and owner; with state absent it is to be gone with all below it."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import shutil
+from typing import Any
+
+from .file import properties
+from .types import Difference, Host, Resource
+
+OPTIONS: dict[str, Any] = {
+    "path": {"type": "path", "required": True},
+    "mode": {"type": "str"},
+    "owner": {"type": "str"},
+    "group": {"type": "str"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
+
+
+def name(resource: Resource) -> str:
+    return str(resource["path"])
+
+
+def inspect(host: Host, resource: Resource) -> Difference:
+    path = resource["path"]
+    exists = os.path.isdir(path)
+    if resource["state"] == "absent":
+        return Difference(steps=(f"remove {path}",) if exists else ())
+    if not exists:
+        return Difference((_entry(path, "", f"mode {resource['mode'] or '0755'}\n"),))
+    coming = host.installing or any(each.startswith("user ") for each in host.changed)
+    rows = properties(path, resource, coming)
+    sides = ("".join(f"{row[0]} {row[place]}\n" for row in rows) for place in (1, 2))
+    return Difference((_entry(path, *sides),) if rows else ())
+
+
+def apply(host: Host, resource: Resource, difference: Difference) -> None:
+    path = resource["path"]
+    if resource["state"] == "absent":
+        shutil.rmtree(path)
+        return
+    os.makedirs(path, mode=0o755, exist_ok=True)
+    if resource["mode"] is not None:
+        os.chmod(path, int(resource["mode"], 8))
+    if resource["owner"] or resource["group"]:
+        owner = pwd.getpwnam(resource["owner"]).pw_uid if resource["owner"] else -1
+        group = grp.getgrnam(resource["group"]).gr_gid if resource["group"] else -1
+        os.chown(path, owner, group)
+
+
+def _entry(path: str, before: str, after: str) -> dict[str, str]:
+    return {"before_header": path, "after_header": path, "before": before, "after": after}

@@ -1,0 +1,201 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A file with this text, mode and owner; with neither content nor secret it is to be gone.
+
+``secret`` names a value of the module's ``secrets``: it is written, and no diff shows it.
+"""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import os
+import pwd
+import tempfile
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .types import UNIT_FOLDERS, Difference, Host, Resource, refused
+
+ORIGINALS = "/var/lib/apiary/originals"
+LARGEST = 1 << 20
+OPTIONS: dict[str, Any] = {
+    "path": {"type": "path", "required": True},
+    "content": {"type": "str"},
+    "secret": {"type": "str", "no_log": False},
+    "mode": {"type": "str", "default": "0644"},
+    "owner": {"type": "str"},
+    "group": {"type": "str"},
+    "keep_original": {"type": "bool", "default": False},
+}
+
+
+def name(resource: Resource) -> str:
+    return str(resource["path"])
+
+
+def read(path: str) -> str | None:
+    """Return a file's text, or None where it is absent."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
+def inspect(host: Host, resource: Resource) -> Difference:
+    path = resource["path"]
+    before, after = read(path), _requested(host, resource)
+    properties = [] if before is None or after is None else _properties(host, resource)
+    if before == after and not properties:
+        if path.startswith(UNIT_FOLDERS) and host.is_due(_reload(path)):
+            host.reload_due = True
+            host.reload_marks.append(_reload(path))
+            return Difference(steps=("reload systemd",))
+        return Difference()
+    host.note(path, after)
+    changed = {key: pair for key, *pair in properties}
+    texts = _shown(before, after, secret=resource["secret"] is not None)
+    diff = {"before_header": path, "after_header": path}
+    for place, side in enumerate(("before", "after")):
+        lines = "".join(f"# {key} {pair[place]}\n" for key, pair in changed.items())
+        diff[side] = lines + texts[place]
+    return Difference((diff,), actual=(before, after))
+
+
+def apply(host: Host, resource: Resource, difference: Difference) -> None:
+    path = resource["path"]
+    if difference.actual is None:
+        host.reload()
+        return
+    before, after = difference.actual
+    if path.startswith(UNIT_FOLDERS):
+        host.mark(_reload(path))
+        host.reload_marks.append(_reload(path))
+    try:
+        if resource["keep_original"] and before is not None:
+            keep_original(path, before)
+        if after is None:
+            os.unlink(path)
+        else:
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            owner = (resource["owner"], resource["group"])
+            write(host.module, path, after, resource["mode"], *owner, change=before != after)
+    except OSError as failure:
+        remedy = "make the directory writable for root and run again"
+        subject = str(failure.filename or path)
+        raise refused("HOST-FILE", subject, str(failure.strerror), remedy) from None
+
+
+def write(
+    module: AnsibleModule,
+    path: str,
+    text: str,
+    mode: str,
+    owner: str | None = None,
+    group: str | None = None,
+    change: bool = True,
+) -> None:
+    """Replace a file in one step, so that nobody reads half of it; set its mode and owner."""
+    if change:
+        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".apiary-")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
+            stream.write(text)
+        os.chmod(temporary, int(mode, 8))
+        if owner or group:
+            os.chown(temporary, _id(pwd.getpwnam, owner), _id(grp.getgrnam, group))
+        module.atomic_move(temporary, path)
+    os.chmod(path, int(mode, 8))
+    if owner or group:
+        os.chown(path, _id(pwd.getpwnam, owner), _id(grp.getgrnam, group))
+
+
+def keep_original(path: str, text: str) -> None:
+    """Keep what a file had before Apiary first changed it; later changes are our own."""
+    kept = ORIGINALS + path
+    if os.path.exists(kept):
+        return
+    os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)
+    handle = os.open(kept + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
+        stream.write(text)
+    os.rename(kept + ".part", kept)
+
+
+def properties(path: str, resource: Resource, coming: bool = False) -> list[tuple[str, str, str]]:
+    """Return mode, owner and group that differ, each with what it is and what it is to be.
+
+    ``coming`` says that an earlier resource brings the owner: one that is not there yet differs.
+    """
+    status = os.stat(path)
+    compared = []
+    if resource["mode"] is not None:
+        mode = f"{int(resource['mode'], 8):04o}"
+        compared.append(("mode", f"{status.st_mode & 0o7777:04o}", mode))
+    for key, number, by_name, field in (
+        ("owner", status.st_uid, pwd.getpwnam, pwd.getpwuid),
+        ("group", status.st_gid, grp.getgrnam, grp.getgrgid),
+    ):
+        wanted = resource[key]
+        if wanted is None or _id(by_name, wanted, coming) == number:
+            continue
+        try:
+            actual = field(number)[0]
+        except KeyError:
+            actual = str(number)
+        compared.append((key, actual, wanted))
+    return [row for row in compared if row[1] != row[2]]
+
+
+def _properties(host: Host, resource: Resource) -> list[tuple[str, str, str]]:
+    coming = host.installing or any(one.startswith("user ") for one in host.changed)
+    return properties(resource["path"], resource, coming)
+
+
+def _id(by_name: Any, wanted: str | None, coming: bool = False) -> int:
+    if wanted is None:
+        return -1
+    try:
+        return int(by_name(wanted)[2])
+    except KeyError:
+        if coming:
+            return -1
+        message = "is no user or group of the host"
+        raise refused("HOST-USER", wanted, message, "create it, or name another") from None
+
+
+def _requested(host: Host, resource: Resource) -> str | None:
+    path = resource["path"]
+    if resource["secret"] is not None:
+        if resource["secret"] not in host.secrets:
+            message = f"its secret {resource['secret']} was not passed"
+            raise refused("HOST-RESOURCES", path, message, "pass it in secrets")
+        return str(host.secrets[resource["secret"]])
+    text: str | None = resource["content"]
+    if text is not None and len(text) > LARGEST:
+        message = f"has {len(text)} characters, expected at most {LARGEST}"
+        raise refused("HOST-RESOURCES", path, message, "copy large files by ansible.builtin.copy")
+    return text
+
+
+def _shown(before: str | None, after: str | None, secret: bool) -> tuple[str, str]:
+    """Return both texts as a diff shows them."""
+    if secret:
+        other = before not in (None, after)
+        new = "another secret\n" if other else "a secret\n"
+        return "" if before is None else "a secret\n", "" if after is None else new
+    from ..evidence.host import masked
+
+    texts = []
+    for text in (before or "", after or ""):
+        large = len(text) > LARGEST
+        digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+        texts.append(f"sha256 {digest}\n" if large else masked(text))
+    return texts[0], texts[1]
+
+
+def _reload(path: str) -> str:
+    return f"reload of {path}"

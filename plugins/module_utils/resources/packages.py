@@ -1,0 +1,45 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Packages by name, in whatever version the host's repositories have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .types import Difference, Host, Resource, refused
+
+OPTIONS: dict[str, Any] = {
+    "manager": {"type": "str", "choices": ["apt", "dnf", "zypper"], "required": True},
+    "names": {"type": "list", "elements": "str", "required": True},
+}
+_DPKG = ["dpkg-query", "--show", "--showformat=${db:Status-Status}"]
+_RPM = ["rpm", "--query", "--quiet", "--whatprovides"]
+
+
+def name(resource: Resource) -> str:
+    return " ".join(resource["names"])
+
+
+def inspect(host: Host, resource: Resource) -> Difference:
+    query = _DPKG if resource["manager"] == "apt" else _RPM
+    missing = []
+    for package in resource["names"]:
+        code, out, _err = host.run([*query, package])
+        if code or out not in ("", "installed"):
+            missing.append(package)
+    host.installing = host.installing or bool(missing)
+    return Difference(steps=tuple(f"install {package}" for package in missing), actual=missing)
+
+
+def apply(host: Host, resource: Resource, difference: Difference) -> None:
+    from ..packages.managers import MANAGERS, last_words, runner
+
+    manager = MANAGERS[resource["manager"]](runner(host.module))
+    for argv in (manager.refresh(), manager.install(difference.actual)):
+        code, output = manager.run(argv)
+        if not manager.succeeded(argv, code):
+            message = f"{argv[0]} ended with {code}: {last_words(output)}"
+            remedy = "see whether the host's repositories have these packages"
+            raise refused("HOST-PACKAGES", name(resource), message, remedy)

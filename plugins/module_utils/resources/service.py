@@ -1,0 +1,92 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A systemd unit that is enabled or not, running or not; restarted or reloaded after changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .types import Difference, Host, Resource, refused
+
+OPTIONS: dict[str, Any] = {
+    "name": {"type": "str", "required": True},
+    "enabled": {"type": "bool"},
+    "state": {"type": "str", "choices": ["started", "stopped", "restarted"]},
+    "restart_after": {"type": "list", "elements": "str"},
+    "reload_after": {"type": "list", "elements": "str"},
+}
+# systemd_service takes what `is-enabled` answers with 0 for enabled, but for these two.
+NOT_ENABLED = ("indirect", "alias")
+
+
+def name(resource: Resource) -> str:
+    return str(resource["name"])
+
+
+def dues(resource: Resource) -> dict[str, list[str]]:
+    """Return what is due after changes of other resources."""
+    unit = name(resource)
+    found = {_restart(unit): resource["restart_after"], _reload(unit): resource["reload_after"]}
+    return {due: after for due, after in found.items() if after}
+
+
+def inspect(host: Host, resource: Resource) -> Difference:
+    unit, steps = name(resource), []
+    if resource["enabled"] is not None:
+        code, output = host.systemctl("is-enabled", "--", unit)
+        enabled = code == 0 and output.splitlines() not in ([word] for word in NOT_ENABLED)
+        if enabled != resource["enabled"]:
+            steps.append("enable" if resource["enabled"] else "disable")
+    show = ("show", "--property=ActiveState,NeedDaemonReload,LoadState", "--", unit)
+    lines = host.systemctl(*show)[1].splitlines()
+    properties = dict(line.split("=", 1) for line in lines if "=" in line)
+    verb = _verb(host, resource, properties.get("ActiveState", ""))
+    steps += [verb] if verb else []
+    unknown = properties.get("LoadState") == "not-found" and not host.unit_is_pending(unit)
+    if unknown and set(steps) - {"disable", "stop"}:
+        remedy = "see what should bring this unit"
+        raise refused("HOST-UNIT", unit, "systemd has no such unit", remedy)
+    # A run that ended between writing a unit and this left it unread.
+    unread = properties.get("NeedDaemonReload") == "yes"
+    host.reload_due = host.reload_due or unread
+    done = [f"{step} {unit}" for step in steps]
+    return Difference(steps=tuple(["reload systemd"] * unread + done), actual=steps)
+
+
+def apply(host: Host, resource: Resource, difference: Difference) -> None:
+    host.reload()
+    unit = name(resource)
+    for verb in difference.actual:
+        code, output = host.systemctl(verb, "--", unit)
+        if code:
+            message = f"{verb} failed: {output.strip()}"
+            remedy = f"see `systemctl status {unit}` and `journalctl -u {unit}` on the host"
+            raise refused("HOST-UNIT", unit, message, remedy)
+    host.settle(_restart(unit))
+    host.settle(_reload(unit))
+
+
+def _verb(host: Host, resource: Resource, actual: str) -> str | None:
+    unit = name(resource)
+    running = actual in ("active", "activating", "reloading", "refreshing")
+    if resource["state"] == "stopped":
+        return "stop" if running or actual == "deactivating" else None
+    if resource["state"] == "restarted":
+        return "restart"
+    if not running:
+        return "start" if resource["state"] == "started" else None
+    if host.is_triggered(_restart(unit), resource["restart_after"]):
+        return "restart"
+    if host.is_triggered(_reload(unit), resource["reload_after"]):
+        return "reload"
+    return None
+
+
+def _restart(unit: str) -> str:
+    return f"restart of {unit}"
+
+
+def _reload(unit: str) -> str:
+    return f"reload of {unit}"

@@ -1,0 +1,171 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What every kind of resource is: its options, how it is inspected, and how it is applied."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Callable, Protocol
+
+from ansible.module_utils.basic import AnsibleModule
+
+Resource = dict[str, Any]
+DUE = "/var/lib/apiary/due"
+UNIT_FOLDERS = ("/etc/systemd/", "/run/systemd/", "/usr/lib/systemd/", "/etc/containers/systemd/")
+
+
+class Refused(Exception):  # noqa: N818 - findings, as ApiaryError has them
+    """Why a resource can't be inspected or applied, as findings."""
+
+    def __init__(self, *findings: dict[str, Any]) -> None:
+        super().__init__("\n".join(as_text(finding) for finding in findings))
+        self.findings = findings
+
+
+def finding(
+    code: str, subject: str, message: str, remedy: str, severity: str = "error"
+) -> dict[str, Any]:
+    """Return a finding as data."""
+    return {
+        "code": code,
+        "severity": severity,
+        "subject": subject,
+        "message": message,
+        "remedy": remedy,
+    }
+
+
+def refused(code: str, subject: str, message: str, remedy: str) -> Refused:
+    """Return a refusal with one finding, ready to be raised."""
+    return Refused(finding(code, subject, message, remedy))
+
+
+def as_text(item: Mapping[str, Any]) -> str:
+    """Return a finding as it is printed."""
+    first = f"{item['severity']}: {item['code']}: {item['subject']}: {item['message']}"
+    return f"{first}\n  remedy: {item['remedy']}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a host differs from one resource; with neither diff nor steps it does not.
+
+    ``diff`` are Ansible's entries, ``steps`` what is done in words where there is no text to
+    compare. ``findings`` warn, or refuse the resource where one is an error (raise Refused for
+    that). ``actual`` is what apply needs of what inspect read.
+    """
+
+    diff: tuple[dict[str, str], ...] = ()
+    steps: tuple[str, ...] = ()
+    findings: tuple[dict[str, Any], ...] = ()
+    actual: Any = None
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.diff or self.steps)
+
+    @property
+    def refusals(self) -> tuple[dict[str, Any], ...]:
+        return tuple(item for item in self.findings if item["severity"] == "error")
+
+
+@dataclass
+class Host:
+    """What the kinds share while a list is inspected or applied.
+
+    ``pending`` has the texts of files that resources earlier in the list write (None: remove), and
+    ``installing`` says that packages come earlier: a service whose unit is not there yet is then no
+    unknown unit. ``changed`` are the names of the earlier resources that differ.
+    """
+
+    module: AnsibleModule
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    pending: dict[str, str | None] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    installing: bool = False
+    reload_due: bool = False
+    reload_marks: list[str] = field(default_factory=list)
+
+    def run(self, argv: list[str], **options: Any) -> tuple[int, str, str]:
+        """Run a command; one that can't be started refuses the resource."""
+        try:
+            code, out, err = self.module.run_command(argv, handle_exceptions=False, **options)
+        except OSError as failure:
+            raise refused(
+                "HOST-COMMAND",
+                argv[0],
+                f"cannot be started: {failure.strerror}",
+                "see what should bring this program to the host",
+            ) from None
+        return code, out, err
+
+    def systemctl(self, *arguments: str) -> tuple[int, str]:
+        """Return the exit code and output of systemctl, with errors where it failed."""
+        code, out, err = self.run(["systemctl", "--no-ask-password", *arguments])
+        return code, out if code == 0 else out + err
+
+    def unit_is_pending(self, unit: str) -> bool:
+        """Return whether an earlier resource of the list brings this unit."""
+        written = (path for path, text in self.pending.items() if text is not None)
+        return self.installing or any(os.path.basename(path) == unit for path in written)
+
+    def note(self, path: str, text: str | None) -> None:
+        """Note that a file is, or would be, written or removed."""
+        self.pending[path] = text
+        if path.startswith(UNIT_FOLDERS):
+            self.reload_due = True
+
+    def reload(self) -> None:
+        """Let systemd read the units that were written; nothing where none was."""
+        if self.reload_due:
+            code, output = self.systemctl("daemon-reload")
+            if code:
+                message = f"daemon-reload failed: {output.strip()}"
+                raise refused("HOST-UNIT", "systemd", message, "see `journalctl -b -p warning`")
+            self.reload_due = False
+        for mark in self.reload_marks:
+            self.settle(mark)
+        self.reload_marks = []
+
+    def mark(self, due: str) -> None:
+        """Record that something is due, before the change that makes it so."""
+        path = due_path(due)
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(due + "\n")
+
+    def is_due(self, due: str) -> bool:
+        """Return whether a run that ended in between has left this undone."""
+        return os.path.exists(due_path(due))
+
+    def settle(self, due: str) -> None:
+        """Record that it is done."""
+        if self.is_due(due):
+            os.unlink(due_path(due))
+
+    def is_triggered(self, due: str, after: list[str] | None) -> bool:
+        """Return whether a resource of ``after`` differs now, or did in a run that was cut off."""
+        return bool(set(after or ()) & self.changed) or self.is_due(due)
+
+
+def due_path(due: str) -> str:
+    """Return the file that records that something is due."""
+    return os.path.join(DUE, hashlib.sha256(due.encode()).hexdigest()[:16])
+
+
+class Kind(Protocol):
+    """A module of this package.
+
+    ``dues``, where a kind has it, returns for an ``after`` of another resource's change what is
+    then due, by the name under which ``Host.is_triggered`` is asked and ``Host.settle`` told.
+    """
+
+    OPTIONS: dict[str, Any]
+    name: Callable[[Resource], str]
+    inspect: Callable[[Host, Resource], Difference]
+    apply: Callable[[Host, Resource, Difference], None]

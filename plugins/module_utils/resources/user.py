@@ -1,0 +1,66 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A user, created where it is missing; groups are added to those it has."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+from typing import Any
+
+from .types import Difference, Host, Resource, refused
+
+OPTIONS: dict[str, Any] = {
+    "name": {"type": "str", "required": True},
+    "home": {"type": "path"},
+    "shell": {"type": "path"},
+    "system": {"type": "bool", "default": False},
+    "groups": {"type": "list", "elements": "str", "default": []},
+}
+
+
+def name(resource: Resource) -> str:
+    return str(resource["name"])
+
+
+def inspect(host: Host, resource: Resource) -> Difference:
+    user, groups = name(resource), resource["groups"]
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        return Difference(steps=(f"create the user {user}",), actual=_create(resource))
+    steps, words = [], []
+    for key, actual in (("home", entry.pw_dir), ("shell", entry.pw_shell)):
+        if resource[key] is not None and resource[key] != actual:
+            steps.append(f"set {resource[key]} as {key} of {user}")
+            words += [f"--{key}", resource[key]]
+    missing = [group for group in groups if not _is_member(user, entry.pw_gid, group)]
+    steps += [f"put {user} into the group {group}" for group in missing]
+    words += ["--append", "--groups", ",".join(missing)] if missing else []
+    return Difference(steps=tuple(steps), actual=["usermod", *words, user])
+
+
+def apply(host: Host, resource: Resource, difference: Difference) -> None:
+    code, out, err = host.run(difference.actual)
+    if code:
+        message = f"{difference.actual[0]} ended with {code}: {(err or out).strip()}"
+        remedy = "see whether the host's users are managed elsewhere"
+        raise refused("HOST-USER", name(resource), message, remedy)
+
+
+def _create(resource: Resource) -> list[str]:
+    words = ["useradd", "--no-create-home", *(["--system"] if resource["system"] else [])]
+    for key in ("home", "shell"):
+        words += [f"--{key}", resource[key]] if resource[key] is not None else []
+    groups = resource["groups"]
+    return [*words, *(["--groups", ",".join(groups)] if groups else []), name(resource)]
+
+
+def _is_member(user: str, own: int, group: str) -> bool:
+    try:
+        entry = grp.getgrnam(group)
+    except KeyError:
+        return False
+    return user in entry.gr_mem or entry.gr_gid == own

@@ -1,0 +1,72 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A role's resources as they are passed to converge: what it decided, and what operators change.
+
+A role and a survey of it both take them from here. The words for a resource are those of the kinds
+in module_utils/resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...module_utils.resources.converge import items, kind_of
+from ...module_utils.resources.types import Refused
+from ..documents import from_document, to_document
+from ..findings import ApiaryError, Finding
+from .types import HostFile, LiveSetting
+
+Resource = Mapping[str, Any]
+
+
+def files(requested: Iterable[HostFile], **more: Any) -> list[Resource]:
+    """Return host files as resources."""
+    return [{"kind": "file", **to_document(item), **more} for item in requested]
+
+
+def services(names: Iterable[str], **more: Any) -> list[Resource]:
+    """Return units as resources."""
+    return [{"kind": "service", "name": name, **more} for name in names]
+
+
+def live(role: str, settings: Iterable[LiveSetting], state: str) -> Resource:
+    """Return values of the running kernel as one resource, remembered for the role."""
+    return {
+        "kind": "live",
+        "settings": [to_document(item) for item in settings],
+        "remember": f"/var/lib/apiary/{role}.json",
+        "state": state,
+    }
+
+
+def name_of(resource: Resource) -> str:
+    """Return the name by which a resource is omitted, or followed by others."""
+    return f"{resource['kind']} {kind_of(resource['kind']).name(resource)}"
+
+
+def with_overrides(
+    role: str, resources: Iterable[Resource], options: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return a role's resources without ``<role>_omit``, then ``<role>_extra_resources``.
+
+    Extra resources come last. Raises ApiaryError for one that is wrong or there twice.
+    """
+    omit = set(options.get(f"{role}_omit") or ())
+    extra = options.get(f"{role}_extra_resources") or []
+    left = [dict(item) for item in resources if not (omit and name_of(item) in omit)]
+    result = [{**item, "role": role} for item in (*left, *extra)]
+    if extra:
+        _validate(role, result)
+    return result
+
+
+def _validate(role: str, resources: list[dict[str, Any]]) -> None:
+    try:
+        items(resources)
+    except Refused as refusal:
+        subject = f"{role}_extra_resources"
+        found = (from_document(Finding, item, subject) for item in refusal.findings)
+        raise ApiaryError(*found) from None
