@@ -35,7 +35,7 @@ options:
   manager:
     description: The host's package manager.
     type: str
-    choices: [apt, dnf, zypper]
+    choices: [apt, dnf]
     required: true
   packages:
     description: Name and version of what O(install) asks for; others are installed in any version.

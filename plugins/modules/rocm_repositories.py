@@ -34,7 +34,7 @@ options:
   manager:
     description: The host's package manager.
     type: str
-    choices: [apt, dnf, zypper]
+    choices: [apt, dnf]
     required: true
   keys:
     description: Signing keys.

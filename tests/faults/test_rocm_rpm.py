@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rpm half of the role's modules, on the dnf and zypper that Debian has packages of."""
+"""The rpm half of the role's modules, on the dnf that Debian has a package of."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from support.rocm_host import LAB, ROOT, Rocm
 
 REPOSITORY = ROOT / ".lab/repository-rpm"
 PLAYBOOK = "tests/faults/rocm_rpm.yml"
-# Debian keeps the database in the home directory; SLES and Enterprise Linux have one for all.
+# Debian keeps the database in the home directory; Enterprise Linux has one for all.
 INSTALL = """
 set -e
 export DEBIAN_FRONTEND=noninteractive
-command -v zypper dnf > /dev/null || { apt-get -qq update
-  apt-get -qq -y install --no-install-recommends dnf rpm zypper > /dev/null; }
-mkdir -p /etc/rpm /etc/yum.repos.d /etc/zypp/repos.d
+command -v dnf > /dev/null || { apt-get -qq update
+  apt-get -qq -y install --no-install-recommends dnf rpm > /dev/null; }
+mkdir -p /etc/rpm /etc/yum.repos.d
 echo '%_dbpath /var/lib/rpm' > /etc/rpm/macros
 rpm --initdb
 """
 RESET = """
 rpm -e --noscripts amdgpu-dkms amdgpu-dkms-firmware > /dev/null 2>&1
-rm -rf /etc/yum.repos.d/* /etc/zypp/repos.d/* /etc/pki/rpm-gpg/* /opt/lab-rpm/bad /var/cache/zypp
+rm -rf /etc/yum.repos.d/* /etc/pki/rpm-gpg/* /opt/lab-rpm/bad
 true
 """
 
@@ -59,16 +59,14 @@ def codes(said):
     return set(re.findall(r"error: (ROCM-[A-Z-]+)", said))
 
 
-@pytest.mark.parametrize("manager", ["dnf", "zypper"])
-def test_the_driver_is_installed_and_a_second_run_brings_nothing(manager, rocm):
-    code, said = rocm.play(PLAYBOOK, manager=manager)
+def test_the_driver_is_installed_and_a_second_run_brings_nothing(rocm):
+    code, said = rocm.play(PLAYBOOK)
     assert code == 0, said
     assert "6.16.13.30300400" in rocm.shell("rpm -q amdgpu-dkms amdgpu-dkms-firmware")
-    code, said = rocm.play(PLAYBOOK, manager=manager, install=False)
+    code, said = rocm.play(PLAYBOOK, install=False)
     assert "changed=0" in said
 
 
-@pytest.mark.parametrize("manager", ["dnf", "zypper"])
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [
@@ -78,19 +76,10 @@ def test_the_driver_is_installed_and_a_second_run_brings_nothing(manager, rocm):
     ],
     ids=["404", "version", "fingerprint"],
 )
-def test_what_is_wrong_is_one_finding_and_nothing_is_written(wrong, code, manager, rocm):
-    _code, said = rocm.play(PLAYBOOK, manager=manager, **wrong)
+def test_what_is_wrong_is_one_finding_and_nothing_is_written(wrong, code, rocm):
+    _code, said = rocm.play(PLAYBOOK, **wrong)
     assert codes(said) == {code}
-    assert rocm.shell("find /etc/yum.repos.d /etc/zypp/repos.d /etc/pki -name '*amdgpu*'") == ""
-
-
-def test_zypper_refuses_metadata_that_is_not_what_was_signed(rocm):
-    rocm.shell(
-        "cp -r /opt/lab-rpm/mirror /opt/lab-rpm/bad; cd /opt/lab-rpm/bad/amdgpu/30.30.4; "
-        "echo >> sle/15.7/main/x86_64/repodata/repomd.xml"
-    )
-    _code, said = rocm.play(PLAYBOOK, manager="zypper", mirror="file:///opt/lab-rpm/bad")
-    assert codes(said) == {"ROCM-REPOSITORY-SIGNATURE"}
+    assert rocm.shell("find /etc/yum.repos.d /etc/pki -name '*amdgpu*'") == ""
 
 
 def test_dnf_refuses_a_package_that_is_not_what_was_signed(rocm):
@@ -100,6 +89,6 @@ def test_dnf_refuses_a_package_that_is_not_what_was_signed(rocm):
         "printf xxxxxxxx"
         " | dd of=$(ls main/*/amdgpu-dkms-6*.rpm) bs=1 seek=400 conv=notrunc 2> /dev/null"
     )
-    _code, said = rocm.play(PLAYBOOK, manager="dnf", mirror="file:///opt/lab-rpm/bad")
+    _code, said = rocm.play(PLAYBOOK, mirror="file:///opt/lab-rpm/bad")
     assert codes(said) & {"ROCM-REPOSITORY-SIGNATURE", "ROCM-PACKAGE-MANAGER"}
     assert "not installed" in rocm.shell("rpm -q amdgpu-dkms || true")

@@ -28,7 +28,6 @@ RELEASES = {
     "debian-13": 'ID=debian\nVERSION_ID="13"\nVERSION_CODENAME=trixie\nPRETTY_NAME="Debian 13"\n',
     "ubuntu-24.04": 'ID=ubuntu\nVERSION_ID="24.04"\nVERSION_CODENAME=noble\nPRETTY_NAME="Ubuntu"\n',
     "rhel-9": 'ID=rhel\nVERSION_ID="9.6"\nPRETTY_NAME="Red Hat Enterprise Linux 9.6"\n',
-    "sles-15": 'ID=sles\nVERSION_ID="15.6"\nPRETTY_NAME="SLES 15 SP6"\n',
     "arch": 'ID=arch\nPRETTY_NAME="Arch Linux"\n',
 }
 

@@ -27,13 +27,11 @@ SYSTEMS = {
     "rhel-9.6": ("rhel", "9.6", "5.14.0-570.12.1.el9_6.x86_64"),
     "ol-9.6": ("ol", "9.6", "6.12.0-1.23.3.2.el9uek.x86_64"),
     "rocky-9.6": ("rocky", "9.6", "5.14.0-570.17.1.el9_6.x86_64"),
-    "sles-15.7": ("sles", "15.7", "6.4.0-150700.51-default"),
 }
 LISTED = {
     "rhel": "codeready-builder-for-rhel-9-x86_64-rpms CRB\nepel Extra Packages\n",
     "ol": "ol9_codeready_builder CRB\nol9_developer_EPEL EPEL\n",
     "rocky": "crb CRB\nepel Extra Packages\n",
-    "sles": "1 | Desktop-Applications | x\n2 | Development-Tools | x\n3 | PackageHub | x\n",
 }
 # The build of the driver and of the userland that the repositories have.
 DRIVER_BUILD, ROCM_BUILD = "2341068", "93"
@@ -115,7 +113,7 @@ class Machine:
         if self.packaged and name == "ubuntu":
             package_lines += "".join(f"ii \tlinux-image-{one}\t1\n" for one in self.bootable)
         suffix = "updates/dkms" if dpkg else "extra"
-        ramdisk = {"ubuntu": "initrd.img-{}", "debian": "initrd.img-{}", "sles": "initrd-{}"}.get(
+        ramdisk = {"ubuntu": "initrd.img-{}", "debian": "initrd.img-{}"}.get(
             name, "initramfs-{}.img"
         )
         nodes = ["/dev/dri/card0 660 root video"]
@@ -175,11 +173,6 @@ class Machine:
         }
         if dpkg:
             said["apt_holds"] = "".join(f"{one}\n" for one in self.held)
-        elif name == "sles":
-            said["zypper_repositories"] = listed
-            said["zypper_locks"] = "".join(
-                f"{number} | {one} | package | (any)\n" for number, one in enumerate(self.held, 1)
-            )
         else:
             said["dnf_repositories"] = listed
             files["/etc/dnf/plugins/versionlock.list"] = "".join(
@@ -272,7 +265,7 @@ def dkms_versions(packages) -> list[str]:
 
 def published(name: str, pattern: str | None, plan, machine: Machine) -> str:
     """A version that AMD's repository would have for a pattern."""
-    tail = {"apt": "~24.04", "dnf": ".el9", "zypper": ".sles15"}[plan.package_manager]
+    tail = {"apt": "~24.04", "dnf": ".el9"}[plan.package_manager]
     if name.startswith("amdgpu-dkms"):
         epoch = "1:" if not name.endswith("firmware") else ""
         body = (pattern or "").removeprefix("1:").replace("*.", "30.30.4.0.", 1)

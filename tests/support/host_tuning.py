@@ -16,7 +16,6 @@ RELEASES = {
     "debian": ("debian", "12"),
     "ubuntu": ("ubuntu", "24.04"),
     "oracle": ("ol", "9.6"),
-    "suse": ("sles", "15.6"),
 }
 GRUB = 'GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX="quiet"\n'
 LIVE = {

@@ -103,8 +103,6 @@ ROCM = Scope(
         ("apt_holds", (("apt-mark", "showhold"),)),
         ("rpm_packages", (("rpm", "-qa", "--qf", RPM_LINE, *ROCM_PACKAGES),)),
         ("dnf_repositories", (("dnf", "-q", "repolist", "--enabled"),)),
-        ("zypper_repositories", (("zypper", "--non-interactive", "--no-refresh", "repos", "-E"),)),
-        ("zypper_locks", (("zypper", "--non-interactive", "locks"),)),
         ("dkms_status", (("dkms", "status"),)),
         ("secure_boot", (("mokutil", "--sb-state"),)),
         # The keys DKMS signs with: Ubuntu's, and its own.
@@ -189,8 +187,6 @@ ROCM = Scope(
         # Only AMD's: other repositories may have a password in their file.
         "/etc/yum.repos.d/*amd*.repo",
         "/etc/yum.repos.d/*rocm*.repo",
-        "/etc/zypp/repos.d/*amd*.repo",
-        "/etc/zypp/repos.d/*rocm*.repo",
         "/opt/rocm/.info/version",
         "/sys/bus/pci/devices/*/modalias",
         "/sys/module/amdgpu/initstate",
@@ -335,7 +331,6 @@ CONTAINER = Scope(
         # What the package manager would install, from what it already knows.
         ("engines_apt", (("apt-cache", "policy", "podman", "docker.io"),)),
         ("engines_dnf", (("dnf", "--quiet", "--cacheonly", "list", "podman"),)),
-        ("engines_zypper", (("zypper", "--no-refresh", "info", "podman", "docker"),)),
         (
             "device_owners",
             (

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the modules of the role `rocm` ask of apt, dnf and zypper: the same words for the three.
+"""What the modules of the role `rocm` ask of apt and dnf, in the same words.
 
 A trial is a directory with the sources, lists and caches of repositories that the system does not
 know yet, so that a repository is proven before any of its files is written.
@@ -22,7 +22,7 @@ Run = Callable[[list[str]], "tuple[int, str]"]
 LOCK_SECONDS = 600
 TAIL = 25
 MAKE_LOGS = "/var/lib/dkms/amdgpu"
-# How apt, dpkg and dnf begin what went wrong; zypper lists it with dashes.
+# How apt, dpkg and dnf begin what went wrong.
 ERROR_LINE = re.compile(r"(?i)E: |W: GPG|error[: ]|dpkg: error|- |GPG check failed")
 
 
@@ -77,40 +77,25 @@ def last_words(output: str) -> str:
 
 
 class Manager:
-    """What differs between the three; the words are those of AMD's own instructions."""
+    """What differs between the two; the words are those of AMD's own instructions."""
 
     name = ""
     sources = ""
     suffixes: tuple[str, ...] = ()
     # Patterns of its errors, by what they mean; the first that fits counts.
     meanings: tuple[tuple[str, str], ...] = ()
-    # Exit codes beside 0 after which its work is done.
-    done: frozenset[int] = frozenset()
 
     def __init__(self, run: Run) -> None:
         self.run = run
-
-    def succeeded(self, argv: list[str], code: int) -> bool:
-        """Say whether a command did its work."""
-        return code == 0 or (argv[0] == self.name and code in self.done)
 
     def is_source(self, path: str) -> bool:
         """Say whether a file names repositories."""
         return path.startswith(self.sources) and path.endswith(self.suffixes)
 
-    # Where a trial has its source files.
-    trial_sources = "sources"
-
     def prepare(self, trial: str) -> None:
         """Make the directories of a trial; apt's own user reads them."""
-        for part in (self.trial_sources, "keys", "lists/partial", "cache/archives/partial"):
+        for part in ("sources", "keys", "lists/partial", "cache/archives/partial"):
             os.makedirs(os.path.join(trial, part), mode=0o755, exist_ok=True)
-
-    def trust(self, trial: str, key: str) -> None:
-        """Have a trial trust a key file, where its sources can't name it."""
-
-    def adopt(self, key: str) -> None:
-        """Have the system trust a key file that was written, where its sources don't name it."""
 
     def prove(self, trial: str, source: str) -> tuple[int, str]:
         """Fetch what the repositories of one source file offer."""
@@ -129,7 +114,7 @@ class Manager:
         raise NotImplementedError
 
     def exact(self, spec: str, name: str, version: str) -> str:
-        """Return how one version of a package is asked for; only dnf finds it by its glob."""
+        """Return how one version of a package is requested; only dnf matches its glob."""
         del spec
         return f"{name}={version}"
 
@@ -284,60 +269,4 @@ class Dnf(Manager):
         return ["dnf", "-y", "versionlock", "delete", *names]
 
 
-class Zypper(Manager):
-    """zypper."""
-
-    name = "zypper"
-    sources = "/etc/zypp/repos.d/"
-    suffixes = (".repo",)
-    trial_sources = "root/etc/zypp/repos.d"
-    # Reboot needed, restart needed, a repository skipped, a script of a package failed (zypper(8)).
-    done = frozenset((102, 103, 106, 107))
-    meanings = (
-        (r"(?i)signature|GPG|unsigned", "ROCM-REPOSITORY-SIGNATURE"),
-        (r"(?i)404|not found|Valid metadata not found|no such", "ROCM-REPOSITORY-MISSING"),
-    )
-
-    def _call(self, trial: str | None = None) -> list[str]:
-        # A root of its own has its own keys: to import one into the system's would be a change.
-        root = ["--root", f"{trial}/root"] if trial else []
-        return ["zypper", "--non-interactive", *root]
-
-    def trust(self, trial: str, key: str) -> None:
-        self.run(["rpm", "--root", f"{trial}/root", "--import", key])
-
-    def adopt(self, key: str) -> None:
-        # It would ask a person, or else trust whatever key the repository offers.
-        self.run(["rpm", "--import", key])
-
-    def prove(self, trial: str, source: str) -> tuple[int, str]:
-        with open(source, encoding="utf-8") as stream:
-            names = re.findall(r"^\[([^\]]+)\]", stream.read(), re.MULTILINE)
-        return self.run([*self._call(trial), "refresh", "--force", *names])
-
-    def versions(self, name: str, trial: str | None = None) -> list[str]:
-        query = ["search", "--details", "--match-exact", "--type", "package", name]
-        _code, said = self.run([*self._call(trial), "--no-refresh", *query])
-        rows = [[word.strip() for word in line.split("|")] for line in said.splitlines()]
-        return [row[3] for row in rows if len(row) > 4 and row[1] == name]
-
-    def readable(self) -> tuple[int, str]:
-        return self.run([*self._call(), "repos"])
-
-    def refresh(self) -> list[str]:
-        return [*self._call(), "refresh"]
-
-    def install(self, specs: list[str]) -> list[str]:
-        return [*self._call(), "install", "--no-recommends", "--oldpackage", *specs]
-
-    def remove(self, names: list[str]) -> list[str]:
-        return [*self._call(), "remove", *names]
-
-    def hold(self, names: list[str]) -> list[str]:
-        return [*self._call(), "addlock", *names]
-
-    def unhold(self, names: list[str]) -> list[str]:
-        return [*self._call(), "removelock", *names]
-
-
-MANAGERS: dict[str, type[Manager]] = {kind.name: kind for kind in (Apt, Dnf, Zypper)}
+MANAGERS: dict[str, type[Manager]] = {kind.name: kind for kind in (Apt, Dnf)}

@@ -22,7 +22,7 @@ from . import keys as rocm_keys
 from .managers import MANAGERS, Manager, Refusal, fail, last_words, runner
 
 ARGUMENTS: dict[str, Any] = {
-    "manager": {"type": "str", "choices": ["apt", "dnf", "zypper"], "required": True},
+    "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
     "keys": {
         "type": "list",
         "elements": "dict",
@@ -169,16 +169,15 @@ class Repositories:
             places[path] = os.path.join(trial, "keys", os.path.basename(path))
             with open(places[path], "wb") as stream:
                 stream.write(content)
-            self.manager.trust(trial, places[path])
         for one in self.sources:
             text = one["content"]
             for path, place in places.items():
                 text = text.replace(path, place)
-            target = os.path.join(trial, self.manager.trial_sources, os.path.basename(one["path"]))
+            target = os.path.join(trial, "sources", os.path.basename(one["path"]))
             with open(target, "w", encoding="utf-8") as stream:
                 stream.write(text)
         for one in self.sources:
-            target = os.path.join(trial, self.manager.trial_sources, os.path.basename(one["path"]))
+            target = os.path.join(trial, "sources", os.path.basename(one["path"]))
             code, said = self.manager.prove(trial, target)
             if code != 0:
                 raise self._unusable(one, said)
@@ -225,7 +224,6 @@ class Repositories:
         for path in self.new_keys:
             os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
             self._put(path, self.keys[path])
-            self.manager.adopt(path)
         host_files.apply(self.module, changes, True)
         code, said = self.manager.readable()
         if code == 0:

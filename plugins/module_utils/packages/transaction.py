@@ -21,7 +21,7 @@ from .repositories import matches
 _COMMANDS = {"type": "list", "elements": "list", "default": []}
 _NAMES = {"type": "list", "elements": "str", "default": []}
 ARGUMENTS: dict[str, Any] = {
-    "manager": {"type": "str", "choices": ["apt", "dnf", "zypper"], "required": True},
+    "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
     "packages": {
         "type": "list",
         "elements": "dict",
@@ -180,7 +180,7 @@ class Packages:
         """Install one stage; it may bring what a failing repair still lacked."""
         argv = self.manager.install(stage)
         code, said = self.manager.run(argv)
-        if self.wanted.repair and not self.manager.succeeded(argv, code):
+        if self.wanted.repair and code:
             self._must_be_repaired()
             code, said = self.manager.run(argv)
         self._judge(argv, code, said)
@@ -190,13 +190,9 @@ class Packages:
         self._judge(argv, code, said)
 
     def _judge(self, argv: list[str], code: int, said: str) -> None:
-        """Raise what went wrong; zypper calls a build that failed a script that did."""
-        if self.manager.succeeded(argv, code):
-            log = self._build_log(said) if code else None
-            if log:
-                raise log
-            return
-        raise self._failed(argv, said)
+        """Raise what went wrong."""
+        if code:
+            raise self._failed(argv, said)
 
     def _offered(self, spec: str) -> str:
         """Return how to ask for a package that the repositories have; refuse where none has."""

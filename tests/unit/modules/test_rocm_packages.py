@@ -119,29 +119,6 @@ def test_what_is_optional_and_gone_changes_nothing(run, monkeypatch):
     assert verbs(host) == ["apt-get update"]
 
 
-@pytest.mark.parametrize("code", [102, 103, 106, 107])
-def test_zypper_is_done_with_other_codes_than_0(code, tmp_path, monkeypatch):
-    said = ["Reboot is suggested."]
-    manager = MANAGERS["zypper"](lambda _argv: (code, said[0]))
-    work.Packages(manager, work.Wanted(unhold=["rocm-core"])).apply()
-    for other in ("apt", "dnf"):
-        with pytest.raises(work.Refusal, match="ROCM-PACKAGE-MANAGER"):
-            work.Packages(MANAGERS[other](manager.run), work.Wanted(unhold=["a"])).apply()
-    # Of another program it is a failure, as are its own below and above.
-    with pytest.raises(work.Refusal, match="ROCM-PACKAGE-MANAGER"):
-        work.Packages(manager, work.Wanted(dkms=[["dkms", "install"]])).apply()
-    failed = MANAGERS["zypper"](lambda _argv: (104, said[0]))
-    with pytest.raises(work.Refusal, match="ROCM-PACKAGE-MANAGER"):
-        work.Packages(failed, work.Wanted(remove=["a"])).apply()
-    log = tmp_path / "6.16.13" / "build" / "make.log"
-    log.parent.mkdir(parents=True)
-    log.write_text("error: x\n")
-    monkeypatch.setattr(work, "MAKE_LOGS", str(tmp_path))
-    said[0] = "Bad return status for module build on kernel: 6.4.0"
-    with pytest.raises(work.Refusal, match="ROCM-DKMS-BUILD"):
-        work.Packages(manager, work.Wanted(remove=["a"])).apply()
-
-
 def test_empty_lists_do_nothing(run):
     host = Host()
     result = run(host, manager="apt", install=[[], []])
@@ -235,8 +212,6 @@ def test_a_package_that_is_not_what_was_signed_is_told_as_that(said, run):
          ["7.2.4-1", "7.2.3-1"]),
         ("dnf", "0:7.2.4-1.el9\n1:7.2.3-1.el9\nLast metadata expiration check\n",
          ["7.2.4-1.el9", "1:7.2.3-1.el9"]),
-        ("zypper", "S | Name | Type | Version | Arch | Repository\n--+--\n"
-         "  | rocm | package | 7.2.4-1 | x86_64 | amd\n", ["7.2.4-1"]),
     ],
 )  # fmt: skip
 def test_versions_are_read_from_what_each_package_manager_prints(manager, said, versions):

@@ -24,7 +24,6 @@ SYSTEMS = {
     "ubuntu": 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04"\n',
     "debian": 'ID=debian\nVERSION_ID="12"\nPRETTY_NAME="Debian 12"\n',
     "rhel": 'ID=rhel\nVERSION_ID="9.6"\nPRETTY_NAME="RHEL 9.6"\n',
-    "sles": 'ID=sles\nVERSION_ID="15.6"\nPRETTY_NAME="SLES 15"\n',
     "arch": 'ID=arch\nPRETTY_NAME="Arch"\n',
 }
 DIGEST = "sha256:" + "ab" * 32
@@ -170,7 +169,7 @@ def test_a_router_is_asked_nothing_of_gpus(evidence):
     assert plan.ports == {"node": 9100}
 
 
-@pytest.mark.parametrize("system", ["ubuntu", "debian", "rhel", "sles"])
+@pytest.mark.parametrize("system", ["ubuntu", "debian", "rhel"])
 def test_what_is_written_says_whose_it_is(evidence, system):
     plan = decide(Settings(amd_digest=DIGEST), evidence(system))
     for service in (plan.node, *plan.amd, plan.textfile, *plan.absent):

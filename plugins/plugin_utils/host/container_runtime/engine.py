@@ -31,7 +31,7 @@ class System:
     name: str
     codename: str | None
     family: str
-    manager: Literal["apt", "dnf", "zypper"]
+    manager: Literal["apt", "dnf"]
     packages: tuple[str, ...]
     refresh: tuple[str, ...]
 
@@ -93,7 +93,7 @@ def system(evidence: Evidence, engine: EngineName) -> System:
                 release.name,
                 release.codename,
                 family,
-                cast(Literal["apt", "dnf", "zypper"], facts["manager"]),
+                cast(Literal["apt", "dnf"], facts["manager"]),
                 tuple(facts["packages"][engine])
                 + tuple(
                     facts.get("since", {})
@@ -124,15 +124,13 @@ def _candidate(evidence: Evidence, package: str | None) -> str | None:
     if package is None:
         return None
     found = None
-    apt, dnf, zypper = (
-        said.stdout if (said := evidence.commands.get(f"engines_{manager}")) else ""
-        for manager in ("apt", "dnf", "zypper")
+    apt, dnf = (
+        output.stdout if (output := evidence.commands.get(f"engines_{manager}")) else ""
+        for manager in ("apt", "dnf")
     )
     if part := re.search(rf"^{re.escape(package)}:\n((?: .*\n?)*)", apt, re.MULTILINE):
         found = _APT_CANDIDATE.search(part.group(1))
     elif line := re.search(rf"^{re.escape(package)}\.\S+ +(\S+)", dnf, re.MULTILINE):
         found = line
-    elif part := re.search(rf"^Name +: {re.escape(package)}\n((?:.+\n?)*)", zypper, re.MULTILINE):
-        found = re.search(r"^Version +: (\S+)", part.group(1), re.MULTILINE)
     version = _VERSION.match(found.group(1)) if found else None
     return version.group(1) if version else None

@@ -77,7 +77,7 @@ class ContainerRuntimePlan(ConcernPlan):
 
     engine: EngineName = "podman"
     version: str | None = None
-    manager: Literal["apt", "dnf", "zypper"] = "apt"
+    manager: Literal["apt", "dnf"] = "apt"
     refresh: tuple[str, ...] = ()
     keys: tuple[Key, ...] = ()
     repository: tuple[HostFile, ...] = ()

@@ -87,8 +87,8 @@ def plan(evidence: Evidence, wanted: Wanted, container: bool, managed: bool) -> 
     family = facts.os_release(evidence).id
     for loader in document["boot_loaders"]:
         if family in loader["families"] and _has(evidence, loader):
-            # The three differ in where the words are kept, not in what they become.
-            how = {"grub_dropin": _dropin, "grubby": _grubby, "grub_file": _grub_file}
+            # The two differ in where the words are kept, not in what they become.
+            how = {"grub_dropin": _dropin, "grubby": _grubby}
             return how[loader["id"]](evidence, loader, wanted)
     if container:
         return BootPlan(reason="a container has no boot loader")
@@ -109,7 +109,7 @@ def _unsupported(host: str, found: str, wanted: Wanted) -> Finding:
         "TUNE-BOOT-LOADER",
         "warning",
         host,
-        f"found {found} as boot loader, expected GRUB with update-grub, grubby or grub2-mkconfig",
+        f"found {found} as boot loader, expected GRUB with update-grub or grubby",
         f"put these words on the kernel command line by hand: {' '.join(wanted.ours) or 'none'}; "
         "set host_tuning_boot_loader to none once that is done",
     )
@@ -329,20 +329,6 @@ def _defaults(evidence: Evidence, variable: str, rewriter: _Rewriter) -> tuple[H
 def _quoted(words: Sequence[str]) -> str:
     """Return words as they stand between a shell's double quotes."""
     return re.sub(r'(["\\$`])', r"\\\1", " ".join(words))
-
-
-def _grub_file(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) -> BootPlan:
-    rewriter = _Rewriter(evidence, wanted)
-    defaults = _defaults(evidence, loader["variable"], rewriter)
-    booted = entries(evidence)
-    stale = bool(wanted.ours and booted and any(lacking(line, wanted) for line in booted))
-    return BootPlan(
-        loader=loader["id"],
-        files=(*defaults, rewriter.file()),
-        commands=(tuple(loader["update"]),) if defaults or stale else (),
-        findings=tuple(rewriter.findings),
-        next_boot=booted,
-    )
 
 
 def _grubby(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) -> BootPlan:

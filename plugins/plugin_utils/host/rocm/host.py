@@ -140,7 +140,7 @@ def read(evidence: Evidence) -> HostState:
         ),
         gpus=_gpus(evidence),
         blacklisted=_blacklisted(evidence),
-        repositories=_said(evidence, "dnf_repositories") + _said(evidence, "zypper_repositories"),
+        repositories=_said(evidence, "dnf_repositories"),
         keys=dict(_keys(evidence)) if "signing_keys" in evidence.commands else None,
         built=dict(_times(evidence, "built_drivers")),
         ramdisks=dict(_times(evidence, "initial_ramdisks")),
@@ -189,9 +189,6 @@ def _held(evidence: Evidence) -> tuple[str, ...]:
     for line in evidence.files.get("/etc/dnf/plugins/versionlock.list", "").splitlines():
         found = re.match(r"(?!#|!)(.+?)-(?:\d+:)?[^-\s]+-[^-\s]+$", line.strip())
         held += [found[1]] if found else []
-    for line in _lines(evidence, "zypper_locks"):
-        cells = [cell.strip() for cell in line.split("|")]
-        held += [cells[1]] if len(cells) > 2 and cells[0].isdigit() else []
     return tuple(dict.fromkeys(held))
 
 

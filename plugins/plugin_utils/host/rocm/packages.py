@@ -43,12 +43,8 @@ def spec(manager: PackageManager, name: str, version: str) -> str:
     """Return a package with its version as the package manager is asked for it."""
     if manager == "apt":
         return f"{name}={version}"
-    if manager == "dnf":
-        # A version begins with a digit; unsaid, dnf may take a star for a part of the name.
-        return f"{name}-{'[0-9]' if version.startswith('*') else ''}{version}"
-    # zypper knows no globs. Repositories of one version have no other; the rolling one is told it.
-    rolling = re.fullmatch(r"(\d+\.\d+\.\d+)-\*", version)
-    return f"{name}={rolling[1]}" if rolling else name
+    # A version begins with a digit; unsaid, dnf may take a star for a part of the name.
+    return f"{name}-{'[0-9]' if version.startswith('*') else ''}{version}"
 
 
 def prerequisites(target: Target, state: HostState) -> tuple[str, ...]:

@@ -185,7 +185,7 @@ def _minor(target: Target, host: str) -> Iterator[Finding]:
     facts, system = driver_facts(target.driver), target.system
     if facts is None or not system.edition.get("minor"):
         return
-    published = facts["sle" if system.family == "suse" else "el"]
+    published = facts["el"]
     if system.version in published:
         return
     yield Finding(

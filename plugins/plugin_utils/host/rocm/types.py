@@ -11,8 +11,8 @@ from typing import Literal
 
 from ..types import ConcernPlan
 
-Family = Literal["debian", "redhat", "suse"]
-PackageManager = Literal["apt", "dnf", "zypper"]
+Family = Literal["debian", "redhat"]
+PackageManager = Literal["apt", "dnf"]
 Stream = Literal["legacy", "therock"]
 Profile = Literal["serving", "native", "full"]
 State = Literal["present", "absent"]
@@ -71,8 +71,7 @@ class Package:
     """A package and the versions that will do: a glob in the package manager's form, or None.
 
     ``spec`` is what is asked of the package manager: `name=1:6.16.13.30300400-*` for apt,
-    `name-6.16.13.30300400-*` for dnf, `name=6.16.13.30300400` for zypper, the bare name if any
-    version will do.
+    `name-6.16.13.30300400-*` for dnf, the bare name if any version will do.
     """
 
     name: str

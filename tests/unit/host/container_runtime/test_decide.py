@@ -100,7 +100,6 @@ def test_a_version_that_is_not_known_yet_is_asked_for(gpus):
         ("debian-12", "docker", ("docker.io",)),
         ("debian-13", "docker", ("docker.io", "docker-cli")),
         ("rhel-9", "podman", ("podman",)),
-        ("sles-15", "docker", ("docker",)),
     ],
 )
 def test_packages_by_family(gpus, release, engine, packages):
@@ -125,13 +124,6 @@ def test_packages_by_family(gpus, release, engine, packages):
             "engines_dnf",
             "Available Packages\npodman.x86_64  6:5.2.2-1.el9  app\n",
             "5.2.2",
-        ),
-        (
-            "sles-15",
-            "engines_zypper",
-            "Information for package podman:\n--\nRepository : X\nName       : podman\n"
-            "Version    : 4.9.5-150500.3\n",
-            "4.9.5",
         ),
     ],
 )
@@ -299,7 +291,6 @@ def test_files_of_the_other_engine_go(gpus):
         ("ubuntu-24.04", "4.9.3", "amd-ctk"),
         ("ubuntu-24.04", "4.3.1", "apiary"),
         ("rhel-9", "5.4.0", "amd-ctk"),
-        ("sles-15", "4.9.5", "apiary"),
     ],
 )
 def test_amd_ctk_names_the_gpus_where_amd_packages_it_and_the_engine_reads_it(

@@ -87,7 +87,7 @@ def test_a_later_file_that_adds_to_the_line_is_none_of_ours():
     ("line", "found"),
     [
         ('GRUB_CMDLINE_LINUX="iommu=off"', "iommu=off"),
-        ("GRUB_CMDLINE_LINUX_DEFAULT='amd_iommu=off,pgtbl_v2'", "amd_iommu=off"),
+        ("GRUB_CMDLINE_LINUX='amd_iommu=off,pgtbl_v2'", "amd_iommu=off"),
         ('GRUB_CMDLINE_LINUX="pci=noats,realloc"', "pci=realloc"),
         ('export GRUB_CMDLINE_LINUX="numa_balancing=enable" # mine', "numa_balancing=enable"),
     ],
@@ -126,70 +126,58 @@ def test_the_undo_of_a_host_that_was_never_tuned_does_nothing():
 
 
 # Boot loaders whose command lines are text of others: what is ours is recorded.
-SUSE = host(
-    "suse",
-    files={DEFAULTS: 'GRUB_CMDLINE_LINUX_DEFAULT="splash=silent pci=noats iommu=off"\nGRUB_X=1\n'},
-    **{"grub2-mkconfig": said("grub2-mkconfig (GRUB2) 2.06\n")},
+GRUBBY = {"grubby": grubby("ro quiet")}
+EL = host(
+    "oracle",
+    files={DEFAULTS: 'GRUB_CMDLINE_LINUX="splash=silent pci=noats iommu=off"\nGRUB_X=1\n'},
+    grubby=grubby("ro quiet"),
 )
 
 
-def test_suse_gets_its_variable_edited_and_the_rest_kept():
-    plan = tuned(SUSE, profile="required")
+def test_a_variable_is_edited_and_the_rest_kept():
+    plan = tuned(EL, profile="required")
     assert file_of(plan, DEFAULTS) == (
-        'GRUB_CMDLINE_LINUX_DEFAULT="splash=silent numa_balancing=disable iommu=pt '
+        'GRUB_CMDLINE_LINUX="splash=silent numa_balancing=disable iommu=pt '
         'pci=noats,realloc=off,bfsort"\nGRUB_X=1\n'
     )
-    assert plan.boot_commands == (("grub2-mkconfig", "-o", "/boot/grub2/grub.cfg"),)
-    assert json.loads(file_of(plan, RECORD)) == {
-        "/etc/default/grub: GRUB_CMDLINE_LINUX_DEFAULT": {
-            "added": ["iommu=pt", "pci=realloc=off", "pci=bfsort", "numa_balancing=disable"],
-            "taken": ["iommu=off"],
-        }
+    assert json.loads(file_of(plan, RECORD))["/etc/default/grub: GRUB_CMDLINE_LINUX"] == {
+        "added": ["iommu=pt", "pci=realloc=off", "pci=bfsort", "numa_balancing=disable"],
+        "taken": ["iommu=off"],
     }
 
 
-def test_suse_second_run_changes_nothing():
-    plan = tuned(SUSE)
-    after = applied(SUSE, plan, boot_entries=grub_cfg(OURS))
-    again = tuned(after)
-    assert again.boot_commands == ()
-    assert DEFAULTS not in [file.path for file in again.files]
-    assert file_of(again, RECORD) == after.files[RECORD]
-
-
-def test_suse_undo_gives_back_what_was_taken():
-    after = applied(SUSE, tuned(SUSE))
+def test_undo_gives_back_what_was_taken():
+    after = applied(EL, tuned(EL))
     plan = tuned(after, state="absent")
     assert file_of(plan, DEFAULTS) == (
-        'GRUB_CMDLINE_LINUX_DEFAULT="splash=silent pci=noats iommu=off"\nGRUB_X=1\n'
+        'GRUB_CMDLINE_LINUX="splash=silent pci=noats iommu=off"\nGRUB_X=1\n'
     )
     assert file_of(plan, RECORD) is None
-    assert plan.boot_commands
 
 
-def test_suse_undo_keeps_what_was_there_before_us():
-    files = {DEFAULTS: 'GRUB_CMDLINE_LINUX_DEFAULT="iommu=pt quiet"\n'}
-    before = host("suse", files=files, **{"grub2-mkconfig": said("2.06")})
+def test_undo_keeps_what_was_there_before_us():
+    files = {DEFAULTS: 'GRUB_CMDLINE_LINUX="iommu=pt quiet"\n'}
+    before = host("oracle", files=files, **GRUBBY)
     after = applied(before, tuned(before))
     assert "iommu=pt" in file_of(tuned(after, state="absent"), DEFAULTS)
 
 
 def test_a_variable_that_is_missing_is_added():
-    before = host("suse", files={DEFAULTS: "GRUB_X=1"}, **{"grub2-mkconfig": said("2.06")})
+    before = host("oracle", files={DEFAULTS: "GRUB_X=1"}, **GRUBBY)
     text = file_of(tuned(before, profile="required"), DEFAULTS)
-    assert text.startswith('GRUB_X=1\nGRUB_CMDLINE_LINUX_DEFAULT="')
+    assert text.startswith('GRUB_X=1\nGRUB_CMDLINE_LINUX="')
 
 
 @pytest.mark.parametrize("value", ['"$(cat /x)"', '"a" "b"', '"$OTHER quiet"', '"open'])
 def test_a_value_that_takes_a_shell_to_read_is_refused(value):
-    files = {DEFAULTS: f"GRUB_CMDLINE_LINUX_DEFAULT={value}\n"}
+    files = {DEFAULTS: f"GRUB_CMDLINE_LINUX={value}\n"}
     with pytest.raises(ApiaryError, match="TUNE-GRUB-SYNTAX"):
-        tuned(host("suse", files=files, **{"grub2-mkconfig": said("2.06")}))
+        tuned(host("oracle", files=files, **GRUBBY))
 
 
 def test_quotes_of_the_kernel_survive_the_shell_of_grub():
-    text = r'GRUB_CMDLINE_LINUX_DEFAULT="dyndbg=\"file  a.c +p\" quiet"' + "\n"
-    before = host("suse", files={DEFAULTS: text}, **{"grub2-mkconfig": said("2.06")})
+    text = r'GRUB_CMDLINE_LINUX="dyndbg=\"file  a.c +p\" quiet"' + "\n"
+    before = host("oracle", files={DEFAULTS: text}, **GRUBBY)
     assert r"dyndbg=\"file  a.c +p\"" in file_of(tuned(before), DEFAULTS)
 
 
@@ -226,16 +214,14 @@ def test_oracle_undo_takes_ours_from_a_kernel_that_was_installed_since():
 
 
 HIDDEN = "PROXY=http://***@proxy\n"
-GRUBBY = {"grubby": grubby("ro quiet")}
 
 
 @pytest.mark.parametrize(
     ("evidence", "path"),
     [
-        (host("suse", files={DEFAULTS: HIDDEN}, **{"grub2-mkconfig": said("2")}), DEFAULTS),
-        (host("suse", files={DEFAULTS: "X=\ufffd\n"}, **{"grub2-mkconfig": said("2")}), DEFAULTS),
-        (unreadable(SUSE, DEFAULTS), DEFAULTS),
         (host("oracle", files={DEFAULTS: HIDDEN}, **GRUBBY), DEFAULTS),
+        (host("oracle", files={DEFAULTS: "X=\ufffd\n"}, **GRUBBY), DEFAULTS),
+        (unreadable(EL, DEFAULTS), DEFAULTS),
         (host("oracle", files={INHERITED: "ro x=http://***@y\n"}, **GRUBBY), INHERITED),
         (unreadable(host("oracle", **GRUBBY), INHERITED), INHERITED),
         (unreadable(host("oracle", gone=[DEFAULTS], **GRUBBY), "/sys/x", "ETIMEDOUT"), DEFAULTS),
@@ -251,7 +237,7 @@ def test_a_file_whose_text_is_not_known_is_never_written(evidence, path):
 
 
 def test_an_unknown_text_that_is_right_already_stops_nothing():
-    after = applied(SUSE, tuned(SUSE))
+    after = applied(EL, tuned(EL))
     after.files[DEFAULTS] += HIDDEN
     plan = tuned(after)
     assert codes(plan.findings, "error") == set()
@@ -259,14 +245,14 @@ def test_an_unknown_text_that_is_right_already_stops_nothing():
 
 
 def test_the_undo_of_a_file_that_can_no_longer_be_read_is_refused():
-    before = host("suse", **{"grub2-mkconfig": said("2.06")})
+    before = host("oracle", **GRUBBY)
     after = unreadable(applied(before, tuned(before)), DEFAULTS)
     assert codes(tuned(after, state="absent").findings) == {"TUNE-FILE-UNKNOWN"}
-    assert codes(tuned(unreadable(SUSE, DEFAULTS), state="absent").findings) == set()
+    assert codes(tuned(unreadable(EL, DEFAULTS), state="absent").findings) == set()
 
 
 def test_the_undo_leaves_an_empty_file_where_it_is():
-    before = host("suse", files={DEFAULTS: ""}, **{"grub2-mkconfig": said("2.06")})
+    before = host("oracle", files={DEFAULTS: ""}, **GRUBBY)
     assert DEFAULTS not in [file.path for file in tuned(before, state="absent").files]
 
 

@@ -46,7 +46,7 @@ def test_a_right_host_needs_nothing():
 
 @pytest.mark.parametrize(
     ("release", "package"),
-    [("rocky", "nfs-utils"), ("sles", "nfs-client"), ("ubuntu", "nfs-common")],
+    [("rocky", "nfs-utils"), ("ubuntu", "nfs-common")],
 )
 def test_the_client_is_called_as_the_family_calls_it(release, package):
     assert plan(Host(release=release)).packages == (package,)

@@ -70,11 +70,11 @@ def test_an_ipv6_address_brings_the_transport_of_its_family():
 
 
 def test_an_old_kernel_goes_without_what_it_does_not_know():
-    found = asked(Mount("/m", "nfs-1:/m"), "4.18.0-553.el8")
+    found = asked(Mount("/m", "nfs-1:/m"), "4.18.0-553")
     assert "nconnect" not in found.options
     assert [one.name for one in found.skipped] == ["nconnect"]
     # Who asks for it by name gets it: distributions port features back.
-    asked_for = asked(Mount("/m", "nfs-1:/m", options={"nconnect": 4}), "4.18.0-553.el8")
+    asked_for = asked(Mount("/m", "nfs-1:/m", options={"nconnect": 4}), "4.18.0-553")
     assert (asked_for.options["nconnect"], asked_for.skipped) == (4, ())
 
 
