@@ -17,7 +17,6 @@ from ..plugin_utils.fleet.saved import plan_of, quarantined, saved_plans
 from ..plugin_utils.render.haproxy import render_router
 from ..plugin_utils.render.keepalived import VirtualAddress, render_keepalived
 from ..plugin_utils.render.router_host import PROGRAM, render_router_host
-from ..plugin_utils.render.router_traces import render_traces
 from ..plugin_utils.router.fleet import MissingHost, decide_router
 from ..plugin_utils.router.pools import PlannedHost
 from ..plugin_utils.router.types import Router, RouterSettings
@@ -72,7 +71,10 @@ class ActionModule(ActionBase):
                 missing.append(MissingHost(one["host"], reason))
         before = None
         if arguments["before"]:
-            before = from_document(Router, arguments["before"], f"{host}: the router that runs")
+            # Release 0.1.0 had more options of traces; nothing compares them.
+            former = {**arguments["before"]["settings"], "tracing": None}
+            document = {**arguments["before"], "settings": former}
+            before = from_document(Router, document, f"{host}: the router that runs")
         if self._task.check_mode and before is None and not plans:
             # On a fresh fleet check mode has saved no plan.
             told = f"{host}: no host has a plan yet, so that there is nothing to route to"
@@ -101,7 +103,6 @@ class ActionModule(ActionBase):
             "files": [self._file(one) for one in files if one.mode == OPEN],
             "secrets": [self._file(one) for one in files if one.mode != OPEN],
             "virtual_files": [self._file(one) for one in virtual],
-            "trace_files": [self._file(one) for one in render_traces(router, arguments["python"])],
             "findings": to_document(router.findings),
         }
 

@@ -336,15 +336,6 @@ def replace_file(path: str, text: str) -> None:
         raise
 
 
-def copy(source: str, path: str) -> None:
-    """Bring another service's text file to the collector; one that is gone goes there, too."""
-    text = read(source)
-    if text:
-        replace_file(path, text + "\n")
-    elif os.path.exists(path):
-        os.unlink(path)
-
-
 def gather(
     settings: dict[str, Any],
     now: float,
@@ -363,8 +354,6 @@ def main() -> None:
     """Write the file that the settings name."""
     settings = json.loads(read(sys.argv[1]))
     replace_file(settings["file"], gather(settings, time.time()))
-    for path, source in settings["copies"].items():
-        copy(source, path)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ ARGUMENTS: dict[str, Any] = {
     "socket": {"type": "path"},
     "reload": {"type": "bool", "default": True},
     "restarts": {"type": "list", "elements": "path", "default": []},
-    "area": {"type": "str", "choices": ["ROUTER", "MONITORING", "TRACE"], "default": "ROUTER"},
+    "area": {"type": "str", "choices": ["ROUTER", "MONITORING"], "default": "ROUTER"},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
 

@@ -98,11 +98,6 @@ virtual_files:
   type: list
   elements: dict
   returned: success
-trace_files:
-  description: Files of what sends the router's spans; none without traces.
-  type: list
-  elements: dict
-  returned: success
 findings:
   description: What a person should know.
   type: list

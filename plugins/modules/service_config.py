@@ -96,7 +96,7 @@ options:
   area:
     description: The area of the codes that its findings have.
     type: str
-    choices: [ROUTER, MONITORING, TRACE]
+    choices: [ROUTER, MONITORING]
     default: ROUTER
   state:
     description:
@@ -155,7 +155,6 @@ CODES = {
         "reload": "MONITORING-RELOAD",
         "service": "MONITORING-SERVICE",
     },
-    "TRACE": {"config": "TRACE-CONFIG", "reload": "TRACE-RELOAD", "service": "TRACE-SERVICE"},
 }
 
 

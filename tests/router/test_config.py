@@ -104,10 +104,8 @@ SETTINGS = st.builds(
     tracing=st.none()
     | st.builds(
         RouterTracing,
-        st.just("http://collector:4318/v1/traces"),
         ratio=st.floats(0, 1),
         trust_clients=st.booleans(),
-        port=st.integers(1, 65535),
     ),
     version=st.sampled_from(["2.4.0", "2.6.12", "2.8.1", "3.0"]),
 )

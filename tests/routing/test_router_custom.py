@@ -4,8 +4,6 @@
 
 """Routers with every default changed: TLS, keys, a shared address; secrets stay in their files."""
 
-import base64
-import json
 import threading
 import time
 
@@ -120,64 +118,3 @@ def test_one_router_has_the_address_and_it_moves_when_its_haproxy_is_gone(router
     # It stays where it is: to move it back would cut connections once more.
     assert ask(ADDRESS, PORT, {}, headers=KEY, tls=True)[0] == 200
     assert holders(routers) == [other]
-
-
-COLLECTOR = """
-import http.server
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        with open("/run/collected", "ab") as stream:
-            stream.write(self.headers["Authorization"].encode() + b" " + body + b"\\n")
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-http.server.ThreadingHTTPServer(("127.0.0.1", 4318), Handler).serve_forever()
-"""
-TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-TOKEN = "planted-token" + "-of-the-collector"
-
-
-@pytest.fixture
-def collected(routers):
-    """What a collector on router-001 got until now, with the header that let it in."""
-    host = routers["router-001"]
-    coded = base64.b64encode(COLLECTOR.encode()).decode()
-    host.check_output(f"echo {coded} | base64 -d > /run/collector.py")
-    host.check_output("systemd-run --unit=collector /usr/bin/python3 /run/collector.py")
-    yield lambda: host.run("cat /run/collected").stdout
-    host.check_output("systemctl stop collector; rm -f /run/collector.py /run/collected")
-
-
-def test_a_request_becomes_a_span_at_the_collector(routers, collected):
-    headers = KEY | {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
-    assert ask("router-001", PORT, {"seconds": 0}, headers=headers, tls=True)[0] == 200
-    end = time.monotonic() + 60
-    while TRACE not in collected():
-        assert time.monotonic() < end, routers["router-001"].run("systemctl status apiary-traces")
-        time.sleep(0.2)
-    [line] = [line for line in collected().splitlines() if TRACE in line]
-    token, _space, body = line.partition(" ")
-    assert token == TOKEN
-    [whole] = json.loads(body)["resourceSpans"]
-    resource = {one["key"]: one["value"]["stringValue"] for one in whole["resource"]["attributes"]}
-    assert resource["service.name"] == "lab-router"
-    assert resource["host.name"] == "router-001"
-
-
-@pytest.mark.parametrize("name", ROUTERS)
-def test_what_sends_spans_may_do_little_and_tells_no_token(routers, name):
-    host = routers[name]
-    assert host.service("apiary-traces").is_running
-    assert host.run("systemd-analyze security --threshold=15 apiary-traces").rc == 0
-    holding = host.run("grep -rls %s /etc /var/lib /run/systemd/system", TOKEN).stdout.split()
-    assert holding == ["/etc/haproxy/apiary/traces-headers.json"]
-    assert host.file(holding[0]).mode == 0o600
-    arguments = host.check_output("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' ' '")
-    assert TOKEN not in arguments
-    assert TOKEN not in host.check_output("journalctl --no-pager --output=cat --boot")

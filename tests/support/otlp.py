@@ -2,20 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A stand-in for an OpenTelemetry collector: OTLP over HTTP, as JSON and as protobuf.
+"""Spans of OTLP as protobuf.
 
 Field numbers are those of opentelemetry-proto 1.3 (trace/v1/trace.proto, common/v1/common.proto).
 """
 
 from __future__ import annotations
 
-import http.server
-import json
 import struct
-import threading
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -32,99 +28,6 @@ class Span:
     end: int
     attributes: dict[str, Any]
     resource: dict[str, Any]
-    status: int = 0
-    events: tuple[str, ...] = ()
-
-
-@dataclass
-class Received:
-    """What a collector got; ``answers`` are the statuses it gives first, then always 200."""
-
-    spans: list[Span] = field(default_factory=list)
-    headers: list[dict[str, str]] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
-    answers: list[int] = field(default_factory=list)
-
-
-class Collector(http.server.ThreadingHTTPServer):
-    """A collector on loopback; use it in a `with`, which ends it."""
-
-    daemon_threads = True
-
-    def __init__(self, port: int = 0, answers: list[int] | None = None) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
-        self.received = Received(answers=list(answers or []))
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1/traces"
-
-    @property
-    def spans(self) -> list[Span]:
-        return self.received.spans
-
-    def __enter__(self) -> Collector:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: Collector
-
-    def log_message(self, *_arguments: object) -> None:
-        """Say nothing."""
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") in ("gzip", "deflate"):
-            body = zlib.decompress(body, 47)
-        received = self.server.received
-        status = received.answers.pop(0) if received.answers else 200
-        if self.path != "/v1/traces":
-            status = 404
-        if status == 200:
-            received.headers.append(dict(self.headers))
-            received.bodies.append(body)
-            kind = self.headers["Content-Type"]
-            received.spans.extend(of_json(body) if "json" in kind else of_protobuf(body))
-        self.send_response(status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-
-def of_json(body: bytes) -> Iterator[Span]:
-    """Read an ExportTraceServiceRequest in OTLP's JSON."""
-    for whole in json.loads(body)["resourceSpans"]:
-        resource = _attributes(whole["resource"]["attributes"])
-        for scope in whole["scopeSpans"]:
-            for one in scope["spans"]:
-                yield Span(
-                    one["traceId"],
-                    one["spanId"],
-                    one.get("parentSpanId", ""),
-                    one["name"],
-                    one["kind"],
-                    int(one["startTimeUnixNano"]),
-                    int(one["endTimeUnixNano"]),
-                    _attributes(one["attributes"]),
-                    resource,
-                    one["status"].get("code", 0),
-                    tuple(event["name"] for event in one["events"]),
-                )
-
-
-def _attributes(pairs: list[dict[str, Any]]) -> dict[str, Any]:
-    found = {}
-    for pair in pairs:
-        ((kind, value),) = pair["value"].items()
-        found[pair["key"]] = int(value) if kind == "intValue" else value
-    return found
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -37,7 +37,7 @@ EVERYTHING = RouterSettings(
     threads=4,
     name_replica=True,
 )
-TRACED = RouterTracing("http://collector:4318/v1/traces", ratio=0.01)
+TRACED = RouterTracing(ratio=0.01)
 
 
 def routers() -> dict[str, Router]:

@@ -120,7 +120,6 @@ RENDER = "plugins/plugin_utils/render"
         ("plugins/module_utils", {"ansible", "ansible_collections"}),
         ("plugins/modules", {"ansible", "ansible_collections"}),
         (f"{RENDER}/host", set()),
-        (f"{RENDER}/router_programs", set()),
         # The collection alone works with what ansible-core brings.
         ("plugins", {"ansible", "ansible_collections", "jinja2", "yaml"}),
     ],

@@ -26,7 +26,7 @@ SOCKET = "/run/haproxy/admin.sock"
 STATE_FILE = "/var/lib/haproxy/server-state"
 # What the hash is made of; a client's own header of this name is dropped.
 SESSION = "X-Apiary-Session"
-# What HAProxy draws lots from, for the share of requests that are traced.
+# HAProxy samples the share of requests that are traced from this many.
 LOTS = 1_000_000
 _HERE = Path(__file__).parent
 # Field -> HAProxy's expression, in the order of the line; texts of clients are escaped.
@@ -52,16 +52,7 @@ _LOG_NUMBERS = {
     "queued_before": "%sq",
     "running": "%sc",
 }
-# Of a request that is traced; `began` and `ended` are microseconds of the epoch.
-_LOG_TRACE = {
-    "trace": "%[var(txn.trace)]",
-    "span": "%[var(txn.span)]",
-    "parent": "%[var(txn.parent),field(3,-)]",
-    "sampled": "%[var(txn.sampled)]",
-    "session": "%[var(txn.session)]",
-    "began": "%[var(txn.began)]",
-    "ended": "%[date(0,us)]",
-}
+_LOG_TRACE = {"trace": "%[var(txn.trace)]", "sampled": "%[var(txn.sampled)]"}
 
 
 def render_router(
@@ -154,7 +145,6 @@ def _configuration(router: Router) -> str:
         log_format=lambda pool: _log_format(pool, settings.tracing is not None),
         tracing=settings.tracing,
         traceparent=knowledge("tracing.yml")["traceparent"],
-        line_bytes=knowledge("tracing.yml")["exporter"]["line_bytes"],
         lots=LOTS,
     )
 

@@ -11,19 +11,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ..deployment import COLLECTOR
 from ..documents import knowledge
 from ..findings import Finding
-from .types import Router, RouterSettings, RouterTracing
+from .types import Router, RouterSettings
 
 
 def check_settings(settings: RouterSettings) -> tuple[Finding, ...]:
-    """Return a refusal (ROUTER-SETTING) for each setting that HAProxy could not have or mean.
-
-    Those of traces are TRACE-SETTING.
-    """
-    traced = _tracing(settings.tracing) if settings.tracing else ()
-    return (*_texts(settings), *_numbers(settings), *_keys(settings), *traced)
+    """Return a refusal (ROUTER-SETTING) for each setting that HAProxy could not have or mean."""
+    return (*_texts(settings), *_numbers(settings), *_keys(settings))
 
 
 def check_router(router: Router) -> tuple[Finding, ...]:
@@ -104,6 +99,8 @@ def _numbers(settings: RouterSettings) -> Iterator[Finding]:
     for field, number in positive.items():
         if number is not None and number < 1:
             yield _bad(field, number, "at least 1")
+    if settings.tracing and not 0 <= settings.tracing.ratio <= 1:
+        yield _bad("tracing.ratio", settings.tracing.ratio, "a number from 0 to 1")
     for name in ("interval", "fast_interval", "down_interval", "timeout"):
         if not 0.1 <= getattr(health, name) <= 3600:
             yield _bad(f"health.{name}", getattr(health, name), "0.1 to 3600 seconds")
@@ -147,31 +144,6 @@ def _keys(settings: RouterSettings) -> Iterator[Finding]:
             if count > 1:
                 shown = value if field == "names" else "the same key"
                 yield _bad("keys", shown, f"keys with {field} of their own")
-
-
-def _tracing(tracing: RouterTracing) -> Iterator[Finding]:
-    """Refuse what the exporter could not reach, or HAProxy not draw lots by."""
-    url = COLLECTOR.fullmatch(tracing.endpoint)
-    bad = {}
-    if url is None or (url[3] or "/") == "/":
-        whole = "the whole URL of OTLP over HTTP, such as http://collector:4318/v1/traces"
-        bad["endpoint"] = (tracing.endpoint, whole)
-    if not 0 <= tracing.ratio <= 1:
-        bad["ratio"] = (str(tracing.ratio), "a number from 0 to 1")
-    if not 1 <= tracing.port <= 65535:
-        bad["port"] = (str(tracing.port), "a port from 1 to 65535")
-    if tracing.certificate is not None and not _matches("file", tracing.certificate):
-        bad["certificate"] = (tracing.certificate, "an absolute path")
-    if not _matches("server", tracing.service):
-        bad["service"] = (tracing.service, "letters, digits and . _ : -")
-    for field, (value, expected) in bad.items():
-        yield Finding(
-            "TRACE-SETTING",
-            "error",
-            f"tracing.{field}",
-            f"is {value!r}, expected {expected}",
-            f"set {field} of router_tracing to {expected}",
-        )
 
 
 def _names(router: Router) -> Iterator[Finding]:

@@ -130,20 +130,14 @@ class ApiKey:
 
 @dataclass(frozen=True)
 class RouterTracing:
-    """Where a router sends the span of each request: the whole URL of a collector (OTLP/HTTP).
+    """Which requests engines trace, and whose trace ids are in the router's log lines.
 
     ``ratio`` is the share of requests traced. With ``trust_clients`` a client's own trace goes on,
-    and the client has decided whether it is sampled. ``certificate`` is a file on the router with
-    the authorities of an https collector, None for the system's. ``port`` is where HAProxy hands
-    its lines on, by UDP within the router.
+    and the client has decided whether it is sampled.
     """
 
-    endpoint: str
     ratio: float = 1.0
     trust_clients: bool = True
-    service: str = "apiary-router"
-    certificate: str | None = None
-    port: int = 8406
 
 
 @dataclass(frozen=True)

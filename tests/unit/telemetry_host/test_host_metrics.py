@@ -242,10 +242,9 @@ def test_labels_are_escaped():
     assert text.splitlines()[-1] == r'apiary_weights_mount_responsive{mount="a\"b\\c\nd"} 1'
 
 
-def test_the_program_replaces_its_file_and_copies_others(tmp_path, monkeypatch):
-    target, source, copy = (tmp_path / name for name in ("a.prom", "source", "copy.prom"))
-    source.write_text("other 1\n")
-    document = settings(gpu_host=False, file=str(target), copies={str(copy): str(source)})
+def test_the_program_replaces_its_file(tmp_path, monkeypatch):
+    target = tmp_path / "a.prom"
+    document = settings(gpu_host=False, file=str(target))
     given = tmp_path / "settings.json"
     given.write_text(json.dumps(document))
     monkeypatch.setattr(sys, "argv", ["host_metrics.py", str(given)])
@@ -253,10 +252,6 @@ def test_the_program_replaces_its_file_and_copies_others(tmp_path, monkeypatch):
     assert "apiary_textfile_written_seconds" in target.read_text()
     assert "apiary_gpus_present" not in target.read_text()
     assert target.stat().st_mode & 0o777 == 0o644
-    assert copy.read_text() == "other 1\n"
-    source.unlink()
-    host_metrics.main()
-    assert not copy.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.prom", "settings.json"]
 
 

@@ -173,7 +173,6 @@ def expected(settings: Settings, evidence: Evidence, folder: str) -> dict[str, A
         "mounts": {mount: unit_name(mount) for mount in sorted(settings.mounts)},
         "mount_seconds": facts["mount_seconds"],
         "file": f"{folder}/{facts['file']}",
-        "copies": {f"{folder}/{name}": source for name, source in facts["copies"].items()},
         "metrics": {
             name: {"help": one["help"], "kind": one["kind"]}
             for name, one in facts["metrics"].items()
