@@ -102,7 +102,7 @@ class Server(ThreadingHTTPServer):
 def serve(double: Double, handler: Any, address: str, port: int) -> Server:
     server = Server((address, port), handler)
     server.double = double
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     return server
 
 

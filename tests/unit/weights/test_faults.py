@@ -379,10 +379,10 @@ def test_a_run_that_is_killed_leaves_nothing_half_published_and_goes_on(
     hub.faults = {SHARD: fault(body="stall")}
     arguments = {"store": str(store), "repository": REPOSITORY, "revision": commit}
     told = {**arguments, "endpoint": hub.endpoint, "parallel": 1}
-    module = ROOT / "plugins/modules/weights_publish.py"
+    module = "ansible_collections.apiary.instinct.plugins.modules.weights_publish"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "collections")}
     with subprocess.Popen(
-        [sys.executable, module, json.dumps({"ANSIBLE_MODULE_ARGS": told})],
+        [sys.executable, "-m", module, json.dumps({"ANSIBLE_MODULE_ARGS": told})],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=environment,

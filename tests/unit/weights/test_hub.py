@@ -49,7 +49,7 @@ def answering():
         server.handle_error = lambda *_arguments: None
         if context:
             server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         servers.append(server)
         return f"http{'s' if context else ''}://127.0.0.1:{server.server_port}"
 
