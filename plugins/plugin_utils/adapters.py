@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible.plugins.action.normal import ActionModule as NormalAction
 from ansible.utils.display import Display
 
-from .documents import to_document
+from .documents import from_document, to_document
 from .files import findings_here
 from .findings import ApiaryError, Finding
 
@@ -30,3 +32,38 @@ def warn(findings: Iterable[Finding]) -> None:
     for finding in findings_here(findings):
         if finding.severity == "warning":
             DISPLAY.warning(str(finding))
+
+
+class Completing(NormalAction):  # type: ignore[misc]  # ansible-core has no types
+    """Runs the module of a task's name on its host; the findings it returns get their remedies.
+
+    A module becomes one of those by an action plugin of its name: a subclass and no more.
+    """
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        """Return the module's result with its findings as documents."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        return completed(result, self._task.action)
+
+
+def completed(result: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a module's result with the facts in ``findings`` explained, and shown."""
+    if not result.get("findings"):
+        return result
+    found = findings_here(explained(result["findings"], name))
+    if result.get("failed"):
+        result["msg"] = "\n".join(str(finding) for finding in found)
+    else:
+        warn(found)
+    return {**result, "findings": to_document(found)}
+
+
+def explained(findings: Iterable[Mapping[str, Any]], name: str) -> tuple[Finding, ...]:
+    """Return findings of a module's result, facts or documents; ``name`` is whose they are."""
+    try:
+        return tuple(
+            from_document(Finding, one, name) if "severity" in one else Finding.from_facts(one)
+            for one in findings
+        )
+    except (TypeError, ValueError) as failure:
+        raise AnsibleActionFail(f"{name} returned what is no finding: {failure}") from None

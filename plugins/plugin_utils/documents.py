@@ -247,7 +247,8 @@ def _object(hint: Any, value: Any) -> Any:
             fields[str(key)] = builders[key](item)
         except _Misfit as misfit:
             raise misfit.under(f".{key}") from None
-    return hint(**fields)
+    # A finding's constructor takes facts; what a document has was explained by who wrote it.
+    return getattr(hint, "from_fields", hint)(**fields)
 
 
 def _without_schema(hint: Any, value: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,7 +11,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from .findings import Finding, error
@@ -38,7 +37,7 @@ def told_here(text: str) -> str:
 
 def findings_here(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings whose remedies can be run from the directory that one is in."""
-    return tuple(replace(one, remedy=told_here(one.remedy)) for one in findings)
+    return tuple(one.reworded(remedy=told_here(one.remedy)) for one in findings)
 
 
 def read_text(name: str) -> str:

@@ -2,55 +2,54 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Findings: the one shape for every warning and refusal, from parsing to acceptance."""
+"""Findings on the controller: the class that hosts have, explained by the catalogue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-Severity = Literal["error", "warning", "info"]
+import yaml
+
+from ..module_utils.finding import (
+    ApiaryError,
+    Finding,
+    Severity,
+    error,
+    has_errors,
+    use_catalogue,
+)
+
+__all__ = ["ApiaryError", "Finding", "Severity", "error", "explanation", "has_errors"]
+
+_FOLDER = Path(__file__).parent / "knowledge" / "findings"
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing a person should know, with what to do about it.
+@cache
+def _texts() -> tuple[str, ...]:
+    return tuple("\n" + path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.yml")))
 
-    ``code`` is stable and listed in knowledge/findings.yml; ``subject`` names the
-    file, host or field; ``message`` says what was found and what was expected.
+
+@cache
+def explanation(code: str) -> Mapping[str, Any] | None:
+    """Return what the catalogue says of a code, or None.
+
+    Only the entry itself is parsed: the whole catalogue costs a tenth of a second.
     """
-
-    code: str
-    severity: Severity
-    subject: str
-    message: str
-    remedy: str
-    source: str | None = None
-
-    def __str__(self) -> str:
-        return (
-            f"{self.severity}: {self.code}: {self.subject}: {self.message}\n  remedy: {self.remedy}"
-        )
-
-
-class ApiaryError(Exception):
-    """The base of every refusal: it carries the findings that explain it."""
-
-    def __init__(self, *findings: Finding) -> None:
-        if not findings:
-            raise ValueError("an ApiaryError needs at least one finding")
-        self.findings = findings
-        super().__init__("\n".join(str(finding) for finding in findings))
+    for text in _texts():
+        _before, key, after = text.partition(f"\n{code}:\n")
+        if key:
+            lines = []
+            for line in after.splitlines():
+                if line and not line.startswith(" "):
+                    break
+                lines.append(line)
+            entry: Mapping[str, Any] = yaml.load("\n".join(lines), Loader=_YAML)  # noqa: S506 - a safe loader
+            return entry
+    return None
 
 
-def error(
-    code: str, subject: str, message: str, remedy: str, source: str | None = None
-) -> ApiaryError:
-    """Return a refusal with one finding, ready to be raised."""
-    return ApiaryError(Finding(code, "error", subject, message, remedy, source))
-
-
-def has_errors(findings: Iterable[Finding]) -> bool:
-    """Say whether any finding is a refusal."""
-    return any(finding.severity == "error" for finding in findings)
+use_catalogue(explanation)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 
 from ..findings import Finding
@@ -131,7 +131,7 @@ class Grouping:
             ),
             reboot=tuple(next(texts) for _one in concern.reboot),
             refused=tuple(
-                replace(one, subject=next(texts), message=next(texts), remedy=next(texts))
+                one.about(next(texts)).reworded(message=next(texts), remedy=next(texts))
                 for one in _errors(concern)
             ),
             neutral=kinds,

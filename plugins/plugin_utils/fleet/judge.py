@@ -231,7 +231,7 @@ def _finding(data: Any) -> Finding:
     told = data if isinstance(data, Mapping) else {}
     severity: Severity = "warning" if told.get("severity") == "warning" else "error"
     words = {name: str(told.get(name) or "") for name in ("code", "subject", "message", "remedy")}
-    return Finding(severity=severity, **words)
+    return Finding.from_fields(severity=severity, **words)
 
 
 def _last_run(ledger: Ledger | None) -> LastRun | None:

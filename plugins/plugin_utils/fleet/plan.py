@@ -168,7 +168,7 @@ def _say(findings: Iterable[Finding], own: Own, seen: _Seen) -> None:
         plain = neutral((one.subject, one.message, one.remedy), own).texts
         about = "" if plain[0] == "{host}" else plain[0]
         key = (one.code, one.severity, about, plain[1], plain[2])
-        seen.said.setdefault(key, []).append(replace(one, subject=own.name))
+        seen.said.setdefault(key, []).append(one.about(own.name))
 
 
 def _said(seen: _Seen) -> Iterator[Finding]:

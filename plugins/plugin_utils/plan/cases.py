@@ -95,7 +95,7 @@ def judge(
     given = next((one for one in found.command.flags if _is_quantization(one.name)), None)
     needs = engines.memory(asked.decided, given.values[-1] if given and given.values else None)
     more += [
-        dataclasses.replace(one, subject=where, remedy=spoken(one.remedy))
+        one.about(where).reworded(remedy=spoken(one.remedy))
         for one in needs.findings
         if one.severity == "error"
     ]

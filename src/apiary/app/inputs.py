@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Callable
@@ -65,7 +64,7 @@ def read_made(name: str, made: str) -> str:
         if os.path.lexists(name):
             raise
         (found,) = refusal.findings
-        raise ApiaryError(dataclasses.replace(found, remedy=made)) from refusal
+        raise ApiaryError(found.reworded(remedy=made)) from refusal
 
 
 def load_topology(name: str) -> Topology:

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import paramiko
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
@@ -125,7 +125,7 @@ class Connector:
         except ApiaryError as failure:
             raise ApiaryError(
                 *(
-                    replace(found, subject=host, message=f"jump host {name}: {found.message}")
+                    found.about(host).reworded(message=f"jump host {name}: {found.message}")
                     if found.subject == name
                     else found
                     for found in failure.findings

@@ -1,0 +1,191 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Findings: the one shape for every warning and refusal, on hosts and on the controller.
+
+Code gives facts: a code, its subject, what is wrong there. The catalogue
+(plugin_utils/knowledge/findings/*.yml) alone has severity, meaning, evidence and remedy::
+
+    raise error("WEIGHTS-SPACE", path, f"{free} bytes are free, expected {size}", size=size)
+    findings.append(Finding("HOST-FILE", path, f"found {actual}, expected {expected}"))
+    fail(module, refusal)     # in a module: ends it with `findings` as data
+
+Keywords fill the ``{placeholders}`` of the remedy. ``accepted=True`` says that the operator
+allowed it explicitly: then the catalogue's ``accepted`` is the severity. ``unknown=True`` says that
+it could not be read: that is info, whatever the code.
+
+Hosts have no catalogue: a module returns ``facts()``, and the action plugin of its name completes
+them on the controller (``Completing`` in plugin_utils/adapters.py). Who passes a finding on uses
+``about()`` and ``reworded()``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Callable, Literal, NoReturn
+
+Severity = Literal["error", "warning", "info"]
+
+_NOTHING: Mapping[str, Any] = {}
+# No names of values: they are the finding's own.
+_RESERVED = ("code", "severity", "subject", "message", "remedy", "source", "accepted", "unknown")
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+# Returns the catalogue's entry of a code, None where it has none. Set on the controller only.
+_catalogue: Callable[[str], Mapping[str, Any] | None] = _NOTHING.get
+
+
+def use_catalogue(entry: Callable[[str], Mapping[str, Any] | None]) -> None:
+    """Have findings explained by a catalogue from now on."""
+    global _catalogue
+    _catalogue = entry
+
+
+@dataclass(frozen=True, init=False)
+class Finding:
+    """One thing a person should know, with what to do about it.
+
+    ``code`` is stable; ``subject`` names the file, host or field; ``message`` says what was found
+    and what was expected; ``source`` where the fact is from. The rest is the catalogue's.
+    """
+
+    code: str
+    severity: Severity
+    subject: str
+    message: str
+    remedy: str
+    source: str | None = None
+
+    # What only facts() needs; not annotated, so that documents lack them.
+    _values = _NOTHING
+    _case = _NOTHING
+
+    def __init__(
+        self,
+        code: str,
+        *facts: Any,
+        source: str | None = None,
+        accepted: bool = False,
+        unknown: bool = False,
+        **values: Any,
+    ) -> None:
+        if len(facts) != 2:  # the older shape: code, severity, subject, message, remedy, source
+            names = ("severity", "subject", "message", "remedy", "source")
+            self._set({"code": code, "source": source, **dict(zip(names, facts)), **values})
+            return
+        subject, message = facts
+        entry = _catalogue(code) or {}
+        severity = entry.get("severity", "error")
+        told = {"subject": subject, **values}
+        self._set(
+            {
+                "code": code,
+                "severity": "info" if unknown else (accepted and entry.get("accepted")) or severity,
+                "subject": subject,
+                "message": message,
+                "remedy": _PLACEHOLDER.sub(
+                    lambda match: str(told.get(match[1], match[0])), entry.get("remedy", "")
+                ),
+                "source": source or entry.get("source"),
+                "_values": values,
+                "_case": {"accepted": accepted, "unknown": unknown},
+            }
+        )
+
+    def __str__(self) -> str:
+        text = f"{self.code}: {self.subject}: {self.message}"
+        # Without a remedy it is not explained yet, and its severity is open.
+        return f"{self.severity}: {text}\n  remedy: {self.remedy}" if self.remedy else text
+
+    @classmethod
+    def from_fields(cls, **fields: Any) -> Finding:
+        """Return a finding as a document has it: whoever wrote that has explained it."""
+        finding = cls.__new__(cls)
+        finding._set(fields)
+        return finding
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Finding:
+        """Return the finding of a host's ``facts()``; raise ValueError for what is none."""
+        code, subject, message = (facts.get(name) for name in ("code", "subject", "message"))
+        source, values = facts.get("source"), facts.get("values") or {}
+        texts = (code, subject, message, source or "", *values)
+        if not isinstance(values, Mapping) or not all(isinstance(text, str) for text in texts):
+            raise ValueError("a finding has code, subject and message as texts")
+        named = {name: value for name, value in values.items() if name not in _RESERVED}
+        return cls(
+            str(code),
+            subject,
+            message,
+            source=source,
+            accepted=facts.get("accepted") is True,
+            unknown=facts.get("unknown") is True,
+            **named,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a host knows of it, as data."""
+        facts: dict[str, Any] = {
+            "code": self.code,
+            "subject": self.subject,
+            "message": self.message,
+            "source": self.source,
+        }
+        if self._values:
+            facts["values"] = {name: str(value) for name, value in self._values.items()}
+        return {**facts, **{name: True for name, holds in self._case.items() if holds}}
+
+    def about(self, subject: str) -> Finding:
+        """Return the same finding about something else, as who is further out names it."""
+        return self._with(subject=subject)
+
+    def reworded(self, **texts: str) -> Finding:
+        """Return it with a ``message`` or ``remedy`` that is put as its readers need it."""
+        return self._with(**texts)
+
+    def _with(self, **fields: str) -> Finding:
+        other = type(self).__new__(type(self))
+        other._set({**vars(self), **fields})
+        return other
+
+    def _set(self, fields: Mapping[str, Any]) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+
+class ApiaryError(Exception):
+    """The base of every refusal: it carries the findings that explain it."""
+
+    def __init__(self, *findings: Finding) -> None:
+        if not findings:
+            raise ValueError("an ApiaryError needs at least one finding")
+        self.findings = findings
+        super().__init__("\n".join(str(finding) for finding in findings))
+
+
+def error(code: str, *facts: Any, source: str | None = None, **values: Any) -> ApiaryError:
+    """Return a refusal with one finding, ready to be raised; the arguments are Finding's."""
+    if len(facts) > 2:  # the older shape: code, subject, message, remedy, source
+        sources = {"source": source} if source else {}
+        return ApiaryError(Finding(code, "error", *facts, **dict[str, Any](sources)))
+    return ApiaryError(Finding(code, *facts, source=source, **values))
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Return whether any finding is a refusal."""
+    return any(finding.severity == "error" for finding in findings)
+
+
+def fail(module: Any, *refusals: Finding | ApiaryError, **result: Any) -> NoReturn:
+    """End a module with its findings as data; ``result`` is what else it returns."""
+    findings: list[Finding] = []
+    for refusal in refusals:
+        findings += refusal.findings if isinstance(refusal, ApiaryError) else (refusal,)
+    module.fail_json(
+        msg="\n".join(f"{one.code}: {one.subject}: {one.message}" for one in findings),
+        findings=[one.facts() for one in findings],
+        **result,
+    )
+    raise AssertionError("fail_json returns")
