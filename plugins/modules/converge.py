@@ -37,15 +37,17 @@ attributes:
 options:
   resources:
     description:
-      - The resources. Each has its C(kind) (command, directory, file, live, packages, service,
-        user), that kind's options, and optionally the C(role) that it belongs to.
+      - The resources. Each has its C(kind) (command, configuration, directory, file, live,
+        packages, service, user), that kind's options, and optionally the C(role) that it belongs
+        to.
       - C(command) and C(service) take names of earlier resources (C(after), C(restart_after),
         C(reload_after)) whose change they follow.
     type: list
     elements: dict
     required: true
   secrets:
-    description: Values by name, to which a C(file) refers by C(secret); they are never logged.
+    description: Values by name, to which a C(file) refers by C(secret), a file of a
+        C(configuration) by C(secrets); they are never logged.
     type: dict
     default: {}
 """
@@ -114,6 +116,7 @@ not_tried:
   sample: []
 """
 
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -138,6 +141,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     secrets = module.params["secrets"]
+    # Directories of the services' files are for their users, whatever the login's umask is.
+    os.umask(0o022)
     try:
         checked = items(module.params["resources"])
         reports = inspect_all(Host(module, secrets), checked)

@@ -20,7 +20,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from .types import Difference, Host, Refused, Resource, finding, refused
 
-NAMES = ("command", "directory", "file", "live", "packages", "service", "user")
+NAMES = ("command", "configuration", "directory", "file", "live", "packages", "service", "user")
 _NOT_OPTIONS = ("kind", "role")
 
 
@@ -33,6 +33,10 @@ def kind_of(name: str) -> Any:
         from . import command
 
         return command
+    if name == "configuration":
+        from . import configuration
+
+        return configuration
     if name == "directory":
         from . import directory
 

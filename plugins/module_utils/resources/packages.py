@@ -39,7 +39,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     manager = MANAGERS[resource["manager"]](runner(host.module))
     for argv in (manager.refresh(), manager.install(difference.actual)):
         code, output = manager.run(argv)
-        if not manager.succeeded(argv, code):
+        if code:
             message = f"{argv[0]} ended with {code}: {last_words(output)}"
             remedy = "see whether the host's repositories have these packages"
             raise refused("HOST-PACKAGES", name(resource), message, remedy)

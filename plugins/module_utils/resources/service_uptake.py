@@ -1,0 +1,107 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A service that takes a configuration: what systemd, its socket and its own API report of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from typing import Any
+
+from ..router import haproxy
+from .types import Host, Refused, Resource, refused
+
+PROPERTIES = "--property=ActiveState,UnitFileState,NeedDaemonReload,LoadState"
+# A process with thousands of servers is up well within it.
+RELOAD_SECONDS, CONFIRM_SECONDS = 10, 30
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return the properties that `systemctl show` prints."""
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+class Service:
+    """The service of a configuration resource on this host."""
+
+    def __init__(self, host: Host, resource: Resource) -> None:
+        self.host, self.resource = host, resource
+        self.name: str = resource["service"]
+
+    def show(self) -> str:
+        return self.host.systemctl("show", PROPERTIES, "--", self.name)[1]
+
+    def properties(self) -> dict[str, str]:
+        return parse_properties(self.show())
+
+    def refusal(self, what: str, message: str, remedy: str) -> Refused:
+        """Return a refusal with the code of the resource's area."""
+        code = f"{self.resource['area']}-{what.upper()}"
+        return refused(code, self.name, message, remedy)
+
+    def must(self, *words: str) -> None:
+        """Run systemctl with these words and the unit's name; raise Refused where it fails."""
+        code, output = self.host.systemctl(*words, "--", self.name)
+        if code:
+            raise self.refusal(
+                "service",
+                f"systemctl {' '.join(words)}: {output.strip()}\n{self.journal()}",
+                f"read the lines above, or journalctl -u {self.name} on the host",
+            )
+
+    def journal(self) -> str:
+        words = ["journalctl", "--unit", self.name, "--no-pager", "--output=cat", "-n", "12"]
+        return self.host.run(words)[1]
+
+    def process(self) -> str | None:
+        """Return the id of the process that answers on the socket, None where none does."""
+        try:
+            output = haproxy.ask("show info", self.resource["socket"], 2)
+        except haproxy.HaproxyError:
+            return None
+        match = re.search(r"^Pid: ([0-9]+)$", output, re.MULTILINE)
+        return match.group(1) if match else None
+
+    def reload(self) -> bool:
+        """Reload, and return whether a new process took over."""
+        if not self.resource["socket"]:
+            return self.host.systemctl("reload", "--", self.name)[0] == 0
+        before = self.process()
+        if self.host.systemctl("reload", "--", self.name)[0]:
+            return False
+        end = time.monotonic() + RELOAD_SECONDS
+        while time.monotonic() < end:
+            now = self.process()
+            if now is not None and now != before:
+                return True
+            time.sleep(0.1)
+        return False
+
+    def confirmed(self) -> bool:
+        """Return whether the service's API reports that its last reload succeeded.
+
+        A reload signals nothing back; Prometheus keeps the former configuration where it fails.
+        """
+        if not self.resource["confirm_url"]:
+            return True
+        end = time.monotonic() + CONFIRM_SECONDS
+        while time.monotonic() < end:
+            if _reported(self.resource["confirm_url"]):
+                return True
+            time.sleep(0.5)
+        return False
+
+
+def _reported(url: str) -> bool:
+    try:
+        # Programs of this host: no proxy stands between.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(url, timeout=5) as answer:
+            document: Any = json.loads(answer.read())
+        return document["data"]["reloadConfigSuccess"] is True
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
