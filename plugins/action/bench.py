@@ -27,7 +27,6 @@ from ..plugin_utils.findings import ApiaryError, error
 from ..plugin_utils.plan.types import Plan
 
 DISPLAY = Display()
-COMMANDS = {"vllm": "vllm", "aiperf": "aiperf", "builtin": ""}
 OPTIONS = {
     "name": {"type": "str", "required": True},
     "dest": {"type": "path", "required": True},
@@ -40,7 +39,7 @@ OPTIONS = {
     "workload": {"type": "str"},
     "slo": {"type": "str", "default": ""},
     "asked": {"type": "dict", "default": {}},
-    "backend": {"type": "str", "choices": ["vllm", "builtin", "aiperf"], "default": "vllm"},
+    "backend": {"type": "str", "choices": ["vllm", "builtin"], "default": "vllm"},
     "command": {"type": "list", "elements": "str"},
     "image": {"type": "str"},
     "container_engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
@@ -75,7 +74,7 @@ def client_of(given, served):
         return Client(
             backend=given["backend"],
             version=given["version"],
-            command=tuple(map(str, given["command"] or [COMMANDS[given["backend"]]])),
+            command=tuple(map(str, given["command"] or ["vllm"])),
             image=given["image"],
             engine=given["container_engine"],
             cpus=cpus_of(cpus) if cpus and cpus != "apart" else (),

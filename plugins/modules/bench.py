@@ -80,11 +80,11 @@ options:
   backend:
     description: The load generator. V(vllm) is C(vllm bench serve).
     type: str
-    choices: [vllm, builtin, aiperf]
+    choices: [vllm, builtin]
     default: vllm
   command:
-    description: How C(vllm) of the server's own environment, or C(aiperf), is called on the load
-      host; without it by that name.
+    description: How C(vllm) of the server's own environment is called on the load host; without it
+      by that name.
     type: list
     elements: str
   image:

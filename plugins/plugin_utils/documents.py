@@ -234,6 +234,9 @@ def _object(hint: Any, value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise _wrong("a mapping", value)
     value = _without_schema(hint, value)
+    retired = getattr(hint, "RETIRED", ())  # fields that earlier releases wrote
+    if retired:
+        value = {key: item for key, item in value.items() if key not in retired}
     builders, required = _plan(hint)
     if not builders.keys() >= value.keys():
         key = next(key for key in value if key not in builders)

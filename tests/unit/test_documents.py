@@ -2,7 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+import dataclasses
 import json
+import typing
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
@@ -107,3 +109,15 @@ def test_plain_data_of_a_finding():
     with pytest.raises(ApiaryError) as caught:
         from_document(Deployment, {}, "x")
     assert to_document(caught.value.findings)[0]["severity"] == "error"
+
+
+def test_a_field_that_earlier_releases_wrote_is_ignored():
+    @dataclasses.dataclass(frozen=True)
+    class Shrunk:
+        RETIRED: typing.ClassVar[tuple[str, ...]] = ("before",)
+
+        left: int
+
+    assert from_document(Shrunk, {"left": 1, "before": None}, "x") == Shrunk(1)
+    with pytest.raises(ApiaryError, match="DOC-UNKNOWN"):
+        from_document(Shrunk, {"left": 1, "other": None}, "x")

@@ -31,7 +31,7 @@ _VARIED = tuple(_TEXT.split())
 
 @dataclass(frozen=True)
 class Made:
-    """One turn's request, and what it must bring; ``whole``: the answer comes in one piece.
+    """One turn's request, and what it must bring.
 
     ``exact``: another number of output tokens is an error. ``keep``: the answer is needed.
     """
@@ -41,7 +41,6 @@ class Made:
     input_tokens: int
     output_tokens: int
     exact: bool = True
-    whole: bool = False
     keep: bool = False
 
     def without_request(self) -> Made:
@@ -67,8 +66,6 @@ class Bodies:
         self._words: Words | None = None
         self._images = Images(self._seed)
         self._said: dict[int, Any] = {}
-        if settings.paper is not None:
-            return
         chats = [self._is_chat(part) for part in self._parts]
         if any(chats):
             self._words = Words(self._seed, *self._units())
@@ -86,8 +83,6 @@ class Bodies:
     def make(self, turn: Turn) -> Made:
         """Return the request of a turn, whose conversation has its answers so far."""
         part = self._parts[turn.part]
-        if self._settings.paper is not None:
-            return self._paper(turn, part)
         several = (part.get("turns") or 1) > 1
         output = int(part["output_tokens"])
         chat = self._is_chat(part)
@@ -180,26 +175,6 @@ class Bodies:
         said: list[dict[str, Any]] = self._said.setdefault(turn.conversation, [])
         said.append({"role": "user", "content": content})
         return said
-
-    def _paper(self, turn: Turn, part: dict[str, Any]) -> Made:
-        """Return the study's request: the one prompt, the one image, no stream, no ignore_eos."""
-        paper = self._settings.paper
-        count = int(paper.get("characters_per_token", 4)) * int(part["input_tokens"])
-        text = (paper["prompt"] * (count // len(paper["prompt"]) + 1))[:count]
-        content: Any = text
-        if part.get("images"):
-            width, height = part.get("image_pixels") or (512, 512)
-            url = Images("").url("", width, height)
-            image = {"type": "image_url", "image_url": {"url": url}}
-            content = [{"type": "text", "text": text}, *[image] * int(part["images"])]
-        output = int(part["output_tokens"])
-        body = {
-            "model": self._settings.model,
-            "messages": [{"role": "user", "content": content}],
-            "max_tokens": output,
-        }
-        request = self._server.request(CHAT, json.dumps(body).encode(), self._headers)
-        return Made(turn, request, int(part["input_tokens"]), output, exact=False, whole=True)
 
     def _ask(self, path: str, document: dict[str, Any]) -> Response:
         document = {"model": self._settings.model, **document}

@@ -34,9 +34,7 @@ class Settings:
     """How the requests of a load are sent.
 
     ``endpoint`` is /v1/completions or /v1/chat/completions; images are always chat. ``vocabulary``
-    are the lowest and highest token id to use; without it the server's /tokenize tells. ``paper``
-    is the cross-architecture study's client (arXiv:2603.10031): the ``prompt`` repeated to
-    ``characters_per_token`` characters a token in every request, and answers in one piece.
+    are the lowest and highest token id to use; without it the server's /tokenize tells.
     """
 
     url: str
@@ -52,7 +50,6 @@ class Settings:
     ca: str | None = None
     ignore_eos: bool = True
     vocabulary: tuple[int, int] | None = None
-    paper: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, request: dict[str, Any]) -> Settings:
@@ -82,8 +79,6 @@ class Sent:
         response, asked = self.response, self.made.output_tokens
         if response.error:
             return response.error
-        if self.made.whole:
-            return "" if isinstance(self.usage, dict) else "the answer has no usage"
         if not response.times:
             return "empty output: no token came"
         if not isinstance(response.usage, dict):
@@ -96,9 +91,6 @@ class Sent:
     @property
     def usage(self) -> Any:
         """Return what the server counted."""
-        if self.made.whole:
-            document = self.response.json()
-            return document.get("usage") if isinstance(document, dict) else None
         return self.response.usage
 
     @property
@@ -279,8 +271,7 @@ def shard_of(requests: list[Sent], seconds: float) -> dict[str, Any]:
         "itls": [],
     }
     for one, error in zip(ordered, errors):
-        # An answer in one piece has one time, that of its end.
-        times = [] if error else [one.ended] if one.made.whole else one.response.times
+        times = [] if error else one.response.times
         shard["ttfts"].append(times[0] - one.due if times else 0.0)
         shard["latencies"].append(times[-1] - one.due if times else 0.0)
         shard["itls"].append([after - before for before, after in zip(times, times[1:])])

@@ -31,7 +31,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import aiperf as bench_aiperf
 from . import client as bench_client
 from . import mock as bench_mock
 from .gpus import cards, exported, readings
@@ -50,7 +49,6 @@ FILES = (
     "processes",
     "scrape",
     "gpus",
-    *bench_aiperf.FILES,
     *bench_client.FILES,
     *bench_mock.FILES,
 )
@@ -99,7 +97,7 @@ def unpack_programs(directory: Path) -> None:
         if parent == directory:
             break
         (parent / "__init__.py").touch()  # else a package of Ansible's in site-packages wins
-    for program in {*bench_aiperf.FILES, *bench_client.FILES, *bench_mock.FILES}:
+    for program in {*bench_client.FILES, *bench_mock.FILES}:
         (folder / f"{program}.py").write_text(source_of(program), encoding="utf-8")
 
 

@@ -29,8 +29,7 @@ def argv(
     """Return the command of one shard of a load, without any secret.
 
     Shard i goes to url i % len(urls); the client itself takes its even share of requests,
-    concurrency, rate and warm-ups. A workload whose name begins with the study's prefix is sent as
-    the study's client did.
+    concurrency, rate and warm-ups.
     """
     facts = knowledge("bench/client.yml")
     request: dict[str, Any] = {
@@ -42,9 +41,5 @@ def argv(
         "timeout_seconds": facts["timeout_seconds"],
         "session_header": session_header or facts["session_header"],
     }
-    if load.workload.name.startswith(facts["paper_prefix"]):
-        paper = knowledge("bench/paper.yml")["client"]
-        request["timeout_seconds"] = paper["timeout_seconds"]
-        request["paper"] = {key: paper[key] for key in ("prompt", "characters_per_token")}
     command = ("env", f"PYTHONPATH={_DIRECTORY}", _PYTHON, "-m", _PROGRAM)
     return (*command, json.dumps(request, sort_keys=True), f"{result_dir}/{filename}")

@@ -264,25 +264,6 @@ class Saturation:
 
 
 @dataclass(frozen=True)
-class PaperLevel:
-    """One level as arXiv:2603.10031 counts it: whole run, ramp included, any answer a success.
-
-    ``effective_concurrency`` is min(concurrency, requests); ``invalid``: our rules that it breaks.
-    """
-
-    load: Load
-    status: Literal["OK", "DEGRADED", "SATURATED", "FAILING"]
-    effective_concurrency: int
-    success: float
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    output_token_rate: float
-    total_token_rate: float
-    invalid: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Asked:
     """What a benchmark shall do; everything that decides which loads there are.
 
@@ -303,7 +284,8 @@ class Asked:
     seed: int = 1
     soak_seconds: int = 600
     search_by: Literal["both", "concurrency", "request_rate"] = "both"
-    paper: str | None = None
+
+    RETIRED: ClassVar[tuple[str, ...]] = ("paper",)
 
 
 @dataclass(frozen=True)
@@ -315,6 +297,7 @@ class Bench:
     """
 
     SCHEMA: ClassVar[str] = "apiary.bench/v1"
+    RETIRED: ClassVar[tuple[str, ...]] = ("paper",)
 
     name: str
     created: str
@@ -323,6 +306,5 @@ class Bench:
     levels: tuple[Level, ...]
     found: tuple[Found, ...] = ()
     saturation: tuple[Saturation, ...] = ()
-    paper: tuple[PaperLevel, ...] = ()
     environment: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()

@@ -18,7 +18,6 @@ from typing import Any, cast, get_args
 from urllib.parse import urlsplit
 
 import click
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import paper
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_plan import (
     Served,
     served_by,
@@ -44,7 +43,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Target,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
-from click.core import ParameterSource
 
 from apiary.app.inputs import json_option, load_plan
 from apiary.app.output import exit_code, print_document, report, show
@@ -55,11 +53,6 @@ from apiary.bench.summary import bench_summary
 from apiary.host.ssh import SshOptions
 
 KEY_VARIABLE = "VLLM_API_KEY"
-# What --paper-compat decides itself; saying no to the self-test is what it does.
-ASKED_BY_STUDY = (
-    *("workload", "slo", "phases", "concurrency", "request_rate", "most", "stress", "repeats"),
-    *("lives", "restart_command", "search_by", "soak", "rule", "session_header"),
-)
 PHASES = tuple(one for one in get_args(Phase) if one not in ("warmup", "fixed"))
 
 
@@ -81,10 +74,8 @@ class Given:
     search_by: str
     seed: int | None
     soak: int | None
-    paper_compat: str | None
-    vision: bool
     rule: tuple[str, ...]
-    backend: str | None
+    backend: str
     command: str | None
     image: str | None
     container_engine: str | None
@@ -139,12 +130,6 @@ class Given:
     "--soak", type=click.IntRange(1), metavar="SECONDS", help="One long level at the end."
 )
 @click.option(
-    "--paper-compat",
-    type=click.Choice(["quick", "standard", "thorough"]),
-    help="The five phases of arXiv:2603.10031 instead, and what is invalid in them.",
-)
-@click.option("--vision", is_flag=True, help="With --paper-compat: its workloads with images.")
-@click.option(
     "--rule",
     multiple=True,
     metavar="NAME=NUMBER",
@@ -153,9 +138,11 @@ class Given:
 @click.option(
     "--backend",
     type=click.Choice(get_args(Backend)),
-    help="The load generator; default vllm, with --paper-compat builtin.",
+    default="vllm",
+    show_default=True,
+    help="The load generator.",
 )
-@click.option("--command", metavar="WORDS", help="How `vllm` or aiperf is called there.")
+@click.option("--command", metavar="WORDS", help="How `vllm` is called there.")
 @click.option("--image", help="Run the client in a container of this image, the server's own.")
 @click.option(
     "--container-engine",
@@ -200,7 +187,6 @@ def bench(**options: Any) -> int:
     apiary bench http://gpu-001:8000 --workload 5600/140 --slo ttft:p90:2s,tpot:p90:50ms
     apiary bench --plan plan.json --load-host load-001 --command /opt/vllm/bin/vllm
     apiary bench http://127.0.0.1:8000 --backend builtin --phases scaling --concurrency 1,8,64
-    apiary bench http://127.0.0.1:8000 --paper-compat quick
 
     Levels are kept in OUT/raw before they are judged: run again with the same --out to go on.
     """
@@ -278,16 +264,6 @@ def _asked(given: Given) -> Asked:
         raise click.UsageError(f"--timeout: {given.timeout} is no number of seconds")
     if given.lives > 1 and not given.restart_command:
         raise click.UsageError("--lives needs a --restart-command")
-    if given.paper_compat:
-        ignored = [f"--{name.replace('_', '-')}" for name in ASKED_BY_STUDY if _said(name)]
-        ignored += ["--self-test"] if given.self_test and _said("self_test") else []
-        if ignored:
-            raise click.UsageError(
-                f"--paper-compat has its own levels; leave out {', '.join(ignored)}"
-            )
-        return paper.asked(given.paper_compat, given.vision, given.seed or 0)
-    if given.vision:
-        raise click.UsageError("--vision is for --paper-compat; give a --workload with images")
     wanted: dict[str, Any] = {
         "most": given.most,
         "stress": list(given.stress),
@@ -304,12 +280,6 @@ def _asked(given: Given) -> Asked:
     if given.soak:
         wanted["soak_seconds"] = given.soak
     return asked_of(wanted, given.workload or "500/100", given.slo, "the options")
-
-
-def _said(name: str) -> bool:
-    """Say whether an option was given, be it with its own default."""
-    source = click.get_current_context().get_parameter_source(name)
-    return source not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
 def _phases(given: Given) -> list[str]:
@@ -336,7 +306,6 @@ def _client(given: Given, served: Served | None, target: Target) -> Client:
     command = shlex.split(given.command) if given.command else []
     if not command:
         command = [served.executable if served else "vllm"]
-        command = ["aiperf"] if given.backend == "aiperf" else command
     apart = given.client_cpus == "apart"
     if apart and not served:
         raise click.UsageError("--client-cpus apart needs --plan, which says where replicas run")
@@ -347,7 +316,7 @@ def _client(given: Given, served: Served | None, target: Target) -> Client:
     busy = (cpu for text in (served.cpus if served else ()) for cpu in cpus_of(text))
     here = given.load_host is None and all(_local(url) for url in target.urls)
     return Client(
-        backend=cast(Backend, given.backend or ("builtin" if given.paper_compat else "vllm")),
+        backend=cast(Backend, given.backend),
         version=given.version,
         command=tuple(command),
         image=image,
@@ -355,7 +324,7 @@ def _client(given: Given, served: Served | None, target: Target) -> Client:
         cpus=cpus,
         apart_from=tuple(busy) if apart else None,
         gpus=given.gpu_metrics or ("sysfs" if here else "none"),
-        self_test=given.self_test and not given.paper_compat,
+        self_test=given.self_test,
         timeout=given.timeout,
         session_header=given.session_header,
     )

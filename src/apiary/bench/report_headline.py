@@ -53,7 +53,7 @@ def _doubted(
     headline: Headline, told: tuple[Finding, ...], configurations: Sequence[Configuration]
 ) -> tuple[Headline, tuple[Finding, ...]]:
     doubted = [one for one in configurations if unproven(one.benches)]
-    if not doubted or any(bench.asked.paper for one in doubted for bench in one.benches):
+    if not doubted:
         return headline, told
     names = _listed([one.name for one in doubted])
     notes = (note for one in doubted for note in doubt(one.name, unproven(one.benches)))

@@ -21,11 +21,9 @@ from apiary.bench.report_data import Configuration, Report
 from apiary.bench.report_figures import COLOURS, figures
 from apiary.bench.report_headline import held_rate
 from apiary.bench.report_tables import (
-    PAPER_HEADS,
     REFERENCE_HEADS,
     found_text,
     level_tables,
-    paper_cells,
     point_table,
     reference_cells,
 )
@@ -59,12 +57,6 @@ def page(report: Report) -> str:
         environment=_environment(report.configurations),
         commands=[_command(one) for one in report.configurations],
         points=[point_table(report, curve) for curve in report.curves],
-        paper=[
-            (place, [(level, paper_cells(level)) for bench in one.benches for level in bench.paper])
-            for place, one in enumerate(report.configurations)
-            if any(bench.paper for bench in one.benches)
-        ],
-        paper_heads=PAPER_HEADS,
         reference_heads=REFERENCE_HEADS,
         references=[(row, reference_cells(row)) for row in report.references],
         colours=COLOURS,

@@ -17,7 +17,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Found,
     Level,
     Measured,
-    PaperLevel,
 )
 
 from apiary.bench.report_data import By, Configuration, Curve, Point, Report, Run
@@ -316,30 +315,6 @@ def _pair(name: str, scale: float | None, point: Point) -> str:
     if interval.low is None or interval.high is None:
         return shown
     return f"{shown} ±{number((interval.high - interval.low) / 2 * scale, 2)}"
-
-
-PAPER_HEADS = (
-    "phase", "asked at once", "really in flight", "requests", "status", "success", "p50 s",
-    "p95 s", "p99 s", "output tok/s", "total tok/s", "why it is invalid",
-)  # fmt: skip
-
-
-def paper_cells(level: PaperLevel) -> tuple[str, ...]:
-    """Return a level as the study counts it, and which of our rules it breaks."""
-    return (
-        level.load.phase,
-        whole(level.load.concurrency),
-        whole(level.effective_concurrency),
-        whole(level.load.requests),
-        level.status,
-        percent(level.success),
-        number(level.p50),
-        number(level.p95),
-        number(level.p99),
-        number(level.output_token_rate),
-        number(level.total_token_rate),
-        "; ".join(level.invalid),
-    )
 
 
 def found_text(found: Found) -> str:

@@ -6,16 +6,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench, PaperLevel
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from apiary.bench.report_data import Curve, Report
 from apiary.bench.report_make import make_report
-from apiary.bench.report_tables import PAPER_HEADS, found_text, paper_cells, point_table
+from apiary.bench.report_tables import found_text, point_table
 from apiary.bench.report_words import NONE, STATUS, between, saturation_text
 
 _STYLES = {"OK": "green", "SLO_MISS": "yellow", "FAILED": "red", "INVALID": "dim red"}
@@ -47,11 +47,6 @@ def _parts(report: Report) -> Iterator[RenderableType]:
     for curve in report.curves:
         yield Text()
         yield _curve(report, curve)
-    for one in report.configurations:
-        rows = [level for bench in one.benches for level in bench.paper]
-        if rows:
-            yield Text()
-            yield _study(one.name, rows)
     if report.references:
         shown = {row.source for row in report.references}
         titles = [report.sources[name].title for name in sorted(shown)] if report.sources else []
@@ -82,17 +77,6 @@ def _configurations(report: Report) -> Table:
             "\n".join(saturation_text(item) for item in one.saturation) or NONE,
             ", ".join(words),
         )
-    return table
-
-
-def _study(name: str, levels: Sequence[PaperLevel]) -> Table:
-    """Return the table of arXiv:2603.10031 with the study's own status rows."""
-    table = _grid(f"{name}, as arXiv:2603.10031 counts")
-    for place, head in enumerate(PAPER_HEADS):
-        left = place in (0, 4, len(PAPER_HEADS) - 1)
-        table.add_column(head, justify="left" if left else "right", overflow="fold")
-    for level in levels:
-        table.add_row(*map(Text, paper_cells(level)), style="dim" if level.invalid else None)
     return table
 
 

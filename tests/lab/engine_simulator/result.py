@@ -85,9 +85,7 @@ def _shard(level: Level, sent: list[Sent]) -> dict[str, Any]:
     duration = max((item.end for item in sent), default=began) - began
     outputs = [len(item.times) if not item.error else 0 for item in sent]
     inputs = sum(item.prompt for item in good)
-    workload = level.load.workload
     interval = level.parameters.engine.stream_interval
-    streams = not traffic.is_paper(workload)
     asked: dict[str, Any] = {}
     if traffic.backend_of(level.load) == "builtin":
         asked["asked_input_lens"] = [item.asked_input for item in sent]
@@ -108,8 +106,8 @@ def _shard(level: Level, sent: list[Sent]) -> dict[str, Any]:
         "output_throughput": sum(outputs) / duration if duration else 0.0,
         "input_lens": [item.prompt for item in sent],
         "output_lens": outputs,
-        "ttfts": [_ttft(item) if streams else None for item in sent],
-        "itls": [_gaps(item, interval) if streams else [] for item in sent],
+        "ttfts": [_ttft(item) for item in sent],
+        "itls": [_gaps(item, interval) for item in sent],
         "latencies": [item.end - item.start if not item.error else 0.0 for item in sent],
         "start_times": [_CLOCK + item.start - began for item in sent],
         "errors": [item.error for item in sent],

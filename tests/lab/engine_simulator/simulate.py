@@ -65,9 +65,6 @@ class Level:
             Replica(parameters.engine, max(0.1, factor), parameters.step_cov, self.rng)
             for index in range(parameters.replicas)
         ]
-        if traffic.is_paper(load.workload):  # every level sends the prompt of those before it
-            for replica in self.replicas:
-                replica.cache["one"] = load.workload.input_tokens
         # One receiving queue a replica: processes beyond the cores or replicas share them.
         share = min(client.processes, client.cores) / parameters.replicas
         self.chunk, self.request_cost = client.chunk / share, client.request / share

@@ -17,11 +17,6 @@ from engine_simulator.parameters import Client, Faults
 _PIXELS_PER_TOKEN = 1024
 
 
-# What the study's client makes of "500 tokens": 4 characters a token gave 329 of the model's own
-# (arXiv:2603.10031, Table 15: total and output rates of equal requests).
-_PAPER_TOKENS = 0.658
-
-
 @dataclass
 class Sent:
     """One request. Its first ``shared`` prompt tokens are the text ``shares``; beside that, a
@@ -48,15 +43,9 @@ class Sent:
     end: float = 0.0
 
 
-def is_paper(workload: Workload) -> bool:
-    """Say whether this is the study's client: one prompt for all, not streamed."""
-    return workload.name.startswith("paper-")
-
-
 def backend_of(load: Load) -> str:
-    """Return which client sends such a load: vLLM's knows no sessions, mixes and studies."""
-    ours = load.workload.kind in ("mixed", "sessions") or is_paper(load.workload)
-    return "builtin" if ours else "vllm"
+    """Return which client sends such a load: vLLM's supports no sessions and mixes."""
+    return "builtin" if load.workload.kind in ("mixed", "sessions") else "vllm"
 
 
 def warmups_of(load: Load, client: Client, version: str) -> list[list[Sent]]:
@@ -101,8 +90,7 @@ def _request(number: int, workload: Workload, client: Client) -> Sent:
     if turn:
         new = workload.input_tokens - workload.prefix_tokens + workload.output_tokens
         past, asked = asked + (turn - 1) * new + workload.output_tokens, asked + turn * new
-    factor = client.input_factor * (_PAPER_TOKENS if is_paper(workload) else 1.0)
-    prompt = round(asked * factor)
+    prompt = round(asked * client.input_factor)
     request = Sent(
         number,
         prompt,
@@ -112,7 +100,7 @@ def _request(number: int, workload: Workload, client: Client) -> Sent:
         asked_input=asked,
         asked_output=workload.output_tokens,
     )
-    if client.identical or is_paper(workload):
+    if client.identical:
         request.shares, request.shared = "one", prompt
     elif workload.prefixes:
         request.shares = f"prefix-{workload.name}-{session % workload.prefixes}"

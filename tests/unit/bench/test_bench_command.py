@@ -188,30 +188,6 @@ def test_wrong_usage_is_told_as_such(capsys, arguments):
     assert "Error" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "--slo=ttft:p90:garbage",
-        "--workload=nonsense",
-        "--phases=scaling",
-        "--concurrency=1",
-        "--most=1024",
-        "--repeats=1",
-        "--lives=1",
-        "--search-by=concurrency",
-        "--stress=4k",
-        "--soak=60",
-        "--rule=gain=0.1",
-        "--self-test",
-    ],
-)
-def test_the_study_s_protocol_takes_no_option_that_it_would_ignore(capsys, option):
-    assert main(["bench", "http://a", "--paper-compat=quick", option]) == 2
-    said = capsys.readouterr().err
-    assert option.partition("=")[0] in said
-    assert "leave out" in said
-
-
 def test_a_password_in_a_url_is_refused_and_not_repeated(capsys):
     assert main(["bench", f"http://user:{KEY}@127.0.0.1:1", *SHORT, "--json"]) == 1
     shown = capsys.readouterr()
@@ -279,23 +255,6 @@ def served(url):
     status, text = bench_run.ask(f"{url}/v1/models", 30)
     assert status == 200
     return json.loads(text)["data"][0]["id"]
-
-
-def test_the_study_is_repeated_with_what_is_invalid_in_it(url, capsys, monkeypatch):
-    asked = []
-    original = bench_run.run
-
-    def run(request):
-        asked.append(request)
-        if request["do"] == "look":
-            return original(request)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(bench_run, "run", run)
-    assert main(["bench", url, "--paper-compat=quick", "--out=out"]) == 130
-    assert asked[-1]["backend"] == "builtin"
-    assert asked[-1]["load"]["phase"] == "warmup"
-    assert "paper" in asked[-1]["shards"][0]["argv"][-2]
 
 
 @pytest.fixture

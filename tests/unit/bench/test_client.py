@@ -237,23 +237,6 @@ def test_shares_of_shards_sum_up() -> None:
     assert [shard["completed"] for shard in shards] == [3, 2, 2]
 
 
-def test_the_studys_client_repeats_one_prompt_and_does_not_stream() -> None:
-    counts = b'"usage":{"prompt_tokens":9,"completion_tokens":2}'
-    body = b'{"choices":[{"message":{"content":"x"}}],%s}' % counts
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    with scripted(lambda number: (answer, False)) as (url, server):
-        paper = {"prompt": "abc ", "characters_per_token": 4}
-        shard = bench_client.run(request(url, requests=3, paper=paper))
-    (text,) = {one["messages"][0]["content"] for one in bodies(server)}
-    assert text == "abc " * 8
-    assert {tuple(sorted(one)) for one in bodies(server)} == {("max_tokens", "messages", "model")}
-    # A short answer is a success there: HTTP 200 was all that it asked.
-    assert shard["errors"] == [""] * 3
-    assert shard["output_lens"] == [2, 2, 2]
-    assert shard["ttfts"] == shard["latencies"]
-    assert shard["itls"] == [[], [], []]
-
-
 def test_the_program_writes_a_result_or_says_why_not(tmp_path: Path) -> None:
     workload = Workload("w", input_tokens=8, output_tokens=5)
     load = Load("fixed", workload, requests=4, concurrency=2)
@@ -270,18 +253,6 @@ def test_the_program_writes_a_result_or_says_why_not(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "bench_client: missing in the request: load, model\n"
-
-
-def test_argv_of_the_studys_workload_has_its_prompt_and_timeout() -> None:
-    workload = Workload("paper-500/100", 500, 100, "prefix", prefixes=1, prefix_tokens=500)
-    load = Load("scaling", workload, requests=100, concurrency=5)
-    words = builtin.argv(load, Target(("http://a", "http://b"), "m"), 1, 2, "/r", "s.json", "X-K")
-    asked = json.loads(words[-2])
-    assert (asked["url"], asked["timeout_seconds"]) == ("http://b", 300)
-    assert asked["paper"]["characters_per_token"] == 4
-    assert asked["session_header"] == "X-K"
-    assert words[-1] == "/r/s.json"
-    bench_client.Settings.of(asked)
 
 
 def test_wrong_requests_are_refused() -> None:

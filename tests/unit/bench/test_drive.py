@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import paper
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.command import seed_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run import drive as drives
@@ -296,10 +295,6 @@ def test_a_host_that_fails_leaves_what_was_measured():
     assert [level.load.concurrency for level in bench.levels][-2:] == [1, 2]
     assert [finding.code for finding in bench.findings] == ["BENCH-HOST"]
 
-    with pytest.raises(drives.Unable) as stopped:
-        drive(gone, Kept(), paper.asked("quick"), judge=None)
-    assert [finding.code for finding in stopped.value.bench.findings] == ["BENCH-HOST"]
-
 
 def test_a_raw_result_is_kept_before_it_is_judged():
     store = Kept()
@@ -404,49 +399,3 @@ def test_progress_is_told_before_and_after_each_level():
     said.clear()
     drive(Host(), store, progress=said.append)
     assert all(step.replayed for step in said)
-
-
-class Pool(Host):
-    """The study's client: every request of a level at once, or in waves."""
-
-    def __call__(self, load):
-        raw = super().__call__(load)
-        slots = min(load.concurrency, load.requests)
-        took = load.workload.output_tokens * (0.03 + 0.0001 * slots)
-        count = load.requests
-        shard = {
-            "completed": count,
-            "failed": 0,
-            "duration": took * -(-count // slots),
-            "input_lens": [load.workload.input_tokens] * count,
-            "output_lens": [load.workload.output_tokens] * count,
-            "ttfts": [took] * count,
-            "itls": [[] for _ in range(count)],
-            "errors": [""] * count,
-            "start_times": [number // slots * took for number in range(count)],
-            "latencies": [took] * count,
-        }
-        return replace(raw, shards=(shard,), backend="builtin")
-
-
-def test_the_studys_protocol_gives_its_table_and_the_artefact():
-    waits, asked = [], paper.asked("quick")
-    bench = drive(Pool(), Kept(), asked, judge=None, pause=waits.append)
-
-    assert len(bench.paper) == len(bench.levels)
-    assert waits == [4.0, 4.0, 4.0]
-    last = bench.paper[-1]
-    assert (last.load.concurrency, last.effective_concurrency) == (500, 75)
-    assert last.status == "SATURATED"
-    assert "BENCH-PAPER-ARTEFACT" in [finding.code for finding in bench.findings]
-    # Our own rules judge the same levels, and none of the crowded ones is valid.
-    crowded = [level for level in bench.levels if (level.load.concurrency or 0) > 10]
-    assert {level.status for level in crowded} <= {"INVALID", "FAILED"}
-
-
-def test_a_replayed_study_does_not_wait():
-    waits, asked, store = [], paper.asked("quick"), Kept()
-    drive(Pool(), store, asked, judge=None)
-    drive(Pool(), store, asked, judge=None, pause=waits.append)
-
-    assert waits == []

@@ -111,11 +111,3 @@ def test_a_benchmark_answers_or_says_that_it_does_not():
     none = replace(B, levels=tuple(map(failed, B.levels)))
     (finding,) = unanswered(none)
     assert (finding.code, finding.severity) == ("BENCH-NO-ANSWER", "error")
-
-
-def test_the_study_s_levels_answer_though_our_rules_refuse_them():
-    study = replace(B.asked, paper="quick")
-    refused = tuple(map(invalid, B.levels))
-    assert unanswered(replace(B, asked=study, levels=refused)) == ()
-    silent = tuple(replace(one, measured=None) for one in refused)
-    assert unanswered(replace(B, asked=study, levels=silent)) != ()

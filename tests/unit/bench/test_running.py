@@ -314,14 +314,6 @@ def test_a_client_that_nobody_knows_is_refused_before_any_level():
         one.begin()
 
 
-def test_aiperf_is_run_by_its_own_name():
-    client = running.Client("aiperf", None, ("/opt/aiperf/bin/aiperf",), cores=8)
-    asked = running.request_of(load(), TARGET, client, None)
-    assert "/opt/aiperf/bin/aiperf" in asked["shards"][0]["argv"]
-    assert running.look_of(TARGET, client)["client"] == ["/opt/aiperf/bin/aiperf", "--version"]
-    assert running.look_of(TARGET, running.Client("builtin", None))["client"] == []
-
-
 def test_a_client_whose_version_is_given_is_not_asked_for_it():
     asked = running.look_of(TARGET, running.Client("vllm", None))["client"]
     assert asked == ["vllm", "--version"]
@@ -403,7 +395,7 @@ def test_what_was_begun_is_counted_on_disk(tmp_path):
 
 def test_another_attempt_sends_other_prompts():
     """With every client: nothing of the first attempt may be in the engine's cache."""
-    for backend, version in (("vllm", "0.32.0"), ("builtin", None), ("aiperf", None)):
+    for backend, version in (("vllm", "0.32.0"), ("builtin", None)):
         client = running.Client(backend, version, cores=8)
         first, second = (
             running.request_of(load(attempt=attempt), TARGET, client, None) for attempt in (0, 1)

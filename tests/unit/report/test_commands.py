@@ -12,7 +12,6 @@ import jsonschema
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Interval,
-    PaperLevel,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
@@ -239,17 +238,6 @@ def test_a_rate_that_no_level_gave_is_refused(files, capsys):
         Path(name).write_text(dumps(document))
         assert main(["capacity", name, "--rate", "9", "--json"]) == 1
         assert findings(capsys) == ["REPORT-IMPOSSIBLE"]
-
-
-def test_the_study_s_own_rows_are_in_the_summary(files, capsys):
-    made = bench(steps=STEPS, open_loop=False)
-    load = replace(made.levels[0].load, phase="scaling", concurrency=500, requests=450)
-    row = PaperLevel(load, "SATURATED", 450, 1.0, 1.0, 2.0, 3.0, 900.0, 5000.0, ("mostly ramp",))
-    Path("study.json").write_text(dumps(replace(made, paper=(row,))))
-    assert main(["report", "study.json"]) == 0
-    out = capsys.readouterr().out
-    assert "as arXiv:2603.10031 counts" in out
-    assert any("SATURATED" in line and "450" in line for line in out.splitlines())
 
 
 def test_compare_says_no_difference(files, capsys):

@@ -11,7 +11,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import PaperLevel
 
 from apiary.bench.report_make import make_report
 from apiary.bench.report_page import page, plotly_js
@@ -135,14 +134,3 @@ def test_published_rows_of_the_model_are_references(html):
 def test_the_environment_tells_alike_facts_once(html):
     assert html.count("6.8.0-60-generic") == 1
     assert html.count("apiary bench http://gpu-001:8000 --workload 5600/140") == 2
-
-
-def test_the_study_s_levels_are_shown_as_such_with_why_they_are_invalid():
-    load = next(loads("saturation", (500,)))
-    row = PaperLevel(
-        load, "SATURATED", 450, 1.0, 9.1, 11.0, 11.8, 3673.0, 15944.0, ("450 < 5,000",)
-    )
-    text = page(make_report([bench("A", steps=STEPS, paper=(row,))]))
-    assert "As the study counts it" in text
-    assert '<tr class="INVALID">' in text
-    assert "450 &lt; 5,000" in text

@@ -195,7 +195,7 @@ def test_the_winner_written_down_is_no_other_question():
     written = dataclasses.replace(state.asked, deployment=winner)
     assert tune_begin.same(state, written, "state.json") is state
     # What was found is no answer to something else that is asked of the winner.
-    for other in ({"concurrency": 32}, {"seed": 2}, {"measured_by": {"backend": "aiperf"}}):
+    for other in ({"concurrency": 32}, {"seed": 2}, {"measured_by": {"backend": "vllm"}}):
         asked = dataclasses.replace(written, **other)
         assert code_of(tune_begin.same, state, asked, "state.json") == "TRIAL-STATE"
 

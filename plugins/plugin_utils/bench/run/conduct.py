@@ -14,7 +14,6 @@ import datetime
 import json
 import math
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,9 +128,8 @@ def _judged(bench: Bench) -> tuple[Finding, ...]:
                 "measure by the protocol's own rules before you publish a number",
             )
         )
-    # The study's own client is not tested, and its prompts are all one: its table says so.
-    reasons = () if bench.asked.paper else proof.unproven([bench])
-    return (*findings, *proof.doubt(bench.name, reasons), *proof.unanswered(bench))
+    doubt = proof.doubt(bench.name, proof.unproven([bench]))
+    return (*findings, *doubt, *proof.unanswered(bench))
 
 
 def _served(order: Order, seen: Seen) -> tuple[Order, tuple[Finding, ...]]:
@@ -176,7 +174,6 @@ def _drive(order: Order, session: Session, show: Show | None, created: str, seen
         judge=validity.judge,
         environment=environment_of(order, session, seen),
         rules=rules.rules(**order.rules),
-        pause=time.sleep if order.asked.paper else None,
         ready=session.ready,
         life=session.life,
     )

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 from ...documents import to_document
 from ...findings import ApiaryError, error
-from .. import paper
 from ..ledger import GoneError, Outcome, Steps
-from ..parse import requests_of
 from ..protocol import protocol
 from ..raw import Raw
 from ..rules import Rules
@@ -81,7 +78,6 @@ def drive(
     judge: Judge | None = None,
     environment: Mapping[str, Any] | None = None,
     rules: Rules | None = None,
-    pause: Callable[[float], None] | None = None,
     ready: Callable[[Load], None] | None = None,
     life: int = 0,
 ) -> Bench:
@@ -93,23 +89,20 @@ def drive(
     ``run`` raises ApiaryError for a level that failed; whatever else it raises ends the run, and
     what is stored stays; Unable has what the levels until then say. ``ready`` is called before a
     load is begun, and restarts the engine where load.life rises; ``life`` is the present one: what
-    is kept of those before stands. ``pause`` waits between the phases of the study that
-    ``asked.paper`` names.
+    is kept of those before stands.
     """
     driver = _Driver(asked, run, store, judge or known_judge, progress, ready, life)
-    steps = paper.paper_protocol(asked) if asked.paper else protocol(asked, rules)
+    steps = protocol(asked, rules)
     stopped: Unable | None = None
     outcome = Outcome()
     try:
         load = next(steps)
         while True:
-            wait = paper.cooldown(driver.levels[-1].load, load) if driver.levels else 0.0
-            load = steps.send(driver.level(load, partial(pause, wait) if pause and wait else None))
+            load = steps.send(driver.level(load))
     except StopIteration as end:
         outcome = end.value
     except Unable as failure:
         stopped, outcome = failure, _cut(steps, failure)
-    rows = paper.table(driver.counted()) if asked.paper else ()
     bench = Bench(
         name=name,
         created=created,
@@ -119,8 +112,7 @@ def drive(
         found=outcome.found,
         saturation=outcome.saturation,
         environment=dict(environment or {}),
-        findings=(*outcome.findings, *paper.findings(rows)),
-        paper=rows,
+        findings=outcome.findings,
     )
     if stopped is not None:
         stopped.bench = bench
@@ -136,8 +128,6 @@ def _cut(steps: Steps[Outcome], failure: Unable) -> Outcome:
     except StopIteration as end:
         outcome: Outcome = end.value
         return replace(outcome, findings=(*outcome.findings, *others))
-    except GoneError:  # the study's protocol concludes nothing
-        pass
     return Outcome(findings=failure.refusal.findings)
 
 
@@ -157,28 +147,24 @@ class _Driver:
         self.asked, self.run, self.store, self.judge = asked, run, store, judge
         self.progress, self.ready, self.life = progress, ready, life
         self.levels: list[Level] = []
-        self.raws: list[Raw | None] = []
 
-    def level(self, load: Load, pause: Callable[[], None] | None = None) -> Level:
+    def level(self, load: Load) -> Level:
         """Return the level of a load: replayed, measured, or FAILED with the reason."""
         raw = self._stored(load)
         level = self._judged(load, raw, self.store.name(load.key)) if raw is not None else None
         replayed = level is not None and raw is not None and self._stands(level, raw)
         self._say(load, replayed)
         if level is None or not replayed:
-            if pause is not None:
-                pause()
-            raw, level = self._measured(load, resume.attempt_of(raw) + 1 if raw is not None else 0)
+            level = self._measured(load, resume.attempt_of(raw) + 1 if raw is not None else 0)
         self._say(load, replayed, level)
         self.levels.append(level)
-        self.raws.append(raw)
         return level
 
     def _stands(self, level: Level, raw: Raw) -> bool:
         """Say whether a kept level is replayed; one of an earlier life cannot be had again."""
-        return level.load.life < self.life or not resume.again(level, raw, bool(self.asked.paper))
+        return level.load.life < self.life or not resume.again(level, raw)
 
-    def _measured(self, load: Load, least: int) -> tuple[Raw | None, Level]:
+    def _measured(self, load: Load, least: int) -> Level:
         """Run a load, as attempt ``least`` or later; its raw result is kept before it is judged."""
         if self.ready is not None:
             self.ready(load)
@@ -186,26 +172,15 @@ class _Driver:
         try:
             raw = self.run(replace(load, attempt=attempt))
         except ApiaryError as refusal:
-            return None, Level(load, "FAILED", None, findings=refusal.findings)
+            return Level(load, "FAILED", None, findings=refusal.findings)
         # A full disk ends the run: it is no fault of the level.
-        return raw, self._judged(load, raw, self.store.put(load.key, raw))
+        return self._judged(load, raw, self.store.put(load.key, raw))
 
     def _judged(self, load: Load, raw: Raw, file: str) -> Level:
         try:
             return replace(self.judge(raw, self.asked.slo, load.key), load=load, raw=file)
         except ApiaryError as refusal:
             return Level(load, "FAILED", None, findings=refusal.findings, raw=file)
-
-    def counted(self) -> list[tuple[Level, paper.Counted]]:
-        """Return each level with its figures as the study counts them."""
-        rows = []
-        for level, raw in zip(self.levels, self.raws, strict=True):
-            try:
-                requests = requests_of(raw, level.load.key) if raw is not None else ()
-            except ApiaryError:  # the level's own findings tell it
-                requests = ()
-            rows.append((level, paper.count(requests, raw.seconds if raw is not None else 0.0)))
-        return rows
 
     def _stored(self, load: Load) -> Raw | None:
         raw = self.store.get(load.key)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ...documents import knowledge, to_document
-from .. import aiperf, builtin, command
+from .. import builtin, command
 from ..raw import Raw
 from ..types import Load, Target
 
-Backend = Literal["vllm", "builtin", "aiperf"]
+Backend = Literal["vllm", "builtin"]
 # What bench_run fills in.
 DIRECTORY, MOCK = "@DIR@", "@MOCK@"
 
@@ -25,7 +25,7 @@ DIRECTORY, MOCK = "@DIR@", "@MOCK@"
 class Client:
     """The load generator: which one, how it is called, and what it may use of its host.
 
-    ``command`` starts `vllm` of the server's own environment, or aiperf; with ``image`` it is a
+    ``command`` starts `vllm` of the server's own environment; with ``image`` it is a
     container of ``engine`` (docker or podman) instead. ``version`` is of that vLLM. ``cpus`` are
     the ones that it is kept to, ``apart_from`` those whose NUMA nodes it avoids. ``gpus`` is
     `none`, `sysfs` (the load host serves) or the URL of an exporter. ``session_header`` has a
@@ -187,9 +187,9 @@ def look_of(target: Target, client: Client) -> dict[str, Any]:
     A vLLM whose version is given is not asked for it: to say it, it loads all of torch.
     """
     sampling = knowledge("bench/run.yml")["sampling"]
-    said = [*_command(client, 0, target.tokenizer), "--version"]
-    if client.backend == "builtin" or (client.backend == "vllm" and client.version):
-        said = []
+    said = []
+    if client.backend == "vllm" and not client.version:
+        said = [*_command(client, 0, target.tokenizer), "--version"]
     return {
         "do": "look",
         "urls": list(target.urls),
@@ -219,8 +219,6 @@ def _shards(
                 file,
                 _command(client, shard, target.tokenizer),
             )
-        elif client.backend == "aiperf":
-            argv = aiperf.argv(load, target, shard, shards, DIRECTORY, file, client.command)
         else:
             header = client.session_header
             argv = builtin.argv(load, target, shard, shards, DIRECTORY, file, header)

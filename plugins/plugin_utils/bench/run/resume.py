@@ -16,12 +16,11 @@ from ..raw import Raw
 from ..types import Level
 
 
-def again(level: Level, raw: Raw, paper: bool = False) -> bool:
+def again(level: Level, raw: Raw) -> bool:
     """Say whether a kept level tells of circumstances that may be over, not of its load.
 
     Knowledge bench/protocol.yml `resume` names them. A load under which the engine died in each of
-    some attempts is evidence: it is what that load does. What the study's protocol breaks of our
-    rules it breaks every time, so there only an engine that was gone is no evidence.
+    some attempts is evidence: it is what that load does.
     """
     facts = knowledge("bench/protocol.yml")["resume"]
     if silent(level):
@@ -30,8 +29,6 @@ def again(level: Level, raw: Raw, paper: bool = False) -> bool:
     if level.status == "FAILED":
         died = bool(codes & set(facts["died"])) or any(map(_fell_silent, raw.shards))
         return died and attempt_of(raw) + 1 < facts["attempts"]
-    if paper:
-        return bool(codes & set(facts["died"]))
     return level.status == "INVALID" and bool(codes & set(facts["again"]))
 
 

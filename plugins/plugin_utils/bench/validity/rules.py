@@ -204,16 +204,13 @@ def _client_cpu(seen: Seen) -> str | None:
     if used is None or seen.seconds <= 0 or not seen.client.processes:
         return None
     processes, limit = seen.client.processes, seen.limits["client_cpu"]
-    if seen.client.backend == "aiperf" and seen.client.cores:
-        # It runs workers of its own below each that is started, on all cores that it may use.
-        processes = max(processes, seen.client.cores)
     share = used / (seen.seconds * processes)
     if share <= limit:
         return None
-    what = f"each of the client's {processes} processes used {share:.0%} of a core"
-    if processes != seen.client.processes:
-        what = f"aiperf's processes used {share:.0%} of the load host's {processes} cores"
-    return f"{what} while it measured, expected at most {limit:.0%}"
+    return (
+        f"each of the client's {processes} processes used {share:.0%} of a core while it measured, "
+        f"expected at most {limit:.0%}"
+    )
 
 
 def _restarted(seen: Seen) -> str | None:
