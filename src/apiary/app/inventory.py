@@ -194,7 +194,7 @@ def _asked(name: str, entry: Mapping[str, Any], options: SshOptions) -> tuple[As
     if key and not options.identity:
         if not os.path.isfile(os.path.expanduser(key)):
             notes.append(f"the private key file {key} does not exist; other keys are tried")
-        lines.insert(0, option_line(f"IdentityFile {key}", f"{name}: private_key_file"))
+        lines.insert(0, option_line(f'IdentityFile "{key}"', f"{name}: private_key_file"))
     target = Target(
         str(given["host"]),
         options.user or given["remote_user"] or None,
@@ -202,8 +202,7 @@ def _asked(name: str, entry: Mapping[str, Any], options: SshOptions) -> tuple[As
     )
     changed = replace(options, lines=(*options.lines, *lines))
     if config:
-        # -F replaces both files, as ssh(1) says.
-        changed = replace(changed, config=config, system_config=os.devnull)
+        changed = replace(changed, config=config)
     if python and not DISCOVERED.fullmatch(python):
         changed = replace(changed, python=python)
     return Asked(name, target, changed, bool(given["password"] or given["private_key"])), notes

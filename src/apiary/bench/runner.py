@@ -28,7 +28,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import k
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
 from apiary.host.ssh import SshOptions
-from apiary.host.ssh_config import load_config, parse_target
+from apiary.host.ssh_config import parse_target
 from apiary.host.ssh_connect import Connector, unreachable, words
 
 KEEPALIVE_SECONDS = 30
@@ -110,7 +110,7 @@ class Remote:
                 user=target.user or self.options.user,
                 port=target.port or self.options.port,
             )
-            connector = Connector(load_config(self.options), self.options, self._stack)
+            connector = Connector(self.options, self._stack)
             self._transport = connector.connect(target, self.name)
             # A level is silent for minutes, and a firewall forgets who is silent.
             self._transport.set_keepalive(KEEPALIVE_SECONDS)

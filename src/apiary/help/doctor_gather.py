@@ -25,8 +25,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 
 from apiary.app.ask_ansible import ask_ansible
 from apiary.help.doctor_types import AnsibleFacts, Artifacts, Controller
-from apiary.host.ssh_config import IDENTITIES
 
+# OpenSSH's own, of the kinds that paramiko can use.
+IDENTITIES = ("~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519")
 _VAULT = b"$ANSIBLE_VAULT"
 _INLINE = b"!vault"
 _SECONDS = 60

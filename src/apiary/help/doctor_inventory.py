@@ -26,7 +26,7 @@ from apiary.fleet.hosts import ARTIFACTS, FleetHost, Hosts, read_hosts
 from apiary.help.doctor_gather import open_to_others
 from apiary.help.doctor_types import AnsibleFacts, Inventory, Reached
 from apiary.host.ssh import Asked
-from apiary.host.ssh_config import SshOptions, Target, load_config, parse_target, settings_of
+from apiary.host.ssh_config import SshOptions, Target, parse_target, settings_of
 from apiary.host.ssh_keys import known_keys, offers
 
 PARALLEL = 32
@@ -86,11 +86,10 @@ def _way(one: Asked, ansible: AnsibleFacts) -> Reached:
     if one.target is None:
         return Reached(one.name, local=True)
     target = parse_target(one.target) if isinstance(one.target, str) else one.target
-    lines = (*one.options.lines, *load_config(one.options))
     settings = settings_of(
         Target(target.host, target.user or one.options.user, target.port or one.options.port),
-        lines,
         one.options,
+        one.options.lines,
     )
     direct = not settings.jumps and not settings.command
     notes: list[str] = []

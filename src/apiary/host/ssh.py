@@ -24,7 +24,7 @@ import paramiko
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as collector
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
-from apiary.host.ssh_config import Line, SshOptions, Target, load_config, parse_target
+from apiary.host.ssh_config import SshOptions, Target, parse_target
 from apiary.host.ssh_connect import Connector, unreachable, words
 
 __all__ = [
@@ -67,19 +67,8 @@ class Probed:
 def probe_each(asked: Iterable[Asked], parallel: int = 16) -> Iterator[Probed]:
     """Probe hosts in parallel and yield each as it is done; one that fails keeps no other."""
     waiting = list(asked)
-    configs: dict[tuple[str, str], tuple[Line, ...] | ApiaryError] = {}
-    for one in waiting:
-        files = (one.options.config, one.options.system_config)
-        if files not in configs:
-            try:
-                configs[files] = load_config(one.options)
-            except ApiaryError as failure:
-                configs[files] = failure
     with ThreadPoolExecutor(max_workers=max(1, min(parallel, len(waiting)))) as pool:
-        futures = [
-            pool.submit(_probe, one, configs[one.options.config, one.options.system_config])
-            for one in waiting
-        ]
+        futures = [pool.submit(_probe, host) for host in waiting]
         try:
             for future in as_completed(futures):
                 yield future.result()
@@ -119,14 +108,12 @@ def failures(results: Iterable[Probed]) -> Iterator[ApiaryError]:
     return iter(seen.values())
 
 
-def _probe(asked: Asked, lines: tuple[Line, ...] | ApiaryError) -> Probed:
+def _probe(asked: Asked) -> Probed:
     host = asked.name
     try:
         if asked.target is None:
             return Probed(host, collector.collect())
-        if isinstance(lines, ApiaryError):
-            return Probed(host, None, lines)
-        return Probed(host, _gather(asked, lines))
+        return Probed(host, _gather(asked))
     except ApiaryError as failure:
         return Probed(host, None, failure)
     except Exception as failure:  # whatever it is, the other hosts go on
@@ -139,7 +126,7 @@ def _probe(asked: Asked, lines: tuple[Line, ...] | ApiaryError) -> Probed:
         return Probed(host, None, unforeseen)
 
 
-def _gather(asked: Asked, lines: tuple[Line, ...]) -> dict[str, Any]:
+def _gather(asked: Asked) -> dict[str, Any]:
     host, options = asked.name, asked.options
     target = parse_target(asked.target) if isinstance(asked.target, str) else asked.target
     if target is None or not target.possible:
@@ -151,7 +138,7 @@ def _gather(asked: Asked, lines: tuple[Line, ...]) -> dict[str, Any]:
         )
     target = replace(target, user=target.user or options.user, port=target.port or options.port)
     with ExitStack() as stack:
-        transport = Connector(lines, options, stack).connect(target, host)
+        transport = Connector(options, stack).connect(target, host)
         try:
             status, text, complaint = _run(transport, options)
         except (paramiko.SSHException, OSError, EOFError) as failure:

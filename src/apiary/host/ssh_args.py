@@ -14,14 +14,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 
 from apiary.host.ssh_config import UNSUPPORTED, Line, keyword, option_line, refusal
 
-# ssh(1): the options that take a value, and what of them ssh_config says as well.
+# ssh(1): the options that take a value, and what of them are lines of ssh_config.
 VALUED = "BbcDEeFIiJLlmOopQRSWw"
 AS_LINE = {
-    "b": "BindAddress",
-    "i": "IdentityFile",
-    "J": "ProxyJump",
-    "l": "User",
-    "p": "Port",
+    "b": "BindAddress {}",
+    "i": 'IdentityFile "{}"',
+    "J": "ProxyJump {}",
+    "l": "User {}",
+    "p": "Port {}",
 }
 FAMILY = {"4": "AddressFamily inet", "6": "AddressFamily inet6"}
 # They change nothing for one command whose output is read: terminals, multiplexing, forwarding.
@@ -105,7 +105,7 @@ def read_arguments(text: str, place: str) -> SshArguments:
             elif key not in HARMLESS_KEYWORDS:
                 ignored.append(f"-o {value}")
         elif letter in AS_LINE:
-            lines.append(option_line(f"{AS_LINE[letter]} {value}", place))
+            lines.append(option_line(AS_LINE[letter].format(value), place))
         elif letter in FAMILY:
             lines.append(option_line(FAMILY[letter], place))
         elif letter == "F":

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import paramiko
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
-from apiary.host.ssh_config import Line, Settings, SshOptions, Target, refusal, settings_of
+from apiary.host.ssh_config import Settings, SshOptions, Target, refusal, settings_of
 from apiary.host.ssh_keys import check_host_key, known_keys, log_in, refused
 
 MAX_JUMPS = 8
@@ -33,7 +33,6 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 class Connector:
     """Opens the connections of one host: to itself and to the jump hosts before it."""
 
-    lines: tuple[Line, ...]
     options: SshOptions
     stack: ExitStack
 
@@ -58,7 +57,7 @@ class Connector:
             )
         # What is asked for this host alone stands before ssh_config, not for its jump hosts.
         own = self.options.lines if len(trail) == 1 else ()
-        settings = settings_of(target, (*own, *self.lines), self.options)
+        settings = settings_of(target, self.options, own)
         command = settings.command if jumps is None else None
         jumps = settings.jumps if jumps is None else jumps
         known = known_keys(settings, self.options)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from apiary.host import ssh
+from support.ssh_home import use_home
 from support.ssh_server import BOUND, Server, key
 
 
@@ -17,8 +18,7 @@ from support.ssh_server import BOUND, Server, key
 def lab(tmp_path, monkeypatch):
     """A home directory with key, ssh_config and known_hosts, and servers that know the key."""
     before = set(threading.enumerate())
-    (tmp_path / ".ssh").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path))
+    use_home(tmp_path, monkeypatch)
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     home = tmp_path / ".ssh"
     lab = SimpleNamespace(
@@ -27,7 +27,7 @@ def lab(tmp_path, monkeypatch):
         config=home / "config",
         known=home / "known_hosts",
         servers=[],
-        options=ssh.SshOptions(system_config=str(home / "no-such-file"), timeout=BOUND),
+        options=ssh.SshOptions(timeout=BOUND),
     )
 
     def server(name, known=True, config="", **changes):

@@ -9,7 +9,7 @@ import socket
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from apiary.host.ssh_config import SshOptions, Target, load_config, parse_target, settings_of
+from apiary.host.ssh_config import Line, SshOptions, Target, parse_target, settings_of
 
 
 @pytest.fixture
@@ -22,12 +22,12 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def options(home):
-    return SshOptions(system_config=str(home / "system"))
+    return SshOptions(config=str(home / "config"))
 
 
 def settings(home, options, text, target="gpu-001"):
     (home / "config").write_text(text)
-    return settings_of(parse_target(target), load_config(options), options)
+    return settings_of(parse_target(target), options)
 
 
 def refusal(action):
@@ -87,16 +87,17 @@ def test_a_host_reads_as_it_prints(target):
         ("HostName %h.Example", {"hostname": "gpu-001.example"}),
         ("HostKeyAlias bee\nPort 3", {"host_key_name": "bee"}),
         (
-            "UserKnownHostsFile none\nGlobalKnownHostsFile /a '/b c'",
-            {"known_hosts": ("/a", "/b c")},
+            "UserKnownHostsFile none\nGlobalKnownHostsFile /a '{home}/b c' /d",
+            {"known_hosts": ("/a", "{home}/b c", "/d")},
         ),
         ("IdentityFile %d/%n\nIdentityFile /k%%", {"identities": ("{home}/gpu-001", "/k%")}),
         ("IdentityFile none", {"identities": ()}),
         ("IdentitiesOnly yes", {"identities_only": True}),
         ("IdentityAgent none", {"agent": None}),
-        ("IdentityAgent ~/a", {"agent": "{home}/a"}),
+        ("IdentityAgent /run/%n", {"agent": "/run/gpu-001"}),
         ("IdentityAgent $SSH_AUTH_SOCK", {"agent": "/run/agent"}),
         ("StrictHostKeyChecking no", {"checking": "no"}),
+        ("CertificateFile none\nKnownHostsCommand none", {"command": None}),
         ("AddressFamily inet6", {"family": socket.AF_INET6}),
         ("BindAddress 10.0.0.1", {"bind": "10.0.0.1"}),
         ("RevokedHostKeys none\nProxyUseFdpass no", {"command": None}),
@@ -115,7 +116,8 @@ def test_a_setting_is_honoured(home, options, text, expected):
             return value.format(home=home.parent)
         return tuple(map(filled, value)) if isinstance(value, tuple) else value
 
-    found = vars(settings(home, options, text))
+    (home.parent / "b c").touch()
+    found = vars(settings(home, options, text.replace("{home}", str(home.parent))))
     assert {key: found[key] for key in expected} == {k: filled(v) for k, v in expected.items()}
 
 
@@ -126,65 +128,71 @@ def test_what_the_caller_says_comes_first_and_match_sees_it(home, options):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("Port abc", "is no port"),
-        ("Port 70000", "is no port"),
         ("HostName $(id)", "is no host name"),
         ("User -x", "is no user name"),
-        ("AddressFamily ipx", "is no address family"),
-        ("ProxyJump a,,b", "is no host that SSH could reach"),
         ("ProxyCommand nc %Z", "%Z is not supported"),
         ("IdentityFile ${NO_SUCH_VARIABLE}/x", "is not in the environment"),
         ("RevokedHostKeys /etc/ssh/revoked", "is not supported"),
         ("BindInterface eth1", "is not supported"),
+        ("KnownHostsCommand /bin/keys %H", "is not supported"),
+        ("CertificateFile ~/.ssh/bee-cert.pub", "is not supported"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_for_its_host_only(home, options, text, said):
-    text = f"Host gpu-001\n  {text}\n"
-    found = refusal(lambda: settings(home, options, text))
-    assert (found.code, found.subject) == ("PROBE-CONFIG", "gpu-001")
-    assert said in found.message
-    assert f"{home}/config:2" in found.message
-    assert settings(home, options, text, "gpu-002").port == 22
+def test_what_cannot_be_honoured_is_refused_for_its_host_only(home, options, text, message):
+    lines = f"Host gpu-001\n  {text}\n"
+    finding = refusal(lambda: settings(home, options, lines))
+    assert (finding.code, finding.subject) == ("PROBE-CONFIG", "gpu-001")
+    assert message in finding.message
+    assert text.partition(" ")[0].lower() in finding.message
+    assert settings(home, options, lines, "gpu-002").port == 22
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("Port 1\nUser", 2), ("Host 'x", 1), ("Match tagged a", 1), ("Match host", 1), ("=", 1)],
+    [
+        ("Port 1\nUser", 2),
+        ("Host 'x", 1),
+        ("Match tagget a", 1),
+        ("Match host", 1),
+        ("Port 70000", 1),
+        ("AddressFamily ipx", 1),
+        ("ProxyJump a,,b", 1),
+        ("NoSuchKeyword 1", 1),
+    ],
 )
 def test_a_line_that_cannot_be_read_is_named(home, options, text, line):
-    found = refusal(lambda: settings(home, options, text))
-    assert (found.code, found.subject) == ("PROBE-CONFIG", f"{home}/config:{line}")
+    finding = refusal(lambda: settings(home, options, text))
+    assert (finding.code, finding.subject) == ("PROBE-CONFIG", f"{home}/config:{line}")
 
 
-def test_includes_are_read_in_their_place(home, options):
-    (home / "a.conf").write_text("Host gpu-001\n User bee\nHost other\n Port 1\n")
-    (home / "b.conf").write_text("Port 7\n")
-    found = settings(home, options, "Include *.conf missing\nHostKeyAlias hive\n")
-    assert (found.user, found.port, found.host_key_name) == ("bee", 7, "hive")
+def test_a_line_of_an_inventory_that_cannot_be_read_is_named(home, options):
+    (home / "config").touch()
+    lines = (Line("Port abc", "gpu-001: ssh_args"),)
+    finding = refusal(lambda: settings_of(Target("gpu-001"), options, lines))
+    assert (finding.code, finding.subject) == ("PROBE-CONFIG", "gpu-001: ssh_args")
+    assert "abc" in finding.message
 
 
-def test_an_include_within_a_block_is_for_that_block(home, options):
-    (home / "a.conf").write_text("Port 7\n")
-    text = "Host gpu-001\n Include a.conf\n User bee\n"
-    assert settings(home, options, text).port == 7
-    assert settings(home, options, text, "gpu-002").port == 22
+def test_a_file_that_is_not_there_is_refused(home):
+    finding = refusal(lambda: settings_of(Target("h"), SshOptions(config="/no/such/file")))
+    assert (finding.code, finding.subject) == ("PROBE-CONFIG", "h")
+    assert "/no/such/file" in finding.message
 
 
-def test_a_block_that_a_block_includes_is_refused(home, options):
-    (home / "a.conf").write_text("Host *\n Port 7\n")
-    found = refusal(lambda: settings(home, options, "Host gpu-001\n Include a.conf\n"))
-    assert (found.code, found.subject) == ("PROBE-CONFIG", f"{home}/a.conf:1")
+def test_a_machine_without_openssh_is_told(home, options, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    finding = refusal(lambda: settings_of(Target("h"), options))
+    assert (finding.code, finding.remedy) == ("PROBE-CONFIG", "install the OpenSSH client")
 
 
 def test_includes_in_a_circle_are_refused(home, options):
-    found = refusal(lambda: settings(home, options, "Include config\n"))
-    assert found.code == "PROBE-CONFIG"
-    assert "deeper than 16" in found.message
+    text = f"Include {home}/config\n"
+    assert refusal(lambda: settings(home, options, text)).code == "PROBE-CONFIG"
 
 
-def test_the_systems_ssh_config_comes_last(home, options):
-    (home / "system").write_text("Port 7\nUser root\n")
-    found = settings(home, options, "Host gpu-001\n User bee\n")
+def test_what_the_inventory_says_comes_before_ssh_config(home, options):
+    (home / "config").write_text("Port 7\nUser root\n")
+    found = settings_of(Target("gpu-001"), options, (Line("User=bee", "hosts.yml"),))
     assert (found.user, found.port) == ("bee", 7)

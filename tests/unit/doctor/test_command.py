@@ -27,6 +27,7 @@ from apiary.help.doctor_gather import (
 )
 from apiary.help.doctor_inventory import Asking
 from apiary.help.doctor_types import Answer, Reached
+from support.ssh_home import use_home
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,13 +36,12 @@ ROOT = Path(__file__).parents[3]
 def here(tmp_path, monkeypatch):
     """An inventory of a host that is known and one that is not, and a home of our own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    use_home(tmp_path, monkeypatch)
     monkeypatch.setenv("ANSIBLE_CONFIG", str(ROOT / "ansible.cfg"))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.setattr(doctor_command, "validate_variables", lambda *_asked: ())
     hosts = {"gpu-001": {"ansible_host": "127.0.0.1"}, "gpu-002": {"ansible_host": "127.0.0.2"}}
     Path("hosts.yml").write_text(yaml.safe_dump({"gpu_hosts": {"hosts": hosts}}))
-    (tmp_path / ".ssh").mkdir()
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ+IvxZBmbcsRA2aLTBqFrOWJI9mI8WmSyzOyrcGWZTz"
     (tmp_path / ".ssh/known_hosts").write_text(f"127.0.0.1 {key}\n")
     return tmp_path
