@@ -21,8 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads im
 )
 from browser.chromium import browser
 
-from apiary.bench.report_make import make_report
-from apiary.bench.report_page import page
+from apiary.bench.report.make import make_report
+from apiary.bench.report.page import page
 from engine_simulator import benches, parameters
 
 LAYOUTS = {"tp4x2": "DP2/TP4", "tp8x1": "DP1/TP8", "tp2x4": "DP4/TP2"}

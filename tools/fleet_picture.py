@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build
 )
 from browser.chromium import browser
 
-from apiary.fleet.report_page import fleet_page
+from apiary.fleet.report.page import fleet_page
 from apiary.host.pictures import topology_svg
 from support.acceptances import LATER, inputs, rollout_of
 from support.topologies import mi325x

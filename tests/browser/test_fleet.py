@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
 )
 from browser.test_report import contrast, luminance
 
-from apiary.fleet.report_page import fleet_page
+from apiary.fleet.report.page import fleet_page
 from apiary.host.pictures import topology_svg
 from support.acceptances import acceptance_of, inputs, ledger_of, rollout_of
 from support.surveys import settled

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from apiary.bench.report_make import make_report
-from apiary.bench.report_page import page
+from apiary.bench.report.make import make_report
+from apiary.bench.report.page import page
 from support.bench_documents import TP8, bench, level, loads
 
 STEPS = (1, 8, 32, 64, 128)

@@ -19,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiary.fleet.report_page import fleet_page, short_names
+from apiary.fleet.report.page import fleet_page, short_names
 from support.acceptances import acceptance_of, failed, ledger_of, quarantine_of
 from support.surveys import fleet
 

@@ -21,7 +21,7 @@ SECTIONS = (
         (
             Entry(
                 "doctor",
-                "help.doctor_command:doctor",
+                "help.doctor.command:doctor",
                 "Check controller and inventory first.",
             ),
             Entry("probe", "host.probe_command:probe", "Gather what hosts say of themselves."),
@@ -48,7 +48,7 @@ SECTIONS = (
             Entry("finding", "help.finding_command:finding", "Say what a finding's code means."),
             Entry(
                 "support-bundle",
-                "help.bundle_command:support_bundle",
+                "help.bundle.command:support_bundle",
                 "Collect what help needs to see.",
             ),
         ),
@@ -57,7 +57,7 @@ SECTIONS = (
         "How much does it serve",
         (
             Entry("bench", "bench.command:bench", "Measure engines under load."),
-            Entry("report", "bench.report_command:report", "Show what benchmarks found."),
+            Entry("report", "bench.report.command:report", "Show what benchmarks found."),
             Entry(
                 "compare",
                 "bench.compare_command:compare_command",

@@ -31,9 +31,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
 from pydantic import TypeAdapter
 
 from apiary.bench.compare_command import Comparison
-from apiary.bench.report_data import Report
-from apiary.help.bundle_types import SupportBundle
-from apiary.help.doctor_types import Doctor
+from apiary.bench.report.data import Report
+from apiary.help.bundle.types import SupportBundle
+from apiary.help.doctor.types import Doctor
 
 DOCUMENTS: dict[str, type] = {
     "acceptance": Acceptance,

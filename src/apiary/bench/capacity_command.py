@@ -21,8 +21,8 @@ from rich.text import Text
 from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.output import exit_code, print_document, show
-from apiary.bench.report_inputs import load_benches
-from apiary.bench.report_words import number, percent, slo_text, whole
+from apiary.bench.report.inputs import load_benches
+from apiary.bench.report.words import number, percent, slo_text, whole
 
 # Requests a second; beyond it the answer has more digits than sense.
 _MOST = 1e9

@@ -31,9 +31,9 @@ from rich.text import Text
 from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.output import exit_code, print_document, show
-from apiary.bench.report_headline import against_text
-from apiary.bench.report_inputs import load_benches
-from apiary.bench.report_words import NONE, between, number, percent
+from apiary.bench.report.headline import against_text
+from apiary.bench.report.inputs import load_benches
+from apiary.bench.report.words import NONE, between, number, percent
 
 _STYLES = {"better": "green", "worse": "red"}
 

@@ -20,10 +20,10 @@ from apiary.app.extra_vars import vault_option
 from apiary.app.inputs import json_option
 from apiary.app.output import exit_code, print_document, show
 from apiary.fleet.hosts import ARTIFACTS, GROUP, read_hosts
-from apiary.fleet.report_inputs import directory_of, found_hosts, load_hosts, load_run
-from apiary.fleet.report_page import fleet_page
-from apiary.fleet.report_pictures import pictures_of
-from apiary.fleet.report_summary import summary
+from apiary.fleet.report.inputs import directory_of, found_hosts, load_hosts, load_run
+from apiary.fleet.report.page import fleet_page
+from apiary.fleet.report.pictures import pictures_of
+from apiary.fleet.report.summary import summary
 
 _AGE = re.compile(r"(\d+)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -28,7 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from apiary.app import output
 from apiary.app.output import EXIT_FINDINGS, print_document, report, show
 from apiary.app.runner import Ended, run_playbook
-from apiary.bench.report_inputs import load_benches
+from apiary.bench.report.inputs import load_benches
 from apiary.fleet.hosts import FleetHost, read_hosts
 from apiary.fleet.plan_inputs import Lost, Run, observed
 from apiary.fleet.plan_tables import fleet_tables

@@ -25,10 +25,11 @@ from apiary.app.runner import Ended
 from apiary.app.runner_events import Failed
 from apiary.app.schemas import schema
 from apiary.fleet.hosts import FleetHost, Hosts
-from apiary.help import bundle_command, bundle_hosts
-from apiary.help.bundle_archive import write_archive
-from apiary.help.bundle_secrets import known_secrets
-from apiary.help.doctor_types import AnsibleFacts, Doctor
+from apiary.help.bundle import command as bundle_command
+from apiary.help.bundle import hosts as bundle_hosts
+from apiary.help.bundle.archive import write_archive
+from apiary.help.bundle.secrets import known_secrets
+from apiary.help.doctor.types import AnsibleFacts, Doctor
 from support.demo import demo_plan
 
 # One for each place; an encoded form of each is planted elsewhere, too.
@@ -290,7 +291,7 @@ def test_the_size_is_bounded_and_logs_go_first(here, told, monkeypatch, capsys):
 def test_a_secret_that_stays_keeps_its_file_out(here, told, monkeypatch, capsys):
     """Should cleaning ever miss a form that is looked for, nothing goes out."""
     answering(monkeypatch, {"journals/a.log": f"x {PLANTED['template']} y"})
-    monkeypatch.setattr("apiary.help.bundle_stage.Stage.clean", lambda _self, text: text)
+    monkeypatch.setattr("apiary.help.bundle.stage.Stage.clean", lambda _self, text: text)
     assert run("--vault-password-file", "password", "--json") == 1
     assert "BUNDLE-LEAK" in capsys.readouterr().err
     assert not any(name.endswith("a.log") for name in members())

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from apiary.help.bundle_redact import Redactor, clean_json
+from apiary.help.bundle.redact import Redactor, clean_json
 
 HARD = "p@ss \"w\\or'd/ä+1% $x"
 

@@ -17,16 +17,17 @@ from apiary.app.cli import main
 from apiary.app.runner import Ended
 from apiary.app.runner_events import Failed
 from apiary.app.schemas import schema
-from apiary.help import doctor_command, doctor_connect
-from apiary.help.doctor_connect import ask_hosts
-from apiary.help.doctor_gather import (
+from apiary.help.doctor import command as doctor_command
+from apiary.help.doctor import connect as doctor_connect
+from apiary.help.doctor.connect import ask_hosts
+from apiary.help.doctor.gather import (
     encrypted_files,
     look_at_ansible,
     look_at_artifacts,
     open_to_others,
 )
-from apiary.help.doctor_inventory import Asking
-from apiary.help.doctor_types import Answer, Reached
+from apiary.help.doctor.inventory import Asking
+from apiary.help.doctor.types import Answer, Reached
 from support.ssh_home import use_home
 
 ROOT = Path(__file__).parents[3]

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
-from apiary.help.doctor_judge import judge_controller
-from apiary.help.doctor_judge_hosts import judge_answers, judge_inventory, judge_ways
-from apiary.help.doctor_types import (
+from apiary.help.doctor.judge import judge_controller
+from apiary.help.doctor.judge_hosts import judge_answers, judge_inventory, judge_ways
+from apiary.help.doctor.types import (
     AnsibleFacts,
     Answer,
     Artifacts,

@@ -10,7 +10,7 @@ import pytest
 
 from apiary.app.cli import main
 from apiary.fleet.hosts import FleetHost
-from apiary.fleet.report_inputs import directory_of
+from apiary.fleet.report.inputs import directory_of
 from support.acceptances import RUN, inputs, write_inputs
 from support.surveys import inventory_of
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build import fleet_report
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import Place
 
-from apiary.fleet.report_page import fleet_page, natural, short_names
+from apiary.fleet.report.page import fleet_page, natural, short_names
 from support.acceptances import inputs
 
 NOW = "2026-11-22T09:15:00Z"

@@ -19,8 +19,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 
-from apiary.bench.report_data import curves_of, gather
-from apiary.bench.report_make import make_report
+from apiary.bench.report.data import curves_of, gather
+from apiary.bench.report.make import make_report
 from support.bench_documents import (
     BLOG,
     DP2,

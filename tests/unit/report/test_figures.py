@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from plotly.graph_objects import Figure as Plotly
 
-from apiary.bench.report_figures import colour, escaped, figures
-from apiary.bench.report_make import make_report
+from apiary.bench.report.figures import colour, escaped, figures
+from apiary.bench.report.make import make_report
 from support.bench_documents import TP8, Curve, bench, failed
 
 STEPS = (1, 8, 32, 64, 128, 256)
@@ -61,7 +61,7 @@ def test_plotly_knows_every_property(drawn):
 
 
 def test_every_colour_is_one_of_the_page(report, drawn):
-    from apiary.bench.report_page import TEMPLATES
+    from apiary.bench.report.page import TEMPLATES
 
     style = (TEMPLATES / "report.css").read_text()
     text = json.dumps([[one.data, one.layout] for one in drawn.values()])

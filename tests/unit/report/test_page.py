@@ -12,8 +12,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from apiary.bench.report_make import make_report
-from apiary.bench.report_page import page, plotly_js
+from apiary.bench.report.make import make_report
+from apiary.bench.report.page import page, plotly_js
 from support.bench_documents import TP8, bench, level, loads
 
 STEPS = (1, 8, 64)

@@ -11,7 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.p
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
-from apiary.bench.report_tables import REFERENCE_HEADS, reference_cells
+from apiary.bench.report.tables import REFERENCE_HEADS, reference_cells
 
 ROWS = knowledge("bench/published.yml")["rows"]
 METRICS = {

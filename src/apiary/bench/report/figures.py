@@ -16,10 +16,10 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
 
-from apiary.bench.report_axes import doublings, draw_limits, label, limit_label, rounded, rule
-from apiary.bench.report_data import By, Curve, Point, Report
-from apiary.bench.report_tables import percentile_of
-from apiary.bench.report_words import STATUS, between, size_text
+from apiary.bench.report.axes import doublings, draw_limits, label, limit_label, rounded, rule
+from apiary.bench.report.data import By, Curve, Point, Report
+from apiary.bench.report.tables import percentile_of
+from apiary.bench.report.words import STATUS, between, size_text
 
 COLOURS = 8
 DASHES = ("solid", "dash", "dot", "dashdot")

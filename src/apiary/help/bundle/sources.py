@@ -21,8 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
-from apiary.fleet.report_inputs import FLEET
-from apiary.help.bundle_types import LeftOut, Raw
+from apiary.fleet.report.inputs import FLEET
+from apiary.help.bundle.types import LeftOut, Raw
 
 # Runs and waves that are told of; older ones are the ledger's.
 NEWEST_RUNS = 3

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
-from apiary.help.bundle_anonymize import Anonymizer
-from apiary.help.bundle_redact import Redactor, clean_json
-from apiary.help.bundle_types import LeftOut, Member, Raw
+from apiary.help.bundle.anonymize import Anonymizer
+from apiary.help.bundle.redact import Redactor, clean_json
+from apiary.help.bundle.types import LeftOut, Member, Raw
 
 # Of a file; of a log that is longer its end is taken.
 LARGEST = 4 << 20

@@ -15,8 +15,8 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
-from apiary.help.bundle_forms import SHORTEST, Form, forms
-from apiary.help.bundle_lines import cut_keys, listed, named_lines
+from apiary.help.bundle.forms import SHORTEST, Form, forms
+from apiary.help.bundle.lines import cut_keys, listed, named_lines
 
 _RUN = re.compile(r"[A-Za-z0-9+/_=-]*")
 _BROKEN = re.compile(r"(?:\s|\\+[nr])+")

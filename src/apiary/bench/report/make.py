@@ -12,7 +12,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 
-from apiary.bench.report_data import (
+from apiary.bench.report.data import (
     Configuration,
     Report,
     curves_of,
@@ -20,8 +20,8 @@ from apiary.bench.report_data import (
     references_of,
     workloads_of,
 )
-from apiary.bench.report_headline import headline_of, of_tuning
-from apiary.bench.report_words import slo_text, workload_text
+from apiary.bench.report.headline import headline_of, of_tuning
+from apiary.bench.report.words import slo_text, workload_text
 
 
 def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:

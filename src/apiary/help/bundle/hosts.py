@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from apiary.app.runner import run_playbook
-from apiary.help.bundle_sources import of_host
-from apiary.help.bundle_types import BundleHost, LeftOut, Raw
+from apiary.help.bundle.sources import of_host
+from apiary.help.bundle.types import BundleHost, LeftOut, Raw
 
 TOGETHER = 16
 _LAST = "Keep it for the command"

@@ -26,18 +26,18 @@ from apiary.app import output
 from apiary.app.extra_vars import vault_option
 from apiary.app.inputs import json_option
 from apiary.fleet.hosts import ARTIFACTS, FleetHost, read_hosts
-from apiary.fleet.report_inputs import directory_of
-from apiary.help.bundle_anonymize import Anonymizer
-from apiary.help.bundle_archive import write_archive
-from apiary.help.bundle_hosts import Asked, ask_hosts
-from apiary.help.bundle_redact import Redactor
-from apiary.help.bundle_secrets import known_secrets
-from apiary.help.bundle_sources import of_artifacts, of_inventory, put, rendered, safe, saved_hosts
-from apiary.help.bundle_stage import Stage, json_text
-from apiary.help.bundle_types import BundleHost, LeftOut, Raw, SupportBundle
-from apiary.help.doctor_command import Steps, examine, steps
-from apiary.help.doctor_gather import look_at_ansible, own_version
-from apiary.help.doctor_inventory import Asking
+from apiary.fleet.report.inputs import directory_of
+from apiary.help.bundle.anonymize import Anonymizer
+from apiary.help.bundle.archive import write_archive
+from apiary.help.bundle.hosts import Asked, ask_hosts
+from apiary.help.bundle.redact import Redactor
+from apiary.help.bundle.secrets import known_secrets
+from apiary.help.bundle.sources import of_artifacts, of_inventory, put, rendered, safe, saved_hosts
+from apiary.help.bundle.stage import Stage, json_text
+from apiary.help.bundle.types import BundleHost, LeftOut, Raw, SupportBundle
+from apiary.help.doctor.command import Steps, examine, steps
+from apiary.help.doctor.gather import look_at_ansible, own_version
+from apiary.help.doctor.inventory import Asking
 
 MANIFEST = "MANIFEST.json"
 

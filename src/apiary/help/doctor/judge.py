@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
-from apiary.help.doctor_types import AnsibleFacts, Area, Artifacts, Check, Controller, Outcome
+from apiary.help.doctor.types import AnsibleFacts, Area, Artifacts, Check, Controller, Outcome
 
 HERE = "this machine"
 Known = Mapping[str, Any]

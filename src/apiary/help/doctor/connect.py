@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from apiary.help.doctor_inventory import PARALLEL, Asking, run
-from apiary.help.doctor_types import Answer, Reached
+from apiary.help.doctor.inventory import PARALLEL, Asking, run
+from apiary.help.doctor.types import Answer, Reached
 
 TASK = "Log in"
 SECONDS = 5.0  # for a port to answer; a login takes one

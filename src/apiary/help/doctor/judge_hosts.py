@@ -15,8 +15,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import k
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
 
-from apiary.help.doctor_judge import check, numbers
-from apiary.help.doctor_types import AnsibleFacts, Answer, Check, Inventory, Reached
+from apiary.help.doctor.judge import check, numbers
+from apiary.help.doctor.types import AnsibleFacts, Answer, Check, Inventory, Reached
 
 # What of the findings of validate.yml is about models and engines; the rest are variables.
 _MODELS = ("MODEL-", "FILE-", "DOC-")

@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from apiary.fleet.report_words import SAID, counts_text, outcome_text
+from apiary.fleet.report.words import SAID, counts_text, outcome_text
 
 _STYLES = {
     "failing": "bold red",

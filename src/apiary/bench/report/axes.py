@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Limit
 
-from apiary.bench.report_words import METRICS, duration, whole
+from apiary.bench.report.words import METRICS, duration, whole
 
 
 def rounded(value: float) -> float:

@@ -28,8 +28,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
 )
 
 from apiary.app.inert import inline, policy
-from apiary.bench.report_page import TEMPLATES
-from apiary.fleet.report_words import SAID, outcome_text
+from apiary.bench.report.page import TEMPLATES
+from apiary.fleet.report.words import SAID, outcome_text
 
 _OWN = Path(__file__).parent / "templates"
 # Read without colour, too: one sign a state.

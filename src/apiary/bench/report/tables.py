@@ -19,8 +19,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Measured,
 )
 
-from apiary.bench.report_data import By, Configuration, Curve, Point, Report, Run
-from apiary.bench.report_words import (
+from apiary.bench.report.data import By, Configuration, Curve, Point, Report, Run
+from apiary.bench.report.words import (
     NONE,
     STATUS,
     load_text,

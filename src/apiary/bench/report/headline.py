@@ -32,9 +32,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 
-from apiary.bench.report_data import By, Configuration, Curve, Headline, Point
-from apiary.bench.report_tables import found_text
-from apiary.bench.report_words import between, number, percent, size_text, slo_text, workload_text
+from apiary.bench.report.data import By, Configuration, Curve, Headline, Point
+from apiary.bench.report.tables import found_text
+from apiary.bench.report.words import between, number, percent, size_text, slo_text, workload_text
 
 
 def headline_of(

@@ -23,8 +23,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 from apiary.app.inventory import choose
 from apiary.app.runner import Ended, run_playbook
 from apiary.fleet.hosts import ARTIFACTS, FleetHost, Hosts, read_hosts
-from apiary.help.doctor_gather import open_to_others
-from apiary.help.doctor_types import AnsibleFacts, Inventory, Reached
+from apiary.help.doctor.gather import open_to_others
+from apiary.help.doctor.types import AnsibleFacts, Inventory, Reached
 from apiary.host.ssh import Asked
 from apiary.host.ssh_config import SshOptions, Target, parse_target, settings_of
 from apiary.host.ssh_keys import known_keys, offers

@@ -24,7 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 )
 
 from apiary.app.ask_ansible import ask_ansible
-from apiary.help.doctor_types import AnsibleFacts, Artifacts, Controller
+from apiary.help.doctor.types import AnsibleFacts, Artifacts, Controller
 
 # OpenSSH's own, of the kinds that paramiko can use.
 IDENTITIES = ("~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519")

@@ -17,17 +17,17 @@ import jinja2
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
 
 from apiary.app.inert import inline, policy
-from apiary.bench.report_data import Configuration, Report
-from apiary.bench.report_figures import COLOURS, figures
-from apiary.bench.report_headline import held_rate
-from apiary.bench.report_tables import (
+from apiary.bench.report.data import Configuration, Report
+from apiary.bench.report.figures import COLOURS, figures
+from apiary.bench.report.headline import held_rate
+from apiary.bench.report.tables import (
     REFERENCE_HEADS,
     found_text,
     level_tables,
     point_table,
     reference_cells,
 )
-from apiary.bench.report_words import (
+from apiary.bench.report.words import (
     NONE,
     flat,
     number,

@@ -21,14 +21,14 @@ from apiary.app import output
 from apiary.app.extra_vars import vault_option
 from apiary.app.inputs import json_option
 from apiary.fleet.hosts import ARTIFACTS
-from apiary.help.doctor_connect import ask_hosts
-from apiary.help.doctor_gather import (
+from apiary.help.doctor.connect import ask_hosts
+from apiary.help.doctor.gather import (
     encrypted_files,
     look_at_ansible,
     look_at_artifacts,
     look_at_controller,
 )
-from apiary.help.doctor_inventory import (
+from apiary.help.doctor.inventory import (
     Asking,
     artifacts_of,
     inventory_of,
@@ -36,14 +36,14 @@ from apiary.help.doctor_inventory import (
     read_inventory,
     validate_variables,
 )
-from apiary.help.doctor_judge import check, judge_controller
-from apiary.help.doctor_judge_hosts import (
+from apiary.help.doctor.judge import check, judge_controller
+from apiary.help.doctor.judge_hosts import (
     judge_answers,
     judge_inventory,
     judge_vault,
     judge_ways,
 )
-from apiary.help.doctor_types import Check, Doctor, Inventory
+from apiary.help.doctor.types import Check, Doctor, Inventory
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red", "skipped": "dim"}
 _TITLES = {"controller": "This machine", "inventory": "The inventory", "hosts": "The hosts"}

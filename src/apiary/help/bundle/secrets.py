@@ -18,8 +18,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options 
 )
 
 from apiary.app.ask_ansible import ask_ansible
-from apiary.help.bundle_redact import secret_name
-from apiary.help.doctor_gather import encrypted_files
+from apiary.help.bundle.redact import secret_name
+from apiary.help.doctor.gather import encrypted_files
 
 # Files that hold one token each, of this user.
 _TOKENS = ("~/.cache/huggingface/token", "~/.huggingface/token")
