@@ -59,7 +59,7 @@ class Device:
 
 
 def ordered(devices: Iterable[Device]) -> list[Device]:
-    """Return the devices as amd-ctk and SMI number them: by bus address, then partition."""
+    """Return the devices as SMI numbers them: by bus address, then partition."""
 
     def place(device: Device) -> tuple[str, int]:
         address, _hash, partition = device.key.partition("#")

@@ -81,7 +81,7 @@ def host(
 def applied(evidence, plan):
     """The host after the role has done what its plan says."""
     files = dict(evidence.files)
-    for one in (*plan.repository, *plan.files):
+    for one in plan.files:
         files.pop(one.path, None)
         if one.content is not None:
             files[one.path] = one.content

@@ -327,7 +327,6 @@ CONTAINER = Scope(
     commands=(
         ("podman_version", (("podman", "--version"),)),
         ("docker_version", (("docker", "--version"),)),
-        ("amd_ctk", (("amd-ctk", "--version"),)),
         # What the package manager would install, from what it already knows.
         ("engines_apt", (("apt-cache", "policy", "podman", "docker.io"),)),
         ("engines_dnf", (("dnf", "--quiet", "--cacheonly", "list", "podman"),)),

@@ -116,12 +116,8 @@ def _container_runtime(plan: Any, options: Options) -> Made:
     changes = []
     if plan.refresh:
         changes.append(Change(shlex.join(plan.refresh)))
-    if plan.repository:
-        asked = {"keys": told["keys"], "files": told["repository"], "packages": told["offers"]}
-        steps.append(Step("rocm_repositories", {"manager": plan.manager, **asked}))
-    if plan.packages or plan.remove:
-        asked = {"install": told["packages"], "remove": told["remove"]}
-        steps.append(Step("rocm_packages", {"manager": plan.manager, **asked}))
+    if plan.packages:
+        steps.append(Step("rocm_packages", {"manager": plan.manager, "install": told["packages"]}))
     if plan.service_found and not plan.service:
         gone = {"name": "apiary-cdi.service", "enabled": False, "state": "stopped"}
         steps.append(_services(gone))
@@ -141,8 +137,7 @@ def _container_runtime(plan: Any, options: Options) -> Made:
         )
     services = []
     if plan.service:
-        state = "restarted" if plan.regenerate else "started"
-        services.append({"name": "apiary-cdi.service", "enabled": True, "state": state})
+        services.append({"name": "apiary-cdi.service", "enabled": True, "state": "started"})
     if plan.daemon is not None and present:
         names = ("containerd.service", "docker.service")
         services += [{"name": one, "enabled": True, "state": "started"} for one in names]

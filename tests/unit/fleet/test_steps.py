@@ -57,7 +57,6 @@ KNOWN = {
         "ansible.builtin.package": "plan.packages",
     },
     "container_runtime": {
-        "apiary.instinct.rocm_repositories": "a step",
         "apiary.instinct.rocm_packages": "a step",
         "apiary.instinct.host_files": "a step",
         "apiary.instinct.json_settings": "a step",

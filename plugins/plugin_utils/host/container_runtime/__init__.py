@@ -13,7 +13,7 @@ from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...findings import Finding
 from ..types import Check, CheckState, HostFile, Skipped
-from . import config, toolkit
+from . import config
 from . import specification as names
 from .engine import FACTS, Engine, System, engine_of, system
 from .types import (
@@ -46,27 +46,21 @@ def decide(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     checks = [_check_engine(settings, engine)]
     files = list(config.files(settings))
     skipped: tuple[Skipped, ...] = ()
-    generator = None
-    regenerate = False
-    wanted = None
     if settings.cdi_enabled:
-        wanted, skipped = names.specification(settings, evidence, host, engine)
-        generator = wanted.generator
+        wanted = names.specification(evidence, engine)
         written = names.check_specification(wanted, engine, evidence)
         checks += [written, names.check_rivals(evidence), _check_service(evidence)]
-        regenerate = generator == "amd-ctk" and written.state == "fail"
-        files += _specification_files(wanted)
+        files += [names.program(), names.unit(wanted), HostFile(SPECIFICATION, wanted.text)]
         if not wanted.devices:
             findings.append(_no_gpu(evidence))
     else:
         files += [HostFile(path, None) for path in (SPECIFICATION, UNIT, PROGRAM)]
         skipped = (Skipped("CDI", "container_runtime_cdi_enabled is false"),)
-    ctk = toolkit.plan(settings, evidence, host, generator == "amd-ctk")
     daemon = None
     if settings.engine == "docker":
         daemon = config.daemon_settings(settings, engine, evidence)
         checks += [config.check_daemon(daemon, evidence), _check_docker(evidence)]
-    written_files = [one for one in (*ctk.repository, *files) if one.path != SPECIFICATION]
+    written_files = [one for one in files if one.path != SPECIFICATION]
     checks += [_check_file(one, evidence) for one in written_files]
     devices = tuple(names.devices_of(evidence))
     checks += _check_nodes(evidence, devices)
@@ -74,7 +68,6 @@ def decide(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     checks.append(boolean)
     findings += _restart_findings(files, daemon, evidence)
     missing = settings.install_enabled and engine.installed is None and bool(host.packages)
-    packages = (*(host.packages if missing else ()), *ctk.packages)
     return ContainerRuntimePlan(
         files=tuple(files),
         checks=tuple(checks),
@@ -84,17 +77,12 @@ def decide(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
         version=engine.version,
         manager=host.manager,
         refresh=host.refresh if missing and engine.candidate is None else (),
-        keys=ctk.keys,
-        repository=ctk.repository,
-        offers=ctk.offers,
-        packages=(packages,) if packages else (),
-        generator=generator,
+        packages=(host.packages,) if missing else (),
         daemon=daemon,
         validate=config.validate(engine) if settings.engine == "docker" else (),
         restart_files=tuple(config.limits_file(one) for one in LIMITED_SERVICES),
         service=settings.cdi_enabled,
         service_found=UNIT in evidence.files,
-        regenerate=regenerate,
         selinux=selinux,
         gids=names.gids_of(evidence, devices),
     )
@@ -103,7 +91,6 @@ def decide(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
 def _absent(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     """Return the undo. The engine stays: images and containers of others may live in it."""
     host = system(evidence, settings.engine)
-    ctk = toolkit.plan(settings, evidence, host, False)
     files = [*config.files(settings)]
     files += [HostFile(path, None) for path in (SPECIFICATION, UNIT, PROGRAM)]
     return ContainerRuntimePlan(
@@ -113,19 +100,10 @@ def _absent(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
         skipped=(Skipped(settings.engine, "an engine that is installed stays, with its images"),),
         engine=settings.engine,
         manager=host.manager,
-        repository=ctk.repository,
-        remove=ctk.remove,
         service_found=UNIT in evidence.files,
         daemon={} if settings.engine == "docker" else None,
         restart_files=tuple(config.limits_file(one) for one in LIMITED_SERVICES),
     )
-
-
-def _specification_files(wanted: names.Specification) -> list[HostFile]:
-    """Return the files of CDI; what amd-ctk writes is not ours to write."""
-    if wanted.generator == "amd-ctk":
-        return [HostFile(PROGRAM, None), names.unit(wanted)]
-    return [names.program(), names.unit(wanted), HostFile(SPECIFICATION, wanted.text)]
 
 
 def _engine_findings(

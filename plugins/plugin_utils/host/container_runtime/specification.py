@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The GPUs' CDI specification: what it has to say on this host, who writes it, what is wrong."""
+"""The GPUs' CDI specification: what it has to say on this host, what is wrong."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ....module_utils import cdi
-from ...documents import knowledge, to_document
+from ...documents import to_document
 from ...evidence.types import Evidence
-from ...findings import error
 from ...topology.host import from_evidence
-from ..types import Check, HostFile, Skipped
-from .engine import FACTS, Engine, System
-from .types import PROGRAM, SPECIFICATION, UNIT, Generator, Settings
+from ..types import Check, HostFile
+from .engine import Engine
+from .types import PROGRAM, SPECIFICATION, UNIT
 
 SPEC_SOURCE = "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md"
 _REWRITE = f"run the role again, or `systemctl restart apiary-cdi` and see `ls -l {SPECIFICATION}`"
@@ -30,9 +29,8 @@ _DRM_NODE = re.compile(r"/sys/class/drm/((card|renderD)\d+)")
 
 @dataclass(frozen=True)
 class Specification:
-    """What is to be in /etc/cdi/amd.json, and who writes it there at every boot."""
+    """What is to be in /etc/cdi/amd.json, written there at every boot."""
 
-    generator: Generator
     version: str
     devices: tuple[cdi.Device, ...]
     gids: tuple[int, ...]
@@ -46,58 +44,21 @@ class Specification:
 
     @property
     def wanted(self) -> dict[str, frozenset[str]]:
-        """The nodes by device name; amd-ctk knows no names by address."""
+        """The nodes by device name."""
         if not self.devices:
             return {}
-        named = cdi.nodes_by_name(cdi.document(self.devices, self.version))
-        if self.generator == "apiary":
-            return named
-        return {name: nodes for name, nodes in named.items() if name == "all" or name.isdigit()}
-
-    @property
-    def argvs(self) -> tuple[tuple[str, ...], ...]:
-        """The commands that write it, and prove it where they can."""
-        if self.generator == "apiary":
-            return ((PROGRAM, "--cdi-version", self.version, "--output", SPECIFICATION),)
-        return (
-            ("amd-ctk", "cdi", "generate", "--output", SPECIFICATION),
-            ("amd-ctk", "cdi", "validate", "--path", SPECIFICATION),
-        )
+        return cdi.nodes_by_name(cdi.document(self.devices, self.version))
 
 
-def specification(
-    settings: Settings, evidence: Evidence, system: System, engine: Engine
-) -> tuple[Specification, tuple[Skipped, ...]]:
-    """Return the host's specification; raise CONTAINER-TOOLKIT where amd-ctk cannot write it."""
-    toolkit: Mapping[str, Any] = knowledge(FACTS)["toolkit"]
-    releases: Mapping[str, list[str]] = toolkit.get(system.family, {}).get("releases", {})
-    number = system.release if system.family == "debian" else system.release.split(".")[0]
-    reason = None
-    if number not in releases.get(system.id, ()):
-        reason = f"AMD publishes no amd-ctk for {system.name}"
-    elif cdi.order(engine.specification) < cdi.order(toolkit["needs"]):
-        reason = (
-            f"amd-ctk writes CDI {toolkit['needs']}, and {engine.name} {engine.version} is only "
-            f"known to read {engine.specification}"
-        )
-    if settings.cdi_generator == "amd-ctk" and reason:
-        raise error(
-            "CONTAINER-TOOLKIT",
-            evidence.host,
-            reason,
-            "set container_runtime_cdi_generator to auto or apiary",
-            toolkit["source"],
-        )
-    own = settings.cdi_generator == "apiary" or reason is not None
-    skipped = (Skipped("amd-ctk", reason),) if settings.cdi_generator == "auto" and reason else ()
+def specification(evidence: Evidence, engine: Engine) -> Specification:
+    """Return the host's specification, in a version that its engine reads."""
     devices = tuple(devices_of(evidence))
     newest = cdi.order(engine.specification) >= cdi.order(cdi.WITH_GROUPS)
     return Specification(
-        generator="apiary" if own else "amd-ctk",
         version=cdi.WITH_GROUPS if newest else cdi.PLAIN,
         devices=devices,
         gids=gids_of(evidence, devices),
-    ), skipped
+    )
 
 
 def devices_of(evidence: Evidence) -> list[cdi.Device]:
@@ -145,10 +106,6 @@ def program() -> HostFile:
 
 def unit(wanted: Specification) -> HostFile:
     """Return the service that writes it at every boot, once the driver has made the nodes."""
-    commands = [
-        f"{key}={' '.join(argv)}"
-        for key, argv in zip(("ExecStart", "ExecStartPost"), wanted.argvs, strict=False)
-    ]
     lines = (
         "# Written by the role container_runtime.",
         "[Unit]",
@@ -165,7 +122,7 @@ def unit(wanted: Specification) -> HostFile:
         "[Service]",
         "Type=oneshot",
         "RemainAfterExit=yes",
-        *commands,
+        f"ExecStart={PROGRAM} --cdi-version {wanted.version} --output {SPECIFICATION}",
         "Restart=on-failure",
         "RestartSec=30",
         "",
@@ -209,7 +166,7 @@ def check_specification(wanted: Specification, engine: Engine, evidence: Evidenc
             f"at most CDI {engine.specification}, which {engine.name} {engine.version} reads",
         )
     differences = list(_differences(cdi.nodes_by_name(document), wanted.wanted))
-    if not differences and wanted.generator == "apiary" and text != wanted.text:
+    if not differences and text != wanted.text:
         differences = ["other groups or another version than this host's"]
     if not differences:
         return told("CONTAINER-CDI-DRIFT", names, names)

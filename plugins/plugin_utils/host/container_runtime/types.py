@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..rocm.types import Key, Package
-from ..types import ConcernPlan, HostFile
+from ..types import ConcernPlan
 
 EngineName = Literal["podman", "docker"]
-Generator = Literal["amd-ctk", "apiary"]
 
 SPECIFICATION = "/etc/cdi/amd.json"
 PROGRAM = "/usr/libexec/apiary/cdi"
@@ -40,13 +38,11 @@ class Settings:
 
     ``shm_size`` is as engines write it ("16g"); ``open_files`` is a count, ``log_size_mib`` of one
     file of a container's log. ``docker_settings`` are merged into daemon.json as they are.
-    The ``toolkit_*`` name a mirror of AMD's repository and its key, AMD's own where None.
     """
 
     engine: EngineName = "podman"
     install_enabled: bool = True
     cdi_enabled: bool = True
-    cdi_generator: Literal["auto", "amd-ctk", "apiary"] = "auto"
     memlock_unlimited: bool = True
     open_files: int = 1048576
     shm_size: str = "16g"
@@ -54,9 +50,6 @@ class Settings:
     log_files: int = 5
     mirrors: tuple[Mirror, ...] = ()
     docker_settings: dict[str, Any] = field(default_factory=dict)
-    toolkit_url: str | None = None
-    toolkit_key_url: str | None = None
-    toolkit_key_fingerprint: str | None = None
     state: Literal["present", "absent"] = "present"
 
 
@@ -65,31 +58,23 @@ class ContainerRuntimePlan(ConcernPlan):
     """What to do, in the order of the fields.
 
     ``refresh``: the command that updates the package manager's lists, where it does not know the
-    engine yet and so not its version; decide anew after it. ``keys`` and ``repository``, which has
-    to offer ``offers``, come before ``packages``: those that are missing, in stages. ``daemon`` are
-    the settings to merge into daemon.json, None where Docker is not asked for; ``validate`` has
-    Docker judge them, and a change of ``restart_files`` restarts it, too. ``service`` is whether
-    the boot service is to be there, ``service_found`` that it is; ``regenerate`` that it has to run
-    now, as the specification is wrong and not ours to write. ``selinux`` is the boolean's name
-    where it has to be turned on. ``gids`` are the numeric groups of the GPUs' nodes, for containers
-    that are given groups (`--group-add`).
+    engine yet and so not its version; decide anew after it. ``packages`` are those that are
+    missing, in stages. ``daemon`` are the settings to merge into daemon.json, None where Docker is
+    not requested; ``validate`` lets Docker judge them, and a change of ``restart_files`` restarts
+    it, too. ``service`` is whether the boot service is to be there, ``service_found`` that it is.
+    ``selinux`` is the boolean's name where it has to be turned on. ``gids`` are the numeric groups
+    of the GPUs' nodes, for containers that are given groups (`--group-add`).
     """
 
     engine: EngineName = "podman"
     version: str | None = None
     manager: Literal["apt", "dnf"] = "apt"
     refresh: tuple[str, ...] = ()
-    keys: tuple[Key, ...] = ()
-    repository: tuple[HostFile, ...] = ()
-    offers: tuple[Package, ...] = ()
     packages: tuple[tuple[str, ...], ...] = ()
-    remove: tuple[str, ...] = ()
-    generator: Generator | None = None
     daemon: Mapping[str, Any] | None = None
     validate: tuple[str, ...] = ()
     restart_files: tuple[str, ...] = ()
     service: bool = False
     service_found: bool = False
-    regenerate: bool = False
     selinux: str | None = None
     gids: tuple[int, ...] = ()

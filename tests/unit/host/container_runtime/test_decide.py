@@ -103,9 +103,7 @@ def test_a_version_that_is_not_known_yet_is_asked_for(gpus):
     ],
 )
 def test_packages_by_family(gpus, release, engine, packages):
-    plan = decide(
-        Settings(engine=engine, cdi_generator="apiary"), host(gpus, release=release, podman=None)
-    )
+    plan = decide(Settings(engine=engine), host(gpus, release=release, podman=None))
     assert plan.packages == (packages,)
 
 
@@ -129,7 +127,7 @@ def test_packages_by_family(gpus, release, engine, packages):
 )
 def test_versions_that_would_be_installed(gpus, release, command, output, version):
     evidence = host(gpus, release=release, podman=None, commands={command: said(output)})
-    assert decide(Settings(cdi_generator="apiary"), evidence).version == version
+    assert decide(Settings(), evidence).version == version
 
 
 @pytest.mark.parametrize(
@@ -284,90 +282,12 @@ def test_files_of_the_other_engine_go(gpus):
     assert text(plan, REGISTRIES_CONF) is None
 
 
-@pytest.mark.parametrize(
-    ("release", "podman", "generator"),
-    [
-        ("debian-12", "4.3.1", "apiary"),
-        ("ubuntu-24.04", "4.9.3", "amd-ctk"),
-        ("ubuntu-24.04", "4.3.1", "apiary"),
-        ("rhel-9", "5.4.0", "amd-ctk"),
-    ],
-)
-def test_amd_ctk_names_the_gpus_where_amd_packages_it_and_the_engine_reads_it(
-    gpus, release, podman, generator
-):
-    plan = decide(Settings(), host(gpus, release=release, podman=podman))
-    assert plan.generator == generator
-    assert bool(plan.repository) == bool(plan.keys) == bool(plan.offers) == (generator == "amd-ctk")
-    assert [one.name for one in plan.skipped] == ([] if generator == "amd-ctk" else ["amd-ctk"])
-
-
-@pytest.mark.parametrize("release", ["ubuntu-24.04", "rhel-9"])
-def test_the_repository_of_amd_ctk(gpus, golden, release):
-    plan = decide(Settings(), host(gpus, release=release, podman="5.4.0"))
-    (source,) = plan.repository
-    golden(f"host/amd-container-toolkit-{release}", f"{source.path}\n{source.content}")
-    (key,) = plan.keys
-    assert key.path in source.content
-    assert key.fingerprint == "CA8BB4727A47B4D09B4EE8969386B48A1A693C5C"
-    assert plan.packages == (("amd-container-toolkit",),)
-    assert text(plan, PROGRAM) is None
-    assert "ExecStart=amd-ctk cdi generate --output /etc/cdi/amd.json" in text(plan, UNIT)
-    # What amd-ctk writes is not ours to write: it runs now.
-    assert SPECIFICATION not in [one.path for one in plan.files]
-    assert plan.regenerate
-
-
-def test_amd_ctk_on_a_mirror(gpus):
-    settings = Settings(
-        toolkit_url="https://mirror.example.com/ctk/",
-        toolkit_key_url="/srv/key.asc",
-        toolkit_key_fingerprint="0" * 40,
-    )
-    plan = decide(settings, host(gpus, release="ubuntu-24.04", podman="4.9.3"))
-    assert "URIs: https://mirror.example.com/ctk/apt/\n" in plan.repository[0].content
-    assert (plan.keys[0].url, plan.keys[0].fingerprint) == ("/srv/key.asc", "0" * 40)
-
-
-def test_amd_ctk_asked_for_where_it_cannot_be_is_refused(gpus):
-    with pytest.raises(ApiaryError, match="CONTAINER-TOOLKIT"):
-        decide(Settings(cdi_generator="amd-ctk"), host(gpus))
-
-
-def test_what_amd_ctk_wrote_is_judged_by_its_devices(gpus):
-    devices = [
-        {
-            "name": name,
-            "containerEdits": {
-                "deviceNodes": [{"path": path, "major": 226} for path in sorted(nodes)]
-            },
-        }
-        for name, nodes in cdi.nodes_by_name(
-            json.loads(text(decide(Settings(), host(gpus)), SPECIFICATION))
-        ).items()
-        if ":" not in name
-    ]
-    written = {"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": devices}
-    ubuntu = {"release": "ubuntu-24.04", "podman": "4.9.3"}
-    right = host(gpus, **ubuntu, files={SPECIFICATION: json.dumps(written)})
-    assert not decide(Settings(), right).regenerate
-    stale = {**written, "devices": devices[1:]}
-    wrong = host(gpus, **ubuntu, files={SPECIFICATION: json.dumps(stale)})
-    assert decide(Settings(), wrong).regenerate
-    check = failing(wrong)["CONTAINER-CDI-DRIFT", SPECIFICATION]
-    assert check.found == "no device 0"
-
-
 def test_the_undo_takes_all_of_it(gpus):
     evidence = host(gpus, release="ubuntu-24.04", podman="4.9.3")
     there = applied(evidence, decide(Settings(), evidence))
-    there.commands["amd_ctk"] = said("amd-ctk 1.3.0\n")
     plan = decide(Settings(state="absent"), there)
-    assert {one.content for one in (*plan.files, *plan.repository)} == {None}
-    assert plan.remove == ("amd-container-toolkit",)
-    gone = applied(there, plan)
-    assert failing(gone, state="absent") == {}
-    assert decide(Settings(state="absent"), gone).remove == ()
+    assert {one.content for one in plan.files} == {None}
+    assert failing(applied(there, plan), state="absent") == {}
 
 
 def test_without_gpus_there_is_no_specification_and_a_warning(no_gpus):
