@@ -56,6 +56,11 @@ items:
   description: Texts by name, such as C(journals/haproxy.service.log) or C(files/proc/cmdline).
   type: dict
   returned: success
+secrets:
+  description: The values of the host's credentials, for the command to mask them.
+  type: list
+  elements: str
+  returned: success
 problems:
   description: Why others are missing or are cut, by their name.
   type: dict
@@ -87,7 +92,9 @@ def main() -> None:
 
     look = Look(run, given["since"], given["lines"], given["item_bytes"], given["total_bytes"])
     look.everything()
-    module.exit_json(changed=False, items=look.items, problems=look.problems)
+    module.exit_json(
+        changed=False, items=look.items, problems=look.problems, secrets=look.secrets()
+    )
 
 
 if __name__ == "__main__":

@@ -166,4 +166,4 @@ def test_a_bundle_of_a_host_has_what_helps_and_no_secret(desk):
     assert not any("credentials" in name for name in found)
     manifest = json.loads(found["MANIFEST.json"])
     assert manifest["hosts"] == [{"host": "gpu-001", "asked": True, "answered": True, "why": ""}]
-    assert manifest["removed"]["known"] > 5
+    assert manifest["removed"]["value"] > 5

@@ -57,6 +57,51 @@ FILES = (
     "/etc/haproxy/apiary/router.json",
     "/etc/keepalived/keepalived.conf",
 )
+# Secrets that lie on a host: the command masks their values wherever they stand.
+CREDENTIALS = ("/etc/apiary/*/credentials/*",)
+# Units whose own text and journal are taken; they are ours, or of what we set up.
+OURS = ("apiary*", "weights-*", "haproxy.service", "keepalived.service")
+# What of a unit's state is taken: no environment, no arguments.
+PROPERTIES = (
+    "Id",
+    "Type",
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "UnitFileState",
+    "FragmentPath",
+    "DropInPaths",
+    "NeedDaemonReload",
+    "Requires",
+    "Wants",
+    "After",
+    "Restart",
+    "NRestarts",
+    "MainPID",
+    "ExecMainCode",
+    "ExecMainStatus",
+    "ExecMainStartTimestamp",
+    "ExecMainExitTimestamp",
+    "ActiveEnterTimestamp",
+    "InactiveEnterTimestamp",
+    "StateChangeTimestamp",
+    "StatusText",
+    "WatchdogUSec",
+    "TimeoutStartUSec",
+    "TimeoutStopUSec",
+    "MemoryCurrent",
+    "MemoryPeak",
+    "CPUUsageNSec",
+    "TasksCurrent",
+    "CPUAffinity",
+    "NUMAPolicy",
+    "NUMAMask",
+    "AllowedCPUs",
+    "AllowedMemoryNodes",
+    "LimitMEMLOCK",
+    "LimitNOFILE",
+)
 # Whatever a pattern above finds, these are never read.
 NEVER = ("*/credentials/*", "*.pem", "*.key", "*password*", "*secret*", "*/.*")
 COMMANDS = (
@@ -75,7 +120,7 @@ COMMANDS = (
     ("clock", ["timedatectl"]),
     ("addresses", ["ip", "-brief", "address"]),
     ("listening", ["ss", "--listening", "--numeric", "--tcp", "--processes"]),
-    ("processes", ["ps", "-eo", "pid,ppid,user,stat,etimes,rss,psr,args", "--sort=-rss"]),
+    ("processes", ["ps", "-eo", "pid,ppid,user,stat,etimes,rss,psr,comm", "--sort=-rss"]),
     ("failed-units", ["systemctl", "--no-pager", "--plain", "--failed"]),
 )
 HAPROXY = ("show info", "show stat", "show servers state", "show errors")
@@ -98,7 +143,12 @@ class Look:
             self.command(f"commands/{name}.txt", argv)
         units = self.units()
         for unit in units:
-            self.command(f"units/{unit}.show", ["systemctl", "--no-pager", "show", unit])
+            properties = f"--property={','.join(PROPERTIES)}"
+            self.command(
+                f"units/{unit}.show", ["systemctl", "--no-pager", "show", properties, unit]
+            )
+        ours = [unit for unit in units if any(fnmatch.fnmatch(unit, name) for name in OURS)]
+        for unit in ours:
             self.command(f"units/{unit}.cat", ["systemctl", "--no-pager", "cat", unit])
         if os.path.exists("/run/haproxy/admin.sock"):
             for command in HAPROXY:
@@ -106,9 +156,21 @@ class Look:
         bounded = ["--no-pager", "--output=short-iso", f"--since={self.since}"]
         bounded += [f"--lines={self.lines}"]
         self.command("journals/kernel.log", ["journalctl", "--dmesg", *bounded], keep_end=True)
-        for unit in units:
+        for unit in ours:
             argv = ["journalctl", f"--unit={unit}", *bounded]
             self.command(f"journals/{unit}.log", argv, keep_end=True)
+
+    def secrets(self) -> list[str]:
+        """Return the values of the host's credentials."""
+        paths = sorted(path for pattern in CREDENTIALS for path in glob.glob(pattern))
+        values = []
+        for path in paths:
+            try:
+                with open(path, encoding="utf-8", errors="replace") as stream:
+                    values.append(stream.read(self.item_bytes))
+            except OSError as failure:
+                self.problems[path] = failure.strerror or str(failure)
+        return values
 
     def units(self) -> list[str]:
         """Return the units that there are of those that matter here."""

@@ -40,8 +40,8 @@ PLANTED = {
     "vaulted": "in a vault, 333",
     "password_file": "opens-the-vault-4444",
     "become": "sudo'5",
-    # Known by nobody: its name shows it in one place, and then it goes everywhere.
-    "unknown": "Only0nThisHost55",
+    # A credential that lies on the host alone.
+    "host": "Only0nThisHost55",
 }
 VAULT_LINE = "vault_engine_key: in a vault, 333\n"
 
@@ -83,6 +83,7 @@ def here(tmp_path, monkeypatch):
     (saved / "credentials").mkdir()
     (saved / "credentials/VLLM_API_KEY").write_text("never read")
     (saved / "tls.pem").write_text("never read")
+    (saved / "notes.json").write_text('{"of": "never read"}')
     run = tmp_path / "artifacts/fleet/runs/20260101T000000Z-replicas"
     (run / "wave-1").mkdir(parents=True)
     (run / "run.json").write_text("{}")
@@ -95,7 +96,7 @@ def told(monkeypatch):
     """The inventory's hosts and secrets, told without asking Ansible: that takes seconds."""
     hosts = Hosts((FleetHost("gpu-001", addresses=("10.1.2.3",)), FleetHost("gpu-002")), 2)
     monkeypatch.setattr(bundle_command, "read_hosts", lambda *_asked: hosts)
-    values = [value for place, value in PLANTED.items() if place != "unknown"]
+    values = [value for place, value in PLANTED.items() if place != "host"]
     monkeypatch.setattr(bundle_command, "known_secrets", lambda *_asked: values)
 
 
@@ -126,7 +127,7 @@ def evidence():
     return {
         "schema": "apiary.evidence/v1",
         "commands": {"ps": {"argv": ["ps"], "stdout": everything()}},
-        "files": {"/etc/x": f"MY_SERVICE_TOKEN={PLANTED['unknown']}\n"},
+        "files": {"/etc/x": f"MY_SERVICE_TOKEN={PLANTED['host']}\n"},
     }
 
 
@@ -144,7 +145,14 @@ def answering(monkeypatch, texts, failed=()):
                 Path(variables["bundle_dest"]) / f"{hashlib.sha256(host.encode()).hexdigest()}.json"
             )
             path.write_text(
-                json.dumps({"host": host, "items": texts, "problems": {"x": "is not there"}})
+                json.dumps(
+                    {
+                        "host": host,
+                        "items": texts,
+                        "problems": {"x": "is not there"},
+                        "secrets": [PLANTED["host"] + "\n"],
+                    }
+                )
             )
         why = {host: Failed("Become root", f"sudo refuses {PLANTED['become']}") for host in failed}
         return Ended(0, "successful", {}, why)
@@ -163,10 +171,11 @@ def members(name="apiary-support.tar.gz"):
 
 
 TEXTS = {
-    "journals/apiary-x-0.service.log": f"start --api-key zzz\n{PLANTED['unknown']} again\n",
+    "journals/apiary-x-0.service.log": f"start --api-key zzz\n{PLANTED['host']} again\n",
     "files/etc/systemd/system/apiary-x-0.service": '[Service]\nEnvironment="K_TOKEN=a b c"\n',
     "haproxy/show-stat.txt": "# pxname,svname\n",
-    "../../escape": "x",
+    "files/etc/passwords.txt": ">not on the list<",
+    "../../escape": ">not on the list<",
 }
 
 
@@ -188,6 +197,7 @@ def test_no_planted_secret_is_in_the_archive(here, monkeypatch, capsys):
     assert "zzz" not in whole
     assert "a b c" not in whole
     assert "never read" not in whole
+    assert ">not on the list<" not in whole
     # And what help needs is there.
     assert "hosts/gpu-001/live/haproxy/show-stat.txt" in found
     assert "hosts/gpu-001/artifacts/plan.json" in found
@@ -208,15 +218,16 @@ def test_the_manifest_says_what_was_done(here, monkeypatch, capsys):
     hosts = {one["host"]: (one["asked"], one["answered"]) for one in manifest["hosts"]}
     assert hosts == {"gpu-001": (True, True), "gpu-002": (True, False)}
     why = {one["what"]: one["why"] for one in manifest["left_out"]}
-    assert why["inventory/mine/group_vars/all/vault.yml"].startswith("never taken")
-    assert why["hosts/gpu-001/artifacts/tls.pem"].startswith("never taken")
+    assert why["inventory/mine/group_vars/all/vault.yml"].startswith("is not on the list")
+    for name in ("artifacts/tls.pem", "live/files/etc/passwords.txt", "artifacts/notes.json"):
+        assert why[f"hosts/gpu-001/{name}"].startswith("is not on the list"), name
     assert why["hosts/gpu-001/live/x"] == "is not there"
-    assert manifest["removed"]["known"] > 20
-    assert manifest["removed"]["named"] >= 2
+    assert manifest["removed"]["value"] > 20
+    assert manifest["removed"]["environment"] == 1
     assert {one["path"] for one in manifest["members"]} | {"MANIFEST.json"} == set(members())
     (finding,) = json.loads(capsys.readouterr().err)["findings"]
     assert finding["code"] == "BUNDLE-HOST"
-    assert "sudo refuses [removed:known]" in finding["message"]
+    assert "sudo refuses [removed:value]" in finding["message"]
 
 
 def test_it_is_this_users_alone_and_the_same_again(here, told, monkeypatch):
@@ -291,7 +302,9 @@ def test_the_size_is_bounded_and_logs_go_first(here, told, monkeypatch, capsys):
 def test_a_secret_that_stays_keeps_its_file_out(here, told, monkeypatch, capsys):
     """Should cleaning ever miss a form that is looked for, nothing goes out."""
     answering(monkeypatch, {"journals/a.log": f"x {PLANTED['template']} y"})
-    monkeypatch.setattr("apiary.help.bundle.stage.Stage.clean", lambda _self, text: text)
+    monkeypatch.setattr(
+        "apiary.help.bundle.stage.Stage.clean", lambda _self, text, _kind="text": text
+    )
     assert run("--vault-password-file", "password", "--json") == 1
     assert "BUNDLE-LEAK" in capsys.readouterr().err
     assert not any(name.endswith("a.log") for name in members())

@@ -61,6 +61,18 @@ def test_certain_files_are_never_read(host):
     assert "secret" not in made.items.values()
 
 
+def test_of_a_units_state_its_environment_is_no_part(host):
+    state = look().items["units/haproxy.service.show"]
+    assert "ActiveState" in state
+    assert "Environment" not in state
+    assert "ExecStart," not in state
+
+
+def test_the_hosts_credentials_are_returned_to_be_masked(host, monkeypatch):
+    monkeypatch.setattr(bundle_look, "CREDENTIALS", (f"{host}/etc/apiary/*/credentials/*",))
+    assert Look(run, "1 hour ago", 10, 4096, 65536).secrets() == ["secret"]
+
+
 def test_what_is_not_installed_is_no_problem_and_what_fails_is(host):
     made = look()
     assert "commands/rocm-smi-driver.txt" not in {**made.items, **made.problems}

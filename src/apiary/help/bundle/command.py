@@ -30,7 +30,7 @@ from apiary.fleet.report.inputs import directory_of
 from apiary.help.bundle.anonymize import Anonymizer
 from apiary.help.bundle.archive import write_archive
 from apiary.help.bundle.hosts import Asked, ask_hosts
-from apiary.help.bundle.redact import Redactor
+from apiary.help.bundle.masking import Masker
 from apiary.help.bundle.secrets import known_secrets
 from apiary.help.bundle.sources import of_artifacts, of_inventory, put, rendered, safe, saved_hosts
 from apiary.help.bundle.stage import Stage, json_text
@@ -113,10 +113,10 @@ def support_bundle(
     versions, the ledger, and what `apiary doctor` says; of hosts that do not answer, what was
     saved.
 
-    Secrets of the inventory, its vaults and this shell's environment are removed wherever they
-    stand and however they are written; so is what looks like a password, token or private key. Keys
-    and vaults are never read. MANIFEST.json in the archive says what was taken, how much was
-    removed and what was left out. Look through it before you send it: only you know all secrets.
+    Only documents on a list are taken, which Apiary wrote or which have no secrets by what they
+    are; MANIFEST.json in the archive lists all that was left out. The secrets of the inventory, its
+    vaults, this shell's environment and the hosts' credentials are removed by their value wherever
+    they stand. Look through it before you send it: only you know all secrets.
 
     \b
     apiary support-bundle --inventory inventory/mine
@@ -166,7 +166,7 @@ def _ending_well() -> Iterator[None]:
 def collect(options: Options, work: Path, step: Steps) -> tuple[SupportBundle, dict[str, Path]]:
     """Return the manifest and the cleaned files by their path; raise BUNDLE-NOTHING and others."""
     step("secrets")
-    redactor = Redactor(known_secrets(options.sources, options.vault))
+    masker = Masker(known_secrets(options.sources, options.vault))
     hosts, directory = _hosts(options)
     folders = {
         safe(one.name): directory_of(one, None if not options.artifacts else directory)
@@ -186,17 +186,15 @@ def collect(options: Options, work: Path, step: Steps) -> tuple[SupportBundle, d
         )
         names = [one.name for one in hosts]
         counted = step("asking the hosts", len(names))
-        found += list(ask_hosts(asked, names, raw, counted))
+        found += list(ask_hosts(asked, names, raw, counted, masker.know))
     else:
         found += [BundleHost(one.name, asked=False, answered=False) for one in hosts]
     known = [one.name for one in hosts] + [name for one in hosts for name in one.addresses]
     stage = Stage(
-        work / "clean", redactor, Anonymizer(known) if options.anonymize else None, options.most
+        work / "clean", masker, Anonymizer(known) if options.anonymize else None, options.most
     )
     stage.directory.mkdir(mode=0o700)
     raws = [one for one in found if isinstance(one, Raw)]
-    step("looking for secrets")
-    stage.learn(raws)
     stage.take(raws, step("removing secrets", len(raws)))
     stage.leave_out([one for one in found if isinstance(one, LeftOut)])
     answers = [one for one in found if isinstance(one, BundleHost)]
@@ -243,7 +241,7 @@ def _of_controller(options: Options, work: Path, step: Steps) -> Iterable[Raw | 
 
 def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> SupportBundle:
     """Return the manifest, which is a member itself."""
-    redactor = stage.redactor
+    masker = stage.masker
     findings = list(stage.findings)
     silent = [one for one in answers if one.asked and not one.answered]
     cleaned = [
@@ -260,13 +258,13 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
                 "`apiary doctor --inventory … --connect` says why",
             )
         )
-    if redactor.short:
+    if masker.short:
         findings.append(
             Finding(
                 "BUNDLE-SHORT",
                 "warning",
-                f"{redactor.short} secrets",
-                "are shorter than 4 characters, so they were removed only where their name stands",
+                f"{masker.short} secrets",
+                "are shorter than 4 characters or a common word, so they were not removed",
                 "look through the archive before you send it, and change such a secret",
             )
         )
@@ -285,8 +283,8 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
         apiary=own_version() or "unknown",
         hosts=tuple(sorted(cleaned, key=lambda one: one.host)),
         members=tuple(sorted(stage.members, key=lambda one: one.path)),
-        removed=dict(sorted(redactor.counts.items())),
-        looked_for=redactor.known,
+        removed=dict(sorted(masker.counts.items())),
+        looked_for=masker.supported,
         left_out=tuple(sorted(set(stage.left_out), key=lambda one: (one.what, one.why))),
         anonymized=options.anonymize,
         findings=tuple(findings),
@@ -303,7 +301,7 @@ def _told(made: SupportBundle, out: Path, size: int) -> str:
         (
             f"{out}: {len(made.members)} files of {len(made.hosts)} hosts{asked},"
             f" {size / 2**20:.1f} MB",
-            f"removed: {removed} ({made.looked_for} secrets known by value)",
+            f"removed: {removed} ({made.looked_for} secrets masked by value)",
             f"left out: {len(made.left_out)}; why is in {MANIFEST}",
             f"Look through it before you send it: tar -xzf {out} -O {MANIFEST}",
         )

@@ -32,9 +32,16 @@ class Asked:
 
 
 def ask_hosts(
-    asked: Asked, names: Sequence[str], work: Path, step: Callable[[], None]
+    asked: Asked,
+    names: Sequence[str],
+    work: Path,
+    step: Callable[[], None],
+    know: Callable[[Sequence[str]], None],
 ) -> Iterator[BundleHost | Raw | LeftOut]:
-    """Yield each host with how it answered, and the files of those that did; raise FLEET-PROMPT."""
+    """Yield each host with how it answered, and the files of those that did; raise FLEET-PROMPT.
+
+    ``know`` is told the secrets that lie on the hosts.
+    """
     for at in range(0, len(names), TOGETHER):
         some = list(names[at : at + TOGETHER])
         directory = work / f"answers-{at}"
@@ -58,6 +65,7 @@ def ask_hosts(
             answer: dict[str, Any] = json.loads(path.read_bytes())
             path.unlink()
             answered.add(answer["host"])
+            know(answer["secrets"])
             yield from of_host(answer, work)
         for name in some:
             failed = ended.failed.get(name)

@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options 
 )
 
 from apiary.app.ask_ansible import ask_ansible
-from apiary.help.bundle.redact import secret_name
+from apiary.help.bundle.masking import secret_name
 from apiary.help.doctor.gather import encrypted_files
 
 # Files that hold one token each, of this user.

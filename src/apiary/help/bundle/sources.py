@@ -27,54 +27,23 @@ from apiary.help.bundle.types import LeftOut, Raw
 # Runs and waves that are told of; older ones are the ledger's.
 NEWEST_RUNS = 3
 DEEPEST = 5
-_SUFFIXES = {
-    ".json",
-    ".yml",
-    ".yaml",
-    ".ini",
-    ".cfg",
-    ".txt",
-    ".log",
-    ".conf",
-    ".service",
-    ".target",
-}
-_SUFFIXES |= {".socket", ".slice", ".mount", ".container", ".timer", ".xml", ".csv", ".md"}
-_LOGS = {".log", ".txt"}
 _PROGRAM = "/usr/libexec/"
-_NAMES = {"stdout", "stderr", "hosts", "rc", "status"}
+NOT_LISTED = "is not on the list of documents that have no secrets"
 
 
-def never_named(path: Path, below: Path) -> str | None:
-    """Return why a file is never taken, by its name and the directories between."""
-    table = knowledge("secrets.yml")["never"]
-    if any(fnmatch.fnmatch(path.name.lower(), pattern) for pattern in table["names"]):
-        return "never taken: its name is that of a secret"
-    parents = {part.lower() for part in path.relative_to(below).parts[:-1]}
-    if parents & set(table["directories"]):
-        return "never taken: its directory holds secrets"
+def kind_of(target: str) -> str | None:
+    """Return how a document is cleaned, by its path in the bundle; None for one that stays out."""
+    table = knowledge("secrets.yml")
+    if any(fnmatch.fnmatchcase(target.lower(), pattern) for pattern in table["never"]):
+        return None
+    for entry in table["documents"]:
+        if fnmatch.fnmatchcase(target, entry["path"]):
+            return str(entry["kind"])
     return None
 
 
-def never_taken(path: Path, below: Path) -> str | None:
-    """Return why a file is never taken, by its name or what it begins with."""
-    why = never_named(path, below)
-    if why:
-        return why
-    try:
-        with path.open("rb") as stream:
-            begin = stream.read(64)
-    except OSError as failure:
-        return f"cannot be read: {failure.strerror}"
-    if begin.startswith(b"$ANSIBLE_VAULT"):
-        return "never taken: a vault"
-    return "not a text" if b"\0" in begin else None
-
-
-def walk(base: Path, target: str, source: str) -> Iterator[Raw | LeftOut]:
-    """Yield the texts below a directory; links that lead out of it are not followed."""
-    if not base.is_dir():
-        return
+def walk(base: Path, target: str, source: str) -> Iterator[Raw]:
+    """Yield the files below a directory; links that lead out of it are not followed."""
     root = base.resolve()
     for directory, folders, files in os.walk(base):
         here = Path(directory)
@@ -82,18 +51,8 @@ def walk(base: Path, target: str, source: str) -> Iterator[Raw | LeftOut]:
         folders[:] = sorted(folders) if depth < DEEPEST else []
         for name in sorted(files):
             path = here / name
-            inside = path.relative_to(base).as_posix()
-            if not path.is_file() or not path.resolve().is_relative_to(root):
-                continue
-            why = never_named(path, base)
-            if why is None and path.suffix not in _SUFFIXES and name not in _NAMES:
-                continue
-            why = why or never_taken(path, base)
-            if why:
-                yield LeftOut(f"{target}/{inside}", why)
-            else:
-                log = path.suffix in _LOGS or name in ("stdout", "stderr")
-                yield Raw(str(path), f"{target}/{inside}", source, log)
+            if path.is_file() and path.resolve().is_relative_to(root):
+                yield Raw(str(path), f"{target}/{path.relative_to(base).as_posix()}", source)
 
 
 def saved_hosts(directory: Path) -> list[str]:
@@ -118,8 +77,8 @@ def of_artifacts(directory: Path, folders: Mapping[str, Path]) -> Iterator[Raw |
         yield LeftOut(f"fleet/runs/{run.name}", f"only the last {NEWEST_RUNS} runs are taken")
 
 
-def of_inventory(sources: Sequence[str]) -> Iterator[Raw | LeftOut]:
-    """Yield the inventory's files; encrypted ones are never among them."""
+def of_inventory(sources: Sequence[str]) -> Iterator[Raw]:
+    """Yield the inventory's files."""
     for source in sources:
         path = Path(source)
         if path.is_dir():
@@ -127,15 +86,13 @@ def of_inventory(sources: Sequence[str]) -> Iterator[Raw | LeftOut]:
         elif path.is_file():
             for name in ("group_vars", "host_vars"):
                 yield from walk(path.parent / name, f"inventory/{name}", "inventory")
-            why = never_taken(path, path.parent)
-            target = f"inventory/{path.name}"
-            yield LeftOut(target, why) if why else Raw(str(path), target, "inventory")
+            yield Raw(str(path), f"inventory/{path.name}", "inventory")
 
 
 def rendered(folders: Mapping[str, Path], work: Path) -> Iterator[Raw | LeftOut]:
     """Yield the units that each kept plan gives, to be held against those of the host."""
     for host, folder in folders.items():
-        told: set[str] = set()  # plan.json beside the deployments' directories is one of theirs
+        names: set[str] = set()  # plan.json beside the deployments' directories is one of theirs
         for path in sorted((*folder.glob("*/plan.json"), *folder.glob("plan.json"))):
             target = f"hosts/{host}/rendered"
             try:
@@ -145,9 +102,9 @@ def rendered(folders: Mapping[str, Path], work: Path) -> Iterator[Raw | LeftOut]
                 said = str(failure).splitlines()[0]
                 yield LeftOut(f"{target} of {path.name}", f"cannot be rendered: {said}")
                 continue
-            if plan.deployment.name in told:
+            if plan.deployment.name in names:
                 continue
-            told.add(plan.deployment.name)
+            names.add(plan.deployment.name)
             for item in files:
                 if item.path.startswith(_PROGRAM):
                     continue  # the supervisor's own code: the version says it
@@ -155,13 +112,13 @@ def rendered(folders: Mapping[str, Path], work: Path) -> Iterator[Raw | LeftOut]
                 yield put(work, f"{target}/{inside}", item.content, "rendered")
 
 
-def put(work: Path, target: str, text: str, source: str, log: bool = False) -> Raw:
+def put(work: Path, target: str, text: str, source: str) -> Raw:
     """Write a text that has no file of its own below WORK."""
     path = work / target
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
         stream.write(text.encode("utf-8", "replace"))
-    return Raw(str(path), target, source, log)
+    return Raw(str(path), target, source)
 
 
 def of_host(answer: Mapping[str, Any], work: Path) -> Iterator[Raw | LeftOut]:
@@ -169,8 +126,7 @@ def of_host(answer: Mapping[str, Any], work: Path) -> Iterator[Raw | LeftOut]:
     host = safe(str(answer["host"]))
     for name, text in answer["items"].items():
         inside = "/".join(safe(part) for part in name.split("/") if part not in ("", ".."))
-        log = name.startswith("journals/")
-        yield put(work, f"hosts/{host}/live/{inside}", str(text), "host", log)
+        yield put(work, f"hosts/{host}/live/{inside}", str(text), "host")
     for name, why in answer["problems"].items():
         yield LeftOut(f"hosts/{host}/live/{name}", str(why))
 

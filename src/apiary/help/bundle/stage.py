@@ -15,7 +15,8 @@ from pathlib import Path
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
 from apiary.help.bundle.anonymize import Anonymizer
-from apiary.help.bundle.redact import Redactor, clean_json
+from apiary.help.bundle.masking import Masker, clean_json
+from apiary.help.bundle.sources import NOT_LISTED, kind_of
 from apiary.help.bundle.types import LeftOut, Member, Raw
 
 # Of a file; of a log that is longer its end is taken.
@@ -27,7 +28,7 @@ class Stage:
     """Where cleaned files wait to be packed; ``most`` bytes in all."""
 
     directory: Path
-    redactor: Redactor
+    masker: Masker
     anonymizer: Anonymizer | None
     most: int
     members: list[Member] = field(default_factory=list)
@@ -37,38 +38,31 @@ class Stage:
     taken: int = 0
 
     def take(self, raws: Iterable[Raw], step: Callable[[], None] = lambda: None) -> None:
-        """Clean files and keep them; logs come last, as what is left out where it gets too much."""
-        for raw in sorted(raws, key=lambda one: (one.log, one.target)):
-            self._take(raw)
+        """Clean the files that are on the list, logs last: too much is left out of those."""
+        listed = [(kind_of(raw.target), raw) for raw in raws]
+        for kind, raw in sorted(listed, key=lambda item: (item[0] == "log", item[1].target)):
+            if kind is None:
+                self.left_out.append(LeftOut(self._named(raw.target), NOT_LISTED))
+            else:
+                self._take(kind, raw)
             step()
 
-    def learn(self, raws: Iterable[Raw]) -> None:
-        """Look through all files for secrets by their names, so that they go everywhere."""
-        for raw in raws:
-            text = _read(raw)
-            if text is None:
-                continue
-            try:
-                data = json.loads(text) if text.lstrip()[:1] in ("{", "[") else text
-            except (ValueError, RecursionError):
-                data = text
-            self.redactor.learn_document(data)
-
-    def _take(self, raw: Raw) -> None:
-        text = _read(raw)
-        if text is None:
-            self.left_out.append(
-                LeftOut(self._named(raw.target), "is too large, or cannot be read")
-            )
-            return
-        if self._too_much(self._named(raw.target), text):
-            return  # before it is cleaned, which takes about a second for a megabyte
-        before = self.redactor.counts.total()
-        cleaned = self.clean(text)
-        removed = self.redactor.counts.total() - before
+    def _take(self, kind: str, raw: Raw) -> None:
         target = self._named(raw.target)
-        if self.redactor.leaks(cleaned) or self.redactor.leaks(target):
-            # It cannot be: a form that is found is cut out. Should it be, nothing goes out.
+        text = _read(raw, kind == "log")
+        if text is None:
+            self.left_out.append(LeftOut(target, "is too large, or cannot be read"))
+            return
+        if why := _unfit(kind, text):
+            self.left_out.append(LeftOut(target, why))
+            return
+        if self._too_much(target, text):
+            return  # before it is cleaned, which takes about a second for a megabyte
+        before = self.masker.counts.total()
+        cleaned = self.clean(text, kind)
+        removed = self.masker.counts.total() - before
+        if self.masker.leaks(cleaned) or self.masker.leaks(target):
+            # It cannot be: a form that is in it is masked. Should it be, nothing goes out.
             self.left_out.append(LeftOut(raw.source, "a secret was still in it"))
             self.findings.append(
                 Finding(
@@ -84,25 +78,24 @@ class Stage:
             self.put(target, cleaned, raw.source, removed)
 
     def _too_much(self, target: str, text: str) -> bool:
-        """Say whether a text has no room any more, and note it."""
+        """Return whether a text has no room any more, and note it."""
         if self.taken + len(text.encode("utf-8", "replace")) <= self.most:
             return False
         self.left_out.append(LeftOut(target, "left out: the bundle is as large as it may be"))
         return True
 
-    def clean(self, text: str) -> str:
+    def clean(self, text: str, kind: str = "text") -> str:
         """Return a text without secrets: a JSON document by its parts, all else as lines."""
-        cleaned = text
-        if text.lstrip()[:1] in ("{", "["):
+        if kind in ("document", "json"):
             try:
-                cleaned = clean_json(self.redactor, text)
+                cleaned = clean_json(self.masker, text)
             except (ValueError, RecursionError):
-                cleaned = self.redactor.text(text)
-            # What a document's parts do not show, such as a secret across two of them.
-            if self.redactor.leaks(cleaned):
-                cleaned = self.redactor.text(cleaned)
+                cleaned = self.masker.text(text)
         else:
-            cleaned = self.redactor.text(text)
+            cleaned = self.masker.unit(text) if kind == "unit" else self.masker.text(text)
+        # What a document's parts do not show, such as a secret across two of them.
+        if self.masker.leaks(cleaned):
+            cleaned = self.masker.text(cleaned)
         return self.anonymizer.text(cleaned) if self.anonymizer else cleaned
 
     def put(self, target: str, text: str, source: str, removed: int = 0) -> None:
@@ -125,15 +118,31 @@ class Stage:
             self.left_out.append(LeftOut(self._named(one.what), self.clean(one.why)))
 
     def _named(self, target: str) -> str:
-        named = self.redactor.text(target)
+        named = self.masker.text(target)
         return self.anonymizer.text(named) if self.anonymizer else named
 
 
-def _read(raw: Raw) -> str | None:
+def _unfit(kind: str, text: str) -> str | None:
+    """Return why a text is not what its path promises."""
+    if text.startswith("$ANSIBLE_VAULT"):
+        return "never taken: a vault"
+    if "\0" in text[:64]:
+        return "not a text"
+    if kind == "document":
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            return NOT_LISTED
+        schema = data.get("schema") if isinstance(data, dict) else None
+        return None if str(schema).startswith("apiary.") else NOT_LISTED
+    return None
+
+
+def _read(raw: Raw, log: bool) -> str | None:
     """Return a file's text: of a long log the end, of another long file nothing."""
     try:
         size = os.stat(raw.path).st_size
-        if size > LARGEST and not raw.log:
+        if size > LARGEST and not log:
             return None
         with open(raw.path, "rb") as stream:
             if size > LARGEST:

@@ -44,7 +44,7 @@ class BundleHost:
 class SupportBundle:
     """The manifest: what was taken, counts of what was removed, what was left out or failed.
 
-    ``removed`` are counts by kind; ``looked_for`` is how many secrets were known by their value.
+    ``removed`` are counts by kind; ``looked_for`` is how many secrets are masked by their value.
     No secret, and nothing made of one, is in here.
     """
 
@@ -67,4 +67,3 @@ class Raw:
     path: str
     target: str
     source: str
-    log: bool = False
