@@ -4,7 +4,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm
+.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm test-busy
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -15,7 +15,7 @@ demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (
 demo-down: .venv/ready ## Remove all that the demo made
 	python tests/lab/demo.py down
 
-test: .venv/ready ## Unit, golden and property tests, then simulated hosts and every page of the documentation
+test: .venv/ready ## Unit, golden and property tests, then simulated hosts and the tutorial to the letter
 	python tests/stages.py test
 
 unit: .venv/ready
@@ -24,7 +24,7 @@ unit: .venv/ready
 browser: .venv/ready ## Open the reports in a real browser
 	pytest --quiet tests/browser
 
-lab: .venv/ready ## What needs simulated hosts: faults, loss, molecule and docs-test, some beside one another
+lab: .venv/ready ## What needs simulated hosts: molecule, loss, faults and the tutorial, beside one another (STAGE=loss for one)
 	python tests/stages.py $(or $(STAGE),lab)
 
 faults: .venv/ready ## Break a simulated host in every way and see that it is found
@@ -42,8 +42,8 @@ docs-test: .venv/ready ## Follow the tutorial and every how-to page literally on
 telemetry: .venv/ready ## A real Prometheus reads what a host exposes: each rule and panel finds its series
 	pytest --quiet tests/telemetry
 
-molecule: .venv/ready
-	python tests/lab/scenarios.py
+molecule: .venv/ready ## Molecule scenarios on two simulated hosts (SCENARIO="ci", "night", a name; all without)
+	python tests/lab/scenarios.py $(SCENARIO)
 
 lint: .venv/ready ## ruff, mypy, import-linter, yamllint, ansible-lint
 	ruff format --check .
@@ -56,10 +56,13 @@ lint: .venv/ready ## ruff, mypy, import-linter, yamllint, ansible-lint
 sanity: .venv/ready ## ansible-test sanity on the built collection
 	tests/sanity/run.sh
 
+test-busy: .venv/ready ## The unit suite three times while other processes keep every core busy
+	python tests/busy.py
+
 check: .venv/ready ## What CI runs: lint, sanity and test
 	python tests/stages.py check
 
-night: .venv/ready ## What is too long for CI
+night: .venv/ready ## What is too long for CI: every page, every scenario, fleets, real vLLM, kernels, the doubles
 	python tests/stages.py night
 
 e2e: .venv/ready ## The same site playbook with real vLLM (CPU build, tiny model)

@@ -20,6 +20,7 @@ settings.load_profile("apiary")
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files")
+    parser.addoption("--all-pages", action="store_true", help="follow every page of tests/docs")
 
 
 @pytest.fixture(autouse=True)

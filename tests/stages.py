@@ -49,7 +49,7 @@ class Result:
 
 def _pytest(name: str, *paths: str, lab: str | None = None) -> Stage:
     environment = (("APIARY_DOCS_LAB", lab),) if lab else ()
-    files = (f"tests/{path}" for path in paths)
+    files = (path if path.startswith("-") else f"tests/{path}" for path in paths)
     return Stage(name, (sys.executable, "-m", "pytest", "--quiet", *files), environment)
 
 
@@ -62,22 +62,32 @@ STAGES = {
     for stage in (
         *map(_make, ("lint", "sanity", "unit", "browser", "telemetry")),
         *map(_make, ("fleet", "e2e", "test-vm", "test-engine", "stranger")),
-        Stage("molecule", (sys.executable, "tests/lab/scenarios.py")),
-        _pytest("day-1", "docs/test_day1.py", lab="docs"),
-        _pytest("day-2", "docs/test_day2.py", lab="docs-2"),
-        _pytest("measured", "docs/test_day1_measured.py", lab="docs-3"),
+        Stage("molecule", (sys.executable, "tests/lab/scenarios.py", "ci")),
+        Stage("molecule-night", (sys.executable, "tests/lab/scenarios.py", "night")),
+        _pytest("tutorial", "docs/test_day1.py"),
         _pytest("loss", "router", "loss"),
         _pytest("faults", "faults", "containers", "bundle"),
+        _pytest("pages", "docs/test_alone.py", "--all-pages"),
+        _pytest("day-1", "docs/test_day1.py", "--all-pages", lab="docs"),
+        _pytest("day-2", "docs/test_day2.py", lab="docs-2"),
+        _pytest("measured", "docs/test_day1_measured.py", lab="docs-3"),
+        _pytest("doubles", "doubles", "-n=auto"),
+        _pytest("packaging", "packaging", "-m=night"),
     )
 }
 # Phases in order; in a phase the longest stage first.
-LAB = ("molecule", "day-2", "day-1", "measured", "loss", "faults")
+LAB = ("molecule", "loss", "tutorial", "faults")
+DOCS = ("day-2", "day-1", "measured", "pages")
 SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
     "check": (("sanity", "lint"), ("unit",), (*LAB, "browser", "telemetry")),
     "test": (("unit",), (*LAB, "browser", "telemetry")),
     "lab": (LAB,),
-    "docs-test": (("day-2", "day-1", "measured"),),
-    "night": (("fleet",), ("e2e",), ("test-vm",), ("test-engine",), ("stranger",)),
+    "docs-test": (DOCS,),
+    "night": (
+        ("doubles",),
+        (*DOCS, "molecule-night", "packaging"),
+        *((name,) for name in ("fleet", "e2e", "test-vm", "test-engine", "stranger")),
+    ),
 }
 
 

@@ -10,6 +10,7 @@ import os
 
 import pytest
 
+from docs.chosen import changed, chosen
 from docs.lab import Lab
 from docs.pages import FIRST_HOST
 from docs.reader import Desk, Reader
@@ -23,6 +24,14 @@ TOLD = pytest.StashKey[list[tuple[str, int, str, float]]]()
 def pytest_configure(config):
     """Keep what was typed, for the summary."""
     config.stash[TOLD] = []
+
+
+def pytest_generate_tests(metafunc):
+    """Have `name` be the pages that a module is for: all of them, or what CI has time for."""
+    if "name" in metafunc.fixturenames:
+        pages = metafunc.module.PAGES
+        every = metafunc.config.getoption("--all-pages")
+        metafunc.parametrize("name", pages if every else chosen(pages, changed()))
 
 
 @pytest.fixture

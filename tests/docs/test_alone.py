@@ -4,11 +4,10 @@
 
 """Pages that need no host, to the letter: some seconds each."""
 
-import pytest
-
 from docs.pages import ALONE, how_to
 
+PAGES = ALONE
 
-@pytest.mark.parametrize("page", ALONE)
-def test_a_page_without_hosts_comes_true(desk, page):
-    desk.follow(how_to(page))
+
+def test_a_page_without_hosts_comes_true(desk, name):
+    desk.follow(how_to(name))

@@ -7,9 +7,9 @@
 They follow one another on one lab, so they run in order.
 """
 
-import pytest
-
 from docs.pages import DEMO, SERVING, how_to
+
+PAGES = SERVING
 
 
 def test_the_demo_comes_true_and_leaves_nothing(reader):
@@ -25,6 +25,5 @@ def test_own_hosts_serve_in_the_end(serving):
     assert "0 loaded units listed" in state.stdout
 
 
-@pytest.mark.parametrize("page", SERVING)
-def test_a_page_for_a_host_that_serves_comes_true(serving, page):
-    serving.follow(how_to(page))
+def test_a_page_for_a_host_that_serves_comes_true(serving, name):
+    serving.follow(how_to(name))

@@ -3,9 +3,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run all Molecule scenarios on two simulated hosts: each takes the next when it is free.
+"""Run Molecule scenarios on two simulated hosts: each takes the next when it is free.
 
-`molecule test --all` does the same on one host, in about twice the time.
+    scenarios.py [ci | night | NAME …]
+
+`ci` has a scenario of each role; `night` what is too long for it. Without a name all are run, as by
+`molecule test --all` on one host, in about half the time.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,16 +39,33 @@ FIRST = (
     "device_plugin",
 )
 FIRST += ("container_runtime", "site", "monitoring")
+# tests/loss rolls out, tests/tune tunes; the rest are other settings of a role, as `_custom` is.
+NIGHT = ("rollout", "tune", "replicas_quadlet")
 LABS = ("molecule", "molecule-2")
 
 
-def families() -> list[list[str]]:
-    """Return the scenarios in the order in which they begin; a role's share their host.
+def select(words: Sequence[str]) -> list[str]:
+    """Return the scenarios that words of the command line name: all without any.
 
     The one that makes and removes hosts is left out.
     """
     names = sorted(path.parent.name for path in SCENARIOS.glob("*/molecule.yml"))
     names.remove("default")
+    night = {name for name in names if name in NIGHT or name.endswith("_custom")}
+    sets = {"ci": set(names) - night, "night": night}
+    wanted = set().union(*(sets.get(word, {word}) for word in words)) if words else set(names)
+    if unknown := sorted(wanted - set(names)):
+        raise error(
+            "LAB-ARGUMENT",
+            ", ".join(unknown),
+            "no such scenario",
+            f"give ci, night, or some of {', '.join(names)}",
+        )
+    return [name for name in names if name in wanted]
+
+
+def families(names: Sequence[str]) -> list[list[str]]:
+    """Return the scenarios in the order in which they begin; a role's share their host."""
     found: dict[str, list[str]] = {}
     for name in names:
         base = next((one for one in names if name.startswith(f"{one}_")), name)
@@ -93,13 +114,13 @@ def work(lab: str, waiting: deque[list[str]], scratch: Path) -> list[str]:
     return failed
 
 
-def run() -> None:
-    """Run all scenarios on two hosts."""
+def run(words: Sequence[str]) -> None:
+    """Run the scenarios that are named on two hosts."""
+    waiting = deque(families(select(words)))
     for lab in LABS:
         command = [sys.executable, "tests/lab/demo.py", "hosts", "--name", lab, "--routers", "2"]
         subprocess.run(command, cwd=REPOSITORY, check=True)
     started = time.monotonic()
-    waiting = deque(families())
     with (
         tempfile.TemporaryDirectory(prefix="apiary-molecule-") as scratch,
         step("Running Molecule on two hosts"),
@@ -121,4 +142,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(run))
+    sys.exit(guarded(lambda: run(sys.argv[1:])))

@@ -48,6 +48,7 @@ def changelog():
     return (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.night
 def test_another_directory_time_umask_and_locale_give_the_same_bytes(released, tmp_path):
     clone = tmp_path / "a longer name" / "clone"
     clone.parent.mkdir()

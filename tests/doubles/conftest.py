@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).resolve()
-DOUBLE = HERE.parents[2] / "lab" / "vllm_double"
+DOUBLE = HERE.parents[1] / "lab" / "vllm_double"
 sys.path.insert(0, str(DOUBLE))
 
 BUSES = (0x05, 0x26, 0x46, 0x65, 0x85, 0xA6, 0xC6, 0xE5)
