@@ -162,3 +162,14 @@ def test_generated_pages_are_current():
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_role_is_shown_by_the_play_that_its_scenario_converges():
+    shown = sorted((ROOT / "extensions/molecule").glob("*/example.yml"))
+    assert shown
+    for example in shown:
+        converge = yaml.safe_load((example.parent / "converge.yml").read_text())
+        imported = [play.get("ansible.builtin.import_playbook") for play in converge]
+        assert "example.yml" in imported, example
+        play = example.read_text().removeprefix("---\n").rstrip("\n")
+        assert play in (ROOT / "roles" / example.parent.name / "README.md").read_text(), example

@@ -33,4 +33,34 @@ def role(path: Path) -> str:
     for name, option in main["options"].items():
         default = "(required)" if option.get("required") else f"`{option.get('default')}`"
         lines.append(f"| `{name}` | {option['type']} | {default} | {cell(option['description'])} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_changes(path.name), *_example(path.name), *_tags(path)]) + "\n"
+
+
+def _changes(name: str) -> list[str]:
+    """Return the section on what the role changes."""
+    text = (ROOT / "tools/docs/role_changes.yml").read_text(encoding="utf-8")
+    return ["\n## What it changes\n", *(f"- {line}" for line in yaml.safe_load(text)[name])]
+
+
+def _example(name: str) -> list[str]:
+    """Return the section with the play that the role's Molecule scenario converges."""
+    place = ROOT / f"extensions/molecule/{name}/example.yml"
+    if not place.is_file():
+        return []
+    play = place.read_text(encoding="utf-8")
+    return [
+        "\n## Example\n",
+        f"The Molecule scenario `{name}` runs this play on a simulated host.\n",
+        "```yaml",
+        play.removeprefix("---\n").rstrip("\n"),
+        "```",
+    ]
+
+
+def _tags(path: Path) -> list[str]:
+    """Return the section on tags: those of the role's tasks, and the playbooks'."""
+    tags = {path.name}
+    for file in sorted((path / "tasks").glob("*.yml")):
+        for task in yaml.safe_load(file.read_text(encoding="utf-8")) or []:
+            tags |= {tag for tag in task.get("tags", []) if tag not in ("always", "never")}
+    return ["\n## Tags\n", ", ".join(f"`{tag}`" for tag in sorted(tags)) + "."]
