@@ -102,8 +102,8 @@ def test_every_gpu_is_named_in_every_numbering():
     gpu = replace(mi325x().gpus[0], card="card1", oam_id=5)
     text = words(topology_svg(replace(mi325x(), gpus=(gpu, *mi325x().gpus[1:]))))
     assert "MI325X  05:00.0" in text
-    assert "SMI 0 · HIP 0 · KFD 2" in text
-    assert "renderD128 · card1 · OAM 5" in text
+    assert "SMI 0 · HIP 0 · KFD 2 · renderD128" in text
+    assert "card1 · OAM 5" in text
 
 
 def test_replicas_are_coloured_named_and_explained():
@@ -121,7 +121,7 @@ def test_what_is_free_is_said_to_be():
 def test_links_are_drawn_by_type_and_hives_named():
     svg = topology_svg(DRAWN["interleaved"][0])
     assert (len(drawn(svg, "xgmi")), len(drawn(svg, "pcie"))) == (12, 16)
-    assert [words(svg).count(f"hive {letter}") for letter in "ABC"] == [4, 4, 0]
+    assert [sum(f"hive {letter}" in text for text in words(svg)) for letter in "ABC"] == [4, 4, 0]
 
 
 def test_indirect_and_parallel_links_look_otherwise():
@@ -199,7 +199,7 @@ def test_sixty_four_partitions_are_eight_gpus():
     svg = topology_svg(cpx(), cuts(*(list(cpx().by_key)[8 * n : 8 * n + 8] for n in range(8))))
     assert int(parsed(svg).get("height")) < 800
     assert len(drawn(svg, "xgmi")) == 28
-    assert "SMI 8-15 · HIP 8-15 · KFD 10-17" in words(svg)
+    assert any("SMI 8-15 · HIP 8-15 · KFD 10-17" in text for text in words(svg))
     assert [words(svg).count(f"replica {n}") for n in range(8)] == [1] * 8
     assert words(svg).count("r7") == 8
 
@@ -211,14 +211,14 @@ def test_the_partition_that_is_not_there_has_an_empty_place():
     assert marked(svg, "data-board") == {BDFS[7]: ["1"]}
 
 
-def test_interfaces_stand_by_the_gpus_of_their_root_port():
+def test_interfaces_stand_in_their_node_in_the_order_of_their_root_ports():
     svg = topology_svg(DRAWN["nics"][0])
     chips = [text for text in words(svg) if text.startswith(("mlx5", "eno"))]
     assert chips[:2] == ["mlx5_0 · 400 Gb/s", "mlx5_1 · 400 Gb/s"]
     assert chips.count("mlx5_5 · down") == 1
     assert sorted(chips)[0] == "eno1 · 25 Gb/s"
     assert len(chips) == 9
-    assert svg.count("behind the PCIe root port") == 4
+    assert svg.count("behind the PCIe root port") == 8
 
 
 def test_many_gpus_are_a_grid_without_lines():
@@ -393,7 +393,7 @@ def test_everything_is_there_once_and_nothing_covers_another(case):
             x >= 0 and y >= 0 and x + w <= 900 and y + h <= height for x, y, w, h in rectangles
         )
     for element in parsed(svg).iter(f"{SVG}text"):
-        if element.get("class") not in ("note", "hive", "part") and element.get("x"):
+        if element.get("class") not in ("note", "part") and element.get("x"):
             wide = {"host": 14, "summary": 7.4, "head": 9.1}.get(element.get("class"), 6.8)
             assert float(element.get("x")) + wide * len("".join(element.itertext())) <= 905
         assert 0 < float(element.get("y")) <= height
