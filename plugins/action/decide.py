@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
         warn(plan.findings)
         return {
             "changed": False,
-            "plan": {key: value for key, value in to_document(plan).items() if key != "resources"},
+            "plan": to_document(plan),
             "resources": resources,
             "findings": to_document(plan.findings),
         }

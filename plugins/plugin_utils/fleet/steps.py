@@ -77,18 +77,6 @@ def _rocm(plan: Any, _options: Options) -> Made:
     return steps, [Change(f"put {user} into the group {group}") for user, group in plan.join]
 
 
-def _host_tuning(plan: Any, options: Options) -> Made:
-    steps = [
-        _live("host_tuning", plan.live, options),
-        _services(
-            *({"name": one, "enabled": False} for one in plan.gone_units),
-            *({"name": one, "enabled": True} for one in plan.units),
-        ),
-        _files(plan.files),
-    ]
-    return steps, [Change(shlex.join(argv)) for argv in plan.boot_commands]
-
-
 def _weight_cache(plan: Any, options: Options) -> Made:
     here = options["weight_cache_state"] == "present"
     warm = here and options["weight_cache_warm_up_enabled"]
@@ -160,7 +148,6 @@ def _reboot(plan: Any, _options: Options) -> Made:
 
 _ROLES: Mapping[str, Callable[[Any, Options], Made]] = {
     "rocm": _rocm,
-    "host_tuning": _host_tuning,
     "weight_cache": _weight_cache,
     "container_runtime": _container_runtime,
     "device_plugin": _device_plugin,

@@ -99,4 +99,7 @@ class ConcernPlan:
     findings: tuple[Finding, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     reboot: tuple[str, ...] = field(default=())
-    resources: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def resources(self) -> tuple[Mapping[str, Any], ...]:
+        return ()

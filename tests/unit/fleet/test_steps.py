@@ -40,12 +40,7 @@ KNOWN = {
         "ansible.builtin.user": "plan.join",
         "ansible.builtin.command": "follows a changed rule",
     },
-    "host_tuning": {
-        "apiary.instinct.live_settings": "a step",
-        "apiary.instinct.host_files": "a step",
-        "ansible.builtin.systemd_service": "a step; reloads follow changed files",
-        "ansible.builtin.command": "plan.boot_commands",
-    },
+    "host_tuning": {"apiary.instinct.converge": "the same resources"},
     "weight_cache": {
         "apiary.instinct.host_files": "a step",
         "apiary.instinct.live_settings": "a step",

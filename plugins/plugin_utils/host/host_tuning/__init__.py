@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from ...evidence.types import Evidence
 from ...findings import Finding
+from .. import resources
 from ..types import Check, ConcernPlan, LiveSetting, Skipped
 from . import boot, catalogue, cmdline, limits, live, observed, sysctl
 from .machine import Machine, Platform, machine
@@ -40,11 +41,23 @@ class HostTuningPlan(ConcernPlan):
     removed. ``arguments`` are our words of the kernel command line.
     """
 
+    state: Literal["present", "absent"] = "present"
     live: tuple[LiveSetting, ...] = ()
     units: tuple[str, ...] = ()
     gone_units: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     boot_commands: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def resources(self) -> tuple[resources.Resource, ...]:
+        return (
+            resources.live("host_tuning", self.live, self.state),
+            *resources.services(self.gone_units, enabled=False),
+            *resources.files(self.files),
+            *resources.services(self.units, enabled=True),
+            # The boot loader's own tools, listed only where something differs.
+            *({"kind": "command", "argv": list(argv)} for argv in self.boot_commands),
+        )
 
 
 def decide(settings: Settings, evidence: Evidence) -> HostTuningPlan:
@@ -105,6 +118,7 @@ def _undo(settings: Settings, evidence: Evidence, host: Machine) -> HostTuningPl
         *booted.files,
     )
     return HostTuningPlan(
+        state="absent",
         files=files,
         findings=booted.findings,
         gone_units=tuple(live.names(evidence)),
