@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
         warn(plan.findings)
         return {
             "changed": False,
-            "plan": to_document(plan),
+            "plan": {key: value for key, value in to_document(plan).items() if key != "resources"},
             "resources": resources,
             "findings": to_document(plan.findings),
         }

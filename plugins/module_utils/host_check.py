@@ -20,8 +20,6 @@ from .replicas import release_looks, unit_absent
 from .resources.converge import inspect_all, items
 from .resources.types import Host
 from .resources.types import Refused as RefusedResource
-from .weights import looks as weights_looks
-from .weights import mount_looks
 
 Look = Callable[[AnsibleModule], "dict[str, Any]"]
 
@@ -34,14 +32,6 @@ def _packages(module: AnsibleModule) -> dict[str, Any]:
     outcome = rocm_packages.look(module)[1]
     for name in outcome["lacking"]:
         module.warn(f"no repository has {name}: its kernel may boot without the driver")
-    return outcome
-
-
-def _models(module: AnsibleModule) -> dict[str, Any]:
-    outcome = weights_looks.look(module.params)
-    errors = [one for one in outcome["findings"] if one["severity"] == "error"]
-    if errors:
-        module.fail_json(msg="; ".join(one["message"] for one in errors), findings=errors)
     return outcome
 
 
@@ -109,8 +99,6 @@ LOOKS: dict[str, tuple[dict[str, Any], Look]] = {
     ),
     "services": (system_looks.SERVICES, system_looks.look_at_services),
     "user": (system_looks.USERS, system_looks.look_at_user),
-    "weights_info": (weights_looks.ARGUMENTS, _models),
-    "weights_mounts": (mount_looks.ARGUMENTS, lambda module: mount_looks.look(module)[1]),
 }
 
 

@@ -37,9 +37,9 @@ attributes:
 options:
   resources:
     description:
-      - The resources. Each has its C(kind) (command, configuration, directory, file, live,
-        packages, service, user), that kind's options, and optionally the C(role) that it belongs
-        to.
+      - The resources. Each has its C(kind) (command, configuration, directory, file, live, mount,
+        packages, service, user, verify), that kind's options, and optionally the C(role) that it
+        belongs to and the C(part) of the role, by which a role may take one part first.
       - C(command) and C(service) take names of earlier resources (C(after), C(restart_after),
         C(reload_after)) whose change they follow.
     type: list
@@ -122,7 +122,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.resources.converge import Aborted, apply_all, inspect_all, items
-from ..module_utils.resources.types import Host, Refused
+from ..module_utils.resources.types import Host, Refused, as_text
 
 
 class _Quiet(AnsibleModule):
@@ -177,7 +177,11 @@ def main() -> None:
 
 
 def _outcome(module: AnsibleModule, reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the result; Ansible shows the diff only where it was requested."""
+    """Return the result, its warnings shown."""
+    for report in reports:
+        for finding in report["findings"]:
+            if finding["severity"] == "warning":
+                module.warn(as_text(finding))
     steps = "".join(f"{step}\n" for report in reports for step in report["steps"])
     diff = [entry for report in reports for entry in report["diff"]]
     return {

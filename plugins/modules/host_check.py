@@ -60,8 +60,6 @@ options:
           - service_config
           - services
           - user
-          - weights_info
-          - weights_mounts
       arguments:
         description: The arguments of that module.
         type: dict

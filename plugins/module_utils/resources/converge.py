@@ -7,21 +7,34 @@
 How a kind is added: a module of this package with ``OPTIONS`` (an argument specification),
 ``name(resource)``, ``inspect(host, resource) -> Difference`` without effects and ``apply(host,
 resource, difference)``; then its line in ``kind_of`` and its name in ``NAMES``. A kind raises
-``types.Refused``; ``OSError`` and ``ValueError`` are refusals, too. One whose work follows other
-resources' changes has ``dues(resource) -> {due: [names of resources]}``: each due is recorded on
-the host before the first of these changes, so that the run after an aborted one completes it.
+``types.Refused``; ``OSError`` and ``ValueError`` are refusals, too, and ``host.warn`` reports what
+apply met. One whose work follows other resources' changes has ``dues(resource) -> {due: [names of
+resources]}``: each due is recorded on the host before the first of these changes, so that the run
+after an aborted one completes it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from .types import Difference, Host, Refused, Resource, finding, refused
 
-NAMES = ("command", "configuration", "directory", "file", "live", "packages", "service", "user")
-_NOT_OPTIONS = ("kind", "role")
+NAMES = (
+    "command",
+    "configuration",
+    "directory",
+    "file",
+    "live",
+    "mount",
+    "packages",
+    "service",
+    "user",
+    "verify",
+)
+_NOT_OPTIONS = ("kind", "role", "part")
 
 
 def kind_of(name: str) -> Any:
@@ -49,6 +62,10 @@ def kind_of(name: str) -> Any:
         from . import live
 
         return live
+    if name == "mount":
+        from . import mount
+
+        return mount
     if name == "packages":
         from . import packages
 
@@ -57,9 +74,13 @@ def kind_of(name: str) -> Any:
         from . import service
 
         return service
-    from . import user
+    if name == "user":
+        from . import user
 
-    return user
+        return user
+    from . import verify
+
+    return verify
 
 
 class Item:
@@ -81,6 +102,7 @@ class Item:
 
     def inspect(self, host: Host) -> Difference:
         """Return the difference; a refusal is among its findings."""
+        host.role = self.role
         try:
             difference: Difference = self.kind.inspect(host, self.options)
         except Refused as refusal:
@@ -89,6 +111,7 @@ class Item:
             return Difference(findings=(_failed(self.name, failure),))
         if difference.changed:
             host.changed.add(self.name)
+            host.changed_roles.add(self.role)
         return difference
 
     def apply(self, host: Host, difference: Difference) -> None:
@@ -98,7 +121,7 @@ class Item:
         except OSError as failure:
             raise Refused(_failed(self.name, failure)) from None
 
-    def report(self, difference: Difference) -> dict[str, Any]:
+    def report(self, difference: Difference, warnings: Iterable[Any] = ()) -> dict[str, Any]:
         """Return what a result says of one resource."""
         return {
             "resource": self.name,
@@ -106,7 +129,7 @@ class Item:
             "changed": difference.changed,
             "diff": list(difference.diff),
             "steps": list(difference.steps),
-            "findings": list(difference.findings),
+            "findings": [*difference.findings, *warnings],
         }
 
 
@@ -124,10 +147,11 @@ class Aborted(Exception):  # noqa: N818 - findings, as ApiaryError has them
 def items(documents: list[Resource]) -> list[Item]:
     """Return the resources; raise Refused for one of no kind, or two of one name."""
     checked = [Item(document) for document in documents]
-    names = [item.name for item in checked]
+    # Roles may share a resource; in one role's list it would be a mistake.
+    names = [(item.role, item.name) for item in checked]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise _wrong(", ".join(twice), "is listed twice")
+        raise _wrong(", ".join(name for _role, name in twice), "is listed twice")
     return checked
 
 
@@ -138,6 +162,7 @@ def inspect_all(host: Host, checked: list[Item]) -> list[dict[str, Any]]:
 
 def apply_all(host: Host, checked: list[Item]) -> list[dict[str, Any]]:
     """Apply in order, each as the host then is; raise Aborted with what was done until then."""
+    host.applying = True
     done: list[dict[str, Any]] = []
     for number, item in enumerate(checked):
         difference = item.inspect(host)
@@ -158,7 +183,8 @@ def apply_all(host: Host, checked: list[Item]) -> list[dict[str, Any]]:
             except Refused as second:
                 refusal = Refused(*refusal.findings, *second.findings)
             raise Aborted(item, refusal, done, [other.name for other in later]) from None
-        done.append(item.report(difference))
+        done.append(item.report(difference, host.warnings))
+        host.warnings = []
     host.reload()
     return done
 

@@ -80,15 +80,20 @@ class Host:
 
     ``pending`` has the texts of files that resources earlier in the list write (None: remove), and
     ``installing`` says that packages come earlier: a service whose unit is not there yet is then no
-    unknown unit. ``changed`` are the names of the earlier resources that differ.
+    unknown unit. ``changed`` are the names of the earlier resources that differ. ``applying`` says
+    that this is the second pass, in which what came earlier is done.
     """
 
     module: AnsibleModule
     secrets: Mapping[str, str] = field(default_factory=dict)
     pending: dict[str, str | None] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
+    changed_roles: set[str] = field(default_factory=set)
+    role: str = ""
+    applying: bool = False
     installing: bool = False
     reload_due: bool = False
+    warnings: list[dict[str, Any]] = field(default_factory=list)
     reload_marks: list[str] = field(default_factory=list)
 
     def run(self, argv: list[str], **options: Any) -> tuple[int, str, str]:
@@ -108,6 +113,15 @@ class Host:
         """Return the exit code and output of systemctl, with errors where it failed."""
         code, out, err = self.run(["systemctl", "--no-ask-password", *arguments])
         return code, out if code == 0 else out + err
+
+    @property
+    def differs_earlier(self) -> bool:
+        """Return whether something earlier in the same role is still to be done."""
+        return not self.applying and self.role in self.changed_roles
+
+    def warn(self, warning: dict[str, Any]) -> None:
+        """Report a finding about what apply met."""
+        self.warnings.append(warning)
 
     def unit_is_pending(self, unit: str) -> bool:
         """Return whether an earlier resource of the list brings this unit."""

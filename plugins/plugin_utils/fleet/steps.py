@@ -77,26 +77,6 @@ def _rocm(plan: Any, _options: Options) -> Made:
     return steps, [Change(f"put {user} into the group {group}") for user, group in plan.join]
 
 
-def _weight_cache(plan: Any, options: Options) -> Made:
-    here = options["weight_cache_state"] == "present"
-    warm = here and options["weight_cache_warm_up_enabled"]
-    always = {"state": "started", "enabled": True}
-    steps = [
-        _services(
-            *({"name": one, "state": "stopped", "enabled": False} for one in plan.retired),
-            *({"name": one, **always} for one in plan.services),
-            *([{"name": "weights-warm.service", **always}] if warm else []),
-        ),
-        _files(plan.files),
-        _live("weight_cache", plan.live, options),
-        Step("weights_mounts", {"mounts": to_document(plan.mounts)}),
-    ]
-    if here and (options["weight_cache_models"] or options["weight_cache_staged"]):
-        required = {"manifest_required": options["weight_cache_manifest_required"]}
-        steps.append(Step("weights_info", required, late=True))
-    return steps, _installs(plan.packages)
-
-
 def _container_runtime(plan: Any, options: Options) -> Made:
     told = to_document(plan)
     present = options["container_runtime_state"] == "present"
@@ -148,7 +128,6 @@ def _reboot(plan: Any, _options: Options) -> Made:
 
 _ROLES: Mapping[str, Callable[[Any, Options], Made]] = {
     "rocm": _rocm,
-    "weight_cache": _weight_cache,
     "container_runtime": _container_runtime,
     "device_plugin": _device_plugin,
     "reboot": _reboot,
@@ -225,7 +204,3 @@ def _live(role: str, live: Sequence[Any], options: Options) -> Step:
             "state": options[f"{role}_state"],
         },
     )
-
-
-def _installs(packages: Sequence[str]) -> list[Change]:
-    return [Change(f"install {name}") for name in packages]

@@ -99,7 +99,4 @@ class ConcernPlan:
     findings: tuple[Finding, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     reboot: tuple[str, ...] = field(default=())
-
-    @property
-    def resources(self) -> tuple[Mapping[str, Any], ...]:
-        return ()
+    resources: tuple[Mapping[str, Any], ...] = ()

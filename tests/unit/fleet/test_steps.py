@@ -42,14 +42,8 @@ KNOWN = {
     },
     "host_tuning": {"apiary.instinct.converge": "the same resources"},
     "weight_cache": {
-        "apiary.instinct.host_files": "a step",
-        "apiary.instinct.live_settings": "a step",
-        "apiary.instinct.weights_mounts": "a step",
-        "apiary.instinct.weights_info": "a step",
+        "apiary.instinct.converge": "the same resources",
         "apiary.instinct.weights_publish": "unsure where models are staged",
-        "ansible.builtin.systemd_service": "a step",
-        "ansible.builtin.apt": "plan.packages",
-        "ansible.builtin.package": "plan.packages",
     },
     "container_runtime": {
         "apiary.instinct.rocm_packages": "a step",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ...evidence.types import Evidence
@@ -41,30 +41,33 @@ class HostTuningPlan(ConcernPlan):
     removed. ``arguments`` are our words of the kernel command line.
     """
 
-    state: Literal["present", "absent"] = "present"
     live: tuple[LiveSetting, ...] = ()
     units: tuple[str, ...] = ()
     gone_units: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     boot_commands: tuple[tuple[str, ...], ...] = ()
 
-    @property
-    def resources(self) -> tuple[resources.Resource, ...]:
-        return (
-            resources.live("host_tuning", self.live, self.state),
-            *resources.services(self.gone_units, enabled=False),
-            *resources.files(self.files),
-            *resources.services(self.units, enabled=True),
-            # The boot loader's own tools, listed only where something differs.
-            *({"kind": "command", "argv": list(argv)} for argv in self.boot_commands),
-        )
-
 
 def decide(settings: Settings, evidence: Evidence) -> HostTuningPlan:
     """Return how a host is tuned; with state absent, how it loses all that it got from here."""
     host = machine(evidence, settings.platform)
-    if settings.state == "absent":
-        return _undo(settings, evidence, host)
+    undone = settings.state == "absent"
+    plan = _undo(settings, evidence, host) if undone else _tune(settings, evidence, host)
+    return replace(plan, resources=_resources(plan, settings.state))
+
+
+def _resources(plan: HostTuningPlan, state: str) -> tuple[resources.Resource, ...]:
+    return (
+        resources.live("host_tuning", plan.live, state),
+        *resources.services(plan.gone_units, enabled=False),
+        *resources.files(plan.files),
+        *resources.services(plan.units, enabled=True),
+        # The boot loader's own tools, listed only where something differs.
+        *({"kind": "command", "argv": list(argv)} for argv in plan.boot_commands),
+    )
+
+
+def _tune(settings: Settings, evidence: Evidence, host: Machine) -> HostTuningPlan:
     selection = catalogue.select(settings.profile, settings.settings, settings.insecure, host)
     chosen = selection.chosen
     ours = tuple(dict.fromkeys(word for one in chosen for word in one.arguments))
@@ -118,7 +121,6 @@ def _undo(settings: Settings, evidence: Evidence, host: Machine) -> HostTuningPl
         *booted.files,
     )
     return HostTuningPlan(
-        state="absent",
         files=files,
         findings=booted.findings,
         gone_units=tuple(live.names(evidence)),

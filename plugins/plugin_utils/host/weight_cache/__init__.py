@@ -9,20 +9,55 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ...documents import knowledge
+from ...documents import knowledge, to_document
 from ...evidence.types import Evidence
 from ...findings import Finding, has_errors
 from .. import facts as host_facts
+from .. import resources
 from ..types import HostFile, LiveSetting, Skipped
 from . import checks, files, mounts, options
 from .settings import LOCAL, Mount, MountStep, Settings, WeightCachePlan, problems
 
 __all__ = ["Settings", "WeightCachePlan", "decide"]
+_MANAGERS = {"debian": "apt", "redhat": "dnf"}
 
 
 def decide(settings: Settings, evidence: Evidence) -> WeightCachePlan:
     """Return what a host's weights need; raise WEIGHTS-EVIDENCE where it can't be known."""
+    plan = _decide(settings, evidence)
+    return replace(plan, resources=_resources(plan, settings))
+
+
+def _resources(plan: WeightCachePlan, settings: Settings) -> tuple[resources.Resource, ...]:
+    here = settings.state == "present"
+    packages = {"manager": _MANAGERS.get(plan.family), "names": list(plan.packages)}
+    models = here and bool(settings.models or settings.staged)
+    verify = {"kind": "verify", "manifest_required": settings.manifest_required}
+    warm = here and settings.warm_up_enabled
+    return (
+        *([{"kind": "packages", **packages}] if plan.packages else []),
+        *resources.services(plan.retired, state="stopped", enabled=False),
+        *resources.files(plan.files),
+        resources.live("weight_cache", plan.live, settings.state),
+        *resources.services(plan.services, state="started", enabled=True),
+        *(_mount(step, settings) for step in plan.mounts),
+        # After what is staged on the host's own disk, which is an act and no resource.
+        *([{**verify, "part": "models"}] if models else []),
+        *resources.services(
+            [files.WARM_UNIT] if warm else [], state="started", enabled=True, part="models"
+        ),
+    )
+
+
+def _mount(step: MountStep, settings: Settings) -> resources.Resource:
+    options = to_document(step)
+    del options["readahead_found"]
+    return {"kind": "mount", **options, "timeout_seconds": settings.mount_timeout_seconds}
+
+
+def _decide(settings: Settings, evidence: Evidence) -> WeightCachePlan:
     refused = problems(settings)
     if refused:
         return WeightCachePlan(findings=refused)

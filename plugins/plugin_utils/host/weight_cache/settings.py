@@ -73,6 +73,7 @@ class Settings:
     manifest_required: bool = False
     replace_existing: bool = True
     remount_while_serving: bool = False
+    mount_timeout_seconds: int = 120
     session_slots: int = 180
     local_directories: tuple[str, ...] = ("/var/cache",)
     staged: tuple[Staged, ...] = ()

@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
 )
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import readahead
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import warm as weights_warm
-from ansible_collections.apiary.instinct.plugins.modules import weights_info
+from ansible_collections.apiary.instinct.plugins.modules import converge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import files
 
 from support.modules import run_module
@@ -126,13 +126,17 @@ def test_staged_models_are_looked_at_too(model, tmp_path):
     assert weights_check.configured_models(told) == ["/a", str(model)]
 
 
-def test_the_module_returns_what_is_wrong_and_does_not_fail(model, capsys):
-    assert run_module(weights_info, capsys, directories=[str(model)])["findings"] == []
+def test_a_damaged_model_refuses_the_list_once_nothing_earlier_differs(model, capsys, tmp_path):
+    verify = {"kind": "verify", "directories": [str(model)]}
+    assert run_module(converge, capsys, resources=[verify])["resources"] == []
     (model / "config.json").unlink()
-    told = run_module(weights_info, capsys, directories=[str(model)], level="hashes")
-    assert not told.get("failed")
-    assert [one["code"] for one in told["findings"]] == ["WEIGHTS-MANIFEST-DAMAGED"]
-    assert told["models"][0]["deviations"][0]["kind"] == "missing"
+    result = run_module(converge, capsys, resources=[verify])
+    assert [found["code"] for found in result["findings"]] == ["WEIGHTS-MANIFEST-DAMAGED"]
+    earlier = {"kind": "file", "path": str(tmp_path / "brings-it"), "content": "x\n"}
+    checked = run_module(converge, capsys, check_mode=True, resources=[earlier, verify])
+    assert not checked.get("failed")
+    applied = run_module(converge, capsys, resources=[earlier, verify])
+    assert applied["failed_resource"] == "verify " + str(model)
 
 
 def test_progress_is_told_now_and_then(monkeypatch, tmp_path):

@@ -8,9 +8,10 @@ import os
 import stat
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import host_files
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.apiary.instinct.plugins.module_utils.resources import file, mount, types
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import mount_points
-from ansible_collections.apiary.instinct.plugins.modules import weights_mounts
+from ansible_collections.apiary.instinct.plugins.modules import converge
 
 from support.modules import run_module
 
@@ -67,23 +68,24 @@ class World:
 def world(tmp_path, monkeypatch):
     made = World(tmp_path / "srv/models")
     monkeypatch.setattr(
-        weights_mounts.AnsibleModule,
+        AnsibleModule,
         "run_command",
-        lambda module, argv: made.run_command(module, argv),
+        lambda module, argv, **_options: made.run_command(module, argv),
     )
+    monkeypatch.setattr(types, "DUE", str(tmp_path / "due"))
     monkeypatch.setattr(mount_points, "mounts_at", lambda path: made.mounted)
     monkeypatch.setattr(
         mount_points, "readahead_of", lambda path: made.readahead if made.mounted else None
     )
-    monkeypatch.setattr(weights_mounts.readahead, "device_of", lambda path: "0:50")
+    monkeypatch.setattr(mount.readahead, "device_of", lambda path: "0:50")
 
     def set_readahead(_device, kib):
         made.readahead = kib
 
-    monkeypatch.setattr(weights_mounts.readahead, "set_readahead", set_readahead)
-    monkeypatch.setattr(weights_mounts, "FSTAB", str(tmp_path / "fstab"))
+    monkeypatch.setattr(mount.readahead, "set_readahead", set_readahead)
+    monkeypatch.setattr(mount, "FSTAB", str(tmp_path / "fstab"))
     monkeypatch.setattr(mount_points, "UNITS", str(tmp_path / "units"))
-    monkeypatch.setattr(host_files, "ORIGINALS", str(tmp_path / "originals"))
+    monkeypatch.setattr(file, "ORIGINALS", str(tmp_path / "originals"))
     (tmp_path / "units").mkdir()
     yield made
     if os.path.isdir(made.path):
@@ -101,9 +103,10 @@ def step(world, action="mount", **more):
 
 
 def run(capsys, *steps, check_mode=False, timeout=1):
-    return run_module(
-        weights_mounts, capsys, check_mode, mounts=list(steps), timeout_seconds=timeout
-    )
+    resources = [{"kind": "mount", "timeout_seconds": timeout, **each} for each in steps]
+    result = run_module(converge, capsys, check_mode, resources=resources)
+    result["steps"] = [step for each in result["resources"] for step in each["steps"]]
+    return result
 
 
 def test_a_mount_point_is_closed_then_mounted_enabled_and_read_ahead(world, capsys):
@@ -111,7 +114,7 @@ def test_a_mount_point_is_closed_then_mounted_enabled_and_read_ahead(world, caps
     assert told["changed"]
     assert world.closed
     assert (world.mounted, world.enabled, world.readahead) == (1, True, 15360)
-    assert told["hidden"] == []
+    assert told["resources"][0]["findings"] == []
 
 
 def test_second_run_changes_nothing(world, capsys):
@@ -188,12 +191,10 @@ def test_a_server_that_refuses_is_quoted(world, capsys):
 def test_files_below_a_mount_are_told(world, capsys, monkeypatch):
     # Where a controller runs in the same process, Ansible shows warnings instead of returning them.
     warned = []
-    monkeypatch.setattr(
-        weights_mounts.AnsibleModule, "warn", lambda _self, text: warned.append(text)
-    )
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warned.append(text))
     os.makedirs(os.path.join(world.path, "old"))
     told = run(capsys, step(world))
-    assert told["hidden"] == [world.path]
+    assert [found["code"] for found in told["resources"][0]["findings"]] == ["WEIGHTS-HIDDEN"]
     assert "WEIGHTS-HIDDEN" in warned[0]
 
 

@@ -1,0 +1,177 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A mount point of weights: closed, mounted by its unit, with its readahead.
+
+It is closed before anything is mounted there (mode 0000, and immutable where its file system has
+that), so that without its mount it never looks like an empty model store. Entries of /etc/fstab and
+automounts for the same path are taken out; originals are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from ..weights import mount_points, readahead
+from .file import keep_original, read, write
+from .types import Difference, Host, Refused, Resource, finding, refused
+
+OPTIONS: dict[str, Any] = {
+    "path": {"type": "path", "required": True},
+    "unit": {"type": "str", "required": True},
+    "action": {
+        "type": "str",
+        "choices": ["keep", "mount", "remount", "unmount"],
+        "required": True,
+    },
+    "reasons": {"type": "list", "elements": "str", "default": []},
+    "readahead_kib": {"type": "int"},
+    "automounts": {"type": "list", "elements": "str", "default": []},
+    "fstab": {"type": "bool", "default": False},
+    "timeout_seconds": {"type": "int", "default": 120},
+}
+FSTAB = "/etc/fstab"
+POLL_SECONDS = 0.2
+
+
+def name(resource: Resource) -> str:
+    return str(resource["path"])
+
+
+def inspect(host: Host, resource: Resource) -> Difference:
+    path, unit = resource["path"], _state(host, resource["unit"])
+    actual = mount_points.Found(
+        mount_points.mounts_at(path),
+        unit,
+        mount_points.readahead_of(path),
+        mount_points.wanted_by(resource["unit"], mount_points.UNITS),
+    )
+    steps = mount_points.lines(resource, actual)
+    if unit.get("NeedDaemonReload") == "yes":
+        host.reload_due = True
+        steps.append("reload systemd")
+    return Difference(steps=tuple(steps))
+
+
+def apply(host: Host, resource: Resource, difference: Difference) -> None:
+    path, unit, action = resource["path"], resource["unit"], resource["action"]
+    _release(host, resource)
+    host.reload()
+    if difference.steps == ("reload systemd",):
+        return
+    stopped = _needing(host, unit) if action == "remount" else []
+    if action in ("remount", "unmount"):
+        _unmount(host, path, unit)
+    if action == "unmount":
+        _forget(unit)
+        mount_points.reopen(path)
+        host.reload_due = True
+        return
+    # First: a server that does not answer now may do so after the next boot.
+    host.systemctl("enable", "--", unit)
+    if action != "keep":
+        if mount_points.close(path):
+            message = "held files of its own, which the mount hides"
+            remedy = "unmount it once and see whether they can go"
+            host.warn(finding("WEIGHTS-HIDDEN", path, message, remedy, "warning"))
+        _mount(host, path, unit, resource["timeout_seconds"])
+    if stopped:
+        host.systemctl("start", "--no-block", "--", *stopped)
+    if resource["readahead_kib"] is not None:
+        _read_ahead(path, resource["readahead_kib"])
+    host.reload_due = True
+
+
+def _state(host: Host, unit: str) -> dict[str, str]:
+    """Return what systemd reports of a unit."""
+    names = "ActiveState,Result,UnitFileState,NeedDaemonReload"
+    _code, out = host.systemctl("show", f"--property={names}", "--", unit)
+    pairs = (line.partition("=")[::2] for line in out.splitlines() if "=" in line)
+    return dict(pairs)
+
+
+def _replace_text(host: Host, path: str, text: str | None) -> None:
+    """Rewrite or remove a file, and keep what it held before."""
+    before = read(path)
+    if before is None or before == text:
+        return
+    keep_original(path, before)
+    if text is None:
+        os.unlink(path)
+    else:
+        write(host.module, path, text, f"{os.stat(path).st_mode & 0o7777:04o}")
+
+
+def _release(host: Host, resource: Resource) -> None:
+    """Take the mount point out of /etc/fstab, and automounts away."""
+    for unit in resource["automounts"]:
+        host.systemctl("stop", "--", unit)
+        _forget(unit)
+        _replace_text(host, os.path.join(mount_points.UNITS, unit), None)
+        host.reload_due = True
+    text = read(FSTAB) if resource["fstab"] else None
+    if text is not None:
+        _replace_text(host, FSTAB, mount_points.without(text, resource["path"]))
+        host.reload_due = True
+
+
+def _forget(unit: str) -> None:
+    """Remove the links that start a unit at boot; systemctl needs its file, which may be gone."""
+    for link in mount_points.wanted_by(unit, mount_points.UNITS):
+        os.unlink(link)
+
+
+def _unmount(host: Host, path: str, unit: str) -> None:
+    """Unmount all that lies at a mount point; refuse where it is in use."""
+    host.systemctl("stop", "--", unit)
+    while mount_points.mounts_at(path):
+        code, _out, err = host.run(["umount", path])
+        if code:
+            message = f"cannot be unmounted: {err.strip()}"
+            remedy = f"see who uses it (fuser -vm {path}), end that and run again"
+            raise refused("WEIGHTS-BUSY", path, message, remedy)
+
+
+def _mount(host: Host, path: str, unit: str, timeout: int) -> None:
+    """Mount by the unit, and wait until it is; the unit itself goes on trying."""
+    host.systemctl("reset-failed", "--", unit)
+    host.systemctl("start", "--no-block", "--", unit)
+    deadline = time.monotonic() + timeout
+    while True:
+        state = _state(host, unit).get("ActiveState")
+        if state == "active" and mount_points.mounts_at(path):
+            return
+        if state == "failed" or time.monotonic() > deadline:
+            break
+        time.sleep(POLL_SECONDS)
+    journal = ["journalctl", "--no-pager", "--output=cat", "--lines=5", f"--unit={unit}"]
+    output = " / ".join(line.strip() for line in host.run(journal)[1].splitlines())
+    problem = "cannot be mounted" if state == "failed" else f"is not mounted after {timeout} s"
+    remedy = (
+        "see whether the server answers and exports it to this host; where it has an older NFS, "
+        "say so: options: {vers: '4.1'}"
+    )
+    raise refused("WEIGHTS-MOUNT", path, f"{problem}: {output}", remedy)
+
+
+def _needing(host: Host, unit: str) -> list[str]:
+    """Return the units that run and need a mount: they stop with it, and nobody starts them."""
+    _code, out = host.systemctl("show", "--property=RequiredBy", "--value", "--", unit)
+    running = ("active", "activating", "reloading")
+    return [each for each in out.split() if _state(host, each).get("ActiveState") in running]
+
+
+def _read_ahead(path: str, kib: int) -> None:
+    try:
+        readahead.set_readahead(str(readahead.device_of(path)), kib)
+    except OSError as failure:
+        raise _no_readahead(path, kib, failure) from None
+
+
+def _no_readahead(path: str, kib: int, failure: OSError) -> Refused:
+    message = f"cannot be set to {kib} KiB: {failure.strerror}"
+    remedy = "set readahead_kib of this mount to 0: its file system has none"
+    return refused("WEIGHTS-READAHEAD", path, message, remedy)
