@@ -37,9 +37,9 @@ attributes:
 options:
   resources:
     description:
-      - The resources. Each has its C(kind) (command, configuration, directory, file, live, mount,
-        packages, service, user, verify), that kind's options, and optionally the C(role) that it
-        belongs to and the C(part) of the role, by which a role may take one part first.
+      - The resources. Each has its C(kind), a module of C(module_utils/resources) such as C(file),
+        C(packages), C(service), C(live) or C(command); that kind's options; and optionally the
+        C(role) that it belongs to and the C(part) of the role, by which a role may take one first.
       - C(command) and C(service) take names of earlier resources (C(after), C(restart_after),
         C(reload_after)) whose change they follow.
     type: list

@@ -29,6 +29,7 @@ NAMES = (
     "file",
     "live",
     "mount",
+    "offline_files",
     "packages",
     "service",
     "user",
@@ -66,6 +67,10 @@ def kind_of(name: str) -> Any:
         from . import mount
 
         return mount
+    if name == "offline_files":
+        from . import offline_files
+
+        return offline_files
     if name == "packages":
         from . import packages
 

@@ -115,22 +115,9 @@ def _container_runtime(plan: Any, options: Options) -> Made:
     return steps, changes
 
 
-def _device_plugin(plan: Any, options: Options) -> Made:
-    if not plan.node:
-        return [], []
-    steps = [_files(plan.files), _live("device_plugin", plan.live, options)]
-    return steps, [Change("restart kubelet.service")] if plan.restart else []
-
-
-def _reboot(plan: Any, _options: Options) -> Made:
-    return [_files(plan.files)], []
-
-
 _ROLES: Mapping[str, Callable[[Any, Options], Made]] = {
     "rocm": _rocm,
     "container_runtime": _container_runtime,
-    "device_plugin": _device_plugin,
-    "reboot": _reboot,
 }
 
 
@@ -193,14 +180,3 @@ def _files(files: Sequence[Any]) -> Step:
 
 def _services(*services: Mapping[str, Any]) -> Step:
     return Step("services", {"services": list(services)})
-
-
-def _live(role: str, live: Sequence[Any], options: Options) -> Step:
-    return Step(
-        "live_settings",
-        {
-            "settings": to_document(live),
-            "remember": f"/var/lib/apiary/{role}.json",
-            "state": options[f"{role}_state"],
-        },
-    )

@@ -53,13 +53,11 @@ KNOWN = {
         "ansible.builtin.command": "plan.refresh and plan.selinux",
     },
     "device_plugin": {
-        "apiary.instinct.host_files": "a step; the cluster's objects are compared by the action",
-        "apiary.instinct.live_settings": "a step",
-        "ansible.builtin.systemd_service": "plan.restart",
+        "apiary.instinct.converge": "the same; the cluster's objects are compared by the action",
         "kubernetes.core.k8s": "unsure where device_plugin_apply is set",
     },
     "reboot": {
-        "apiary.instinct.host_files": "a step",
+        "apiary.instinct.converge": "the same resources",
         "ansible.builtin.reboot": "plan.needed",
     },
     "replicas": {

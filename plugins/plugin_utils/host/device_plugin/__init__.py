@@ -12,10 +12,11 @@ from typing import Any
 
 import yaml
 
-from ...documents import knowledge
+from ...documents import knowledge, to_document
 from ...evidence.types import Evidence
 from ...findings import ApiaryError, Finding, has_errors
 from ...topology.types import Topology
+from .. import resources
 from ..facts import unknown
 from ..types import HostFile, LiveSetting, Skipped
 from .checks import checks
@@ -86,12 +87,24 @@ def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
         ]
     sysctl, live = _inotify(settings, evidence)
     objects = manifests(settings, naming(settings, host))
+    stopped = restart and not has_errors(findings)
     return DevicePluginPlan(
         files=(*files, sysctl),
+        resources=(
+            {
+                "kind": "offline_files",
+                "service": "kubelet.service",
+                "files": to_document(files),
+                "restart": stopped,
+                "awaits": knowledge("host/kubernetes.yml")["kubelet"]["state_files"]["cpu"],
+            },
+            *resources.files((sysctl,), keep_original=True),
+            resources.live("device_plugin", live, settings.state),
+        ),
         checks=tuple(checks(settings, node, host, wanted, evidence)),
         findings=tuple(findings),
         skipped=tuple(skipped),
-        restart=restart and not has_errors(findings),
+        restart=stopped,
         live=live,
         manifests=objects,
         manifests_text=to_yaml(objects),

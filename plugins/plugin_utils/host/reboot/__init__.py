@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...evidence.types import Evidence
 from ...findings import Finding, Severity
+from .. import resources
 from ..facts import boot_id, serving_replicas
 from ..types import ConcernPlan, HostFile
 
@@ -42,6 +43,11 @@ class RebootPlan(ConcernPlan):
 
 def decide(settings: Settings, evidence: Evidence) -> RebootPlan:
     """Return whether the host is to be rebooted now, with the finding that forbids it if any."""
+    plan = _decide(settings, evidence)
+    return replace(plan, resources=tuple(resources.files(plan.files)))
+
+
+def _decide(settings: Settings, evidence: Evidence) -> RebootPlan:
     reasons = tuple(dict.fromkeys(settings.reasons))
     known = RECORD in evidence.files
     if not reasons:
