@@ -78,6 +78,7 @@ test-vm: .venv/ready ## A host and a weight server with a real kernel, under QEM
 	python tests/vm/vm.py test
 
 docs: .venv/ready ## Regenerate the reference pages
+	python tools/dashboards/build_dashboards.py
 	python tools/make_docs.py
 
 docs-site: .venv/ready ## The documentation as a web site without network needs, in site/

@@ -14,7 +14,6 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import (
-    boards,
     dashboards,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recording import (
@@ -22,6 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recordin
 )
 from watched import HOSTS, until
 
+from support.dashboards import boards
 from support.telemetry_series import SERVERS, known
 
 # What does not happen to this fleet, or not within a minute.

@@ -7,10 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE, knowledge
+import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from text import code, table
+
+BOARDS = Path(__file__).parents[1] / "dashboards"
 
 HEAD = """# Alerts, dashboards and series
 
@@ -25,8 +29,8 @@ def page() -> str:
     lines = [HEAD]
     lines += _alerts(knowledge("telemetry/alerts.yml"))
     lines.append("## Dashboards\n")
-    for path in sorted((KNOWLEDGE / "telemetry").glob("dashboards_*.yml")):
-        lines += _dashboard(knowledge(f"telemetry/{path.name}"))
+    for path in sorted(BOARDS.glob("*.yml")):
+        lines += _dashboard(yaml.safe_load(path.read_text(encoding="utf-8")))
     lines += _recorded(knowledge("telemetry/recording.yml"))
     lines += _host(knowledge("telemetry/host.yml"))
     return "\n".join(lines)

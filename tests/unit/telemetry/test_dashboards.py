@@ -12,8 +12,7 @@ import warnings
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import (
-    NAMES,
-    boards,
+    SHIPPED,
     dashboards,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.plan import telemetry_plan
@@ -25,6 +24,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import units
 
+from support.dashboards import NAMES, boards, built
 from support.demo import demo_plan
 
 with warnings.catch_warnings():
@@ -60,6 +60,10 @@ def lost(mine, theirs, path=""):
             yield from lost(one, other, f"{path}[{place}]")
     elif mine != theirs:
         yield f"{path}: {mine!r} became {theirs!r}"
+
+
+def test_what_is_shipped_is_what_the_tool_makes():
+    assert {path.name: path.read_text() for path in SHIPPED.iterdir()} == built()
 
 
 @ALL

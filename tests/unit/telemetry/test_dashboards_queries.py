@@ -11,7 +11,6 @@ import re
 import promql_parser
 import pytest
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import boards
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.plan import telemetry_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
     MonitoredHost,
@@ -19,6 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
 )
 
 from support import promql
+from support.dashboards import boards
 from support.demo import demo_plan
 from support.promql import BadQueryError, labels_of
 from support.telemetry_series import known
