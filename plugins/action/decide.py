@@ -15,7 +15,8 @@ from ..plugin_utils.findings import ApiaryError, has_errors
 from ..plugin_utils.fleet.given import given_evidence
 from ..plugin_utils.host.concerns import CONCERNS, decide
 from ..plugin_utils.host.resources import with_overrides
-from ..plugin_utils.host.role_options import options_of, read_role, settings_of
+from ..plugin_utils.host.role_options import interpreter, options_of, read_role, settings_of
+from ..plugin_utils.role_plans import ROLES, decide_role
 
 
 class ActionModule(ActionBase):
@@ -30,7 +31,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(
             {
-                "role": {"type": "str", "required": True, "choices": list(CONCERNS)},
+                "role": {"type": "str", "required": True, "choices": [*CONCERNS, *ROLES]},
                 "settings": {"type": "dict"},
                 "evidence": {"type": "raw", "required": True},
                 "refuse": {"type": "bool", "default": True},
@@ -45,8 +46,13 @@ class ActionModule(ActionBase):
             options = {}
             if settings is None:
                 options = options_of(read_role(role), task_vars, self._templar, host)
-                settings = settings_of(role, options)
-            plan = decide(role, settings, evidence)
+            if role in ROLES:
+                python = interpreter(task_vars, self._templar)
+                plan = decide_role(role, options, evidence, python, self._task.check_mode)
+            else:
+                plan = decide(
+                    role, settings_of(role, options) if settings is None else settings, evidence
+                )
             if arguments["refuse"] and has_errors(plan.findings):
                 raise ApiaryError(*(item for item in plan.findings if item.severity == "error"))
             resources = with_overrides(role, plan.resources, options)

@@ -30,7 +30,7 @@ options:
         line among them; each is small. Passwords in addresses of repositories are left out.
     type: list
     elements: str
-    choices: [gpu, rocm, tuning, weights, container, kubernetes, acceptance, reboot, plans]
+    choices: [gpu, rocm, tuning, weights, container, kubernetes, acceptance, router, reboot, plans]
     default: [gpu]
 """
 

@@ -423,6 +423,20 @@ ACCEPTANCE = Scope(
         "/sys/class/drm/card*/device/hwmon/hwmon*/power1_cap",
     ),
 )
+ROUTER = Scope(
+    commands=(
+        ("haproxy_version", (("haproxy", "-v"),)),
+        ("keepalived_version", (("keepalived", "--version"),)),
+        # By cat: a large fleet's has more bytes than a file may have here.
+        ("router_document", (("cat", "/etc/haproxy/apiary/router.json"),)),
+    ),
+    files=(
+        "/proc/net/route",
+        "/sys/fs/selinux/booleans/haproxy_connect_any",
+        # What sent a router's spans in release 0.1.0.
+        "/etc/systemd/system/apiary-traces.*",
+    ),
+)
 REBOOT = Scope(files=("/var/lib/apiary/reboot.json",))
 # What the host serves, by the plans that it got.
 PLANS = Scope(files=("/etc/apiary/plan.json", "/etc/apiary/*/plan.json"))
@@ -434,6 +448,7 @@ SCOPES = {
     "container": CONTAINER,
     "kubernetes": KUBERNETES,
     "acceptance": ACCEPTANCE,
+    "router": ROUTER,
     "reboot": REBOOT,
     "plans": PLANS,
 }

@@ -68,6 +68,27 @@ def _unquoted(value: str) -> str:
         return value.strip()
 
 
+def package_manager(evidence: Evidence) -> str:
+    """Return the host's package manager, as converge names it."""
+    return "apt" if os_release(evidence).id in ("debian", "ubuntu") else "dnf"
+
+
+def default_interface(evidence: Evidence) -> str | None:
+    """Return the network interface of the default IPv4 route, the one with the least metric."""
+    rows = [line.split() for line in evidence.files.get("/proc/net/route", "").splitlines()[1:]]
+    routes = [(int(row[6]), row[0]) for row in rows if len(row) > 7 and row[1] == row[7] == "0" * 8]
+    return min(routes)[1] if routes else None
+
+
+def version(evidence: Evidence, command: str) -> str | None:
+    """Return the major and minor version that a program reported, None where it did not run."""
+    output = evidence.commands.get(command)
+    if output is None or output.exit != 0:
+        return None
+    match = re.search(r"version ([0-9]+[.][0-9]+)", output.stdout + output.stderr)
+    return match.group(1) if match else None
+
+
 def kernel_release(evidence: Evidence) -> str | None:
     """Return the running kernel's release, as `uname -r` prints it."""
     return evidence.files.get("/proc/sys/kernel/osrelease", "").strip() or None

@@ -100,6 +100,13 @@ def settings_of(concern: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[one] for name, one in options_by_field.items() if one is not None}
 
 
+def interpreter(variables: Mapping[str, Any], templar: Templar) -> str:
+    """Return the path of the host's Python, as Ansible discovered it or was told it."""
+    discovered = (variables.get("ansible_facts") or {}).get("discovered_interpreter_python")
+    named = discovered or variables.get("ansible_python_interpreter") or "/usr/bin/python3"
+    return str(templar.template(named))
+
+
 def digest(asked: Any) -> str:
     """Return a sha256 of what is asked, whatever the order of its keys."""
     text = json.dumps(asked, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

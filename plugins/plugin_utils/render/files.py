@@ -37,6 +37,11 @@ class RenderedFile:
     unit: str | None = None
 
 
+def secret_reference(name: str) -> str:
+    """Return what stands for a secret in a file until the host has its value."""
+    return f"@secret:{name}@"
+
+
 def quote(word: str) -> str:
     """Return a word as systemd reads it back unchanged from a unit file (systemd.syntax(7))."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from ..documents import knowledge
 from ..findings import error
-from .files import RenderedFile, templates
+from .files import RenderedFile, secret_reference, templates
 
 CONFIGURATION = "/etc/keepalived/keepalived.conf"
 PASSWORD = "/etc/keepalived/apiary-password.conf"  # noqa: S105 - a file's name
+SECRET = "virtual_password"  # noqa: S105 - the name by which the role passes it
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@:-]{1,15}", re.ASCII)
 
 
@@ -72,7 +73,7 @@ def render_keepalived(
 
 
 def password_file(password: str) -> RenderedFile:
-    """Return the file with the routers' password; raise ROUTER-VIRTUAL, which does not show it."""
+    """Return the file that refers to the routers' password; raise ROUTER-VIRTUAL for a bad one."""
     limits = knowledge("keepalived.yml")["limits"]
     if not re.fullmatch(limits["password"], password, re.ASCII):
         raise error(
@@ -83,7 +84,7 @@ def password_file(password: str) -> RenderedFile:
             limits["source"],
         )
     text = templates().get_template("keepalived_password.conf.j2")
-    return RenderedFile(PASSWORD, "0600", text.render(password=password))
+    return RenderedFile(PASSWORD, "0600", text.render(password=secret_reference(SECRET)))
 
 
 def _check(virtual: VirtualAddress, name: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from ..documents import dumps, knowledge
 from ..findings import error
 from ..router.types import Router
-from .files import RenderedFile, templates
+from .files import RenderedFile, secret_reference, templates
 from .haproxy import CONFIGURATION, DIRECTORY
 
 DOCUMENT = f"{DIRECTORY}/router.json"
@@ -27,9 +27,9 @@ _PROGRAM = Path(__file__).parents[2] / "module_utils/router/haproxy.py"
 
 
 def engines_map(keys: Mapping[str, str]) -> RenderedFile:
-    """Return the file that has what engines ask for, by deployment; raise ROUTER-KEY.
+    """Return the file with a reference to the engines' key of each deployment; raise ROUTER-KEY.
 
-    It is rendered apart from the others, so that no result of deciding has the keys.
+    The keys are checked and are not in the file, so that no result of deciding has them.
     """
     for name, key in keys.items():
         if not _WORD.fullmatch(key) or not _WORD.fullmatch(name):
@@ -39,7 +39,7 @@ def engines_map(keys: Mapping[str, str]) -> RenderedFile:
                 "is empty, or has spaces or letters that a header cannot have",
                 "set replicas_secrets to a key without them",
             )
-    lines = "".join(f"{name} {key}\n" for name, key in sorted(keys.items()))
+    lines = "".join(f"{name} {secret_reference(name)}\n" for name in sorted(keys))
     return RenderedFile(f"{DIRECTORY}/engines.map", "0640", lines)
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The router_plan action as a playbook meets it, and what it shows of secrets."""
+"""The decision of the role router as a playbook meets it, and what it shows of secrets."""
 
 import json
 import os
@@ -24,10 +24,11 @@ PLAY = """
   gather_facts: false
   tasks:
     - block:
-        - apiary.instinct.router_plan:
-            plans: "{{ ['gpu-001', 'gpu-002'] | apiary.instinct.router_hosts(hostvars) }}"
-            settings: {keys: "{{ keys | default({}) | apiary.instinct.router_keys }}"}
-            virtual: "{{ virtual | default(none) }}"
+        - apiary.instinct.decide:
+            role: router
+            evidence: "{{ evidence }}"
+          vars:
+            router_plans: "{{ ['gpu-001', 'gpu-002'] | apiary.instinct.router_hosts(hostvars) }}"
           register: decided
       rescue:
         - ansible.builtin.set_fact:
@@ -38,6 +39,13 @@ PLAY = """
             dest: result.json
             mode: "0600"
 """
+EVIDENCE = {
+    "schema": "apiary.evidence/v1",
+    "host": "router-001",
+    "collected_at": "2026-11-21T10:39:00Z",
+    "collector": "2",
+    "files": {"/etc/os-release": "ID=debian\n"},
+}
 INVENTORY = """
 router-001 apiary_address=192.0.2.1
 gpu-001 ansible_host=192.0.2.11
@@ -56,6 +64,7 @@ def decide(tmp_path):
             json.dumps(
                 {
                     "ansible_python_interpreter": sys.executable,
+                    "evidence": EVIDENCE,
                     "apiary_artifacts": str(tmp_path / "artifacts"),
                     **variables,
                 }
@@ -108,8 +117,8 @@ def test_all_hosts_plans_become_pools_at_the_routers_addresses(decide, artifacts
     artifacts("gpu-001")
     artifacts("gpu-002")
     told, _said = decide()
-    assert told["pools"]["qwen3-235b"]["port"] == 8080
-    assert told["pools"]["qwen3-235b"]["servers"] == {
+    assert told["plan"]["pools"]["qwen3-235b"]["port"] == 8080
+    assert told["plan"]["pools"]["qwen3-235b"]["servers"] == {
         "gpu-001-0": "192.0.2.11:8000",
         "gpu-001-1": "192.0.2.11:8001",
         "gpu-002-0": "198.51.100.2:8000",
@@ -122,14 +131,14 @@ def test_a_plan_for_each_deployment_counts_before_the_one_above(decide, artifact
     artifacts("gpu-001", "small")
     artifacts("gpu-002", "small")
     told, _said = decide()
-    assert list(told["pools"]) == ["small"]
+    assert list(told["plan"]["pools"]) == ["small"]
 
 
 def test_hosts_without_a_plan_and_quarantined_ones_are_warned_of(decide, artifacts):
     artifacts("gpu-001")
     artifacts("gpu-002").with_name("quarantine.json").write_text("{}")
     told, said = decide()
-    assert sorted(told["pools"]["qwen3-235b"]["servers"]) == ["gpu-001-0", "gpu-001-1"]
+    assert sorted(told["plan"]["pools"]["qwen3-235b"]["servers"]) == ["gpu-001-0", "gpu-001-1"]
     assert "gpu-002: is quarantined; nothing is routed to it" in " ".join(said.split())
 
 
@@ -149,18 +158,27 @@ def test_a_plan_that_is_no_json_is_named(decide, artifacts):
 
 def test_no_key_is_shown_however_much_is_asked(decide, artifacts):
     artifacts("gpu-001")
-    told, said = decide(keys={"lab": KEY})
-    assert [one["path"] for one in told["secrets"] if "keys.map" in one["path"]]
+    told, said = decide(router_api_keys={"lab": KEY})
+    assert any("keys.map" in item["path"] for item in told["resources"][0]["files"])
     assert KEY not in said
     assert KEY not in json.dumps(told)
-    told, said = decide(keys={"lab": "short-" + "key"})
+    told, said = decide(router_api_keys={"lab": "short-" + "key"})
     assert "ROUTER-KEY" in said
     assert "short-key" not in said
 
 
-def test_a_shared_address_has_its_file(decide, artifacts):
+def test_resources_are_added_and_omitted(decide, artifacts):
     artifacts("gpu-001")
-    peers = [{"host": "router-001", "address": "192.0.2.1", "artifacts": "x"}]
-    virtual = {"addresses": ["192.0.2.10/24"], "interface": "eth0", "peers": peers}
-    told, _said = decide(virtual=virtual)
-    assert [one["path"] for one in told["virtual_files"]] == ["/etc/keepalived/keepalived.conf"]
+    extra = {"kind": "file", "path": "/etc/motd", "content": "a router\n"}
+    told, _said = decide(
+        router_extra_resources=[extra], router_omit=["configuration keepalived.service"]
+    )
+    assert [item["kind"] for item in told["resources"]] == ["configuration", "file"]
+
+
+def test_a_new_router_gets_its_programs_first(decide, artifacts):
+    artifacts("gpu-001")
+    told, _said = decide()
+    assert told["plan"]["programs"] == [
+        {"kind": "packages", "manager": "apt", "names": ["haproxy"]}
+    ]

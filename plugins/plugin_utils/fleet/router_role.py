@@ -1,0 +1,238 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The role `router`: its options, a host's evidence and all hosts' plans → the host's resources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..documents import from_document, to_document
+from ..evidence.types import Evidence
+from ..host.facts import default_interface, package_manager, version
+from ..host.types import ConcernPlan
+from ..render.files import UNITS, RenderedFile, secret_reference
+from ..render.haproxy import CONFIGURATION, DIRECTORY, SOCKET, STATE_FILE, render_router
+from ..render.keepalived import CONFIGURATION as KEEPALIVED
+from ..render.keepalived import PASSWORD, SECRET, VirtualAddress, password_file, render_keepalived
+from ..render.router_host import DOCUMENT, DROP_IN, PROGRAM, engines_map, render_router_host
+from ..router.fleet import MissingHost, api_keys, decide_router
+from ..router.pools import PlannedHost
+from ..router.types import Router, RouterSettings
+
+Resource = Mapping[str, Any]
+# What everybody on the host may read; other files have digests of keys.
+_OPEN = "0644"
+# The oldest release that is supported has what every later one has.
+_OLDEST = "2.4"
+_TLS_BUNDLE = "tls_bundle"
+_RENAMED = {"name_replica": "name_replica_enabled", "active_routers": "active"}
+_FIELDS = (
+    *("listen", "first_port", "ports", "affinity", "queueing", "timeouts", "health", "paths"),
+    *("admin_listen", "admin_port", "connections", "threads", "log", "allow_removed"),
+    *_RENAMED,
+)
+# What release 0.1.0 sent a router's spans with, in the order in which it goes.
+_TRACES = (
+    f"{UNITS}/apiary-traces.socket",
+    f"{UNITS}/apiary-traces.service",
+    "/usr/libexec/apiary/traces.py",
+    f"{DIRECTORY}/traces.json",
+    f"{DIRECTORY}/traces-headers.json",
+)
+
+
+@dataclass(frozen=True)
+class RouterRolePlan(ConcernPlan):
+    """What a router becomes.
+
+    ``programs`` are installed first: what they are decides the rest. ``pools`` are the port and the
+    servers of each deployment.
+    """
+
+    programs: tuple[Resource, ...] = ()
+    pools: Mapping[str, Any] | None = None
+
+
+def decide(
+    options: Mapping[str, Any],
+    evidence: Evidence,
+    plans: Sequence[PlannedHost],
+    missing: Sequence[MissingHost],
+    python: str,
+) -> RouterRolePlan:
+    """Return what the host becomes; raise ApiaryError with every refusal.
+
+    ``options`` are the role's with their prefix, ``python`` is the host's interpreter.
+    """
+    if options["router_state"] == "absent":
+        return RouterRolePlan(resources=(*_absent(options, evidence),))
+    before = _before(evidence)
+    engine_keys = _texts(options["router_engine_keys"])
+    router = decide_router(
+        _settings(options, evidence), plans, missing, before, frozenset(engine_keys)
+    )
+    return RouterRolePlan(
+        findings=router.findings,
+        programs=programs(options, evidence),
+        resources=(
+            *_selinux(evidence),
+            *_without_traces(evidence),
+            _haproxy(options, router, engine_keys, python),
+            _keepalived(options, evidence, python),
+        ),
+        pools={
+            pool.deployment: {
+                "port": pool.port,
+                "servers": {item.name: f"{item.address}:{item.port}" for item in pool.servers},
+            }
+            for pool in router.pools
+        },
+    )
+
+
+def _texts(mapping: Mapping[Any, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in mapping.items()}
+
+
+def programs(options: Mapping[str, Any], evidence: Evidence) -> tuple[Resource, ...]:
+    """Return what installs the programs that the host lacks."""
+    wanted = ["haproxy", *(["keepalived"] if options["router_virtual_addresses"] else [])]
+    missing = [name for name in wanted if not _runs(evidence, f"{name}_version")]
+    if not missing:
+        return ()
+    manager = package_manager(evidence)
+    return ({"kind": "packages", "manager": manager, "names": missing},)
+
+
+def runs(evidence: Evidence) -> bool:
+    """Return whether the host is a router already."""
+    return _runs(evidence, "router_document")
+
+
+def _runs(evidence: Evidence, command: str) -> bool:
+    output = evidence.commands.get(command)
+    return output is not None and output.exit == 0
+
+
+def _before(evidence: Evidence) -> Router | None:
+    """Return what the router runs now."""
+    if not runs(evidence):
+        return None
+    subject = f"{evidence.host}: {DOCUMENT}"
+    document = json.loads(evidence.commands["router_document"].stdout)
+    # Release 0.1.0 had more options of traces; nothing compares them.
+    settings = {**document["settings"], "tracing": None}
+    return from_document(Router, {**document, "settings": settings}, subject)
+
+
+def _settings(options: Mapping[str, Any], evidence: Evidence) -> RouterSettings:
+    fields = {name: options[f"router_{_RENAMED.get(name, name)}"] for name in _FIELDS}
+    virtual, tls = options["router_virtual_addresses"], options["router_tls_enabled"]
+    if fields["active_routers"] is None:
+        fields["active_routers"] = 1 if virtual else max(len(options["router_peers"]), 1)
+    certificate = {"certificate": options["router_tls_path"]}
+    document = {
+        **fields,
+        "tls": {**certificate, "minimum": options["router_tls_minimum"]} if tls else None,
+        "keys": to_document(api_keys(options["router_api_keys"])),
+        "tracing": options["router_tracing"] or None,
+        "version": version(evidence, "haproxy_version") or _OLDEST,
+    }
+    return from_document(RouterSettings, document, f"{evidence.host}: the role router's settings")
+
+
+def _selinux(evidence: Evidence) -> Iterable[Resource]:
+    """Let HAProxy reach every port: on RHEL and its relatives it may reach web ports only."""
+    boolean = evidence.files.get("/sys/fs/selinux/booleans/haproxy_connect_any", "")
+    if boolean.split() == ["0", "0"]:
+        yield {"kind": "command", "argv": ["setsebool", "-P", "haproxy_connect_any", "on"]}
+
+
+def _without_traces(evidence: Evidence) -> Iterable[Resource]:
+    if any(path in evidence.files for path in _TRACES):
+        for path in _TRACES[:2]:
+            unit = path.rpartition("/")[2]
+            yield {"kind": "service", "name": unit, "enabled": False, "state": "stopped"}
+        # The units last: until they are gone, the next run sees that there is something to remove.
+        yield from ({"kind": "file", "path": path} for path in reversed(_TRACES))
+
+
+def _haproxy(
+    options: Mapping[str, Any], router: Router, engine_keys: Mapping[str, str], python: str
+) -> Resource:
+    rendered = [*render_router_host(router, python), *render_router(router)]
+    # Without keys of its own the router hands on what clients send.
+    engines = engines_map(engine_keys if options["router_api_keys"] else {})
+    files = [engines if item.path == engines.path else item for item in rendered]
+    listed = [
+        _file(item, sorted(engine_keys) if item is engines and item.content else [])
+        for item in files
+    ]
+    if options["router_tls_enabled"] and options["router_tls_bundle"] is not None:
+        bundle = RenderedFile(options["router_tls_path"], "0600", secret_reference(_TLS_BUNDLE))
+        listed.append(_file(bundle, [_TLS_BUNDLE]))
+    return {
+        "kind": "configuration",
+        "service": "haproxy.service",
+        "main": CONFIGURATION,
+        "check": ["haproxy", "-c", "-f"],
+        "socket": SOCKET,
+        # Secret ones first: what names them comes after.
+        "files": sorted(listed, key=lambda item: bool(item["mode"] == _OPEN)),
+    }
+
+
+def _file(item: RenderedFile, secrets: Sequence[str] = ()) -> dict[str, Any]:
+    return {
+        "path": item.path,
+        "mode": item.mode,
+        "content": item.content,
+        "secrets": list(secrets),
+        "hidden": item.mode != _OPEN,
+    }
+
+
+def _keepalived(options: Mapping[str, Any], evidence: Evidence, python: str) -> Resource:
+    resource = {"kind": "configuration", "service": "keepalived.service", "main": KEEPALIVED}
+    if not options["router_virtual_addresses"]:
+        return {**resource, "files": [{"path": KEEPALIVED}, {"path": PASSWORD}], "state": "absent"}
+    password = options["router_virtual_password"]
+    document = {
+        "addresses": options["router_virtual_addresses"],
+        "interface": options["router_virtual_interface"] or default_interface(evidence) or "",
+        "peers": [
+            {key: peer[key] for key in ("host", "address")} for peer in options["router_peers"]
+        ],
+        "router_id": options["router_virtual_id"],
+        "password": password is not None,
+    }
+    virtual = from_document(VirtualAddress, document, f"{evidence.host}: the virtual address")
+    secret = [_file(password_file(str(password)), [SECRET])] if password else []
+    main = _file(render_keepalived(virtual, evidence.host, python, PROGRAM))
+    check = ["keepalived", "--config-test", "--use-file"]
+    return {**resource, "check": check, "files": [*secret, main]}
+
+
+def _absent(options: Mapping[str, Any], evidence: Evidence) -> Iterable[Resource]:
+    yield _keepalived({**options, "router_virtual_addresses": []}, evidence, "")
+    names = ("engines.map", "keys.map", "paths.lst", "rates.map", "replica.lua")
+    paths = [*(f"{DIRECTORY}/{name}" for name in names), PROGRAM, DROP_IN]
+    # A certificate that somebody else brought stays his.
+    if options["router_tls_bundle"] is not None:
+        paths.append(options["router_tls_path"])
+    # What the service saves is ours while the document says so, which goes after it.
+    if runs(evidence):
+        paths.append(STATE_FILE)
+    yield {
+        "kind": "configuration",
+        "service": "haproxy.service",
+        "main": CONFIGURATION,
+        "files": [{"path": path} for path in (*paths, DOCUMENT, CONFIGURATION)],
+        "state": "absent",
+    }
+    yield from _without_traces(evidence)

@@ -1,0 +1,187 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the role router makes of a host, by its options and the host's evidence."""
+
+import json
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.resources.converge import items
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
+    CommandOutput,
+    Evidence,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.router_role import decide
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import read_role
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import (
+    render_router_host,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import (
+    PlannedHost,
+    pools_from_plans,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Router,
+    RouterSettings,
+)
+
+from support.demo import demo_plan
+
+PYTHON = "/usr/bin/python3"
+PLANS = [PlannedHost("gpu-001", "10.0.0.1", demo_plan())]
+VIRTUAL = {
+    "router_virtual_addresses": ["192.0.2.10/24"],
+    "router_peers": [{"host": "router-001", "address": "192.0.2.1", "artifacts": "x"}],
+    "router_virtual_password": "planted8",
+}
+ROUTE = (
+    "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"
+    "eth1 00000000 0100000A 0003 0 0 200 00000000 0 0 0\n"
+    "eth0 00000000 0100000A 0003 0 0 100 00000000 0 0 0\n"
+    "eth2 0000000A 00000000 0001 0 0 0 0000FFFF 0 0 0\n"
+)
+ENGINES = {"qwen3-235b": "planted-key-of-the-engines"}
+
+
+def output(stdout, code=0):
+    return CommandOutput((), code, stdout, "", 0.0)
+
+
+def evidence(haproxy="HAProxy version 2.6.12-1+deb12u3 2025/10/03", before=None, **files):
+    """A Debian router with the programs that are named."""
+    commands = {"keepalived_version": output("", None), "router_document": output("", 1)}
+    commands["haproxy_version"] = output(haproxy or "", 0 if haproxy else None)
+    if before is not None:
+        commands["router_document"] = output(json.dumps(before))
+    found = {"/etc/os-release": "ID=debian\n", "/proc/net/route": ROUTE, **files}
+    return Evidence("router-001", "", "2", commands, found)
+
+
+def role(host=None, plans=PLANS, **options):
+    defaults = {**read_role("router").defaults, **options}
+    return decide(defaults, host or evidence(), plans, [], PYTHON)
+
+
+def by_name(plan):
+    checked = items([dict(item) for item in plan.resources])
+    return {item.name: item.options for item in checked}
+
+
+def haproxy(plan):
+    files = by_name(plan)["configuration haproxy.service"]["files"]
+    return {item["path"]: item for item in files}
+
+
+def test_the_files_are_those_that_the_renderers_return():
+    settings = RouterSettings()
+    router = Router(settings, pools_from_plans(PLANS, settings)[0])
+    rendered = [*render_router_host(router, PYTHON), *render_router(router)]
+    files = haproxy(role())
+    assert {path: (item["mode"], item["content"]) for path, item in files.items()} == {
+        item.path: (item.mode, item.content) for item in rendered
+    }
+    # What is named comes before what names it, and digests of keys are in no diff.
+    order = [item["mode"] != "0644" for item in files.values()]
+    assert order == sorted(order, reverse=True)
+    assert all(item["hidden"] == (item["mode"] != "0644") for item in files.values())
+
+
+def test_secrets_are_references_in_the_files_that_need_them():
+    keys = {"router_api_keys": {"lab": "planted-key-of-the-lab-1"}, "router_engine_keys": ENGINES}
+    tls = {"router_tls_enabled": True, "router_tls_bundle": "planted-tls"}
+    plan = role(**keys, **tls, **VIRTUAL)
+    text = dumps(plan)
+    planted = ("planted-key", "planted-tls", "planted8")
+    assert not any(word in text for word in planted)
+    files = haproxy(plan)
+    engines = files["/etc/haproxy/apiary/engines.map"]
+    assert engines["content"] == "qwen3-235b @secret:qwen3-235b@\n"
+    assert engines["secrets"] == ["qwen3-235b"]
+    assert files["/etc/haproxy/apiary/tls.pem"]["secrets"] == ["tls_bundle"]
+    password, main = by_name(plan)["configuration keepalived.service"]["files"]
+    assert (password["secrets"], password["mode"]) == (["virtual_password"], "0600")
+    assert "interface eth0" in main["content"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({**VIRTUAL, "router_virtual_password": "much too long"}, "ROUTER-VIRTUAL"),
+        (
+            {
+                "router_api_keys": {"lab": "planted-key-of-the-lab-1"},
+                "router_engine_keys": {"qwen3-235b": "two words"},
+            },
+            "ROUTER-KEY",
+        ),
+        ({"router_api_keys": {"lab": "short"}}, "ROUTER-KEY"),
+    ],
+)
+def test_secrets_that_cannot_be_right_are_refused_and_not_shown(options, code):
+    with pytest.raises(ApiaryError) as caught:
+        role(**options)
+    assert [finding.code for finding in caught.value.findings] == [code]
+    assert "two words" not in str(caught.value)
+    assert "too long" not in str(caught.value)
+
+
+def test_without_keys_of_its_own_a_router_has_no_key_of_the_engines():
+    files = haproxy(role(router_engine_keys=ENGINES))
+    assert files["/etc/haproxy/apiary/engines.map"]["content"] == ""
+
+
+def test_missing_programs_are_installed_first():
+    assert role(evidence(haproxy=None), **VIRTUAL).programs == (
+        {"kind": "packages", "manager": "apt", "names": ["haproxy", "keepalived"]},
+    )
+    assert role().programs == ()
+
+
+def test_the_version_that_runs_decides():
+    path = "/etc/haproxy/haproxy.cfg"
+    assert "idle-close-on-response" in haproxy(role())[path]["content"]
+    old = role(evidence(haproxy="HAProxy version 2.4.3-abc 2021/08/17"))
+    assert "idle-close-on-response" not in haproxy(old)[path]["content"]
+
+
+def test_selinux_is_told_once():
+    boolean = "/sys/fs/selinux/booleans/haproxy_connect_any"
+    command = "command setsebool -P haproxy_connect_any on"
+    assert command in by_name(role(evidence(**{boolean: "0 0"})))
+    assert command not in by_name(role(evidence(**{boolean: "1 1"})))
+    assert command not in by_name(role())
+
+
+def test_a_router_that_loses_its_address_loses_keepalived():
+    keepalived = by_name(role())["configuration keepalived.service"]
+    assert keepalived["state"] == "absent"
+
+
+def test_what_a_former_release_left_is_removed_and_its_document_is_read():
+    settings = RouterSettings()
+    router = json.loads(dumps(Router(settings, pools_from_plans(PLANS, settings)[0])))
+    router["settings"]["tracing"] = {"endpoint": "http://collector:4318/v1/traces"}
+    units = {"/etc/systemd/system/apiary-traces.service": "[Unit]\n"}
+    names = list(by_name(role(evidence(before=router, **units))))
+    assert names[0] == "service apiary-traces.socket"
+    assert "file /etc/haproxy/apiary/traces-headers.json" in names
+    # Hosts without a plan keep their replicas.
+    assert names[-1] == "configuration keepalived.service"
+
+
+def test_an_absent_router_keeps_what_somebody_else_brought():
+    plan = role(evidence(before={}), router_state="absent")
+    files = by_name(plan)["configuration haproxy.service"]["files"]
+    paths = [item["path"] for item in files]
+    assert "/etc/haproxy/apiary/tls.pem" not in paths
+    assert "/var/lib/haproxy/server-state" in paths
+    # The document comes after the states, which are ours while it is there.
+    assert paths[-2:] == ["/etc/haproxy/apiary/router.json", "/etc/haproxy/haproxy.cfg"]
+    gone = role(router_state="absent", router_tls_bundle="planted")
+    paths = [item["path"] for item in by_name(gone)["configuration haproxy.service"]["files"]]
+    assert "/etc/haproxy/apiary/tls.pem" in paths
+    assert "/var/lib/haproxy/server-state" not in paths
