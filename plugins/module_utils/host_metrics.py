@@ -229,6 +229,7 @@ def hardware(settings: dict[str, Any], root: str) -> Iterator[tuple[str, dict[st
                 "serial_number": read(root, PCI, gpu.slot, "serial_number"),
                 "numa_node": "" if node == "-1" else node,
                 "hive": f"{gpu.hive:016x}" if gpu.hive else "",
+                "model": settings["models"].get(read(root, PCI, gpu.slot, "device")[2:], ""),
                 "deployment": owner.get("deployment", ""),
                 "replica": owner.get("replica", ""),
             },

@@ -15,7 +15,7 @@ from importlib.metadata import PathDistribution
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_facts
 from packaging.requirements import Requirement
 
 from engine.cases import Case
@@ -23,7 +23,7 @@ from engine.environment import Environment, UnavailableError, pinned
 
 JUDGE = Path(__file__).parent / "inside" / "judge.py"
 GPUS = 8
-# Compute units, as ROCm's GPU specifications have them; the rest is in knowledge/gpus.yml.
+# Compute units, as ROCm's GPU specifications have them; the rest is in knowledge/gpus.
 COMPUTE_UNITS = {"MI300X": 304, "MI325X": 304, "MI355X": 256}
 
 
@@ -68,11 +68,11 @@ def needs_transformers_4(sources: Path) -> bool:
 
 def node_gpu(name: str) -> dict[str, Any]:
     """Return the fields of inside/node.py's Gpu."""
-    facts = knowledge("gpus.yml")["models"][name]
+    facts = gpu_facts(name)
     return {
         "name": name,
-        "gfx": facts["gfx"],
-        "device_id": f"0x{facts['devices'][0]}",
-        "memory_gib": facts["vram_gib"],
+        "gfx": facts.gfx,
+        "device_id": f"0x{facts.devices[0]}",
+        "memory_gib": facts.memory.gib,
         "compute_units": COMPUTE_UNITS[name],
     }

@@ -19,6 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import review
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
     known,
     known_names,
@@ -28,7 +29,7 @@ from hypothesis import strategies as st
 
 from support.engines import QWEN, deployment
 
-GPUS = [None, *knowledge("gpus.yml")["models"]]
+GPUS = [None, *gpu_models()]
 SIZES = st.sampled_from([1, 2, 3, 4, 6, 8])
 architecture_of = functools.cache(known)
 asked = st.builds(

@@ -64,6 +64,7 @@ SETTINGS = {
     "gpus": 8,
     "mesh": True,
     "guest": False,
+    "models": {"74a5": "MI325X"},
     "driver": "6.16.13",
     "arguments": ["iommu=pt"],
     "mounts": {"/": "-.mount"},

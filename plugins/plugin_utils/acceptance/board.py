@@ -15,6 +15,7 @@ from typing import Any
 
 from ..documents import knowledge
 from ..evidence.types import Evidence
+from ..gpus import gpu_facts
 from ..host.facts import command, is_guest, kernel_release
 from ..host.types import Check, CheckState
 from ..topology.types import Topology
@@ -66,14 +67,13 @@ def pcie(evidence: Evidence, topology: Topology) -> Iterator[Check]:
 
     Links that trained below what both ends can are the topology's complaints, bridges included.
     """
-    wanted = knowledge(_FACTS)["pcie"]["entries"]
     complaints = [one.message for one in topology.findings if one.code == "TOPO-PCIE-LINK"]
     # Of the partitions of one GPU the first stands for all.
     firsts = {one.bdf: one for one in reversed(topology.gpus)}
     for bdf in dict.fromkeys(one.bdf for one in topology.gpus):
         gpu = firsts[bdf]
-        entry = wanted.get(gpu.model)
-        if bdf is None or entry is None or gpu.virtual_function:
+        wanted = gpu_facts(gpu.model).links
+        if bdf is None or wanted.pcie_gt_s is None or gpu.virtual_function:
             continue
         base = f"/sys/bus/pci/devices/{bdf}/current_link_"
         speed = re.match(r"[\d.]+", evidence.files.get(f"{base}speed", "").strip())
@@ -83,17 +83,17 @@ def pcie(evidence: Evidence, topology: Topology) -> Iterator[Check]:
         state: CheckState = "unknown"
         found = "nothing that may be read"
         if speed and width.isdigit():
-            good = float(speed[0]) >= entry["gt_s"] and int(width) >= entry["lanes"]
+            good = float(speed[0]) >= wanted.pcie_gt_s and int(width) >= wanted.pcie_lanes
             state, found = "pass" if good else "fail", f"{float(speed[0]):g} GT/s x{width}"
         yield Check(
             "ACCEPT-PCIE",
             f"{evidence.host}: {bdf}",
             state,
             found,
-            f"{entry['gt_s']} GT/s x{entry['lanes']}",
+            f"{wanted.pcie_gt_s:g} GT/s x{wanted.pcie_lanes}",
             "warning",
             "see that the slot, riser and BIOS setting allow it; reseat the GPU",
-            source_of("pcie"),
+            wanted.source,
         )
 
 
@@ -147,7 +147,8 @@ def memory(evidence: Evidence, topology: Topology, gib: float | None) -> Iterato
     """Yield whether the host has the memory that AMD asks for beside its GPUs, or ``gib``."""
     facts = knowledge(_FACTS)["host_memory"]
     models = {gpu.model for gpu in topology.gpus}
-    tib = facts["tib"].get(models.pop()) if len(models) == 1 else None
+    needs = gpu_facts(models.pop() if len(models) == 1 else None).host
+    tib = needs.memory_tib
     count = len({gpu.bdf for gpu in topology.gpus})
     wanted = gib if gib is not None else tib * 1024 * count / facts["gpus"] if tib else None
     found = _MEMORY.search(evidence.files.get("/proc/meminfo", ""))
@@ -162,7 +163,7 @@ def memory(evidence: Evidence, topology: Topology, gib: float | None) -> Iterato
         f"{wanted:.0f} GiB, of which firmware and kernel may keep {facts['reserved']:.0%}",
         "warning",
         "see which modules the BIOS found; acceptance_memory_gib says what this host is to have",
-        None if gib is not None else source_of("host_memory"),
+        None if gib is not None else needs.source,
     )
 
 

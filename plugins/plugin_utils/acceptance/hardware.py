@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from ..documents import knowledge
 from ..evidence.types import Evidence
+from ..gpus import gpu_facts
 from ..host.facts import command, is_guest
 from ..host.types import Check
 from ..topology.types import Topology
@@ -78,7 +79,6 @@ def _memory_errors(evidence: Evidence) -> Iterator[Check]:
 
 def _power_caps(evidence: Evidence, topology: Topology) -> Iterator[Check]:
     """Yield one check a card that has a cap; a guest's GPUs have none."""
-    usual = knowledge("host/acceptance.yml")["power_cap_watts"]["entries"]
     models = {gpu.bdf: gpu.model for gpu in topology.gpus}
     if is_guest(evidence):
         return
@@ -87,7 +87,8 @@ def _power_caps(evidence: Evidence, topology: Topology) -> Iterator[Check]:
         if not found or not text.strip().isdigit():
             continue
         bdf = bdf_of(evidence, found[1])
-        expected = usual.get(models.get(bdf))
+        needs = gpu_facts(models.get(bdf)).host
+        expected = needs.power_cap_watts
         if expected is None:
             continue
         watts = int(text) // 1_000_000
@@ -99,7 +100,7 @@ def _power_caps(evidence: Evidence, topology: Topology) -> Iterator[Check]:
             f"{expected} W",
             "warning",
             f"amd-smi set --power-cap {expected}, unless the cap is wanted",
-            _source("power_cap_watts"),
+            needs.source,
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..documents import knowledge
 from ..findings import Severity
+from ..gpus import gpu_facts
 from ..host.types import Check, CheckState
 from .settings import HasRead, Health, Measured, Ran, Settings
 from .tools import rccl, rvs, transferbench
@@ -151,8 +152,8 @@ def _bound(
     name: str, figure: float, what: str, key: str, model: str | None, facts: Mapping[str, Any]
 ) -> tuple[str, CheckState, str, str, Severity]:
     """Compare a figure with the least that AMD allows, and with what it calls usual."""
-    least = facts["minimum"].get(key, {}).get(model)
-    usual = facts.get("usual", {}).get(key, {}).get(model)
+    published = gpu_facts(model).acceptance
+    least, usual = published.minimum.get(key), published.usual.get(key)
     found = f"{figure:g} GB/s"
     if least is not None and figure < least:
         return name, "fail", found, f"{what}: at least {least:g} GB/s", "error"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..deployment import Deployment
 from ..documents import knowledge
+from ..gpus import gpu_facts
 from ..model.types import Architecture
 from .conditions import Fact
 from .flags import literals
@@ -46,7 +47,8 @@ def facts(
     result: dict[str, Fact] = {
         "version": version,
         "gpu": gpu,
-        "gfx": (knowledge("gpus.yml")["models"].get(gpu) or {}).get("gfx"),
+        "gfx": gpu_facts(gpu).gfx or None,
+        "rccl_channels": gpu_facts(gpu).engine.rccl_channels if gpu else None,
         "model_name": deployment.model.name,
         "listen_address": deployment.listen_address,
         "port": port,

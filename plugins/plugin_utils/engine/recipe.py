@@ -31,7 +31,7 @@ def recipe(
 ) -> Recipe:
     """Return the engine's env and argv (`serve MODEL …`), every element with rule and source.
 
-    ``gpu_model`` is a name of knowledge/gpus.yml, such as MI325X; ``seat`` matters to an engine on
+    ``gpu_model`` is a name of knowledge/gpus, such as MI325X; ``seat`` matters to an engine on
     several hosts. Raises ApiaryError with every
     refusal at once, and the warnings; these and the notes are otherwise in the recipe's findings.
     """

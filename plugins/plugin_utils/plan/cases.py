@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..deployment import Deployment
-from ..documents import knowledge
 from ..engine.facts import ALONE, Seat
 from ..engine.flags import resolve_version
 from ..engine.recipe import assess
 from ..engine.review import Review, deployment_of, review, spoken
 from ..engine.types import Assessment, Recipe
 from ..findings import Finding
+from ..gpus import gpu_facts
 from ..model.types import Architecture
 from .engines import Engines
 from .nodes import seat_of
@@ -89,8 +89,7 @@ def judge(
     asked = deployment_of(found.command, deployment, found.rules_of)
     where = f"{file}:{found.command.line}"
     more = list(_other_model(found.command.model, deployment, where))
-    gpu = knowledge("gpus.yml")["models"].get(gpu_model) or {}
-    vram = gpu.get("vram_gib")
+    vram = gpu_facts(gpu_model).memory.gib
     engines = Engines(asked, architecture, gpu_model, vram << 30 if vram else None)
     given = next((one for one in found.command.flags if _is_quantization(one.name)), None)
     needs = engines.memory(asked.decided, given.values[-1] if given and given.values else None)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..documents import knowledge
+from ..gpus import gpu_models
 from .promql import Group, Rule, filled, number
 from .types import TelemetrySettings
 
@@ -43,10 +44,9 @@ def runbook(name: str, settings: TelemetrySettings) -> str:
 
 
 def _rule(one: Mapping[str, Any], settings: TelemetrySettings) -> Rule:
-    values = {f"threshold:{name}": number(value) for name, value in thresholds(settings).items()}
     return Rule(
         one["alert"],
-        filled(one["expr"], values),
+        _expression(one["expr"], settings),
         {"severity": one["severity"]},
         {
             "summary": one["summary"],
@@ -58,6 +58,41 @@ def _rule(one: Mapping[str, Any], settings: TelemetrySettings) -> Rule:
         wait=_patient(one.get("for"), settings.patience),
     )
 
+
+def _expression(expr: str, settings: TelemetrySettings) -> str:
+    """Return an alert's expression; models with thresholds of their own have a part of their own.
+
+    What the operator sets holds for every model.
+    """
+    common = thresholds(settings)
+    groups: dict[tuple[tuple[str, float], ...], list[str]] = {}
+    for name, model in gpu_models().items():
+        own = {
+            key: value
+            for key, value in model.thresholds.values.items()
+            if f"%{{threshold:{key}}}" in expr
+            and key not in settings.thresholds
+            and value != common[key]
+        }
+        if own:
+            groups.setdefault(tuple(sorted(own.items())), []).append(name)
+    if not groups:
+        return _filled(expr, common)
+    apart = "|".join(name for names in groups.values() for name in names)
+    parts = [f"({_filled(expr, common)}) unless {_OF_MODEL.format(apart)}"]
+    parts += [
+        f"({_filled(expr, common | dict(own))}) and {_OF_MODEL.format('|'.join(names))}"
+        for own, names in groups.items()
+    ]
+    return " or ".join(parts)
+
+
+def _filled(expr: str, values: Mapping[str, float]) -> str:
+    return filled(expr, {f"threshold:{name}": number(value) for name, value in values.items()})
+
+
+# Which GPUs of a rule's are of some models; a host's text file names the model of each.
+_OF_MODEL = 'on (host, gpu) apiary_gpu_info{{model=~"{}"}}'
 
 # Prometheus' units that the table has, in seconds.
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

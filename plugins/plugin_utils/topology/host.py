@@ -15,6 +15,7 @@ from typing import Any
 from ..documents import from_document
 from ..evidence.types import CommandOutput, Evidence
 from ..findings import Finding
+from ..gpus import model_of
 from . import problems
 from .checks import check, listed
 from .observation import Observation
@@ -233,7 +234,7 @@ def _owned(
     kept, notes = [], []
     for device in bus.devices:
         driver = drivers.get(device.bdf or "")
-        model, _virtual = pci.model_of(device.device_id)
+        model, _virtual = model_of(device.device_id)
         if device.bdf in named:
             kept.append(device)
         elif not any(one.devices for one in tools):

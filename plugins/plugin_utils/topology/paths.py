@@ -15,11 +15,11 @@ from typing import Any
 
 from ..documents import knowledge
 from ..findings import Finding
+from ..gpus import gpu_facts
 from . import problems
 from .fabric import Fabric
 from .join import Entry
 from .observation import Observation, Path
-from .readers.pci import facts_of
 from .types import Link, LinkType
 
 _FIELDS = ("type", "hops", "weight", "bandwidth_mb_s")
@@ -174,8 +174,7 @@ def corrected(
 
 def _link_speed(model: str | None) -> int:
     """Return the nominal bandwidth in MB/s of one xGMI link of a model, 0 where it isn't known."""
-    speeds: Mapping[str | None, int] = knowledge("gpus.yml")["xgmi_link"]["mb_s"]
-    return speeds.get(facts_of(model).get("gfx"), 0)
+    return gpu_facts(model).links.xgmi_mb_s
 
 
 def _first(ways: Sequence[tuple[str, _Way]], name: str) -> Any:

@@ -10,6 +10,7 @@ import typing
 from collections.abc import Sequence
 
 from ..findings import Finding
+from ..gpus import model_of
 from . import problems
 from .fabric import Fabric, fabric
 from .join import Entry, absences, join, order
@@ -242,7 +243,7 @@ def _gpu(
     if numa:
         disagreements.note("numa_node", key, numa)
         values["numa_node"] = numa[0][1]
-    model, virtual = pci.model_of(typing.cast("str | None", values.get("device_id")))
+    model, virtual = model_of(typing.cast("str | None", values.get("device_id")))
     virtual = typing.cast("bool | None", values.pop("virtual_function", virtual))
     return Gpu(
         bdf=entry.bdf,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    knowledge,
     to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.migration import migration
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import Review
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.cases import (
     Case,
     case_of,
@@ -100,7 +100,7 @@ def explain(
 
 
 def _check_gpu(gpu: str) -> None:
-    models = list(knowledge("gpus.yml")["models"])
+    models = list(gpu_models())
     if gpu not in models:
         raise click.BadParameter(f"{gpu!r} is not one of {', '.join(models)}", param_hint="--gpu")
 

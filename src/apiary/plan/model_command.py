@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
     known,
     read_config,
@@ -156,11 +156,10 @@ def _read(name: str, index_file: str | None) -> tuple[Architecture, Index | None
 
 def _vram_bytes(gpu: str) -> int:
     """Return the memory of a GPU that knowledge has; anything else is wrong usage."""
-    models = knowledge("gpus.yml")["models"]
-    sized = [name for name, entry in models.items() if entry.get("vram_gib")]
+    sized = {name: model.memory.gib for name, model in gpu_models().items() if model.memory.gib}
     if gpu not in sized:
         raise click.BadParameter(f"{gpu!r} is not one of {', '.join(sized)}", param_hint="--gpu")
-    return int(models[gpu]["vram_gib"]) << 30
+    return sized[gpu] << 30
 
 
 def _rows(architecture: Architecture) -> Iterator[tuple[str, str]]:

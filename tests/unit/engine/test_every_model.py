@@ -8,8 +8,8 @@ import itertools
 from collections import Counter
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
+from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
     known,
     known_names,
@@ -20,7 +20,7 @@ from support.engines import deployment
 from support.shared import SHARED
 
 CONFIGS = SHARED / "data/model-configs"
-GPUS = [None, *knowledge("gpus.yml")["models"]]
+GPUS = [None, *gpu_models()]
 LAYOUTS = [(size, ep) for size in (1, 2, 3, 4, 8, 16) for ep in (False, True)]
 VERSIONS = ["0.9.2", "0.12.0", "0.14.1", "0.17.1", "0.20.2", "0.33.0"]
 STAGES = {"parser", "config", "backend", "load", "run", None}

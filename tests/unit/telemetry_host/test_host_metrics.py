@@ -30,6 +30,7 @@ def settings(**other):
         "gpus": 8,
         "mesh": True,
         "guest": False,
+        "models": {"74a5": "MI325X"},
         "driver": "6.10.5",
         "arguments": ["iommu=pt"],
         "mounts": {},

@@ -135,7 +135,7 @@ def select(
         if problem:
             findings.append(problem)
             continue
-        why_not = machine.excludes(setting.facts)
+        why_not = machine.excludes(setting.id, setting.facts)
         if why_not:
             skipped.append(Skipped(setting.id, why_not))
             continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...evidence.types import Evidence
+from ...gpus import gpu_facts, gpu_models, model_of
 from ...topology.observation import Device
 from ...topology.readers import pci
 from .. import facts
@@ -60,12 +61,12 @@ class Machine:
         """The models of its GPUs, as far as they are known."""
         return frozenset(gpu.model for gpu in self.gpus if gpu.model)
 
-    def excludes(self, entry: Mapping[str, Any]) -> str | None:
+    def excludes(self, name: str, entry: Mapping[str, Any]) -> str | None:
         """Return why a setting does not apply here, or None where it does."""
         if self.guest and entry.get("platforms") == ["bare_metal"]:
             return "the host is a virtual machine"
-        wanted = entry.get("models")
-        if wanted and self.models and not self.models & set(wanted):
+        wanted = [one.name for one in gpu_models().values() if name in one.tuning.settings]
+        if entry.get("by_model") and self.models and not self.models & set(wanted):
             return f"for {', '.join(wanted)}; the host has {', '.join(sorted(self.models))}"
         if entry.get("cpu") and self.cpu and entry["cpu"] != self.cpu:
             return f"the host's CPUs are not {entry['cpu'].title()}'s"
@@ -105,8 +106,8 @@ def machine(evidence: Evidence, platform: Platform) -> Machine:
 
 
 def _gpu(slot: pci.Slot, device: Device) -> Gpu:
-    model, _virtual = pci.model_of(device.device_id)
-    nominal = pci.facts_of(model).get("vram_gib")
+    model, _virtual = model_of(device.device_id)
+    nominal = gpu_facts(model).memory.gib
     return Gpu(
         bdf=slot.bdf,
         model=model,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ...cpulist import parse_cpulist
 from ...evidence.types import Evidence
-from ...topology.readers import pci
+from ...gpus import gpu_facts
 from .. import facts
 from ..types import Check, CheckState
 from .catalogue import Setting
@@ -109,7 +109,7 @@ def _link(evidence: Evidence, machine: Machine, setting: Setting) -> Answer:
     speed, lanes = setting.facts["gt_s"], setting.facts["lanes"]
     expected = f"{speed:g} GT/s x{lanes}"
     # On one board of eight; others are cards, with links of their own.
-    gpus = [gpu for gpu in machine.gpus if pci.facts_of(gpu.model).get("mesh") == 8]
+    gpus = [gpu for gpu in machine.gpus if gpu_facts(gpu.model).links.mesh == 8]
     known = [gpu for gpu in gpus if gpu.speed and gpu.lanes]
     if not known:
         return "unknown", "no GPU of the baseboard tells its link", expected

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ....module_utils.packages import keys as rocm_keys
 from ...documents import knowledge
 from ...evidence.types import Evidence
-from ...topology.readers.pci import facts_of, model_of
+from ...gpus import gpu_facts, model_of
 from ..facts import kernel_arguments, kernel_release
 from .versions import kernel_order
 
@@ -260,7 +260,7 @@ def _gpus(evidence: Evidence) -> tuple[Gpu, ...]:
         if device and gpu:
             name = gpu[1].lower()
             model, virtual = model_of(name)
-            gfx = facts_of(model).get("gfx")
+            gfx = gpu_facts(model).gfx or None
             gpus.append(Gpu(device[1], name, model, bool(virtual), gfx))
     return tuple(gpus)
 

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...documents import knowledge
 from ...findings import Finding, Severity
+from ...gpus import gpu_facts
 from ..facts import OsRelease
 from .host import HostState
 from .target import Target, driver_facts, support
@@ -274,17 +275,18 @@ def _kernels(target: Target, state: HostState, host: str) -> Iterator[Finding]:
 def _avoided(target: Target, state: HostState, guest: bool, host: str) -> Iterator[Finding]:
     """Refuse drivers that are known to fail: with these GPUs, or to be built for a kernel."""
     severity = _refused(target.settings.allow_unsupported)
-    models = {gpu.model for gpu in state.gpus}
-    for one in _known_failures(target):
-        if "models" in one and (guest or not one["guest"]) and models & set(one["models"]):
-            yield Finding(
-                "ROCM-DRIVER-AVOID",
-                severity,
-                host,
-                f"found driver {target.driver}, expected another: it fails in {one['message']}",
-                one["remedy"],
-                one["source"],
-            )
+    for model in sorted({gpu.model for gpu in state.gpus if gpu.model}):
+        drivers = gpu_facts(model).drivers
+        for one in drivers.avoid:
+            if _begins(target, one.driver) and (guest or not one.guest):
+                yield Finding(
+                    "ROCM-DRIVER-AVOID",
+                    severity,
+                    host,
+                    f"found driver {target.driver}, expected another: it fails in {one.message}",
+                    one.remedy,
+                    drivers.source,
+                )
     for kernel in state.kernels:
         source = _not_built(target, kernel)
         running = kernel == state.running
@@ -304,10 +306,15 @@ def _avoided(target: Target, state: HostState, guest: bool, host: str) -> Iterat
 
 def _known_failures(target: Target) -> Iterator[Any]:
     """Yield what is known to fail with this driver."""
-    driver = f"{target.driver}."
     for one in support()["avoid"]:
-        if any(driver.startswith(f"{prefix.rstrip('.')}.") for prefix in one["driver"]):
+        if _begins(target, one["driver"]):
             yield one
+
+
+def _begins(target: Target, prefixes: Iterable[str]) -> bool:
+    """Return whether the driver's version begins with one of these."""
+    driver = f"{target.driver}."
+    return any(driver.startswith(f"{prefix.rstrip('.')}.") for prefix in prefixes)
 
 
 def _not_built(target: Target, kernel: str) -> str | None:

@@ -15,8 +15,8 @@ from ....module_utils import host_metrics
 from ...documents import dumps, knowledge, to_document
 from ...evidence.types import Evidence
 from ...findings import error
+from ...gpus import gpu_facts, gpu_models
 from ...topology.host import from_evidence
-from ...topology.readers.pci import facts_of
 from ..facts import os_release
 from ..rocm.target import driver_facts, system_of
 from ..rocm.versions import parse
@@ -168,6 +168,7 @@ def expected(settings: Settings, evidence: Evidence, folder: str) -> dict[str, A
         "gpus": None,
         "mesh": False,
         "guest": False,
+        "models": {},
         "driver": None,
         "arguments": list(settings.arguments),
         "mounts": {mount: unit_name(mount) for mount in sorted(settings.mounts)},
@@ -186,13 +187,19 @@ def expected(settings: Settings, evidence: Evidence, folder: str) -> dict[str, A
     slots = {gpu.bdf for gpu in topology.gpus}
     board = None
     if len(models) == 1 and not guest:
-        board = facts_of(next(iter(models))).get("mesh")
+        board = gpu_facts(next(iter(models))).links.mesh
     carried = -(-len(slots) // board) * board if board else len(slots) or None
     return {
         **told,
         "gpus": settings.gpus or carried,
         "mesh": board is not None,
         "guest": guest,
+        "models": {
+            number: model.name
+            for model in gpu_models().values()
+            if model.name in models
+            for number in (*model.devices, *model.virtual_functions)
+        },
         "driver": _module(settings),
     }
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ...findings import Finding
-from ..readers.pci import facts_of
+from ...gpus import gpu_facts
 from .view import View, listed
 
 
@@ -48,8 +48,8 @@ def missing(view: View) -> Iterator[Finding]:
     # Handed to a guest, they are still on the bus.
     handed_on = sum(slot.driver not in (None, "amdgpu") for slot in view.slots)
     for model, count in boards.items():
-        facts = facts_of(model)
-        carried = facts.get("mesh") or facts.get("dies")
+        known = gpu_facts(model)
+        carried = known.links.mesh or (known.dies if known.dies > 1 else None)
         if carried and count % carried and (count + handed_on) % carried:
             yield view.finding(
                 "TOPO-GPU-MISSING",

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...findings import Finding
-from ..readers.pci import facts_of
+from ...gpus import gpu_facts
 from ..types import Link
 from .view import View, addresses, listed
 
@@ -118,7 +118,7 @@ def _apart(
 ) -> Iterator[Finding]:
     """Judge several groups: a board that is a mesh has one; bridges join any number of GPUs."""
     everyone = list(itertools.chain.from_iterable(hives))
-    mesh = facts_of(model).get("mesh")
+    mesh = gpu_facts(model).links.mesh
     whole = [hive for hive in hives if len(addresses(hive)) > 1]
     for hive in hives:
         if hive not in whole and any(
@@ -169,7 +169,7 @@ def _only_pcie(view: View, model: str | None, keys: Sequence[str], types: Types)
     known = [types.get((min(pair), max(pair))) for pair in itertools.combinations(keys, 2)]
     virtual = any(view.gpus[key].virtual_function for key in keys)
     pcie_only = bool(known) and all(kind == "pcie" for kind in known)
-    return pcie_only and not virtual and bool(facts_of(model).get("mesh"))
+    return pcie_only and not virtual and bool(gpu_facts(model).links.mesh)
 
 
 def routes(view: View) -> Iterator[Finding]:
@@ -195,6 +195,6 @@ def _is_routed(view: View, link: Link) -> bool:
     ends = [view.gpus.get(key) for key in (link.a, link.b)]
     if link.type != "xgmi" or "#" in link.a + link.b:
         return False  # between partitions weights are others
-    if any(gpu is None or not facts_of(gpu.model).get("mesh") for gpu in ends):
+    if any(gpu is None or not gpu_facts(gpu.model).links.mesh for gpu in ends):
         return False
     return (link.weight or 0) > _HOP or view.fabric.num_links.get((link.a, link.b)) == 0

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ...findings import Finding
-from ..readers.pci import facts_of
+from ...gpus import gpu_facts
 from .view import View
 
 
@@ -19,7 +19,7 @@ def sizes(view: View) -> Iterator[Finding]:
     whole = {key: gpu for key, gpu in view.gpus.items() if "#" not in key and gpu.vram_bytes}
     common = Counter((gpu.model, gpu.vram_bytes) for gpu in whole.values())
     for key, gpu in whole.items():
-        size, gib = gpu.vram_bytes or 0, facts_of(gpu.model).get("vram_gib")
+        size, gib = gpu.vram_bytes or 0, gpu_facts(gpu.model).memory.gib
         others = [count for (model, _size), count in common.items() if model == gpu.model]
         # The driver keeps a little for itself: 0.1 to 1 % on captures of MI210 to MI355X.
         if gib and abs(size - gib * 2**30) > gib * 2**30 // 20:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ...findings import Finding
-from ..readers.pci import facts_of
+from ...gpus import gpu_facts
 from .view import View, addresses, listed
 
 
@@ -45,7 +45,7 @@ def spread(view: View) -> Iterator[Finding]:
     nodes = {node.id for node in view.topology.numa_nodes}
     counts = Counter(node for node in placed if node in nodes or not nodes)
     physical = {gpu.model for gpu in gpus if not gpu.virtual_function}
-    for mesh in filter(None, (facts_of(model).get("mesh") for model in physical)):
+    for mesh in filter(None, (gpu_facts(model).links.mesh for model in physical)):
         if len(gpus) % mesh:
             return
         if len(counts) == 1:  # a full board hangs off every socket

@@ -10,9 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...documents import knowledge
 from ...findings import Finding
-from ..readers.pci import facts_of
+from ...gpus import gpu_facts
 from .view import View, addresses, listed
 
 # What DRM has of cards, and of render nodes, before its minors became dynamic.
@@ -52,7 +51,7 @@ def _shares(view: View, keys: Sequence[str], domains: int) -> str:
     gpus = [view.gpus[key] for key in keys]
     counts = {len(view.by_address.get(gpu.bdf or "", ())) for gpu in gpus}
     sizes = {gpu.vram_bytes for gpu in gpus}
-    models = {facts_of(gpu.model).get("vram_gib") for gpu in gpus}
+    models = {gpu_facts(gpu.model).memory.gib for gpu in gpus}
     text = ""
     parts = counts.pop() if len(counts) == 1 else 0
     if parts > domains and parts % domains == 0:
@@ -75,12 +74,11 @@ def _by_mode(view: View, name: str) -> Mapping[str, list[str]]:
 
 def missing(view: View) -> Iterator[Finding]:
     """Compare the partitions in view with those that each GPU's mode makes."""
-    made = knowledge("gpus.yml")["compute_partitions"]["entries"]
     largest = max((len(group) for group in view.by_address.values()), default=0)
     short, wanted_in_all = [], 0
     for address, group in view.by_address.items():
         mode = next((gpu.compute_partition for gpu in group if gpu.compute_partition), None)
-        wanted = facts_of(group[0].model).get("xcds") if mode == "CPX" else made.get(mode)
+        wanted = gpu_facts(group[0].model).partitions_in(mode)
         if wanted is None and largest > 1 and mode is None:
             wanted = largest
         wanted_in_all += wanted or len(group)

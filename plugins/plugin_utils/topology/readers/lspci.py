@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ...gpus import model_of
 from ..observation import Device, Observation
-from .pci import model_of
 from .text import bus_address, hexadecimal
 
 NAME = "lspci"

@@ -10,10 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
-from ...documents import knowledge
+from ...gpus import model_of
 from ..observation import Device, Observation
 from .text import bus_address, hexadecimal, natural, partition_modes, unique_id
 
@@ -55,23 +53,6 @@ class Slot:
     uncorrectable_errors: int | None
     bridges: tuple[Bridge, ...] = ()
     numa_node: int | None = None
-
-
-@cache
-def model_of(device_id: str | None) -> tuple[str | None, bool | None]:
-    """Return model and whether the id is a virtual function's; by device id, never by name."""
-    for name, facts in knowledge("gpus.yml")["models"].items():
-        if device_id in facts["devices"]:
-            return name, False
-        if device_id in facts["virtual_functions"]:
-            return name, True
-    return None, None
-
-
-def facts_of(model: str | None) -> Mapping[str, Any]:
-    """Return what knowledge has on a model, or nothing."""
-    facts: Mapping[str, Any] = knowledge("gpus.yml")["models"].get(model, {})
-    return facts
 
 
 def parse(files: Mapping[str, str], links: Mapping[str, str]) -> tuple[Observation, list[Slot]]:

@@ -8,12 +8,13 @@ import re
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import versions
 
 SUPPORT = knowledge("host/rocm/support.yml")
 STREAMS = knowledge("host/rocm/streams.yml")
 SYSTEMS = knowledge("host/rocm/systems.yml")
-MODELS = knowledge("gpus.yml")["models"]
+MODELS = gpu_models()
 
 
 def sourced(text, sources):
@@ -51,7 +52,7 @@ def test_a_series_agrees_with_the_rest(name):
     for system, models in series["gpus"].items():
         assert system.split()[0] in series["systems"]
         assert set(models) <= set(MODELS)
-    assert set(series["gfx"]) <= {one["gfx"] for one in MODELS.values()}
+    assert set(series["gfx"]) <= {one.gfx for one in MODELS.values()}
 
 
 @pytest.mark.parametrize("name", SYSTEMS["systems"])
