@@ -13,6 +13,7 @@ from ..plugin_utils.adapters import refused
 from ..plugin_utils.documents import knowledge, to_document
 from ..plugin_utils.findings import ApiaryError
 from ..plugin_utils.rollout.room import room_for
+from ..plugin_utils.rollout.routers import cannot_drain, read_answers
 
 DISPLAY = Display()
 
@@ -38,14 +39,19 @@ class ActionModule(ActionBase):
         )
         share = arguments["max_unavailable"] or facts["max_unavailable"]["value"]
         try:
-            findings = {
-                finding: None
-                for servers in arguments["routers"]
-                for finding in room_for(
-                    servers, arguments["hosts"], str(share), arguments["allow_outage"]
+            answers = read_answers(arguments["routers"], (), "__room_router", "servers")
+            host = task_vars["inventory_hostname"]
+            findings = dict.fromkeys(cannot_drain(answers.unreachable, host))
+            for answer in answers.results:
+                findings |= dict.fromkeys(
+                    room_for(
+                        answer["servers"],
+                        arguments["hosts"],
+                        str(share),
+                        arguments["allow_outage"],
+                    )
                 )
-            }
-            errors = [one for one in findings if one.severity == "error"]
+            errors = [finding for finding in findings if finding.severity == "error"]
             if errors:
                 raise ApiaryError(*errors)
         except ApiaryError as refusal:

@@ -14,9 +14,10 @@ from ansible.plugins.action import ActionBase
 from ..plugin_utils.adapters import refused, warn
 from ..plugin_utils.documents import from_document, knowledge, to_document
 from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.rollout.events import server_of
 from ..plugin_utils.rollout.plan import plan_rollout, summary
 from ..plugin_utils.rollout.read import slots_of
-from ..plugin_utils.rollout.types import Rollout, Settings, Situation
+from ..plugin_utils.rollout.types import HostSteps, Rollout, Settings, Situation
 
 
 def replicas_elsewhere(artifacts: str, hosts: list[str], deployment: str) -> int:
@@ -61,6 +62,18 @@ def routers_must_learn(rollout: Rollout, situations: list[Situation]) -> bool:
     return any(step.kind == "swap" or step.later for step in steps) or bool(
         locked & set(rollout.order)
     )
+
+
+def _steps(host: HostSteps) -> list[dict]:
+    """Return a host's steps, with the names that routers have of what they drain and undrain."""
+    return [
+        {
+            **to_document(step),
+            "drain_servers": [server_of(host.host, unit) for unit in step.drain],
+            "undrain_servers": [server_of(host.host, unit) for unit in step.undrain],
+        }
+        for step in host.steps
+    ]
 
 
 class ActionModule(ActionBase):
@@ -129,7 +142,7 @@ class ActionModule(ActionBase):
         return {
             "changed": False,
             "rollout": to_document(rollout),
-            "steps": {one.host: to_document(one.steps) for one in rollout.hosts},
+            "steps": {one.host: _steps(one) for one in rollout.hosts},
             "findings": to_document(rollout.findings),
             "moved": routers_must_learn(rollout, situations),
             "summary": list(summary(rollout)),

@@ -12,8 +12,8 @@ from ansible.utils.display import Display
 from ..plugin_utils.adapters import refused
 from ..plugin_utils.documents import to_document
 from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.run_owner import is_dead, owner
 from ..plugin_utils.tune.host import TUNING, Lock, Seen, prepare
-from .rollout_situation import is_dead, owner
 
 DISPLAY = Display()
 

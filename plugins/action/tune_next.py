@@ -24,10 +24,10 @@ from ..plugin_utils.bench.types import Bench
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.files import read_text, write_text
 from ..plugin_utils.findings import ApiaryError, error
+from ..plugin_utils.run_owner import is_dead, owner
 from ..plugin_utils.tune import candidates, steps
 from ..plugin_utils.tune.ending import Told, outcome_of
 from ..plugin_utils.tune.types import Trial, Tune
-from .rollout_situation import is_dead, owner
 
 # Who is at work on a tuning, beside its state.
 HELD = "lock"

@@ -26,7 +26,7 @@ options:
     elements: str
     required: true
   routers:
-    description: What M(apiary.instinct.router_servers) tells as RV(ignore:servers), of each router.
+    description: Results of M(apiary.instinct.router_servers) in a loop over C(__room_router).
     type: list
     elements: dict
     required: true
@@ -43,7 +43,7 @@ EXAMPLES = r"""
 - name: See whether the host can be spared
   apiary.instinct.rollout_room:
     hosts: [gpu-001]
-    routers: "{{ asked.results | map(attribute='servers') | list }}"
+    routers: "{{ answers.results }}"
     max_unavailable: 25%
 """
 

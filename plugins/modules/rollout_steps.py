@@ -25,7 +25,7 @@ options:
     type: str
     required: true
   situations:
-    description: The hosts, as M(apiary.instinct.rollout_situation) returns them, in their order.
+    description: The hosts, as M(apiary.instinct.rollout_look) returns them, in their order.
     type: list
     elements: dict
     required: true

@@ -109,7 +109,7 @@ def _locked(hosts: Sequence[Situation], settings: Settings) -> Iterator[Finding]
     for one in hosts:
         if one.lock is None:
             continue
-        taken = settings.take_over
+        taken = settings.take_over or one.lock.dead
         yield Finding(
             "ROLLOUT-IN-PROGRESS",
             "info" if taken else "error",

@@ -26,11 +26,15 @@ class Slot:
 
 @dataclass(frozen=True)
 class Lock:
-    """Who is changing a host, and which units that run has taken out of the routers."""
+    """Who is changing a host, and which units that run has taken out of the routers.
+
+    ``dead`` says that it was a run of this very controller, which has ended.
+    """
 
     owner: str
     since: str
     out: tuple[str, ...] = ()
+    dead: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.action import rollout_situation, rollout_steps
+from ansible_collections.apiary.instinct.plugins.action import rollout_steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils import run_owner
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
     HostSteps,
     Lock,
@@ -57,21 +58,21 @@ def test_a_router_knows_better_than_plans_which_replicas_there_are():
 
 
 def test_this_run_is_not_dead():
-    ours = rollout_situation.owner()
+    ours = run_owner.owner()
     assert f"process {os.getppid()}" in ours
-    assert not rollout_situation.is_dead(ours)
+    assert not run_owner.is_dead(ours)
 
 
 def test_a_run_of_this_controller_that_ended_is_dead():
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    where = rollout_situation.owner().partition(",")[0]
-    assert rollout_situation.is_dead(f"{where}, process {ended.pid}")
+    where = run_owner.owner().partition(",")[0]
+    assert run_owner.is_dead(f"{where}, process {ended.pid}")
 
 
 @pytest.mark.parametrize("holder", ["bob@elsewhere, process 1", "unknown", ""])
 def test_of_other_controllers_nobody_knows(holder):
-    assert not rollout_situation.is_dead(holder)
+    assert not run_owner.is_dead(holder)
 
 
 def routed(*steps, lock=None):

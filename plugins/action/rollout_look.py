@@ -1,0 +1,149 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a change means for one host: the adapter from Ansible to plugin_utils.rollout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+from ..plugin_utils.adapters import refused
+from ..plugin_utils.documents import from_document, knowledge, to_document
+from ..plugin_utils.findings import ApiaryError, Finding, error
+from ..plugin_utils.plan.check import check_plan
+from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.rollout.compare import BACK, compare_answers
+from ..plugin_utils.rollout.goal import Goal, goal_of_plans, goal_of_release
+from ..plugin_utils.rollout.read import situation_of
+from ..plugin_utils.rollout.routers import cannot_drain, read_answers
+from ..plugin_utils.run_owner import is_dead, owner
+
+
+class ActionModule(ActionBase):
+    """The rollout_look action."""
+
+    _requires_connection = True
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp=None, task_vars=None):
+        """Return what the host is to serve, its situation, and how its replicas must answer."""
+        super().run(tmp, task_vars)
+        _validation, arguments = self.validate_argument_spec(
+            {
+                "deployment": {"type": "str"},
+                "plans": {"type": "list", "elements": "dict"},
+                "release": {"type": "str"},
+                "secrets": {"type": "dict", "default": {}, "no_log": False},
+                "routers": {"type": "list", "elements": "dict", "default": []},
+                "back": {"type": "bool", "default": False},
+            },
+            required_one_of=[("plans", "release")],
+        )
+        host = task_vars["inventory_hostname"]
+        try:
+            goal, reported, note = self._goal(host, arguments, task_vars)
+            return self._inspect(host, arguments, goal, reported, task_vars) | {"note": note}
+        except ApiaryError as refusal:
+            raise refused(refusal) from None
+
+    def _goal(self, host: str, arguments: dict, variables: dict) -> tuple[Goal, dict, str]:
+        """Return the goal, what the host runs, and what a person should know of the choice."""
+        name = arguments["deployment"]
+        if arguments["release"] is None:
+            plans = [from_document(Plan, one, f"{host}: plan") for one in arguments["plans"]]
+            for plan in plans:
+                check_plan(plan, f"{host}: plan")
+            goal = goal_of_plans(plans, name, host)
+            name = goal.plan["deployment"]["name"]
+            return goal, self._module("rollout_info", {"deployment": name}, variables), ""
+        asked = {"deployment": name, "release": arguments["release"]}
+        reported, note = self._module("rollout_info", asked, variables), ""
+        if reported["release"] is None:
+            note = (
+                f"{host} is back on {reported['current']} already; "
+                f"name another release with rollback_to: {', '.join(reported['releases'])}"
+            )
+            reported = self._module("rollout_info", {**asked, "release": "current"}, variables)
+        return goal_of_release(reported["release"]), reported, note
+
+    def _inspect(
+        self, host: str, arguments: dict, goal: Goal, reported: dict, variables: dict
+    ) -> dict:
+        back, secrets = arguments["back"], arguments["secrets"]
+        outdated = [] if goal.release else secrets.get("outdated", [])
+        asked = {"files": goal.files, **goal.units, "outdated": outdated}
+        would = self._would("replica_units", asked, variables)
+        would["secrets"] = [*secrets.get("written", []), *secrets.get("removed", [])]
+        answers = read_answers(arguments["routers"], (), "__router", "servers")
+        servers = answers.results[0]["servers"] if answers.results else {}
+        situation = situation_of(host, reported, goal.plan, would, servers, back)
+        if situation.lock:
+            dead = is_dead(situation.lock.owner)
+            situation = replace(situation, lock=replace(situation.lock, dead=dead))
+        findings = []
+        # On the way back there is no choice; where nothing serves yet, there may be no router.
+        if situation.serving and not back:
+            findings += cannot_drain(answers.unreachable, host)
+            if arguments["routers"] and not answers.results and not findings:
+                raise _unrouted(arguments["routers"][0])
+        findings += self._weights(host, goal, variables)
+        if findings:
+            raise ApiaryError(*findings)
+        units = {slot.unit for slot in (*situation.running, *situation.wanted)}
+        before = reported.get("plan")
+        return {
+            "changed": False,
+            "to": to_document(goal),
+            "reported": reported,
+            "servers": servers,
+            "situation": to_document(situation),
+            "owner": owner(),
+            "outdated": outdated,
+            "compare": {
+                unit: to_document(BACK if back else compare_answers(before, goal.plan, unit))
+                for unit in sorted(units)
+            },
+            "smoke": to_document(knowledge("rollout.yml")["smoke"]),
+        }
+
+    def _weights(self, host: str, goal: Goal, variables: dict) -> list[Finding]:
+        path = goal.plan["deployment"]["model"]["path"]
+        stat = self._execute_remote_stat(
+            f"{path}/config.json", all_vars=variables, follow=True, checksum=False
+        )
+        if stat["exists"]:
+            return []
+        remedy = "publish and mount the weights first: playbooks/site.yml --tags weight_cache"
+        return list(
+            error("ROLLOUT-NO-WEIGHTS", host, f"{path} has no config.json", remedy).findings
+        )
+
+    def _would(self, name: str, arguments: dict, variables: dict) -> dict:
+        """Run one of our modules in check mode."""
+        checking, self._task.check_mode = self._task.check_mode, True
+        try:
+            return self._module(name, arguments, variables)
+        finally:
+            self._task.check_mode = checking
+
+    def _module(self, name: str, arguments: dict, variables: dict) -> dict:
+        """Run one of our modules on the host."""
+        result = self._execute_module(
+            module_name=f"apiary.instinct.{name}", module_args=arguments, task_vars=variables
+        )
+        if result.get("unreachable"):
+            raise AnsibleConnectionFailure(result.get("msg", ""))
+        if result.get("failed"):
+            raise AnsibleActionFail(result.get("msg") or name, result=result)
+        return result
+
+
+def _unrouted(answer: dict) -> AnsibleActionFail:
+    """Return the first router's own refusal, where none knows the replicas."""
+    shown = {name: answer[name] for name in ("findings",) if name in answer}
+    return AnsibleActionFail(str(answer.get("msg", "no router answers")), result=shown)

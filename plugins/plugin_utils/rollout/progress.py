@@ -1,0 +1,202 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How far the change of one host is, and what each event of it means.
+
+Playbooks hand an event to `rollout_progress` and register what it returns; they decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from ..findings import Finding
+from .failure import Failure
+from .maintenance import Maintenance
+from .types import Step
+
+Outcome = Literal["waiting", "begun", "done", "failed", "back"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of one host's change.
+
+    ``may_begin`` says whether the failure budget lasts. ``out`` are the units out of the routers,
+    ``late`` those that return when the routers know their new port or key, ``unreached`` the
+    routers at which something may still be drained. ``before`` are the answers of replicas before
+    their replacement, by unit. ``way_back`` says how going back ended. ``maintenance`` is what a
+    maintained host served; ``away`` says that it is out of service.
+    """
+
+    outcome: Outcome = "waiting"
+    may_begin: bool = True
+    locked: bool = False
+    out: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+    unreached: tuple[str, ...] = ()
+    before: dict[str, Any] = field(default_factory=dict)
+    failure: Failure | None = None
+    way_back: Finding | None = None
+    stranded: bool = False
+    release: str = ""
+    maintaining: bool = False
+    away: bool = False
+    maintenance: Maintenance | None = None
+
+
+def may_begin(hosts: Mapping[str, Progress], batch: Collection[str], budget: int) -> bool:
+    """Return whether another host may be begun: one begun in an earlier batch was lost."""
+    failed = [
+        host
+        for host, progress in hosts.items()
+        if progress.outcome == "failed" or (progress.outcome == "begun" and host not in batch)
+    ]
+    return len(failed) <= budget
+
+
+def lost(hosts: Mapping[str, Progress], maintaining: bool) -> Finding | None:
+    """Return the finding of hosts that were begun and did not end: they became unreachable."""
+    names = [host for host, progress in hosts.items() if progress.outcome == "begun"]
+    if not names:
+        return None
+    if maintaining:
+        doing, out = "maintained", "stays out of the routers"
+        remedy = "see what became of it, and run again when it can be reached"
+    else:
+        doing, out = "changed", "what was drained stays out"
+        remedy = (
+            "see what it serves (systemctl status 'apiary-*'), and run again with "
+            "rollout_take_over=true when it can be reached"
+        )
+    message = f"could not be reached any more while it was {doing}; it is locked, and {out}"
+    return Finding("ROLLOUT-LOST", "error", ", ".join(names), message, remedy)
+
+
+def drained(progress: Progress, step: Step) -> Progress:
+    """Note what leaves the routers, before it does."""
+    return replace(progress, out=_union(progress.out, step.drain))
+
+
+def answered(progress: Progress, results: Sequence[Mapping[str, Any]]) -> Progress:
+    """Note how replicas answered before they are replaced; results of a loop over units."""
+    names = ("answers", "stable", "first_token_seconds")
+    baselines = {
+        str(result["__unit"]): {name: result[name] for name in names}
+        for result in results
+        if "answers" in result
+    }
+    return replace(progress, before={**progress.before, **baselines})
+
+
+def stepped(progress: Progress, step: Step, unreached: Collection[str]) -> Progress:
+    """Note that a step is done; what returns later is out no longer, for the lock's purpose."""
+    returned = (set(step.drain) - set(step.later)) | set(step.undrain)
+    return replace(
+        progress,
+        out=tuple(unit for unit in progress.out if unit not in returned),
+        late=_union(progress.late, step.later),
+        unreached=_union(progress.unreached, unreached),
+    )
+
+
+def failed(progress: Progress, failure: Failure) -> Progress:
+    """Note why the host failed."""
+    return replace(progress, outcome="failed", failure=failure)
+
+
+def returned(progress: Progress, host: str, release: str) -> Progress:
+    """Note that a host serves its former release again, of itself or because others failed."""
+    finding = Finding(
+        "ROLLOUT-ROLLED-BACK",
+        "error",
+        host,
+        f"the change failed; the host serves release {release} again",
+        "read the message above it, mend the deployment, and roll out again",
+    )
+    outcome: Outcome = "back" if progress.outcome == "done" else progress.outcome
+    return replace(progress, outcome=outcome, way_back=finding, release=release)
+
+
+def stranded(progress: Progress, host: str, failure: Failure) -> Progress:
+    """Note that there was no way back: the host stays out of the routers, and locked."""
+    first = failure.message.splitlines()[:1]
+    finding = Finding(
+        "ROLLOUT-ROLLBACK-FAILED",
+        "error",
+        host,
+        f"it could not be brought back ({failure.task}: {''.join(first)}); "
+        f"out of the routers: {', '.join(progress.out) or 'nothing'}",
+        "mend the host, then run playbooks/rollback.yml or playbooks/rollout.yml for it with "
+        "rollout_take_over=true",
+    )
+    return replace(
+        progress,
+        outcome="failed",
+        stranded=True,
+        failure=progress.failure or replace(failure, findings=()),
+        way_back=finding,
+    )
+
+
+def outcome_word(progress: Progress) -> str:
+    """Return the outcome as `apiary rollout` reads it."""
+    way_back = progress.way_back
+    if progress.outcome == "back" or (
+        progress.outcome == "failed" and way_back and way_back.code == "ROLLOUT-ROLLED-BACK"
+    ):
+        return "rolled back"
+    return progress.outcome
+
+
+def closing(progress: Progress, host: str) -> tuple[Finding, ...]:
+    """Return what makes the host's change a failure at the end of the run."""
+    findings = []
+    if progress.outcome == "failed":
+        findings.append(_failed(progress, host))
+    # A drain that a router retains would cost capacity for good, so it is no success.
+    if progress.unreached:
+        findings.append(
+            Finding(
+                "ROLLOUT-ROUTER-UNREACHABLE",
+                "error",
+                ", ".join(progress.unreached),
+                f"could not be reached; {host} may still be drained there",
+                f"when it is back, run playbooks/undrain.yml -e target={host}",
+            )
+        )
+    return tuple(findings)
+
+
+def note(progress: Progress, host: str) -> str:
+    """Return what a person should know of a host that did not fail; empty where nothing."""
+    if progress.outcome == "waiting":
+        return f"{host} was not begun: too many hosts had failed; it serves what it served before"
+    if progress.outcome == "back":
+        return (
+            f"{host} was done, and serves release {progress.release} again, "
+            "because other hosts failed"
+        )
+    return ""
+
+
+def _failed(progress: Progress, host: str) -> Finding:
+    if progress.stranded and progress.way_back:
+        return progress.way_back
+    message = progress.failure.message if progress.failure else "it failed"
+    if progress.way_back:
+        remedy = f"{progress.way_back.message}; {progress.way_back.remedy}"
+    elif not progress.maintaining:
+        remedy = "mend what it says, and run again"
+    elif progress.away:
+        remedy = "it stays out of the routers; mend what it says, and run again"
+    else:
+        remedy = "nothing was changed; mend what it says, and run again"
+    return Finding("ROLLOUT-FAILED", "error", host, "".join(message.splitlines()[:1]), remedy)
+
+
+def _union(first: Collection[str], second: Collection[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*first, *second]))

@@ -1,0 +1,115 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What routers answered to a drain, an undrain or a question: loop results of router_servers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..findings import Finding, Severity
+
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """``results`` are those of the routers that answered, ``lost`` the others' names."""
+
+    results: tuple[Result, ...]
+    answered: tuple[str, ...]
+    unreachable: tuple[str, ...]
+    lost: tuple[str, ...]
+
+
+def read_answers(
+    results: Sequence[Result], routers: Collection[str], variable: str, answer: str = "finished"
+) -> Answers:
+    """Return what came of a loop over routers, whose names are in ``variable`` of each result."""
+    good = tuple(result for result in results if answer in result)
+    answered = tuple(str(result[variable]) for result in good)
+    return Answers(
+        results=good,
+        answered=answered,
+        unreachable=tuple(str(one[variable]) for one in results if one.get("unreachable")),
+        lost=tuple(router for router in routers if router not in answered),
+    )
+
+
+def cannot_drain(routers: Collection[str], host: str) -> Iterator[Finding]:
+    """Yield the refusal to begin with routers that cannot be reached."""
+    if routers:
+        message = f"could not be reached, so {host} could not be drained there"
+        yield _unreachable("error", routers, message, _leave_out(routers))
+
+
+def still_sends(routers: Collection[str], replicas: Collection[str]) -> Iterator[Finding]:
+    """Yield the refusal to go on while a router may send requests to what is being drained."""
+    if routers:
+        names = ", ".join(replicas) or "the replicas"
+        message = f"could not be reached; it may still send requests to {names}"
+        yield _unreachable("error", routers, message, _leave_out(routers))
+
+
+def goes_on_without(routers: Collection[str]) -> Iterator[Finding]:
+    """Yield the warning that a drain goes on without routers that did not answer."""
+    if routers:
+        message = "did not answer; it goes on without"
+        yield _unreachable("warning", routers, message, _leave_out(routers))
+
+
+def still_drained(routers: Collection[str], host: str, severity: Severity) -> Iterator[Finding]:
+    """Yield that replicas may still be out at routers that did not answer."""
+    if routers:
+        remedy = (
+            f"when it is back, run playbooks/undrain.yml -e target={host}; "
+            "if it is gone for good, name it in drain_skip"
+        )
+        message = f"did not answer; {host} may still be drained there"
+        yield _unreachable(severity, routers, message, remedy)
+
+
+def not_drained(results: Sequence[Result], host: str, timeout: object) -> Iterator[Finding]:
+    """Yield the refusal to call a host drained while something is in work."""
+    if not all(result["finished"] for result in results):
+        yield Finding(
+            "ROUTER-DRAIN-TIMEOUT",
+            "error",
+            host,
+            f"not drained within {timeout} s",
+            "run it again with a longer drain_timeout, or with drain_force=true where what is in "
+            "work may be lost",
+        )
+
+
+def not_up(results: Sequence[Result], variable: str) -> Iterator[Finding]:
+    """Yield the refusal to call replicas back that are not up at every router."""
+    left = [result for result in results if not result["finished"]]
+    servers = dict.fromkeys(
+        str(finding["subject"]) for result in left for finding in result.get("findings", ())
+    )
+    if left:
+        yield Finding(
+            "ROUTER-NOT-UP",
+            "error",
+            ", ".join(str(result[variable]) for result in left),
+            f"{', '.join(servers)} not up",
+            "see whether the replica answers: curl http://HOST:PORT/health",
+        )
+
+
+def _leave_out(routers: Collection[str]) -> str:
+    names = ", ".join(f'"{router}"' for router in routers)
+    return (
+        "bring it up; if it is dead and gets no request, leave it out: "
+        f"-e '{{\"drain_skip\": [{names}]}}'"
+    )
+
+
+def _unreachable(
+    severity: Severity, routers: Collection[str], message: str, remedy: str
+) -> Finding:
+    return Finding("ROLLOUT-ROUTER-UNREACHABLE", severity, ", ".join(routers), message, remedy)
