@@ -11,7 +11,7 @@ from typing import Any, Callable, cast
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from . import host_files, json_settings, live_settings, service_config, system_looks
+from . import host_files, live_settings, service_config, system_looks
 from .looking import Looking, Refused
 from .packages import repositories as rocm_repositories
 from .packages import transaction as rocm_packages
@@ -66,10 +66,6 @@ LOOKS: dict[str, tuple[dict[str, Any], Look]] = {
     "host_files": (
         host_files.ARGUMENTS,
         lambda module: host_files.result(host_files.look(module)),
-    ),
-    "json_settings": (
-        json_settings.ARGUMENTS,
-        lambda module: json_settings.look(module).outcome,
     ),
     "live_settings": (
         live_settings.ARGUMENTS,

@@ -49,7 +49,6 @@ options:
         choices:
           - converge
           - host_files
-          - json_settings
           - live_settings
           - replica_absent
           - replica_release

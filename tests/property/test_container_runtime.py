@@ -5,7 +5,8 @@
 """Merging settings into a JSON document, and CDI: laws that hold whatever the contents."""
 
 import jsonschema
-from ansible_collections.apiary.instinct.plugins.module_utils import cdi, json_settings
+from ansible_collections.apiary.instinct.plugins.module_utils import cdi
+from ansible_collections.apiary.instinct.plugins.module_utils.resources import json_settings
 from hypothesis import given
 from hypothesis import strategies as st
 

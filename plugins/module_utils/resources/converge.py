@@ -27,6 +27,7 @@ NAMES = (
     "configuration",
     "directory",
     "file",
+    "json_settings",
     "live",
     "mount",
     "offline_files",
@@ -59,6 +60,10 @@ def kind_of(name: str) -> Any:
         from . import file
 
         return file
+    if name == "json_settings":
+        from . import json_settings
+
+        return json_settings
     if name == "live":
         from . import live
 

@@ -9,7 +9,6 @@ A role that gets another task has it here, too; tests/site goes through all of t
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -77,47 +76,8 @@ def _rocm(plan: Any, _options: Options) -> Made:
     return steps, [Change(f"put {user} into the group {group}") for user, group in plan.join]
 
 
-def _container_runtime(plan: Any, options: Options) -> Made:
-    told = to_document(plan)
-    present = options["container_runtime_state"] == "present"
-    steps = []
-    changes = []
-    if plan.refresh:
-        changes.append(Change(shlex.join(plan.refresh)))
-    if plan.packages:
-        steps.append(Step("rocm_packages", {"manager": plan.manager, "install": told["packages"]}))
-    if plan.service_found and not plan.service:
-        gone = {"name": "apiary-cdi.service", "enabled": False, "state": "stopped"}
-        steps.append(_services(gone))
-    steps.append(_files(plan.files))
-    if plan.daemon is not None:
-        steps.append(
-            Step(
-                "json_settings",
-                {
-                    "path": "/etc/docker/daemon.json",
-                    "settings": to_document(plan.daemon),
-                    "validate": told["validate"],
-                    "remember": "/var/lib/apiary/container_runtime.json",
-                    "state": options["container_runtime_state"],
-                },
-            )
-        )
-    services = []
-    if plan.service:
-        services.append({"name": "apiary-cdi.service", "enabled": True, "state": "started"})
-    if plan.daemon is not None and present:
-        names = ("containerd.service", "docker.service")
-        services += [{"name": one, "enabled": True, "state": "started"} for one in names]
-    steps.append(_services(*services))
-    if plan.selinux is not None:
-        changes.append(Change(f"setsebool -P {plan.selinux} on"))
-    return steps, changes
-
-
 _ROLES: Mapping[str, Callable[[Any, Options], Made]] = {
     "rocm": _rocm,
-    "container_runtime": _container_runtime,
 }
 
 

@@ -46,11 +46,8 @@ KNOWN = {
         "apiary.instinct.weights_publish": "unsure where models are staged",
     },
     "container_runtime": {
-        "apiary.instinct.rocm_packages": "a step",
-        "apiary.instinct.host_files": "a step",
-        "apiary.instinct.json_settings": "a step",
-        "ansible.builtin.systemd_service": "a step",
-        "ansible.builtin.command": "plan.refresh and plan.selinux",
+        "apiary.instinct.converge": "the same resources",
+        "ansible.builtin.command": "lists of the package manager, which are nobody's change",
     },
     "device_plugin": {
         "apiary.instinct.converge": "the same; the cluster's objects are compared by the action",

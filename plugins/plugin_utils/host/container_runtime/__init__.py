@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...findings import Finding
+from .. import resources
 from ..types import Check, CheckState, HostFile, Skipped
 from . import config
 from . import specification as names
@@ -37,8 +39,42 @@ _NODES_SOURCE = (
 
 def decide(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     """Return what makes this host's containers find their GPUs, and what holds of it now."""
-    if settings.state == "absent":
-        return _absent(settings, evidence)
+    absent = settings.state == "absent"
+    plan = _absent(settings, evidence) if absent else _present(settings, evidence)
+    return replace(plan, resources=_resources(plan, settings.state))
+
+
+def _resources(plan: ContainerRuntimePlan, state: str) -> tuple[resources.Resource, ...]:
+    names = [name for stage in plan.packages for name in stage]
+    daemon = {
+        "path": DAEMON_JSON,
+        "settings": dict(plan.daemon or {}),
+        "validate": list(plan.validate),
+        "remember": "/var/lib/apiary/container_runtime.json",
+        "state": state,
+    }
+    docker: dict[str, Any] = {
+        "restart_after": [f"json_settings {DAEMON_JSON}"]
+        + [f"file {path}" for path in plan.restart_files]
+    }
+    if state == "present":
+        docker |= {"enabled": True, "state": "started"}
+    requested = plan.daemon is not None
+    gone = [SERVICE] if plan.service_found and not plan.service else []
+    selinux = {"kind": "command", "argv": ["setsebool", "-P", plan.selinux, "on"]}
+    return (
+        *([{"kind": "packages", "manager": plan.manager, "names": names}] if names else []),
+        *resources.services(gone, state="stopped", enabled=False),
+        *resources.files(plan.files),
+        *([{"kind": "json_settings", **daemon}] if requested else []),
+        *resources.services([SERVICE] if plan.service else [], state="started", enabled=True),
+        *resources.services(LIMITED_SERVICES if requested else (), **docker),
+        # The plan has read the boolean.
+        *([selinux] if plan.selinux is not None else []),
+    )
+
+
+def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     host = system(evidence, settings.engine)
     engine = engine_of(evidence, settings.engine, host.package)
     findings = [*_engine_findings(settings, evidence, host, engine)]

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ....module_utils import json_settings
 from ....module_utils.evidence.host import CREDENTIALS
+from ....module_utils.resources import json_settings
 from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...findings import Finding

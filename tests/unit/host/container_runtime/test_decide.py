@@ -8,7 +8,8 @@ import json
 import tomllib
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import cdi, json_settings
+from ansible_collections.apiary.instinct.plugins.module_utils import cdi
+from ansible_collections.apiary.instinct.plugins.module_utils.resources import json_settings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import decide as by_name
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime import (

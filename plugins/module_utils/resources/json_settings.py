@@ -2,21 +2,25 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Merge settings into somebody's JSON file, and take them out again: what others set stays."""
+"""Settings merged into somebody's JSON file, and taken out again: what others set stays.
+
+``validate`` is a command that checks the new text (``%s``) before it is written.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
+from ..evidence.host import masked
+from .file import read, write
+from .types import Difference, Host, Refused, Resource, refused
 
-from .evidence.host import masked
-
-ARGUMENTS: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "settings": {"type": "dict", "default": {}},
     "remember": {"type": "path", "required": True},
@@ -114,61 +118,74 @@ def write_earlier(earlier: Earlier) -> str:
     return json.dumps({"earlier": entries}, indent=2, sort_keys=True) + "\n"
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What the file would be ``after``, what to remember then, and which settings change."""
-
-    outcome: dict[str, Any]
-    wanted: Mapping[str, Any]
-    after: dict[str, Any]
-    remembered: Earlier
-    changed: list[Path]
+def name(resource: Resource) -> str:
+    return str(resource["path"])
 
 
-def read(path: str) -> str | None:
-    """Return a file's text, or None."""
+def inspect(host: Host, resource: Resource) -> Difference:
+    path = resource["path"]
+    requested = resource["settings"] if resource["state"] == "present" else {}
     try:
-        with open(path, encoding="utf-8") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
-
-
-def fail(module: AnsibleModule, path: str, message: str) -> None:
-    """End with what is wrong with the file."""
-    module.fail_json(
-        msg=(
-            f"error: CONTAINER-DAEMON-JSON: {path}: {message}\n"
-            "  remedy: correct the file, or the settings, and run again; nothing was changed"
-        )
-    )
-
-
-def look(module: AnsibleModule) -> Seen:
-    """Return what the module's parameters make of the file."""
-    path = module.params["path"]
-    wanted = module.params["settings"] if module.params["state"] == "present" else {}
-    before: dict[str, Any] = {}
-    earlier: Earlier = {}
-    try:
-        text = read(path)
+        text, memory = read(path), read(resource["remember"])
         before = json.loads(text) if text and text.strip() else {}
         if not isinstance(before, dict):
             raise ValueError("expected an object")
-        earlier = read_earlier(read(module.params["remember"]))
+        earlier = read_earlier(memory)
     except (OSError, ValueError) as problem:
-        fail(module, path, f"cannot be read: {problem}")
-    after, remembered = merge(before, wanted, earlier)
-    paths = [*dict(leaves(wanted)), *earlier]
-    changed = [one for one in paths if found(before, one) != found(after, one)]
-    outcome = {
-        "changed": bool(changed),
-        "set": sorted({".".join(one) for one in changed}),
-        "diff": {
-            "before_header": path,
-            "after_header": path,
-            "before": shown(before, changed),
-            "after": shown(after, changed),
-        },
+        raise _refused(path, f"cannot be read: {problem}") from None
+    after, remembered = merge(before, requested, earlier)
+    paths = [*dict(leaves(requested)), *earlier]
+    changed = [item for item in paths if found(before, item) != found(after, item)]
+    forgets = bool(memory) and not remembered and not changed
+    steps = (f"forget the earlier settings of {path}",) if forgets else ()
+    diff = {
+        "before_header": path,
+        "after_header": path,
+        "before": shown(before, changed),
+        "after": shown(after, changed),
     }
-    return Seen(outcome, wanted, after, remembered, changed)
+    return Difference(
+        (diff,) if changed else (), steps, actual=(requested, after, remembered, changed)
+    )
+
+
+def apply(host: Host, resource: Resource, difference: Difference) -> None:
+    path, (requested, after, remembered, changed) = resource["path"], difference.actual
+    if changed and requested and resource["validate"]:
+        _validate(host, resource, dumps(after))
+    # Remembered first: a run that ends between the two can still be undone.
+    memory = write_earlier(remembered) if remembered else None
+    _store(host, resource["remember"], memory, "0600")
+    if changed:
+        gone = not after and not remembered
+        _store(host, path, None if gone else dumps(after), "0644")
+
+
+def _store(host: Host, path: str, text: str | None, mode: str) -> None:
+    """Bring a file to this text, which None removes; a mode that others gave it stays."""
+    if text is None:
+        if os.path.exists(path):
+            os.unlink(path)
+        return
+    if text != read(path):
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        retained = f"{os.stat(path).st_mode & 0o7777:04o}" if os.path.exists(path) else mode
+        write(host.module, path, text, retained)
+
+
+def _validate(host: Host, resource: Resource, text: str) -> None:
+    """Let the program that reads the file check it, before it has to."""
+    path = resource["path"]
+    with tempfile.NamedTemporaryFile("w", suffix=".json", dir=host.module.tmpdir) as trial:
+        trial.write(text)
+        trial.flush()
+        argv = [trial.name if word == "%s" else word for word in resource["validate"]]
+        code, out, err = host.run(argv)
+    if code != 0:
+        output = (err or out).strip().replace(trial.name, path)
+        raise _refused(path, f"{argv[0]} does not accept it: {output}")
+
+
+def _refused(path: str, message: str) -> Refused:
+    remedy = "correct the file, or the settings, and run again; nothing was changed"
+    return refused("CONTAINER-DAEMON-JSON", path, message, remedy)

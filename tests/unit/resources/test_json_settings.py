@@ -8,8 +8,9 @@ import json
 import stat
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from ansible_collections.apiary.instinct.plugins.modules import json_settings
+from ansible_collections.apiary.instinct.plugins.modules import converge
+
+from support.modules import run_module
 
 THEIRS = {"dns": ["10.0.0.1"], "log-opts": {"tag": "x", "max-size": "1m"}}
 OURS = {"features": {"cdi": True}, "log-opts": {"max-size": "100m"}}
@@ -18,19 +19,21 @@ OURS = {"features": {"cdi": True}, "log-opts": {"max-size": "100m"}}
 @pytest.fixture
 def run(tmp_path, capsys):
     def run(settings=None, check=False, state="present", validate=()):
-        arguments = {
+        resource = {
+            "kind": "json_settings",
             "path": str(tmp_path / "docker/daemon.json"),
             "settings": OURS if settings is None else settings,
             "remember": str(tmp_path / "lib/docker.json"),
             "state": state,
             "validate": list(validate),
-            "_ansible_check_mode": check,
-            "_ansible_diff": True,
-            "_ansible_remote_tmp": str(tmp_path),
         }
-        with patch_module_args(arguments), pytest.raises(SystemExit):
-            json_settings.main()
-        return json.loads(capsys.readouterr().out)
+        tmpdir = str(tmp_path)
+        result = run_module(
+            converge, capsys, check, resources=[resource], _ansible_remote_tmp=tmpdir
+        )
+        (diff,) = result["diff"] or [{"before": "", "after": ""}]
+        lines = (diff["before"] + diff["after"]).splitlines()
+        return {**result, "diff": diff, "set": sorted({line.split(": ")[0] for line in lines})}
 
     return run
 
@@ -127,6 +130,6 @@ def test_a_judge_that_agrees_sees_the_new_file(run, daemon, tmp_path):
 def test_a_judge_that_refuses_changes_nothing(run, daemon, tmp_path):
     said = run(validate=["ls", "/nowhere", "%s"])
     assert said["failed"] is True
-    assert "ls would not take it" in said["msg"]
+    assert "ls does not accept it" in said["msg"]
     assert json.loads(daemon.read_text()) == THEIRS
     assert not (tmp_path / "lib").exists()
