@@ -35,6 +35,7 @@ class ActionModule(ActionBase):
                 "settings": {"type": "dict"},
                 "evidence": {"type": "raw", "required": True},
                 "refuse": {"type": "bool", "default": True},
+                "require": {"type": "bool", "default": False},
             }
         )
         host = task_vars["inventory_hostname"]
@@ -55,6 +56,8 @@ class ActionModule(ActionBase):
                 )
             if arguments["refuse"] and has_errors(plan.findings):
                 raise ApiaryError(*(item for item in plan.findings if item.severity == "error"))
+            if arguments["require"] and (failing := _failing(plan)):
+                raise ApiaryError(*failing)
             resources = with_overrides(role, plan.resources, options)
         except ApiaryError as refusal:
             raise refused(refusal) from None
@@ -65,3 +68,10 @@ class ActionModule(ActionBase):
             "resources": resources,
             "findings": to_document(plan.findings),
         }
+
+
+def _failing(plan):
+    """Return a finding for each check that fails, and whose failure no reboot of the plan mends."""
+    later = getattr(plan, "after_reboot", ())
+    found = (item.finding() for item in plan.checks if item.code not in later)
+    return [item for item in found if item is not None and item.severity == "error"]

@@ -145,7 +145,8 @@ def main() -> None:
     os.umask(0o022)
     try:
         checked = items(module.params["resources"])
-        reports = inspect_all(Host(module, secrets), checked)
+        host = Host(module, secrets)
+        reports = inspect_all(host, checked)
         refusals = [
             finding
             for report in reports
@@ -157,7 +158,7 @@ def main() -> None:
             outcome["changed"] = outcome["changed"] and module.check_mode
             module.fail_json(msg=str(Refused(*refusals)), findings=refusals, **outcome)
         if not module.check_mode and any(report["changed"] for report in reports):
-            reports = apply_all(Host(module, secrets), checked)
+            reports = apply_all(Host(module, secrets, memo=host.memo), checked)
     except Refused as refusal:
         module.fail_json(msg=str(refusal), findings=list(refusal.findings), invocation={})
     except Aborted as failure:

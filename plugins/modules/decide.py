@@ -38,6 +38,12 @@ options:
         on the controller that it is saved in.
     type: raw
     required: true
+  require:
+    description:
+      - Whether checks that fail with severity error end the task, but for those that pass only
+        after the plan's reboot; for a host that has just been converged.
+    type: bool
+    default: false
   refuse:
     description: Whether findings of severity error end the task; acceptance reads them instead.
     type: bool

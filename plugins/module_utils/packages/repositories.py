@@ -78,10 +78,11 @@ def matches(version: str, wanted: str | None) -> bool:
 class Repositories:
     """The keys and files of one module call."""
 
-    def __init__(self, module: AnsibleModule, manager: Manager) -> None:
+    def __init__(self, module: AnsibleModule, manager: Manager, requested: dict[str, Any]) -> None:
         self.module, self.manager = module, manager
-        self.files: list[dict[str, Any]] = module.params["files"]
-        self.packages: list[dict[str, Any]] = module.params["packages"]
+        self.requested_keys: list[dict[str, str]] = requested["keys"]
+        self.files: list[dict[str, Any]] = requested["files"]
+        self.packages: list[dict[str, Any]] = requested["packages"]
         self.changes = host_files.compare(self.files)
         # Every key's content, and of those that change what is there now.
         self.keys: dict[str, bytes] = {}
@@ -89,7 +90,7 @@ class Repositories:
 
     def read(self) -> None:
         """Read every key, from its file where that already is the right one."""
-        for key in self.module.params["keys"]:
+        for key in self.requested_keys:
             path, wanted = key["path"], "".join(key["fingerprint"].split()).upper()
             before = read_bytes(path)
             if before is not None and is_key(before, wanted, key["format"]):
@@ -302,7 +303,8 @@ def unwritable(failure: OSError) -> Refusal:
 
 def look(module: AnsibleModule) -> Repositories:
     """Read keys and files, and prove what would change."""
-    work = Repositories(module, MANAGERS[module.params["manager"]](runner(module)))
+    manager = MANAGERS[module.params["manager"]](runner(module))
+    work = Repositories(module, manager, module.params)
     try:
         work.read()
         work.prove()

@@ -32,7 +32,9 @@ NAMES = (
     "mount",
     "offline_files",
     "packages",
+    "repository",
     "service",
+    "transaction",
     "user",
     "verify",
 )
@@ -80,10 +82,18 @@ def kind_of(name: str) -> Any:
         from . import packages
 
         return packages
+    if name == "repository":
+        from . import repository
+
+        return repository
     if name == "service":
         from . import service
 
         return service
+    if name == "transaction":
+        from . import transaction
+
+        return transaction
     if name == "user":
         from . import user
 

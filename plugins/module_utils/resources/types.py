@@ -94,6 +94,8 @@ class Host:
     installing: bool = False
     reload_due: bool = False
     warnings: list[dict[str, Any]] = field(default_factory=list)
+    # What needs no second proof in the second pass.
+    memo: set[str] = field(default_factory=set)
     reload_marks: list[str] = field(default_factory=list)
 
     def run(self, argv: list[str], **options: Any) -> tuple[int, str, str]:

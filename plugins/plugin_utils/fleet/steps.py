@@ -9,7 +9,7 @@ A role that gets another task has it here, too; tests/site goes through all of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..documents import to_document
@@ -18,67 +18,23 @@ from ..host.resources import with_overrides
 from ..plan.types import Plan
 from ..render.systemd import render_systemd
 from .survey import Concern, Step
-from .types import Change
 
 Options = Mapping[str, Any]
-Made = tuple[list[Step], list[Change]]
 
 
 def concern_of(name: str, plan: Any, options: Options, asked: str) -> Concern:
     """Return a concern with what its role would do by this plan and these options."""
-    if name not in _ROLES:  # a ported role
-        resources = with_overrides(name, plan.resources, options)
-        made: Made = [Step("converge", {"resources": resources})], []
-    else:
-        made = _ROLES[name](plan, options)
-    steps, changes = made
+    resources = with_overrides(name, plan.resources, options)
     return Concern(
         name,
         asked,
-        tuple(steps),
-        tuple(changes),
+        (Step("converge", {"resources": resources}),),
+        (),
         plan.reboot,
         # Information is in the plans; a survey has what somebody may have to act on.
         tuple(one for one in plan.findings if one.severity != "info"),
         _unsure(name, options),
     )
-
-
-def _rocm(plan: Any, _options: Options) -> Made:
-    told = to_document(plan)
-    manager = plan.package_manager
-    packages = {
-        name: told[name]
-        for name in ("packages", "repair", "enable", "unhold", "remove", "dkms", "hold", "optional")
-    }
-    before = [one for one in plan.missing if one in plan.prerequisites]
-    after = [one for one in plan.missing if one not in plan.prerequisites]
-    steps = [
-        Step(
-            "rocm_repositories",
-            {
-                "manager": manager,
-                "keys": told["keys"],
-                "files": told["files"],
-                "packages": told["packages"],
-            },
-        ),
-        Step(
-            "rocm_packages",
-            {
-                "manager": manager,
-                **packages,
-                "install": [before, after],
-                "initramfs": told["initramfs"] or [],
-            },
-        ),
-    ]
-    return steps, [Change(f"put {user} into the group {group}") for user, group in plan.join]
-
-
-_ROLES: Mapping[str, Callable[[Any, Options], Made]] = {
-    "rocm": _rocm,
-}
 
 
 def _unsure(name: str, options: Options) -> bool:

@@ -34,12 +34,7 @@ QUIET = {
 }
 # What each role does otherwise, and where a survey has it from.
 KNOWN = {
-    "rocm": {
-        "apiary.instinct.rocm_repositories": "a step",
-        "apiary.instinct.rocm_packages": "a step",
-        "ansible.builtin.user": "plan.join",
-        "ansible.builtin.command": "follows a changed rule",
-    },
+    "rocm": {"apiary.instinct.converge": "the same resources"},
     "host_tuning": {"apiary.instinct.converge": "the same resources"},
     "weight_cache": {
         "apiary.instinct.converge": "the same resources",

@@ -6,7 +6,55 @@
 
 from __future__ import annotations
 
-from .plan import decide
+from dataclasses import replace
+
+from ...documents import to_document
+from ...evidence.types import Evidence
+from .. import resources
+from . import plan as plans
 from .types import Key, Package, RocmPlan, Settings
 
 __all__ = ["Key", "Package", "RocmPlan", "Settings", "decide"]
+
+_UDEV = "/etc/udev/rules.d/"
+_WORK = ("packages", "repair", "enable", "unhold", "remove", "dkms", "hold", "optional")
+
+
+def decide(settings: Settings, evidence: Evidence) -> RocmPlan:
+    """Return what this host needs of AMD's driver and ROCm, and what holds of it now."""
+    plan = plans.decide(settings, evidence)
+    return replace(plan, resources=tuple(_resources(plan)))
+
+
+def _resources(plan: RocmPlan) -> list[resources.Resource]:
+    manager = plan.package_manager
+    rules = [item for item in plan.files if item.path.startswith(_UDEV)]
+    repository = {
+        "keys": to_document(plan.keys),
+        "files": to_document([item for item in plan.files if item not in rules]),
+        "packages": to_document(plan.packages),
+    }
+    work = {name: to_document(getattr(plan, name)) for name in _WORK}
+    # What the kernel module is built with must be there before the driver is.
+    stages = [
+        [name for name in plan.missing if (name in plan.prerequisites) is first]
+        for first in (True, False)
+    ]
+    work |= {"install": stages, "initramfs": list(plan.initramfs or ())}
+    groups: dict[str, list[str]] = {}
+    for user, group in plan.join:
+        groups.setdefault(user, []).append(group)
+    after = [f"file {item.path}" for item in rules]
+    commands = (
+        ["udevadm", "control", "--reload-rules"],
+        ["udevadm", "trigger", "--subsystem-match=drm", "--subsystem-match=kfd"],
+    )
+    # Where no udevd listens, as in a container, there is nothing to apply.
+    udev = {"kind": "command", "after": after, "needs": "/run/udev/control"}
+    return [
+        {"kind": "repository", "name": "rocm", "manager": manager, **repository},
+        *resources.files(rules, keep_original=True),
+        {"kind": "transaction", "name": "rocm", "manager": manager, **work},
+        *({"kind": "user", "name": user, "groups": names} for user, names in groups.items()),
+        *({**udev, "argv": argv} for argv in commands if rules),
+    ]

@@ -1,0 +1,46 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Keys and source files of package repositories, proven in a trial before any is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..packages import repositories
+from ..packages.managers import MANAGERS, Refusal, runner
+from .types import Difference, Host, Refused, Resource
+
+OPTIONS: dict[str, Any] = {"name": {"type": "str", "required": True}, **repositories.ARGUMENTS}
+
+
+def name(resource: Resource) -> str:
+    return str(resource["name"])
+
+
+def inspect(host: Host, resource: Resource) -> Difference:
+    manager = MANAGERS[resource["manager"]](runner(host.module))
+    work = repositories.Repositories(host.module, manager, resource)
+    proven = f"repository {name(resource)} is proven"
+    try:
+        work.read()
+        if proven not in host.memo:
+            work.prove()
+            host.memo.add(proven)
+    except Refusal as refusal:
+        raise Refused(refusal.finding()) from None
+    diff = tuple(work.result()["diff"])
+    for change in work.changes:
+        if change.changed:
+            host.note(change.path, change.after)
+    return Difference(diff, actual=work)
+
+
+def apply(host: Host, resource: Resource, difference: Difference) -> None:
+    try:
+        difference.actual.write()
+    except Refusal as refusal:
+        raise Refused(refusal.finding()) from None
+    except OSError as failure:
+        raise Refused(repositories.unwritable(failure).finding()) from None
