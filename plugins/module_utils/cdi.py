@@ -6,7 +6,7 @@
 
 Installed on hosts as /usr/libexec/apiary/cdi, with a shebang, and run at every boot, because minor
 numbers change; the controller imports it to say what that run will write. Standard library,
-Python 3.9, one file.
+Python 3.9, one file there: the reader of KFD is put in place of its import.
 Source of the format: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md
 """
 
@@ -21,6 +21,8 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from .kfd import read, served_gpus
 
 KIND = "amd.com/gpu"
 OUTPUT = "/etc/cdi/amd.json"
@@ -197,42 +199,16 @@ def _is_gid(gid: Any) -> bool:
     return isinstance(gid, int) and not isinstance(gid, bool) and 0 <= gid < 2**32
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return stream.read().strip()
-    except OSError:
-        return ""
-
-
 def devices_of_host(root: str = "/") -> list[Device]:
     """Return every GPU and partition that the KFD serves, with the DRM nodes it has now.
 
-    Source: KFD topology ``domain``, ``location_id`` = bus<<8|dev<<3|fn, ``drm_render_minor``.
+    A GPU whose driver is going has no render node any more.
     """
-    base = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
-    numbers = os.listdir(base) if os.path.isdir(base) else []
-    slots: dict[str, list[tuple[int, str]]] = {}
-    for number in sorted(number for number in numbers if number.isdigit()):
-        properties = dict(
-            line.split(None, 1)
-            for line in _read(os.path.join(base, number, "properties")).splitlines()
-            if " " in line
-        )
-        minor = int(properties.get("drm_render_minor", 0))
-        # CPUs are KFD nodes as well; a GPU whose driver is going has no render node any more.
-        if int(properties.get("simd_count", 0)) == 0 or minor <= 0:
-            continue
-        location, domain = int(properties.get("location_id", 0)), int(properties.get("domain", 0))
-        slot = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
-        slots.setdefault(slot, []).append((location & 7, f"renderD{minor}"))
-    found = []
-    for slot, shares in slots.items():
-        for function, render in shares:
-            # Partitions of one GPU carry their id in the function bits; its own function is 0.
-            key = f"{slot}.0#{function}" if len(shares) > 1 else f"{slot}.{function}"
-            found.append(Device(key, render, _card(root, render)))
-    return ordered(found)
+    return ordered(
+        Device(gpu.key, gpu.render, _card(root, gpu.render))
+        for gpu in served_gpus(root)
+        if gpu.bdf and gpu.render
+    )
 
 
 def _card(root: str, render: str) -> str | None:
@@ -255,7 +231,7 @@ def groups_of(devices: Sequence[Device], root: str = "/") -> list[int]:
 
 def write(path: str, content: str) -> None:
     """Replace the file in one step, if it differs: an engine may read it at any time."""
-    if _read(path) == content.strip():
+    if read(path) == content.strip():
         return
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".apiary-")

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a host tells of itself to node_exporter's textfile collector; hosts run this file by itself.
+"""What a host tells of itself to node_exporter's textfile collector; hosts run this file by itself,
+with the reader of KFD in place of its import.
 
 `host_metrics.py SETTINGS` reads what the host is to have (a JSON file of the role telemetry), looks
 at sysfs, procfs and systemd, and replaces the text file in one step. What cannot be read is left
@@ -23,10 +24,9 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
-KFD = "sys/class/kfd/kfd/topology/nodes"
-PCI = "sys/bus/pci/devices"
+from .kfd import FUNCTIONS, read, served_gpus, xgmi_peers
+
 DRIVER = "sys/module/amdgpu/version"
-XGMI = 11  # Source: Linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h, CRAT_IOLINK_TYPE_XGMI
 KINDS = {"ce": "correctable", "ue": "uncorrectable", "de": "deferred"}
 SYSTEMCTL_SECONDS = 10
 UNITS = ("etc/systemd/system", "run/systemd/generator")
@@ -44,56 +44,25 @@ class Device(NamedTuple):
     partition: int
 
 
-def read(*parts: str) -> str:
-    """Return a file's text without its end of line, empty where it can't be read."""
-    try:
-        with open(os.path.join(*parts), encoding="utf-8", errors="replace") as stream:
-            return stream.read().strip()
-    except OSError:
-        return ""
-
-
-def properties(text: str) -> dict[str, int]:
-    """Return KFD's `name number` lines."""
-    pairs = (line.split() for line in text.splitlines())
-    return {one[0]: int(one[1]) for one in pairs if len(one) == 2 and one[1].isdigit()}
-
-
 def devices(root: str) -> list[Device]:
-    """Return what the driver serves, in bus order, partitions of one GPU behind each other.
-
-    Source: KFD topology ``domain``, ``location_id`` = bus<<8|dev<<3|fn; of a partition the function
-    bits are its number.
-    """
-    found: list[tuple[str, int, int, int]] = []
-    for path in glob.glob(os.path.join(root, KFD, "*")):
-        own = properties(read(path, "properties"))
-        if not own.get("simd_count"):
-            continue
-        location = own.get("location_id", 0)
-        slot = f"{own.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
-        number = int(os.path.basename(path))
-        found.append((slot, location & 7, number, own.get("hive_id", 0)))
-    slots = [slot for slot, *_rest in found]
-    named = []
-    for slot, function, number, hive in sorted(found):
-        shared = slots.count(slot) > 1
-        address = f"{slot}.0" if shared else f"{slot}.{function}"
-        key = f"{address}#{function}" if shared else address
-        named.append(Device(key, address, number, hive, function if shared else 0))
-    return named
+    """Return what the driver serves, in bus order, partitions of one GPU behind each other."""
+    named = [
+        Device(gpu.key, gpu.bdf, gpu.node, gpu.properties.get("hive_id", 0), gpu.partition or 0)
+        for gpu in served_gpus(root)
+        if gpu.bdf
+    ]
+    return sorted(named, key=lambda one: (one.slot, one.partition))
 
 
 def xgmi_pairs(gpus: list[Device], root: str) -> int:
     """Return how many pairs of GPUs the driver has an xGMI link between, in both directions."""
     slots = {gpu.node: gpu.slot for gpu in gpus}
-    ways = set()
-    for gpu in gpus:
-        for path in glob.glob(os.path.join(root, KFD, str(gpu.node), "io_links/*/properties")):
-            link = properties(read(path))
-            peer = slots.get(link.get("node_to", -1))
-            if link.get("type") == XGMI and peer not in (None, gpu.slot):
-                ways.add((gpu.slot, peer))
+    ways = {
+        (gpu.slot, peer)
+        for gpu in gpus
+        for node in xgmi_peers(gpu.node, root)
+        if (peer := slots.get(node)) not in (None, gpu.slot)
+    }
     return sum((peer, slot) in ways and slot < str(peer) for slot, peer in ways)
 
 
@@ -108,7 +77,7 @@ def degraded(slot: str, root: str) -> bool | None:
 
     Going up, a link joins a device and the port above it; between a switch's own ports is none.
     """
-    path = os.path.realpath(os.path.join(root, PCI, slot))
+    path = os.path.realpath(os.path.join(root, FUNCTIONS, slot))
     ports = []
     while _FUNCTION.match(os.path.basename(path)):
         ports.append(path)
@@ -129,7 +98,7 @@ def degraded(slot: str, root: str) -> bool | None:
 def errors(slot: str, root: str) -> dict[str, int]:
     """Return {kind: count} over all blocks of a GPU, empty where the driver tells none."""
     counts: dict[str, int] = {}
-    for path in glob.glob(os.path.join(root, PCI, slot, "ras/*_err_count")):
+    for path in glob.glob(os.path.join(root, FUNCTIONS, slot, "ras/*_err_count")):
         for line in read(path).splitlines():
             words = [word.strip() for word in line.split(":", 1)]
             if words[0] in KINDS and words[-1].isdigit():
@@ -220,16 +189,16 @@ def hardware(settings: dict[str, Any], root: str) -> Iterator[tuple[str, dict[st
     of_gpu = {key: one for one in replicas(root) for key in one["gpus"]}
     for place, gpu in enumerate(gpus):
         owner = of_gpu.get(gpu.key, {})
-        node = read(root, PCI, gpu.slot, "numa_node")
+        node = read(root, FUNCTIONS, gpu.slot, "numa_node")
         yield (
             "apiary_gpu_info",
             {
                 "gpu": gpu.key,
                 "gpu_id": str(place),
-                "serial_number": read(root, PCI, gpu.slot, "serial_number"),
+                "serial_number": read(root, FUNCTIONS, gpu.slot, "serial_number"),
                 "numa_node": "" if node == "-1" else node,
                 "hive": f"{gpu.hive:016x}" if gpu.hive else "",
-                "model": settings["models"].get(read(root, PCI, gpu.slot, "device")[2:], ""),
+                "model": settings["models"].get(read(root, FUNCTIONS, gpu.slot, "device")[2:], ""),
                 "deployment": owner.get("deployment", ""),
                 "replica": owner.get("replica", ""),
             },

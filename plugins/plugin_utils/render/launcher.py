@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from ..documents import knowledge
+from ..host.program import READER, packaged
 
 LAUNCHER = "/usr/libexec/apiary/launch"
 PACKAGE = "/usr/libexec/apiary/apiary_launch"
@@ -32,8 +33,8 @@ def supervisor_files() -> tuple[tuple[str, str, str], ...]:
     An entry that is there finds a package that is complete.
     """
     package = [
-        (f"{PACKAGE}/{path.name}", "0644", path.read_text(encoding="utf-8"))
-        for path in sorted(_SOURCES.glob("*.py"))
+        (f"{PACKAGE}/{path.name}", "0644", packaged(path))
+        for path in sorted((*_SOURCES.glob("*.py"), READER), key=lambda path: path.name)
     ]
     return (
         *package,

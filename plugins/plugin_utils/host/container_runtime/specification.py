@@ -17,6 +17,7 @@ from ....module_utils import cdi
 from ...documents import to_document
 from ...evidence.types import Evidence
 from ...topology.host import from_evidence
+from ..program import standalone
 from ..types import Check, HostFile
 from .engine import Engine
 from .types import PROGRAM, SPECIFICATION, UNIT
@@ -100,8 +101,7 @@ def gids_of(evidence: Evidence, devices: tuple[cdi.Device, ...]) -> tuple[int, .
 
 def program() -> HostFile:
     """Return the program that writes the specification; a collection's sources have no shebang."""
-    source = Path(cdi.__file__).read_text(encoding="utf-8")
-    return HostFile(PROGRAM, "#!/usr/bin/env python3\n" + source, "0755")
+    return HostFile(PROGRAM, "#!/usr/bin/env python3\n" + standalone(Path(cdi.__file__)), "0755")
 
 
 def unit(wanted: Specification) -> HostFile:

@@ -18,6 +18,7 @@ from ...findings import error
 from ...gpus import gpu_facts, gpu_models
 from ...topology.host import from_evidence
 from ..facts import os_release
+from ..program import standalone
 from ..rocm.target import driver_facts, system_of
 from ..rocm.versions import parse
 from ..types import HostFile
@@ -224,7 +225,7 @@ def textfile(settings: Settings, told: Mapping[str, Any]) -> Service:
         directory=folder,
         limit=limit,
     )
-    program = Path(host_metrics.__file__).read_text(encoding="utf-8")
+    program = standalone(Path(host_metrics.__file__))
     return Service(
         TIMER,
         f"{UNITS}/{TIMER}",

@@ -13,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from ....module_utils.kfd import read
 from .context import Context
-from .gpus import read
 from .phases import duration
 
 

@@ -23,9 +23,10 @@ import sys
 import threading
 import time
 
+from ....module_utils.kfd import read
 from . import backoff
 from .context import Context
-from .gpus import present, read
+from .gpus import present
 from .problems import RefusalError
 from .spec import Spec, read_life, read_spec
 

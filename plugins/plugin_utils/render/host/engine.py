@@ -15,7 +15,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping
 
-from .gpus import read
+from ....module_utils.kfd import read
 from .output import Journal, Pump
 from .problems import RefusalError
 

@@ -8,71 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import NamedTuple
 
+from ....module_utils.kfd import FUNCTIONS, KFD, KfdGpu, listing, read, served_gpus
 from .problems import RefusalError
 
-_KFD = "sys/class/kfd/kfd"
-_PCI = "sys/bus/pci/devices"
 
-
-class Gpu(NamedTuple):
-    """One KFD node: its number orders HIP's ordinals; identifiers are None where not told."""
-
-    node: int
-    render: str
-    gpu_id: int | None = None
-    unique_id: int | None = None
-
-
-def read(path: str) -> str:
-    """Return a file's text without its last newline, empty where it can't be read."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return stream.read().strip()
-    except (OSError, ValueError):
-        return ""
-
-
-def gpus_of_host(root: str = "/") -> dict[str, Gpu]:
-    """Return {gpu key: Gpu} of every AMD GPU the kernel serves.
-
-    The key is the BDF, with #partition where several KFD nodes share one (partition modes).
-    Source: KFD topology ``domain``, ``location_id`` = bus<<8|dev<<3|fn, ``drm_render_minor``.
-    """
-    base = os.path.join(root, _KFD, "topology/nodes")
-    nodes: dict[str, list[tuple[int, Gpu]]] = {}
-    try:
-        numbers = sorted(int(name) for name in os.listdir(base) if name.isdigit())
-    except OSError:
-        return {}
-    for number in numbers:
-        node = os.path.join(base, str(number))
-        properties = dict(
-            line.split(None, 1)
-            for line in read(os.path.join(node, "properties")).splitlines()
-            if " " in line
-        )
-        # A GPU that the device policy hides reads as empty: it is not this process's to see.
-        if int(properties.get("simd_count", 0)) == 0 or "drm_render_minor" not in properties:
-            continue
-        location, domain = int(properties.get("location_id", 0)), int(properties.get("domain", 0))
-        slot = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
-        gpu_id = read(os.path.join(node, "gpu_id"))
-        gpu = Gpu(
-            node=number,
-            render=f"renderD{properties['drm_render_minor']}",
-            gpu_id=int(gpu_id) if gpu_id.isdigit() else None,
-            unique_id=int(properties["unique_id"]) if "unique_id" in properties else None,
-        )
-        nodes.setdefault(slot, []).append((location & 7, gpu))
-    keyed: dict[str, Gpu] = {}
-    for slot, shares in nodes.items():
-        for function, gpu in shares:
-            # Partitions of one GPU carry their id in the function bits; its own function is 0.
-            key = f"{slot}.0#{function}" if len(shares) > 1 else f"{slot}.{function}"
-            keyed[key] = gpu
-    return keyed
+def gpus_of_host(root: str = "/") -> dict[str, KfdGpu]:
+    """Return {gpu key: GPU} of every AMD GPU the kernel serves, with a render node."""
+    return {gpu.key: gpu for gpu in served_gpus(root) if gpu.bdf and gpu.render}
 
 
 def permitted(render: str, root: str = "/") -> bool:
@@ -87,10 +30,10 @@ def permitted(render: str, root: str = "/") -> bool:
     return True
 
 
-def present(wanted: tuple[str, ...], root: str = "/") -> dict[str, Gpu]:
+def present(wanted: tuple[str, ...], root: str = "/") -> dict[str, KfdGpu]:
     """Return the GPUs of the host; raises REPLICA-DRIVER or REPLICA-GPU-MISSING."""
     host = gpus_of_host(root)
-    on_bus = os.path.join(root, _PCI)
+    on_bus = os.path.join(root, FUNCTIONS)
     missing = [
         key
         for key in wanted
@@ -103,7 +46,7 @@ def present(wanted: tuple[str, ...], root: str = "/") -> dict[str, Gpu]:
             f"the host has {', '.join(sorted(host)) or 'no GPUs'}",
             "check the GPU (dmesg, lspci), then run the site playbook again to plan without it",
         )
-    if wanted and not os.path.isdir(os.path.join(root, _KFD)):
+    if wanted and not os.path.isdir(os.path.join(root, KFD)):
         raise RefusalError(
             "REPLICA-DRIVER",
             "the amdgpu driver serves no GPU (no /sys/class/kfd)",
@@ -149,7 +92,7 @@ def visible_devices(wanted: tuple[str, ...], root: str = "/") -> list[str]:
 
 def device_file(key: str, name: str, root: str = "/") -> str:
     """Return what a file of a GPU's PCI device says."""
-    return read(os.path.join(root, _PCI, key.split("#")[0], name))
+    return read(os.path.join(root, FUNCTIONS, key.split("#")[0], name))
 
 
 def used_bytes(key: str, root: str = "/") -> int | None:
@@ -160,20 +103,13 @@ def used_bytes(key: str, root: str = "/") -> int | None:
 
 def holders(root: str = "/") -> dict[int, set[int]]:
     """Return {process: ids of the GPUs it has memory on}; KFD tells everybody (sysfs kfd/proc)."""
-    base = os.path.join(root, _KFD, "proc")
+    base = os.path.join(root, KFD, "proc")
     found: dict[int, set[int]] = {}
-    try:
-        processes = [name for name in os.listdir(base) if name.isdigit()]
-    except OSError:
-        return {}
-    for name in processes:
-        try:
-            entries = os.listdir(os.path.join(base, name))
-        except OSError:
-            continue
-        found[int(name)] = {
-            int(entry[len("vram_") :])
-            for entry in entries
-            if entry.startswith("vram_") and entry[len("vram_") :].isdigit()
-        }
+    for name in listing(base):
+        if name.isdigit():
+            found[int(name)] = {
+                int(entry[len("vram_") :])
+                for entry in listing(os.path.join(base, name))
+                if entry.startswith("vram_") and entry[len("vram_") :].isdigit()
+            }
     return found

@@ -12,8 +12,8 @@ import os
 import signal
 import time
 
+from ....module_utils.kfd import read
 from .context import Context
-from .gpus import read
 from .problems import RefusalError
 
 

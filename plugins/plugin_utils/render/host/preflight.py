@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 
+from ....module_utils.kfd import read
 from . import gpus
 from .context import Context
 from .problems import RefusalError
@@ -57,7 +58,7 @@ def check_binding(context: Context) -> None:
     """
     told = dict(
         line.split(":", 1)
-        for line in gpus.read(os.path.join(context.root, "proc/self/status")).splitlines()
+        for line in read(os.path.join(context.root, "proc/self/status")).splitlines()
         if ":" in line
     )
     spec = context.spec
@@ -68,7 +69,7 @@ def check_binding(context: Context) -> None:
     allowed = cpulist(told.get("Mems_allowed_list", "").strip())
     # With one node there is nothing to choose, and no policy to see.
     if spec.memory_nodes and len(allowed) > 1:
-        bound = memory_policy(gpus.read(os.path.join(context.root, "proc/self/numa_maps")))
+        bound = memory_policy(read(os.path.join(context.root, "proc/self/numa_maps")))
         _compare(context, "memory nodes", set(spec.memory_nodes), bound or allowed)
 
 
@@ -151,7 +152,7 @@ def _holders(context: Context, keys: set[str]) -> str:
     host = gpus.gpus_of_host(context.root)
     ids = {host[key].gpu_id for key in keys if key in host}
     names = [
-        f"{pid} ({gpus.read(os.path.join(context.root, 'proc', str(pid), 'comm')) or 'unknown'})"
+        f"{pid} ({read(os.path.join(context.root, 'proc', str(pid), 'comm')) or 'unknown'})"
         for pid, held in sorted(gpus.holders(context.root).items())
         if held & ids
     ]

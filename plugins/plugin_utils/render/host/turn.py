@@ -11,8 +11,8 @@ import shutil
 import subprocess
 import time
 
+from ....module_utils.kfd import read
 from .context import Context
-from .gpus import read
 from .phases import duration, has_read_weights
 
 PASSED, COMING, ABSENT = "passed", "coming", "absent"

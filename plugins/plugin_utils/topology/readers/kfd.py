@@ -15,10 +15,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ....module_utils.kfd import XGMI, addresses, is_gpu, properties
 from ..observation import Device, Observation, Path
 
 NAME = "KFD"
-XGMI, PCIE = 11, 2
 _FILE = re.compile(
     r"(?:^|/)nodes/(\d{1,4})/(?:(io_links|p2p_links|mem_banks)/\d{1,4}/)?(properties|gpu_id)$"
 )
@@ -47,17 +47,11 @@ class _Node:
 
     @property
     def is_gpu(self) -> bool:
-        return self.properties.get("simd_count", 0) > 0
-
-
-def _properties(content: str) -> dict[str, int]:
-    """Return `key value` lines; a value may need 64 bits, so none is treated as missing."""
-    pairs = (line.split() for line in content.splitlines())
-    return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdecimal()}
+        return is_gpu(self.properties)
 
 
 def _nodes(files: Mapping[str, str]) -> dict[int, _Node]:
-    properties: dict[int, dict[str, int]] = {}
+    own: dict[int, dict[str, int]] = {}
     gpu_ids: dict[int, int] = {}
     links: dict[int, list[_Link]] = defaultdict(list)
     memory: Counter[int] = Counter()
@@ -71,9 +65,9 @@ def _nodes(files: Mapping[str, str]) -> dict[int, _Node]:
             if content.strip().isdecimal():
                 gpu_ids[node] = int(content)
             continue
-        values = _properties(content)
+        values = properties(content)
         if kind is None:
-            properties[node] = values
+            own[node] = values
         elif kind == "mem_banks":
             # Heaps 1 and 2 are the GPU's own memory, visible and not.
             if values.get("heap_type") in (1, 2):
@@ -92,7 +86,7 @@ def _nodes(files: Mapping[str, str]) -> dict[int, _Node]:
     # In a container the properties of a GPU that was not passed in read as empty.
     return {
         node: _Node(node, values, gpu_ids.get(node), tuple(links[node]), memory[node])
-        for node, values in properties.items()
+        for node, values in own.items()
         if values
     }
 
@@ -147,9 +141,9 @@ def parse_bare(text: str) -> Observation:
     Which node each is, and the links, are not in them; a link's own file has no GPU at all.
     """
     blocks = re.split(r"^(?=cpu_cores_count )", text, flags=re.MULTILINE)
-    nodes = [_Node(-1, values, None, (), 0) for block in blocks if (values := _properties(block))]
+    nodes = [_Node(-1, values, None, (), 0) for block in blocks if (values := properties(block))]
     gpus = [node for node in nodes if node.is_gpu]
-    identities = _addresses(gpus, frozenset())
+    identities = addresses((gpu.properties for gpu in gpus), frozenset())
     devices = tuple(
         replace(_device(gpu, identity, None, {}), kfd_node=None)
         for gpu, identity in zip(gpus, identities, strict=True)
@@ -172,7 +166,13 @@ def parse(
         cpu: numa_ids[rank] if len(numa_ids) == len(cpus) else rank for rank, cpu in enumerate(cpus)
     }
     nearest = {gpu.id: _nearest_cpu(gpu, numa_of) for gpu in gpus}
-    identities = dict(zip((gpu.id for gpu in gpus), _addresses(gpus, functions), strict=True))
+    identities = dict(
+        zip(
+            (gpu.id for gpu in gpus),
+            addresses((gpu.properties for gpu in gpus), functions),
+            strict=True,
+        )
+    )
     devices = tuple(_device(gpu, identities[gpu.id], nearest[gpu.id], numa_of) for gpu in gpus)
     paths = tuple(_paths(gpus, nodes, nearest))
     absence = None
@@ -183,37 +183,6 @@ def parse(
             else "there is no /sys/class/kfd: the amdgpu driver is not loaded"
         )
     return Observation(NAME, devices, paths, absence=absence)
-
-
-def _addresses(
-    gpus: Sequence[_Node], functions: frozenset[str]
-) -> list[tuple[str | None, int | None]]:
-    """Return BDF and partition of each node: partition ids sit in the function bits."""
-    shared = Counter(_slot(gpu) for gpu in gpus)
-    result: list[tuple[str | None, int | None]] = []
-    for gpu in gpus:
-        domain, slot, unique = _slot(gpu)
-        function = gpu.properties.get("location_id", 0) & 7
-        if not gpu.properties.get("location_id"):
-            result.append((None, None))
-            continue
-        address = f"{domain:04x}:{slot >> 5:02x}:{slot & 31:02x}"
-        split = shared[domain, slot, unique] > 1 and unique != 0
-        absent = f"{address}.{function}" not in functions and f"{address}.0" in functions
-        if split or absent:
-            result.append((f"{address}.0", function))
-        else:
-            result.append((f"{address}.{function}", None))
-    return result
-
-
-def _slot(gpu: _Node) -> tuple[int, int, int]:
-    location = gpu.properties.get("location_id", 0)
-    return (
-        gpu.properties.get("domain", 0),
-        (location >> 3) & 0x1FFF,
-        gpu.properties.get("unique_id", 0),
-    )
 
 
 def _device(

@@ -151,17 +151,24 @@ def test_the_program_on_the_host_finds_what_the_evidence_says(tmp_path, faults):
     assert cdi.problems(cdi.document(told, cdi.PLAIN)) == []
 
 
-def run(*arguments):
+@pytest.fixture
+def run(tmp_path_factory):
     """Run the program as a host does: a file of its own, nothing else of ours."""
-    return subprocess.run(
-        [sys.executable, "-I", cdi.__file__, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = tmp_path_factory.mktemp("libexec") / "cdi"
+    program.write_text(names.program().content)
+
+    def start(*arguments):
+        return subprocess.run(
+            [sys.executable, "-I", program, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return start
 
 
-def test_the_program_writes_once_and_only_what_changed(tmp_path):
+def test_the_program_writes_once_and_only_what_changed(tmp_path, run):
     hardware(tmp_path)
     output = tmp_path / "etc/cdi/amd.json"
     arguments = ("--root", str(tmp_path), "--output", str(output))
@@ -174,7 +181,7 @@ def test_the_program_writes_once_and_only_what_changed(tmp_path):
     assert os.listdir(output.parent) == ["amd.json"]
 
 
-def test_the_program_leaves_no_stale_file_without_gpus(tmp_path):
+def test_the_program_leaves_no_stale_file_without_gpus(tmp_path, run):
     hardware(tmp_path, "nodriver")
     output = tmp_path / "amd.json"
     output.write_text("{}")

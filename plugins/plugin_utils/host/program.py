@@ -1,0 +1,34 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Sources as hosts run them, where there is no collection to import the reader of KFD from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ...module_utils import kfd
+
+READER = Path(kfd.__file__)
+_FUTURE = "from __future__ import annotations\n"
+_IMPORT = re.compile(r"^from \.+(?:module_utils\.)?kfd import ", re.MULTILINE)
+_WHOLE = re.compile(_IMPORT.pattern + r"(?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
+
+
+def standalone(path: Path) -> str:
+    """Return a program of one file: the reader's text stands in place of its import."""
+    _head, _future, body = READER.read_text(encoding="utf-8").partition(_FUTURE)
+    text, count = _WHOLE.subn(lambda _import: body, path.read_text(encoding="utf-8"))
+    if count != 1 or not body:
+        raise AssertionError(f"{path.name}: the import of kfd has changed its form")
+    return text
+
+
+def packaged(path: Path) -> str:
+    """Return a source of a package that has the reader beside it."""
+    text = _IMPORT.sub("from .kfd import ", path.read_text(encoding="utf-8"))
+    if "from .." in text:
+        raise AssertionError(f"{path.name}: imports of the collection have changed their form")
+    return text
