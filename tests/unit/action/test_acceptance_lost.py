@@ -5,10 +5,9 @@
 """A host that cannot be reached any more is not what it was when it was accepted."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from support.playbooks import run_playbook
 
 ROOT = Path(__file__).parents[3]
 PLAY = """
@@ -24,14 +23,7 @@ def test_a_host_that_is_not_reached_is_told(tmp_path):
     lost = {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_connection": "ssh"}
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"gpu-001": lost}}}))
     (tmp_path / "play.yml").write_text(PLAY)
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", "hosts.json", "play.yml"],
-        cwd=tmp_path,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_playbook("-i", "hosts.json", "play.yml", cwd=tmp_path)
     assert done.returncode == 4, done.stdout + done.stderr
     told = json.loads((tmp_path / "made/survey.json").read_text())
     assert (told["host"], told["reached"]) == ("gpu-001", False)

@@ -5,8 +5,6 @@
 """The decision of the role router as a playbook meets it, and what it shows of secrets."""
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
 from support.demo import demo_plan
+from support.playbooks import run_playbook
 
 ROOT = Path(__file__).parents[3]
 KEY = "planted-" + "key-of-a-test"
@@ -70,17 +69,8 @@ def decide(tmp_path):
                 }
             )
         )
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-        done = subprocess.run(
-            [
-                Path(sys.executable).with_name("ansible-playbook"),
-                *("-vvv", "-i", "hosts", "play.yml", "-e", "@variables.json"),
-            ],
-            cwd=tmp_path,
-            env={**clean, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")},
-            capture_output=True,
-            text=True,
-            check=False,
+        done = run_playbook(
+            *("-vvv", "-i", "hosts", "play.yml", "-e", "@variables.json"), cwd=tmp_path
         )
         told = done.stdout + done.stderr
         assert (tmp_path / "result.json").exists(), told[-2000:]

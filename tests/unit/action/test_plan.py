@@ -5,15 +5,13 @@
 """The plan action as a playbook meets it: the same refusals as by command, before any host."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 
 from support.demo import demo_deployment
+from support.playbooks import run_playbook
 from support.simulated import simulated_evidence
 
 ROOT = Path(__file__).parents[3]
@@ -65,19 +63,7 @@ def decide(tmp_path):
         asked |= whole
         (tmp_path / "deployments.json").write_text(json.dumps([asked, *others]))
         (tmp_path / "play.yml").write_text(PLAY)
-        command = ["ansible-playbook", "-i", "gpu-001,", "play.yml", *options]
-        done = subprocess.run(
-            [Path(sys.executable).with_name(command[0]), *command[1:]],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_playbook("-i", "gpu-001,", "play.yml", *options, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads((tmp_path / "result.json").read_text())
 

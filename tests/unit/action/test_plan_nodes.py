@@ -5,9 +5,6 @@
 """Replicas over hosts, as a playbook meets them: groups of the inventory, compared."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 
 from support.demo import demo_deployment
+from support.playbooks import run_playbook
 from support.simulated import simulated_evidence
 
 ROOT = Path(__file__).parents[3]
@@ -64,19 +62,7 @@ def decide(tmp_path):
         inventory = {"all": {"hosts": hosts, "vars": {"apiary_deployment": asked}}}
         (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
         (tmp_path / "play.yml").write_text(PLAY)
-        command = ["ansible-playbook", "-i", "hosts.yml", "play.yml", *options]
-        done = subprocess.run(
-            [Path(sys.executable).with_name(command[0]), *command[1:]],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_playbook("-i", "hosts.yml", "play.yml", *options, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         return {name: json.loads((tmp_path / f"{name}-result.json").read_text()) for name in hosts}
 

@@ -5,15 +5,13 @@
 """The survey action as a playbook meets it; this machine stands for the host."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 
 from support.demo import demo_deployment
+from support.playbooks import run_playbook
 from support.simulated import simulated_evidence
 
 ROOT = Path(__file__).parents[3]
@@ -44,19 +42,7 @@ def play(tmp_path):
     def play(text, hosts, *options):
         (tmp_path / "inventory.json").write_text(json.dumps({"all": {"hosts": hosts}}))
         (tmp_path / "play.yml").write_text(text)
-        command = ["ansible-playbook", "-i", "inventory.json", "play.yml", *options]
-        done = subprocess.run(
-            [Path(sys.executable).with_name(command[0]), *command[1:]],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_playbook("-i", "inventory.json", "play.yml", *options, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
 
     return play

@@ -6,9 +6,6 @@
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 from support.bench_engine import engine
 from support.demo import demo_plan
 from support.modules import run_module
+from support.playbooks import run_playbook
 
 ROOT = Path(__file__).parents[3]
 KEY = "sk-planted-4711"
@@ -121,22 +119,11 @@ def played(tmp_path_factory):
             (place / f"{name}.json").write_text(json.dumps(options))
         tasks = [CASE.format(name=name, check=str(name == "check").lower()) for name in cases]
         (place / "play.yml").write_text(PLAY + "".join(tasks))
-        done = subprocess.run(
-            [
-                Path(sys.executable).with_name("ansible-playbook"),
-                *("-i", "inventory.yml", "-vvv", "play.yml", ROOT / "playbooks/bench.yml"),
-                *("-e", json.dumps({f"bench_{key}": value for key, value in quick.items()})),
-                *("-e", json.dumps({"bench_become": False, "bench_gpu_metrics": "none"})),
-            ],
+        done = run_playbook(
+            *("-i", "inventory.yml", "-vvv", "play.yml", ROOT / "playbooks/bench.yml"),
+            *("-e", json.dumps({f"bench_{key}": value for key, value in quick.items()})),
+            *("-e", json.dumps({"bench_become": False, "bench_gpu_metrics": "none"})),
             cwd=place,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
     results = {name: json.loads((place / f"{name}.result").read_text()) for name in cases}

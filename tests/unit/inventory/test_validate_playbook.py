@@ -14,11 +14,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support.playbooks import run_playbook
+
 ROOT = Path(__file__).parents[3]
 PLANTED = "planted-7f3a"  # in every secret of these tests
 
 
 def run(tool, *arguments, cwd=ROOT, **environment):
+    # Whoever is connected to answers nothing.
+    settings = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_SSH_EXECUTABLE": "/bin/false", **environment}
+    if tool == "ansible-playbook":
+        return run_playbook(*arguments, cwd=cwd, **settings)
     clean = {key: text for key, text in os.environ.items() if not key.startswith("ANSIBLE_")}
     return subprocess.run(
         [Path(sys.executable).with_name(tool), *arguments],
@@ -27,10 +33,7 @@ def run(tool, *arguments, cwd=ROOT, **environment):
             **clean,
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-            # Whoever is connected to answers nothing.
-            "ANSIBLE_SSH_EXECUTABLE": "/bin/false",
-            **environment,
+            **settings,
         },
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -5,8 +5,6 @@
 """The telemetry_plan action as a playbook meets it."""
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import d
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import HostFacts, Survey
 
 from support.demo import demo_plan
+from support.playbooks import run_playbook
 
 ROOT = Path(__file__).parents[3]
 PLAY = """
@@ -69,17 +68,8 @@ def told(tmp_path_factory):
     (place / "play.yml").write_text(PLAY)
     variables = {"ansible_python_interpreter": sys.executable, "watched": WATCHED}
     (place / "variables.json").write_text(json.dumps(variables))
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-    done = subprocess.run(
-        [
-            Path(sys.executable).with_name("ansible-playbook"),
-            *("-vvv", "-i", "monitor-001,", "play.yml", "-e", "@variables.json"),
-        ],
-        cwd=place,
-        env={**clean, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_playbook(
+        *("-vvv", "-i", "monitor-001,", "play.yml", "-e", "@variables.json"), cwd=place
     )
     said = done.stdout + done.stderr
     assert (place / "result.json").exists(), said[-2000:]

@@ -5,13 +5,12 @@
 """Where the role monitoring has Prometheus and Alertmanager asked, and who of it is watched."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from support.playbooks import run_playbook
 
 ROOT = Path(__file__).parents[3]
 ROLE = ROOT / "roles/monitoring"
@@ -76,18 +75,7 @@ def told(tmp_path_factory):
     }
     (place / "play.yml").write_text(yaml.safe_dump([play], width=1000))
     (place / "hosts.yml").write_text(yaml.safe_dump(INVENTORY))
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-    done = subprocess.run(
-        [
-            Path(sys.executable).with_name("ansible-playbook"),
-            *("-i", "hosts.yml", "play.yml", "-e", f"ansible_python_interpreter={sys.executable}"),
-        ],
-        cwd=place,
-        env={**clean, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_playbook("-i", "hosts.yml", "play.yml", cwd=place)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     return json.loads((place / "told.json").read_text())
 

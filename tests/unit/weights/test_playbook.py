@@ -5,11 +5,9 @@
 """The playbook finds in the inventory which revisions are in use."""
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
+from support.playbooks import run_playbook
 from support.weights import REPOSITORY, ROOT
 
 
@@ -37,18 +35,11 @@ def test_a_revision_that_a_deployment_names_is_not_pruned(run, store, tmp_path):
         "weights_store": str(store),
         "weights_repository": REPOSITORY,
     }
-    done = subprocess.run(
-        [
-            Path(sys.executable).with_name("ansible-playbook"),
-            f"--inventory={inventory}",
-            f"--extra-vars={json.dumps(asked)}",
-            ROOT / "playbooks/weights.yml",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_playbook(
+        f"--inventory={inventory}",
+        f"--extra-vars={json.dumps(asked)}",
+        ROOT / "playbooks/weights.yml",
         cwd=ROOT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
     )
     assert done.returncode == 0, done.stdout
     assert sorted(path.name for path in (store / REPOSITORY).iterdir()) == [
