@@ -23,7 +23,7 @@ from typing import Any
 
 from .bodies import Bodies, Made
 from .http import Connection, Loop, Server, clock
-from .prompts import Turn, arrivals, seed_of, share, turns_of
+from .prompts import Turn, arrivals, ramped, seed_of, share, turns_of
 from .sse import Response
 
 FILES = ("client", "http", "bodies", "prompts", "sse")
@@ -35,6 +35,9 @@ class Settings:
 
     ``endpoint`` is /v1/completions or /v1/chat/completions; images are always chat. ``vocabulary``
     are the lowest and highest token id to use; without it the server's /tokenize tells.
+    A load rises to its size over ``ramp_seconds``; ``burstiness`` is the shape of the gaps of an
+    open one (gamma; 1 is Poisson). ``due`` replays a trace: when each request is to be sent, in
+    seconds from the start.
     """
 
     url: str
@@ -50,6 +53,9 @@ class Settings:
     ca: str | None = None
     ignore_eos: bool = True
     vocabulary: tuple[int, int] | None = None
+    ramp_seconds: float = 0.0
+    burstiness: float = 1.0
+    due: list[float] | None = None
 
     @classmethod
     def of(cls, request: dict[str, Any]) -> Settings:
@@ -59,7 +65,11 @@ class Settings:
         if unknown or missing:
             what = "unknown" if unknown else "missing"
             raise ValueError(f"{what} in the request: {', '.join(sorted(unknown or missing))}")
-        return cls(**request)
+        settings = cls(**request)
+        count = settings.load["requests"]
+        if settings.due is not None and len(settings.due) != count:
+            raise ValueError(f"{len(settings.due)} due times for {count} requests")
+        return settings
 
 
 class Sent:
@@ -151,8 +161,13 @@ class Generator:
         # A collection amid the load would be seen as a late token.
         gc.disable()
         begun, cpu = clock(), os.times()
-        times = arrivals(rate / shards, requests, f"arrivals {seed}") if rate else []
-        self._start(turns_of(load["workload"], requests, seed), times)
+        times: list[float] = []
+        if settings.due is not None:
+            times = sorted(settings.due)[shard::shards]
+        elif rate:
+            times = arrivals(rate / shards, requests, f"arrivals {seed}", settings.burstiness)
+            times = ramped(times, settings.ramp_seconds)
+        self._start(turns_of(load["workload"], requests, seed), times, settings.ramp_seconds)
         seconds, cpu_end = clock() - begun, os.times()
         gc.enable()
         self._server.close()
@@ -166,8 +181,13 @@ class Generator:
             "warmup_errors": [one.error for one in warmed if one.error],
         }
 
-    def _start(self, conversations: list[list[Turn]], times: list[float]) -> None:
-        """Send all turns; each after the one before it of its conversation."""
+    def _start(
+        self, conversations: list[list[Turn]], times: list[float], ramp: float = 0.0
+    ) -> None:
+        """Send all turns, each after the one before it of its conversation, at ``times``.
+
+        Without those slots send the next when they are free, the last one from ``ramp`` on.
+        """
         count = sum(map(len, conversations))
         self._later = {turns[0].conversation: deque(turns[1:]) for turns in conversations}
         self._first = deque(turns[0] for turns in conversations)
@@ -176,8 +196,10 @@ class Generator:
         if self._open:
             self._arrive(start, deque(times))
         else:
-            for _slot in range(min(self._slots, count)):
-                self._next(clock())
+            slots = min(self._slots, count)
+            for slot in range(slots):
+                due = start + ramp * slot / slots
+                self._next(due) if due <= clock() else self._loop.at(due, partial(self._next, due))
         self._sweep(count)
         self._loop.run(partial(self._all_ended, count))
 

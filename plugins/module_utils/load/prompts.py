@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import random
 import struct
 import zlib
@@ -47,18 +48,28 @@ def share(total: int, shard: int, shards: int) -> int:
     return total // shards + (shard < total % shards)
 
 
-def arrivals(rate: float, count: int, seed: str) -> list[float]:
-    """Return when ``count`` requests arrive, seconds from the start: Poisson, ``rate`` a second.
+def arrivals(rate: float, count: int, seed: str, burstiness: float = 1.0) -> list[float]:
+    """Return when ``count`` requests arrive, seconds from the start, ``rate`` a second.
 
+    Gaps are drawn from a gamma distribution of this shape: 1 is Poisson, less comes in bursts.
     Stretched so that the last comes at count / rate: levels differ in order, not in load.
     """
     draw = seeded(seed)
     times, now = [], 0.0
     for _number in range(count):
-        now += draw.expovariate(rate)
+        if burstiness == 1.0:
+            now += draw.expovariate(rate)
+        else:
+            now += draw.gammavariate(burstiness, 1 / (rate * burstiness))
         times.append(now)
     stretch = count / rate / now if now else 1.0
     return [one * stretch for one in times]
+
+
+def ramped(times: list[float], seconds: float) -> list[float]:
+    """Return arrivals whose rate rises evenly from zero to what it was, over so many seconds."""
+    half = seconds / 2
+    return [math.sqrt(2 * seconds * one) if one < half else one + half for one in times]
 
 
 def seed_of(load: dict[str, Any], shard: int = 0) -> str:

@@ -270,3 +270,30 @@ def test_cached_prompt_tokens_are_told_where_the_server_does() -> None:
         with scripted(lambda _number, answer=answer: (answer, False)) as (url, _server):
             shard = bench_client.run(request(url, requests=4))
         assert shard["cached_tokens"] == cached
+
+
+def test_due_times_are_kept_to_and_have_to_be_as_many_as_requests() -> None:
+    due = [0.0, 0.3, 0.1, 0.2]
+    with mock() as url:
+        shard = bench_client.run(request(url, requests=4, load={"concurrency": None}, due=due))
+        with pytest.raises(ValueError, match="4 due times for 5 requests"):
+            bench_client.run(request(url, requests=5, due=due))
+    starts = [one - shard["start_times"][0] for one in shard["start_times"]]
+    assert starts == pytest.approx([0.0, 0.1, 0.2, 0.3])
+
+
+def test_a_closed_loop_rises_to_its_size(monkeypatch) -> None:
+    begins, original = [], bench_client.Loop.at
+
+    def at(self, when, call):
+        if call.func.__name__ == "_next":
+            begins.append(when)
+        original(self, when, call)
+
+    monkeypatch.setattr(bench_client.Loop, "at", at)
+    with mock() as url:
+        load = {"concurrency": 4}
+        shard = bench_client.run(request(url, requests=40, load=load, ramp_seconds=2.0))
+    assert shard["completed"] == 40
+    # The first slot begins at once, the others one after the other.
+    assert [one - begins[0] for one in begins[:3]] == pytest.approx([0.0, 0.5, 1.0])

@@ -20,6 +20,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.load.prompts impor
     Words,
     arrivals,
     input_tokens,
+    ramped,
     share,
     turns_of,
 )
@@ -168,3 +169,23 @@ def test_headers_before_the_answer_and_bodies_until_the_end() -> None:
         "HTTP 429: slow down",
         False,
     )
+
+
+def test_a_gamma_shape_makes_bursts_or_regular_gaps():
+    def spread(burstiness):
+        times = arrivals(10, 4000, "x", burstiness)
+        assert times[-1] == pytest.approx(400)
+        gaps = [after - before for before, after in pairwise(times)]
+        return statistics.stdev(gaps) / statistics.fmean(gaps)
+
+    # The coefficient of variation of a gamma distribution is 1 / sqrt(shape).
+    for shape in (0.25, 1.0, 4.0):
+        assert spread(shape) == pytest.approx(shape**-0.5, rel=0.1)
+
+
+def test_a_ramp_rises_evenly_to_the_rate():
+    times = ramped([number / 100 for number in range(1000)], 4)
+    counts = [sum(second <= one < second + 1 for one in times) for second in range(8)]
+    assert counts[:4] == pytest.approx([12.5, 37.5, 62.5, 87.5], abs=1)
+    assert counts[4:] == pytest.approx([100] * 4, abs=1)
+    assert ramped([0.0, 0.5], 0) == [0.0, 0.5]
