@@ -1,0 +1,140 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a playbook measures: whose replicas, at which addresses, from which host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..findings import Finding, error
+
+_EVERYWHERE = ("0.0.0.0", "::", "*")  # noqa: S104 - addresses to compare with
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """A host's plan with its file, and the address at which others reach the host."""
+
+    host: str
+    path: str
+    plan: Document
+    address: str
+
+    @property
+    def urls(self) -> list[str]:
+        """Return where its replicas answer; of several nodes only the first one does."""
+        if (self.plan.get("node") or {}).get("rank"):
+            return []
+        listens = self.plan["deployment"]["listen_address"]
+        place = self.address if listens in _EVERYWHERE else listens
+        return [f"http://{place}:{replica['port']}" for replica in self.plan["replicas"]]
+
+
+@dataclass(frozen=True)
+class Router:
+    """What the inventory says of routers: their addresses and their ports of deployments."""
+
+    addresses: tuple[str, ...] = ()
+    ports: Mapping[str, int] = field(default_factory=dict)
+    first_port: int = 8080
+    tls: bool = False
+    deployments: tuple[str, ...] = ()
+
+    def urls(self, name: str) -> list[str]:
+        """Return the endpoints of a deployment: the port given to it, else by order of names."""
+        names = sorted({*self.deployments, name} - set(self.ports))
+        port = self.ports[name] if name in self.ports else self.first_port + names.index(name)
+        return [f"http{'s' * self.tls}://{address}:{port}" for address in self.addresses]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is measured and from where; ``itself``: the load host serves, too."""
+
+    name: str
+    model: str
+    engine: Document
+    keyed: bool
+    hosts: tuple[str, ...]
+    plans: tuple[str, ...]
+    units: Mapping[str, tuple[str, ...]]
+    start_seconds: int
+    load_host: str
+    itself: bool
+    urls: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+
+def place_of(
+    replicas: Sequence[Replicas],
+    router: Router,
+    load_hosts: Sequence[str],
+    deployment: str = "",
+    urls: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+) -> Place:
+    """Return what is measured; raise BENCH-PLAN where hosts have no plan, or several's."""
+    wanted = deployment
+    for one in replicas:
+        name = (one.plan.get("deployment") or {}).get("name")
+        wanted = wanted or name or ""
+        if name is None:
+            raise error("BENCH-PLAN", one.host, f"has no plan at {one.path}")
+        if name != wanted:
+            raise error("BENCH-PLAN", one.host, f"serves {name}, not {wanted}")
+    first = replicas[0].plan["deployment"]
+    direct = [url for one in replicas for url in one.urls]
+    hosts = tuple(one.host for one in replicas)
+    load_host = (*load_hosts, *hosts)[0]
+    timeouts = [
+        replica.get("start_timeout_seconds") for one in replicas for replica in one.plan["replicas"]
+    ]
+    return Place(
+        name=first["name"],
+        model=first["model"]["name"],
+        engine=first["engine"],
+        keyed="VLLM_API_KEY" in (first.get("secrets") or ()),
+        hosts=hosts,
+        plans=tuple(one.path for one in replicas),
+        units={one.host: tuple(item["unit"] for item in one.plan["replicas"]) for one in replicas},
+        start_seconds=max((one for one in timeouts if one), default=1800),
+        load_host=load_host,
+        itself=load_host in hosts,
+        urls=tuple(urls or router.urls(first["name"]) or direct),
+        metrics=tuple(metrics or (f"{url}/metrics" for url in direct)),
+    )
+
+
+def same_host(place: Place) -> tuple[Finding, ...]:
+    """Return the warning where client and engines share a host."""
+    if not place.itself:
+        return ()
+    told = (
+        "serves and sends the load; the client is kept to NUMA nodes without replicas where there"
+        " is one"
+    )
+    return (Finding("BENCH-SAME-HOST", place.load_host, told),)
+
+
+def refuse_serving(name: str, runs: int, answers: Sequence[Mapping[str, Document]]) -> None:
+    """Raise BENCH-SERVING where routers send requests to what engine runs would restart.
+
+    ``answers`` are the servers that each router has, by deployment/host-replica.
+    """
+    states = [
+        server.get("state")
+        for servers in answers
+        for path, server in servers.items()
+        if path.partition("/")[0] == name
+    ]
+    if runs > 1 and "ready" in states:
+        raise error(
+            "BENCH-SERVING",
+            name,
+            f"{runs} engine runs restart replicas that routers send requests to",
+        )
