@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
@@ -15,22 +16,58 @@ from ansible.utils.display import Display
 
 from ..plugin_utils.adapters import refused
 from ..plugin_utils.bench import workloads
+from ..plugin_utils.bench.comparison.statistics import functions
 from ..plugin_utils.deployment import Deployment
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.files import read_text, write_text
-from ..plugin_utils.findings import ApiaryError, error
+from ..plugin_utils.findings import ApiaryError, Finding, error
 from ..plugin_utils.model.config import read_config
 from ..plugin_utils.plan.build import architecture_of
 from ..plugin_utils.plan.together import running_plans
 from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.slo import slo
 from ..plugin_utils.topology.types import Topology
 from ..plugin_utils.tune import ablate, candidates, knobs, steps
 from ..plugin_utils.tune.alike import alike
 from ..plugin_utils.tune.summary import summary
 from ..plugin_utils.tune.types import Budget, Question, Tune
-from .tune_next import HELD, hold, read_state
+from .tune_next import LOCK, acquire, read_state
 
 DISPLAY = Display()
+
+
+def of_hosts(arguments: dict) -> dict:
+    """Return the arguments with what hosts have in common, from what tune_host returned of each."""
+    hosts = arguments["hosts"]
+    first, several = next(iter(hosts.values())), len(hosts) > 1
+    return {
+        **arguments,
+        "hosts": list(hosts),
+        "deployment": first["deployment"],
+        "running": first["running"],
+        "others": first["planned"],
+        "engines": {name: one["deployment"]["engine"]["version"] for name, one in hosts.items()},
+        "neighbours": {
+            name: [*one["running"], *one["planned"]] for name, one in hosts.items() if several
+        },
+        "measured_by": {**arguments["measured_by"], "load_hosts": list(arguments["load_hosts"])},
+    }
+
+
+def place_of(artifacts: str, name: str, ablate: str) -> Path:
+    """Return the file of the state; an ablation is a question of its own, beside a tuning's."""
+    part = f"ablate/{name}/{re.sub(r'[^A-Za-z0-9_.=-]', '_', ablate)}" if ablate else f"tune/{name}"
+    return Path(artifacts, part, "state.json").absolute()
+
+
+def no_load_host(asked: Question) -> Finding:
+    """Return the warning of hosts that load themselves."""
+    return Finding(
+        "TRIAL-LOAD-HOST",
+        ", ".join(asked.hosts),
+        "loads itself, for the group load_generators is empty; a level whose client shows in the"
+        " numbers is not counted",
+    )
 
 
 def question(arguments: dict) -> Question:
@@ -47,7 +84,7 @@ def question(arguments: dict) -> Question:
     asked = Question(
         deployment=deployment,
         workload=workloads.workload(arguments["workload"]),
-        slo=workloads.slo(arguments["slo"]) if arguments["slo"] else (),
+        slo=slo(arguments["slo"]) if arguments["slo"] else (),
         layouts=layouts,
         knobs=asked_knobs,
         budget=from_document(Budget, arguments["budget"], "tune_budget"),
@@ -110,7 +147,7 @@ def same(state: Tune, asked: Question, path: str) -> Tune:
 
 def set_aside(directory: Path) -> None:
     """Move what an earlier tuning left into a directory of its own: its raw results stay."""
-    left = [one for one in directory.glob("*") if one.name not in ("earlier", HELD)]
+    left = [one for one in directory.glob("*") if one.name not in ("earlier", LOCK)]
     if left:
         place = directory / "earlier" / str(len(list(directory.glob("earlier/*"))) + 1)
         place.mkdir(parents=True)
@@ -130,8 +167,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(
             {
-                "state": {"type": "path", "required": True},
-                "deployment": {"type": "dict", "required": True},
+                "artifacts": {"type": "path", "default": "artifacts"},
                 "workload": {"type": "str", "required": True},
                 "slo": {"type": "str", "default": ""},
                 "concurrency": {"type": "int"},
@@ -139,30 +175,38 @@ class ActionModule(ActionBase):
                 "budget": {"type": "dict", "default": {}},
                 "ablate": {"type": "str", "default": ""},
                 "seed": {"type": "int", "default": 1},
-                "hosts": {"type": "list", "elements": "str", "required": True},
+                "hosts": {"type": "dict", "required": True},
                 "topologies": {"type": "dict", "required": True},
                 "evidence": {"type": "dict", "default": {}},
-                "engines": {"type": "dict", "default": {}},
-                "neighbours": {"type": "dict", "default": {}},
+                "load_hosts": {"type": "dict", "default": {}},
                 "gone": {"type": "list", "elements": "str", "default": []},
                 "measured_by": {"type": "dict", "default": {}},
-                "running": {"type": "list", "elements": "dict", "default": []},
-                "others": {"type": "list", "elements": "dict", "default": []},
                 "restart": {"type": "bool", "default": False},
                 "take_over": {"type": "bool", "default": False},
             }
         )
-        path = Path(arguments["state"]).absolute()
+        arguments = of_hosts(arguments)
+        load_hosts = arguments["load_hosts"]
+        lost = [name for name, answer in load_hosts.items() if answer.get("unreachable")]
         try:
+            functions()  # what compares repeats; better refused before the first trial
             asked = question(arguments)
+            path = place_of(arguments["artifacts"], asked.deployment.name, arguments["ablate"])
             if not self._task.check_mode:
-                hold(path, arguments["take_over"])
+                acquire(path, arguments["take_over"])
             known = path.is_file() and not arguments["restart"]
             if known:
                 before = same(read_state(str(path)), asked, str(path))
                 state = steps.without(before, arguments["gone"])
             else:
                 before, state = None, begun(asked, arguments)
+            most = 0 if state.choice is not None else steps.most(state, len(asked.hosts))
+            if most and lost and len(lost) == len(load_hosts):
+                raise error(
+                    "TRIAL-LOAD-LOST",
+                    ", ".join(lost),
+                    "could not be reached, and no other host is in load_generators",
+                )
             if state != before and not self._task.check_mode:
                 if before is None:
                     # Its results are of other questions, under the same names.
@@ -170,15 +214,17 @@ class ActionModule(ActionBase):
                 write_text(path, dumps(state))
         except ApiaryError as refusal:
             raise refused(refusal) from None
-        for finding in state.findings:
+        notes = () if load_hosts else (no_load_host(asked),)
+        for finding in (*notes, *state.findings):
             if finding.severity != "info":
                 DISPLAY.warning(str(finding))
         return {
             "changed": False,
             "deployment": asked.deployment.name,
             "done": state.choice is not None,
-            "most": 0 if state.choice is not None else steps.most(state, len(asked.hosts)),
+            "most": most,
             "state": str(path),
+            "lost_load_hosts": lost,
             "findings": to_document(state.findings),
             "summary": list(summary(state)),
         }

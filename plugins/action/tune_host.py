@@ -6,14 +6,20 @@
 
 from __future__ import annotations
 
+import json
+
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..plugin_utils.adapters import refused
 from ..plugin_utils.documents import to_document
-from ..plugin_utils.findings import ApiaryError
+from ..plugin_utils.findings import ApiaryError, error
+from ..plugin_utils.fleet.given import given_evidence
 from ..plugin_utils.run_owner import is_dead, owner
 from ..plugin_utils.tune.host import TUNING, Lock, Seen, prepare
+from ..plugin_utils.tune.scope import scope
+from ..plugin_utils.tune.trial import numbered
 
 DISPLAY = Display()
 
@@ -56,28 +62,33 @@ def seen_of(host: str, deployment: str, told: dict, answers: list[dict], routers
 class ActionModule(ActionBase):
     """The tune_host action."""
 
-    _requires_connection = False
     _supports_check_mode = True
     _supports_diff = True
 
     def run(self, tmp=None, task_vars=None):
-        """Return what is to be done before and after; fail where the host may not be taken."""
+        """Return what is tuned, and what is to be done before and after.
+
+        Fails where the host may not be taken.
+        """
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(
             {
-                "deployment": {"type": "str", "required": True},
-                "told": {"type": "dict", "required": True},
-                "servers": {"type": "list", "elements": "dict", "default": []},
-                "routers": {"type": "bool", "default": False},
+                "plans": {"type": "list", "elements": "dict", "required": True},
+                "evidence": {"type": "raw", "required": True},
+                "deployment": {"type": "str", "default": ""},
+                "workload": {"type": "str", "default": ""},
+                "load": {"type": "raw"},
+                "routers": {"type": "list", "elements": "dict", "default": []},
                 "serving": {"type": "bool", "default": False},
                 "take_over": {"type": "bool", "default": False},
             }
         )
-        host, told = task_vars["inventory_hostname"], arguments["told"]
-        seen = seen_of(
-            host, arguments["deployment"], told, arguments["servers"], arguments["routers"]
-        )
+        host = task_vars["inventory_hostname"]
         try:
+            names = (arguments[name] for name in ("deployment", "workload", "load"))
+            evidence, _text = given_evidence(arguments["evidence"])
+            own = scope(host, arguments["plans"], evidence, *names)
+            seen = self._seen(host, own.deployment["name"], arguments["routers"], task_vars)
             ready = prepare(seen, arguments["serving"], arguments["take_over"])
         except ApiaryError as refusal:
             raise refused(refusal) from None
@@ -85,7 +96,32 @@ class ActionModule(ActionBase):
             DISPLAY.warning(str(finding))
         return {
             "changed": False,
+            **to_document(own),
             "ready": to_document(ready),
+            "drain": numbered(host, ready.drain),
+            "out": numbered(host, ready.out),
             "owner": TUNING + owner(),
             "held_by": seen.lock.owner if seen.lock else None,
         }
+
+    def _seen(self, host, deployment, routers, task_vars):
+        """Return what is known of the host; raise where a router that may send to it is lost."""
+        info = self._execute_module(
+            module_name="apiary.instinct.rollout_info",
+            module_args={"deployment": deployment},
+            task_vars=task_vars,
+        )
+        if info.get("failed"):
+            raise AnsibleActionFail(
+                info.get("msg") or "cannot read what the host serves", result=info
+            )
+        lost = [one["item"] for one in routers if one.get("unreachable")]
+        if lost and info["serving"]:
+            raise error(
+                "ROLLOUT-ROUTER-UNREACHABLE",
+                ", ".join(lost),
+                f"could not be reached; it may send requests to {host}; if it is dead and gets no"
+                f" request, leave it out: -e '{json.dumps({'drain_skip': lost})}'",
+            )
+        answers = [one["servers"] for one in routers if "servers" in one]
+        return seen_of(host, deployment, info, answers, bool(answers))

@@ -13,10 +13,11 @@ import dataclasses
 import fcntl
 import json
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 
 from ..plugin_utils.adapters import refused
 from ..plugin_utils.bench.comparison import proof
@@ -27,20 +28,22 @@ from ..plugin_utils.findings import ApiaryError, error
 from ..plugin_utils.run_owner import is_dead, owner
 from ..plugin_utils.tune import candidates, steps
 from ..plugin_utils.tune.ending import Told, outcome_of
+from ..plugin_utils.tune.trial import client_versions
 from ..plugin_utils.tune.types import Trial, Tune
 
+DISPLAY = Display()
 # Who is at work on a tuning, beside its state.
-HELD = "lock"
+LOCK = "lock"
 
 
-def hold(state: Path, take_over: bool = False) -> None:
+def acquire(state: Path, take_over: bool = False) -> None:
     """Keep other runs from this tuning; raise TRIAL-LOCKED where another one is at work on it.
 
     The locks on hosts do not: another run may have other hosts, and the state is the same.
     """
     ours = owner()
     state.parent.mkdir(parents=True, exist_ok=True)
-    with (state.parent / HELD).open("a+", encoding="utf-8") as stream:
+    with (state.parent / LOCK).open("a+", encoding="utf-8") as stream:
         # Held for these lines alone: of two runs that find a dead one's lock, one gets it.
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.seek(0)
@@ -56,15 +59,15 @@ def hold(state: Path, take_over: bool = False) -> None:
         stream.write(ours + "\n")
 
 
-def held(state: Path) -> None:
-    """See that no other run has taken the tuning over; raises TRIAL-LOCKED."""
-    if (state.parent / HELD).exists():
-        hold(state)
+def ensure_acquired(state: Path) -> None:
+    """Ensure that no other run has taken the tuning over; raises TRIAL-LOCKED."""
+    if (state.parent / LOCK).exists():
+        acquire(state)
 
 
-def let_go(state: Path) -> None:
+def release(state: Path) -> None:
     """Let other runs go on with the tuning; one that is not ours stays."""
-    path = state.parent / HELD
+    path = state.parent / LOCK
     if path.exists() and path.read_text(encoding="utf-8").strip() == owner():
         path.write_text("", encoding="utf-8")
 
@@ -84,12 +87,16 @@ def read_state(path: str) -> Tune:
 
 
 def assignments(
-    state: Tune, hosts: list[str], load_hosts: list[str], lost: Collection[str] = ()
+    state: Tune,
+    hosts: list[str],
+    load_hosts: list[str],
+    lost: Collection[str] = (),
+    clients: Mapping[str, str] | None = None,
 ) -> dict[str, dict]:
     """Return what each host tries next, as a playbook needs it; empty where it is done.
 
     A load host measures one host at a time; without any, each host loads itself. Where all are
-    ``lost``, nothing is left to be tried.
+    ``lost``, nothing is left to be tried. ``clients`` are the versions of vLLM's client on them.
     """
     trials = steps.assign(state, hosts)
     places = [one for one in load_hosts if one not in lost]
@@ -103,33 +110,34 @@ def assignments(
             "asked": to_document(steps.asked_of(state, one)),
             "rules": steps.rules_of(one),
             "load_host": place,
+            "client_version": (clients or {}).get(place),
             "began": time.time(),
         }
         for one, place in zip(trials, places, strict=False)
     }
 
 
-def record(state: Tune, assigned: dict[str, dict], told: dict[str, dict], now: float) -> Tune:
+def record(state: Tune, assigned: dict[str, dict], reported: dict[str, dict], now: float) -> Tune:
     """Return the state with the outcome of every trial that had been assigned.
 
     One whose load host was lost stays open: nothing became known of the candidate.
     """
-    gone = lost_load_hosts(assigned, told)
+    gone = lost_load_hosts(assigned, reported)
     for host, item in assigned.items():
         if item["load_host"] in gone:
             continue
         trial = from_document(Trial, item["trial"], host)
-        seen = from_document(Told, told[host], host) if told.get(host) else None
+        seen = from_document(Told, reported[host], host) if reported.get(host) else None
         state = steps.record(state, trial, outcome_of(seen, now - float(item["began"])))
     return state
 
 
-def lost_load_hosts(assigned: dict[str, dict], told: dict[str, dict]) -> list[str]:
+def lost_load_hosts(assigned: dict[str, dict], reported: dict[str, dict]) -> list[str]:
     """Return the load hosts that could not be reached; a host that loads itself is none."""
     return [
         item["load_host"]
         for host, item in assigned.items()
-        if (told.get(host) or {}).get("stage") == "load" and item["load_host"] != host
+        if (reported.get(host) or {}).get("stage") == "load" and item["load_host"] != host
     ]
 
 
@@ -155,7 +163,7 @@ def doubted(state: Tune, directory: Path) -> Tune:
     return dataclasses.replace(state, findings=tuple(dict.fromkeys((*state.findings, *notes))))
 
 
-def told_of(state: Tune, assigned: dict[str, dict]) -> list[str]:
+def results_of(state: Tune, assigned: dict[str, dict]) -> list[str]:
     """Return in a line for each trial that has ended what it came to."""
     names = {item["trial"]["id"] for item in assigned.values()}
     return [
@@ -183,31 +191,35 @@ class ActionModule(ActionBase):
                 "load_hosts": {"type": "list", "elements": "str", "default": []},
                 "lost_load_hosts": {"type": "list", "elements": "str", "default": []},
                 "assigned": {"type": "dict", "default": {}},
-                "told": {"type": "dict", "default": {}},
+                "reported": {"type": "dict", "default": {}},
+                "clients": {"type": "dict", "default": {}},
             }
         )
-        path, assigned = arguments["state"], arguments["assigned"]
+        path, assigned, reported = (arguments[name] for name in ("state", "assigned", "reported"))
+        clients = client_versions(assigned, reported, arguments["clients"])
         try:
             state = read_state(path)
             if not self._task.check_mode:
-                held(Path(path).absolute())
+                ensure_acquired(Path(path).absolute())
             if assigned and not self._task.check_mode:
-                state = record(state, assigned, arguments["told"], time.time())
+                state = record(state, assigned, reported, time.time())
                 state = doubted(state, Path(path).absolute().parent)
                 write_text(Path(path).absolute(), dumps(state))
-            lost = [*arguments["lost_load_hosts"], *lost_load_hosts(assigned, arguments["told"])]
-            following = assignments(state, arguments["hosts"], arguments["load_hosts"], lost)
+            lost = [*arguments["lost_load_hosts"], *lost_load_hosts(assigned, reported)]
+            hosts, load_hosts = arguments["hosts"], arguments["load_hosts"]
+            following = assignments(state, hosts, load_hosts, lost, clients)
             if not self._task.check_mode:
                 set_aside(Path(path).parent, [one["trial"]["id"] for one in following.values()])
         except ApiaryError as refusal:
             raise refused(refusal) from None
+        for line in results_of(state, assigned):
+            DISPLAY.display(f"  {line}")
+        for name in lost:
+            DISPLAY.display(f"  the load host {name} could not be reached any more")
         return {
             "changed": False,
             "assigned": following,
             "done": state.choice is not None,
             "lost_load_hosts": lost,
-            "ended": [
-                *told_of(state, assigned),
-                *(f"the load host {one} could not be reached any more" for one in lost),
-            ],
+            "clients": clients,
         }

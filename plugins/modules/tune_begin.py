@@ -14,20 +14,17 @@ version_added: 0.1.0
 description:
   - Decides which layouts and settings of a deployment are measured, and in which order, and writes
     the state of the tuning; in check mode only tells of it. Runs on the controller.
-  - Where O(state) is there already, the tuning goes on from it; it must be of the same question.
+  - Where its state is there already, the tuning goes on from it; it must be of the same question.
 author:
   - The Apiary authors (@apiary)
 extends_documentation_fragment:
   - apiary.instinct.attributes.decides
 options:
-  state:
-    description: The file of the state, V(apiary.tune/v1), on the controller.
+  artifacts:
+    description: The directory below which the state, V(apiary.tune/v1), lies on the controller, as
+      C(tune/DEPLOYMENT/state.json) or C(ablate/DEPLOYMENT/FLAG/state.json).
     type: path
-    required: true
-  deployment:
-    description: The deployment as it is now.
-    type: dict
-    required: true
+    default: artifacts
   workload:
     description: What a request has, as C(5600/140), or a workload's name.
     type: str
@@ -59,9 +56,9 @@ options:
     type: int
     default: 1
   hosts:
-    description: The hosts, the first of which decides what is possible.
-    type: list
-    elements: str
+    description: What M(apiary.instinct.tune_host) returned of each host, by its name; the first one
+      decides what is possible.
+    type: dict
     required: true
   topologies:
     description: The topology of each host.
@@ -72,12 +69,9 @@ options:
       are alike.
     type: dict
     default: {}
-  engines:
-    description: The engine's version on each host, likewise.
-    type: dict
-    default: {}
-  neighbours:
-    description: The documents of the plans of other deployments that each host runs, likewise.
+  load_hosts:
+    description: What a ping of each load host returned, by its name; none where hosts load
+      themselves.
     type: dict
     default: {}
   gone:
@@ -89,18 +83,8 @@ options:
     description: What sends the load; a tuning does not go on with another one.
     type: dict
     default: {}
-  running:
-    description: The documents of other plans that the host runs, which stay as they are.
-    type: list
-    elements: dict
-    default: []
-  others:
-    description: Plans of other deployments that the host is to run as well.
-    type: list
-    elements: dict
-    default: []
   restart:
-    description: Whether to begin anew, whatever O(state) has.
+    description: Whether to begin anew, whatever is there.
     type: bool
     default: false
   take_over:
@@ -110,13 +94,11 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Decide what is tried
+- name: Decide what to try
   apiary.instinct.tune_begin:
-    state: artifacts/tune/qwen3-235b/state.json
-    deployment: "{{ apiary_deployment }}"
     workload: 5600/140
     slo: ttft:p90:2s,tpot:p90:50ms
-    hosts: [gpu-001]
+    hosts: "{{ {'gpu-001': taken} }}"
     topologies: "{{ {'gpu-001': decided.topology} }}"
   register: queue
 """
@@ -137,6 +119,11 @@ most:
 state:
   description: The whole path of the state.
   type: str
+  returned: success
+lost_load_hosts:
+  description: Load hosts that could not be reached.
+  type: list
+  elements: str
   returned: success
 findings:
   description: What a person should know.

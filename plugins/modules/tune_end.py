@@ -9,11 +9,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: tune_end
-short_description: Name the winner of a tuning, and the change that makes it the deployment
+short_description: Name the winner of a tuning
 version_added: 0.1.0
 description:
-  - Writes the change to the deployment's variables as C(winner.diff) beside the state, and applies
-    it where asked. Other runs may go on with the tuning from then on. Runs on the controller.
+  - Writes the winning deployment as C(tuned.yml) beside the state, shows how it differs from the
+    present one, and what was found. Other runs may go on with the tuning from then on. Runs on the
+    controller.
+  - Fails where something is left to be measured.
 author:
   - The Apiary authors (@apiary)
 extends_documentation_fragment:
@@ -23,34 +25,29 @@ options:
     description: The file of the state, as M(apiary.instinct.tune_begin) returned it.
     type: path
     required: true
-  file:
-    description: The file of variables that has the deployment; without it the only one is taken
-      that O(directories) have.
-    type: path
-  directories:
-    description: Where C(group_vars) and C(host_vars) are looked for.
-    type: list
-    elements: path
-    default: []
-  write:
-    description: Whether to change the file.
+  serve:
+    description: Whether the winner is to be served.
     type: bool
     default: false
+  hosts:
+    description: The hosts that can be reached.
+    type: list
+    elements: str
+    default: []
+  report:
+    description: A line on the report, to be shown below.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
 - name: Name the best
   apiary.instinct.tune_end:
     state: artifacts/tune/qwen3-235b/state.json
-    directories: [inventory/mine]
   register: ended
 """
 
 RETURN = r"""
-done:
-  description: Whether the choice is made.
-  type: bool
-  returned: success
 choice:
   description: The choice, as V(apiary.tune/v1) has it.
   type: dict
@@ -59,21 +56,20 @@ winner:
   description: The winner's whole deployment, where it is another than the present one.
   type: dict
   returned: success
-hosts:
-  description: The hosts that took part, so that the choice holds for them.
-  type: list
-  elements: str
+serve:
+  description: The winner, where O(serve) says that it is to be served.
+  type: dict
   returned: success
-diff_file:
-  description: The file of the change.
+target:
+  description: The hosts that took part, so that the choice holds for them, separated by commas.
   type: str
   returned: success
-apply:
-  description: The command that applies it, as it is typed where the run was started.
+tuned_file:
+  description: The file with the winner.
   type: str
   returned: success
 summary:
-  description: What was found, measured and not tried, in lines for a person.
+  description: What was shown.
   type: list
   elements: str
   returned: success

@@ -13,30 +13,39 @@ short_description: Say what it takes to tune on a host
 version_added: 0.1.0
 description:
   - Decides whether a host may be taken for tuning a deployment, which of its replicas have to be
-    drained before, and what is brought back afterwards. Runs on the controller, changes nothing.
+    drained before, and what is brought back afterwards; returns what else the host serves. Reads
+    the host, changes nothing.
   - Fails where the host serves, or where another run is changing it.
 author:
   - The Apiary authors (@apiary)
 extends_documentation_fragment:
   - apiary.instinct.attributes.decides
 options:
+  plans:
+    description: The plans that the variables ask for, as M(apiary.instinct.plan) returned them.
+    type: list
+    elements: dict
+    required: true
+  evidence:
+    description: The evidence of the host, or the file that has it; its plans are among it.
+    type: raw
+    required: true
   deployment:
-    description: The deployment's name.
+    description: The deployment's name; without it the host's only one.
     type: str
-    required: true
-  told:
-    description: What M(apiary.instinct.rollout_info) returned.
-    type: dict
-    required: true
-  servers:
-    description: What each router knows of the deployment's servers, by deployment/host-replica.
+    default: ""
+  workload:
+    description: What will be measured; refused where it is empty.
+    type: str
+    default: ""
+  load:
+    description: The limits or the requests in flight; refused where there are none.
+    type: raw
+  routers:
+    description: What M(apiary.instinct.router_servers) returned of routers, in a loop.
     type: list
     elements: dict
     default: []
-  routers:
-    description: Whether there are routers.
-    type: bool
-    default: false
   serving:
     description: Whether a host may be taken that serves.
     type: bool
@@ -48,14 +57,51 @@ options:
 """
 
 EXAMPLES = r"""
-- name: See whether the host may be taken
+- name: Evaluate whether the host may be taken
   apiary.instinct.tune_host:
-    deployment: qwen3-235b
-    told: "{{ told }}"
+    plans: "{{ decided.plans }}"
+    evidence: artifacts/gpu-001/evidence.json
+    workload: 5600/140
+    load: ttft:p90:2s
+  become: true
   register: taken
 """
 
 RETURN = r"""
+deployment:
+  description: The deployment that is tuned.
+  type: dict
+  returned: success
+others:
+  description: The other deployments, as the variables ask for them.
+  type: list
+  elements: dict
+  returned: success
+waiting:
+  description: Those of RV(others) that the host does not run yet.
+  type: list
+  elements: dict
+  returned: success
+running:
+  description: The plans of other deployments that the host runs.
+  type: list
+  elements: dict
+  returned: success
+planned:
+  description: The plans of RV(waiting).
+  type: list
+  elements: dict
+  returned: success
+drain:
+  description: The servers to drain, as routers name them.
+  type: list
+  elements: str
+  returned: success
+out:
+  description: The servers to bring back, likewise.
+  type: list
+  elements: str
+  returned: success
 ready:
   description:
     - C(drain) and C(out), units to drain and to bring back; C(restore), V(release) or V(nothing);

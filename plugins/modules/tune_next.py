@@ -9,7 +9,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: tune_next
-short_description: Record what trials came to, and say what is measured next
+short_description: Record the outcome of trials, and return what to measure next
 version_added: 0.1.0
 description:
   - Writes the outcome of each trial into the state of a tuning, and returns what each host measures
@@ -43,8 +43,13 @@ options:
     description: The trials that have ended, as this module returned them.
     type: dict
     default: {}
-  told:
-    description: What each host tells of its trial; one that is missing could not be reached.
+  reported:
+    description: What M(apiary.instinct.tune_trial) returned of each host's trial; one that is
+      missing could not be reached.
+    type: dict
+    default: {}
+  clients:
+    description: The version of vLLM's client on each load host, as this module returned it.
     type: dict
     default: {}
 """
@@ -71,9 +76,8 @@ lost_load_hosts:
   type: list
   elements: str
   returned: success
-ended:
-  description: What the trials came to, in lines for a person.
-  type: list
-  elements: str
+clients:
+  description: The version of vLLM's client on each load host.
+  type: dict
   returned: success
 """

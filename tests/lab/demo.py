@@ -200,11 +200,11 @@ def show_tuning(lab: Lab) -> None:
     """Print what a tuning of real vLLM chose, and keep its report when the lab is gone."""
     made, kept = lab.directory / "artifacts/tune/tiny", REPOSITORY / "artifacts/e2e"
     kept.mkdir(parents=True, exist_ok=True)
-    for name in ("report.html", "state.json", "winner.diff"):
+    for name in ("report.html", "state.json", "tuned.yml"):
         shutil.copy(made / name, kept / name)
     choice = json.loads((made / "state.json").read_text(encoding="utf-8"))["choice"]
     print(f"\n--- what playbooks/tune.yml chose\n{choice['reason']}")
-    print((made / "winner.diff").read_text(encoding="utf-8"))
+    print((made / "tuned.yml").read_text(encoding="utf-8"))
     print(f"report: {kept}/report.html")
 
 

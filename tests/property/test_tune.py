@@ -2,19 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What holds for every tuning and every file of variables."""
+"""What holds for every tuning and its file of variables."""
 
+import dataclasses
 import functools
 
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores, steps, trials
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.variables import winner_diff
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.variables import (
+    tuned_variables,
+)
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from support.demo import demo_deployment
 from support.tuned import World, begun, carried_out, saved
 
 # Not in the order of a sorted document.
@@ -147,140 +152,18 @@ def test_who_may_be_the_best_is_kept(means, data):
     assert not any(scores.meets(found[one.candidate], best) for one in dropped)
 
 
-# Files of variables: a deployment in any of YAML's ways of writing one, between other lines.
-words = st.sampled_from(["fp8", "auto", "1", "0x10", "yes", "a b", "x: y", "#1", "ü", "null", "~"])
-scalars = st.one_of(st.integers(-5, 10**6), st.booleans(), st.none(), words, st.floats(0, 1))
-names = st.sampled_from(
-    ["max_num_seqs", "max_num_batched_tokens", "kv_cache_dtype", "gpu_memory_utilization"]
-)
-switches = st.sampled_from(["A", "VLLM_X", "block-size", "a.b"])
-comments = st.sampled_from(["", "", "", "# why", "# {{ not a template }}: x", "# 'quoted"])
-
-
-def value_text(draw, value):
-    styles = [yaml.safe_dump(value, default_flow_style=True, width=10**6).partition("\n")[0]]
-    if isinstance(value, str):
-        styles.append("'" + value.replace("'", "''") + "'")
-    return draw(st.sampled_from(styles))
-
-
-def lines_of(draw, data, indent):
-    """Write a mapping as lines, sections as blocks or in braces, with comments and gaps."""
-    for key, value in data.items():
-        if draw(st.booleans()) and draw(st.booleans()):
-            yield draw(st.sampled_from(["", indent + "# above " + key, indent + "#"]))
-        comment = draw(comments)
-        end = f" {comment}" if comment else ""
-        if isinstance(value, dict) and value and draw(st.booleans()):
-            yield f"{indent}{key}:{end}"
-            yield from lines_of(draw, value, indent + draw(st.sampled_from(["  ", "    "])))
-        elif isinstance(value, dict):
-            inner = ", ".join(f"{name}: {value_text(draw, one)}" for name, one in value.items())
-            braces = draw(st.sampled_from(["{%s}", "{ %s }"])) % inner
-            yield f"{indent}{key}: {braces}{end}"
-        else:
-            yield f"{indent}{key}: {value_text(draw, value)}{end}"
-
-
-@st.composite
-def files(draw):
-    engine = {"version": "0.33.0"}
-    for name in ("args", "env"):
-        if draw(st.booleans()):
-            engine[name] = draw(st.dictionaries(switches, scalars, max_size=2))
-    deployment = {"name": "mine", "engine": engine}
-    layout = st.sampled_from(["auto", {"tensor_parallel_size": 4, "replicas": 2}, {"sizes": 8}])
-    if draw(st.booleans()):
-        deployment["layout"] = draw(layout)
-    if draw(st.booleans()):
-        deployment["limits"] = draw(st.none() | st.dictionaries(names, scalars, max_size=3))
-    keys = draw(st.permutations(list(deployment)))
-    deployment = {key: deployment[key] for key in keys}
-    several = draw(st.booleans())
-    head = ["---"] * draw(st.booleans()) + ["# what the group serves", "other: {a: [1, 2]} # x"]
-    if several:
-        indent = draw(st.sampled_from(["", "  "]))
-        body = ["apiary_deployments:", f"{indent}- name: other", f"{indent}  limits: {{}}"]
-        inner = list(lines_of(draw, deployment, indent + "  "))
-        first = next(at for at, line in enumerate(inner) if line.strip()[:1] not in ("", "#"))
-        inner[first] = f"{indent}- {inner[first].lstrip()}"
-        body += [*inner[:first], *inner[first:]]
-    else:
-        body = ["apiary_deployment:", *lines_of(draw, deployment, "  ")]
-    tail = draw(st.sampled_from([[], ["last: 1"], ["", "# the end"]]))
-    newline = draw(st.sampled_from(["\n", "\n", "\r\n"]))
-    text = newline.join([*head, *body, *tail])
-    return text + newline * draw(st.integers(0, 2))
-
-
-layouts = st.sampled_from(
-    [
-        {"tensor_parallel_size": 8, "replicas": 1, "expert_parallel": True},
-        {"sizes": [4, 2, 2], "expert_parallel": False},
-    ]
-)
-changes = st.dictionaries(
-    st.one_of(
-        names.map("limits.{}".format),
-        switches.map("engine.env.{}".format),
-        switches.map("engine.args.{}".format),
-    ),
-    scalars,
-    max_size=4,
-).flatmap(lambda found: st.just(found) | layouts.map(lambda one: {"layout": one, **found}))
-
-
-def found(text):
-    """The deployment of a file, and everything else."""
-    data = yaml.safe_load(text)
-    if "apiary_deployment" in data:
-        return data["apiary_deployment"], data
-    (mine,) = [one for one in data["apiary_deployments"] if one["name"] == "mine"]
-    return mine, data
-
-
-def parts(path):
-    sections = ("engine.args.", "engine.env.")
-    if path.startswith(sections):
-        _engine, section, name = path.split(".", 2)
-        return ["engine", section, name]
-    return path.split(".")
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
+values = st.one_of(st.integers(-5, 10**6), st.booleans(), st.floats(0, 1), texts)
+words = st.sampled_from(["1", "0x10", "yes", "a b", "x: y", "#1", "null", "~", "{{ x }}", "!a"])
 
 
 @settings(max_examples=80, deadline=None)
-@given(files(), changes)
-def test_a_file_of_variables_says_the_changes_and_nothing_else_new(text, wanted):
-    try:
-        new, diff = winner_diff(text, "vars.yml", "mine", wanted, "tune.json")
-    except ApiaryError as refusal:
-        (finding,) = refusal.findings
-        assert finding.code == "TRIAL-VARIABLES"
-        # The only place of these files that has no line of its own to take out.
-        assert "layout" in wanted, finding
-        return
-    deployment, data = found(text)
-    for path, value in wanted.items():
-        *above, last = parts(path)
-        section = deployment
-        for name in above:
-            if section.get(name) is None:
-                section[name] = {}
-            section = section[name]
-        section[last] = value
-    assert yaml.safe_load(new) == data
-
-    removed = [line[1:] for line in diff.splitlines() if line[:1] == "-" and line[:3] != "---"]
-    added = [line[1:] for line in diff.splitlines() if line[:1] == "+" and line[:3] != "+++"]
-    touched = {part for path in wanted for part in parts(path)}
-    touched |= {"tensor_parallel_size", "replicas", "expert_parallel", "sizes"}
-    mark = "# Measured by playbooks/tune.yml: tune.json"
-    for line in [*removed, *added]:
-        key = line.strip().removeprefix("- ").partition(":")[0].strip("'\"")
-        assert key in touched or line.strip() == mark or (line in removed and line in added), line
-    for line in text.splitlines():  # every comment is still there
-        if "#" in line and line.strip().startswith("#"):
-            assert line in new.splitlines()
-    assert added.count(mark) <= 1
-    if removed or added:
-        assert mark in [line.strip() for line in added]
-    assert winner_diff(new, "vars.yml", "mine", wanted, "tune.json") == (new, "")
+@given(st.dictionaries(texts, values | words, max_size=4), texts | words)
+def test_a_tuned_deployment_is_read_as_it_was_written(args, value):
+    before = demo_deployment()
+    engine = dataclasses.replace(before.engine, args=args, env={"SWITCH": value})
+    after = dataclasses.replace(before, engine=engine)
+    text, diff = tuned_variables(before, after, "state.json")
+    data = yaml.safe_load(text.replace("!unsafe", ""))
+    assert from_document(Deployment, data["apiary_deployment"], "tuned.yml") == after
+    assert diff

@@ -65,23 +65,12 @@ def test_the_one_that_cannot_start_has_its_cause(state, by_label):
     assert "REPLICA-ENGINE-DIED" in outcome["cause"]
 
 
-def test_the_change_is_a_diff_and_no_more():
+def test_the_winner_is_a_file_of_variables():
     file = ROOT / "tests/tune/deployment.yml"
-    assert yaml.safe_load(file.read_text())["apiary_deployment"]["limits"]["max_num_seqs"] == 2
-    diff = (PLACE / "winner.diff").read_text()
-    lines = [
-        line for line in diff.splitlines() if line[:1] in "+-" and line[:3] not in ("---", "+++")
-    ]
-    assert "-    max_num_seqs: 2 # the tuning finds a better one" in lines
-    assert any(line.startswith("+    max_num_seqs: 16") for line in lines)
-    done = subprocess.run(
-        ["patch", "--dry-run", "--input", PLACE / "winner.diff", file],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    before = yaml.safe_load(file.read_text())["apiary_deployment"]
+    after = yaml.safe_load((PLACE / "tuned.yml").read_text())["apiary_deployment"]
+    assert (before["limits"]["max_num_seqs"], after["limits"]["max_num_seqs"]) == (2, 16)
+    assert (before["name"], before["model"]["path"]) == (after["name"], after["model"]["path"])
 
 
 def test_what_was_measured_before_the_interruption_counts(state):

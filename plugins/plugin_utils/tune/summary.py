@@ -7,9 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import yaml
 
 from ..documents import knowledge
-from . import ablate, knobs, rounds, scores, trials, yaml_edit
+from . import ablate, knobs, rounds, scores, trials
 from .types import Fact, Kind, NotTried, Tune
 
 _GIB = 2**30
@@ -41,9 +44,15 @@ def _verdict(state: Tune) -> Iterator[str]:
         yield f"  {'a repeat confirms it' if made.confirmed else 'a repeat does not confirm it'}"
     if made.candidate:
         changes = state.candidate(made.candidate).changes
-        yield from (f"  {path}: {yaml_edit.written(value)}" for path, value in changes.items())
+        yield from (f"  {path}: {_value(value)}" for path, value in changes.items())
         for finding in state.candidate(made.candidate).findings:
             yield f"  {finding}"
+
+
+def _value(value: Any) -> str:
+    """Return a value as YAML on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6)
+    return text.partition("\n")[0]
 
 
 def _to_come(state: Tune) -> Iterator[str]:

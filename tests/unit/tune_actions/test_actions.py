@@ -8,8 +8,10 @@ import dataclasses
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.apiary.instinct.plugins.action import (
     tune_begin,
     tune_end,
@@ -28,8 +30,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Target,
     Workload,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
+    from_document,
     to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
@@ -131,30 +135,30 @@ def test_a_named_host_that_cannot_be_reached_is_left_out_with_the_reason():
 def test_two_runs_do_not_go_on_with_one_tuning(tmp_path, monkeypatch):
     """Hosts are locked each by itself, and the other run may have other hosts."""
     state = tmp_path / "tune/x/state.json"
-    tune_next.hold(state)
+    tune_next.acquire(state)
     with subprocess.Popen(["sleep", "60"]) as other:
         theirs = re.sub(r"\d+$", str(other.pid), tune_next.owner())
-        tune_next.hold(state)  # our own
+        tune_next.acquire(state)  # our own
         monkeypatch.setattr(tune_next, "owner", lambda: theirs)
         # Whoever has it, lives: this test's own parent.
-        assert code_of(tune_next.hold, state) == "TRIAL-LOCKED"
-        tune_next.let_go(state)
-        assert code_of(tune_next.held, state) == "TRIAL-LOCKED"
-        tune_next.hold(state, take_over=True)
+        assert code_of(tune_next.acquire, state) == "TRIAL-LOCKED"
+        tune_next.release(state)
+        assert code_of(tune_next.ensure_acquired, state) == "TRIAL-LOCKED"
+        tune_next.acquire(state, take_over=True)
         monkeypatch.undo()
-        assert code_of(tune_next.held, state) == "TRIAL-LOCKED"
+        assert code_of(tune_next.ensure_acquired, state) == "TRIAL-LOCKED"
         other.kill()
     # A dead one is in nobody's way.
-    tune_next.hold(state)
-    tune_next.let_go(state)
+    tune_next.acquire(state)
+    tune_next.release(state)
     monkeypatch.setattr(tune_next, "owner", lambda: "ann@elsewhere, process 1")
-    tune_next.hold(state)
+    tune_next.acquire(state)
 
 
 def test_a_lock_is_not_set_aside_with_what_was_measured(tmp_path):
-    tune_next.hold(tmp_path / "state.json")
+    tune_next.acquire(tmp_path / "state.json")
     tune_begin.set_aside(tmp_path)
-    assert [one.name for one in tmp_path.iterdir()] == [tune_next.HELD]
+    assert [one.name for one in tmp_path.iterdir()] == [tune_next.LOCK]
 
 
 def test_what_was_not_checked_is_said_with_the_choice(tmp_path):
@@ -273,7 +277,7 @@ def test_every_assigned_trial_is_recorded_and_a_silent_host_is_lost():
     assert (ended["a"].status, ended["a"].cause) == ("failed", "ValueError: no")
     assert ended["a"].seconds == pytest.approx(5)
     assert ended["b"].status == "lost"
-    lines = tune_next.told_of(after, assigned)
+    lines = tune_next.results_of(after, assigned)
     assert any("ValueError: no" in line for line in lines)
     # A run that was killed after it had written does not count a trial twice.
     assert tune_next.record(after, assigned, {"a": crashed}, now=0) == after
@@ -290,93 +294,23 @@ def answered():
     return state
 
 
-VARIABLES = """\
-apiary_deployment:
-  name: qwen3-235b # the published one
-  limits:
-    max_model_len: 32768
-other: !vault |
-  $ANSIBLE_VAULT;1.1;AES256
-"""
-
-
-def test_the_file_of_variables_is_found_by_the_name(tmp_path):
-    place = tmp_path / "group_vars/gpu_hosts"
-    place.mkdir(parents=True)
-    (place / "main.yml").write_text(VARIABLES)
-    (tmp_path / "group_vars/all.yml").write_text("apiary_deployment: '{{ x }}'\n")
-    (tmp_path / "group_vars/broken.yml").write_text("a: [")
-    directories = [str(tmp_path), str(tmp_path)]
-    assert tune_end.the_file(None, directories, "qwen3-235b") == place / "main.yml"
-    assert code_of(tune_end.the_file, None, directories, "another") == "TRIAL-FILE"
-    (tmp_path / "host_vars").mkdir()
-    (tmp_path / "host_vars/a.yml").write_text("apiary_deployments: [{name: qwen3-235b}]\n")
-    assert code_of(tune_end.the_file, None, directories, "qwen3-235b") == "TRIAL-FILE"
-    given = tmp_path / "host_vars/a.yml"
-    assert tune_end.the_file(str(given), directories, "qwen3-235b") == given
-
-
-def test_the_winner_is_a_diff_of_that_file(tmp_path, monkeypatch):
+def test_the_winner_is_a_file_of_variables_and_a_difference(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / "vars.yml"
-    path.write_text(VARIABLES.partition("other")[0])
     state = answered()
     assert state.choice.verdict == "better"
-    text, diff = tune_end.change_of(state, path, tmp_path / "state.json")
-    assert "max_num_seqs: 32" in text
-    assert "# the published one" in text
-    assert "+    max_num_seqs: 32" in diff
-    # As `patch -p0` takes it where the run was started.
-    assert diff.startswith("--- vars.yml\n+++ vars.yml\n")
-    assert "# Measured by playbooks/tune.yml: state.json" in diff
-
-
-def test_a_file_keeps_its_mode_its_line_ends_and_its_letters(tmp_path):
-    path = tmp_path / "vars.yml"
-    before = "# caf\u00e9\n" + VARIABLES.partition("other")[0]
-    path.write_bytes(before.replace("\n", "\r\n").encode())
-    path.chmod(0o600)
-    text, _diff = tune_end.change_of(answered(), path, tmp_path / "state.json")
-    tune_end.rewrite(path, text)
-    after = path.read_bytes()
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert after.count(b"\n") == after.count(b"\r\n") > before.count("\n")
-    assert after.startswith("# caf\u00e9\r\n".encode())
-    assert [one.name for one in tmp_path.iterdir()] == ["vars.yml"]
-
-
-def test_a_file_in_another_encoding_is_refused(tmp_path):
-    path = tmp_path / "vars.yml"
-    path.write_bytes(b"# caf\xe9\n" + VARIABLES.encode())
-    assert code_of(tune_end.change_of, answered(), path, tmp_path / "x") == "TRIAL-FILE"
-    assert code_of(tune_end.rewrite, tmp_path / "none/vars.yml", "x") == "TRIAL-FILE"
-
-
-def test_a_file_whose_owner_could_not_be_kept_stays(tmp_path, monkeypatch):
-    path = tmp_path / "vars.yml"
-    path.write_text("a: 1\n")
-    real = tune_end.os.fstat
-
-    def another(number):
-        found = list(real(number))
-        found[4] += 1
-        return tune_end.os.stat_result(found)
-
-    def refuse(*_given):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(tune_end.os, "fstat", another)
-    monkeypatch.setattr(tune_end.os, "fchown", refuse)
-    assert code_of(tune_end.rewrite, path, "a: 2\n") == "TRIAL-FILE"
-    assert path.read_text() == "a: 1\n"
-    assert [one.name for one in tmp_path.iterdir()] == ["vars.yml"]
+    text, diff = tune_end.variables_of(state, tmp_path / "state.json")
+    assert text.startswith("---\n# Measured by playbooks/tune.yml: state.json\n")
+    winner = candidates.deployment_of(state, tune_end.winner_of(state))
+    assert from_document(Deployment, yaml.safe_load(text)["apiary_deployment"], "x") == winner
+    changed = [line for line in diff.splitlines() if line[:1] in "+-"]
+    assert "+    max_num_seqs: 32" in changed
 
 
 @pytest.mark.parametrize("choice", [None, Choice("current", "current is best", "")])
 def test_where_nothing_is_to_change_there_is_no_diff(tmp_path, choice):
     state = dataclasses.replace(answered(), choice=choice)
     assert tune_end.winner_of(state) is None
-    assert tune_end.change_of(state, tmp_path / "none.yml", tmp_path) == ("", "")
+    assert tune_end.variables_of(state, tmp_path) == ("", "")
 
 
 def test_a_server_that_any_router_has_ready_is_ready():
@@ -407,3 +341,26 @@ def test_an_ablation_is_a_question_of_one_flag():
     assert [one.stage for one in state.candidates] == ["current", "ablation"]
     both = arguments(ablate="max_num_seqs=64")
     assert code_of(tune_begin.question, both) == "TRIAL-KNOB"
+
+
+def test_what_hosts_have_in_common_is_of_the_first_one():
+    one = {
+        "deployment": {"name": "x", "engine": {"version": "1"}},
+        "running": [{"a": 1}],
+        "planned": [{"b": 2}],
+    }
+    other = {**one, "deployment": {"name": "x", "engine": {"version": "2"}}, "running": []}
+    options = {"measured_by": {"backend": "vllm"}, "load_hosts": {"l": {}}}
+    single = tune_begin.of_hosts({"hosts": {"h": one}, **options})
+    assert (single["hosts"], single["neighbours"]) == (["h"], {})
+    assert (single["running"], single["others"]) == ([{"a": 1}], [{"b": 2}])
+    assert single["measured_by"] == {"backend": "vllm", "load_hosts": ["l"]}
+    both = tune_begin.of_hosts({"hosts": {"h": one, "i": other}, **options})
+    assert both["engines"] == {"h": "1", "i": "2"}
+    assert both["neighbours"] == {"h": [{"a": 1}, {"b": 2}], "i": [{"b": 2}]}
+
+
+def test_an_ablation_has_a_state_of_its_own():
+    assert tune_begin.place_of("/a", "x", "") == Path("/a/tune/x/state.json")
+    state = tune_begin.place_of("/a", "x", "--block size=16")
+    assert state == Path("/a/ablate/x/--block_size=16/state.json")

@@ -1,0 +1,119 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One trial on its host: the adapter from Ansible to plugin_utils.tune.trial."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from ansible.plugins.action import ActionBase
+
+from ..plugin_utils.documents import from_document, to_document
+from ..plugin_utils.plan.check import check_plan
+from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.render.systemd import render_systemd
+from ..plugin_utils.tune import trial as trials
+
+# One that died has its old InvocationID until it is started anew.
+_STARTS = ("systemctl", "show", "--property=InvocationID,MainPID,ActiveState,NRestarts")
+_JOURNAL = ("journalctl", "--no-pager", "--output=cat", "--lines=2000")
+
+
+class ActionModule(ActionBase):
+    """The tune_trial action."""
+
+    _supports_check_mode = False
+    _supports_diff = True
+
+    def run(self, tmp=None, task_vars=None):
+        """Do one step of a trial; a failure is data, for the steps after it."""
+        super().run(tmp, task_vars)
+        _validation, given = self.validate_argument_spec(
+            {
+                "step": {
+                    "type": "str",
+                    "choices": ["planned", "failed", "serve", "end"],
+                    "required": True,
+                },
+                "trial": {"type": "dict", "required": True},
+                "progress": {"type": "dict", "default": {}},
+                "result": {"type": "dict", "default": {}},
+                "options": {"type": "dict", "default": {}},
+                "outdated": {"type": "list", "elements": "str", "default": []},
+                "state": {"type": "path", "default": ""},
+            }
+        )
+        step, result = given["step"], given["result"]
+        if step == "planned":
+            return self._progress(self._planned(given, task_vars))
+        progress = from_document(trials.Progress, given["progress"]["progress"], "progress")
+        if step == "failed":
+            return self._progress(trials.failed(progress, result))
+        if step == "serve":
+            return self._serve(progress, given["outdated"], task_vars)
+        path = result.get("path") or ""
+        told = trials.ended(
+            progress,
+            result,
+            self._starts(progress) if progress.stage == "measure" else "",
+            self._journal(progress) if progress.stage in ("start", "measure") else "",
+            given["trial"]["load_host"],
+            os.path.relpath(path, Path(given["state"]).parent) if path else "",
+        )
+        return {"changed": False, "reported": to_document(told)}
+
+    def _planned(self, given, task_vars):
+        host = task_vars["inventory_hostname"]
+        address = task_vars.get("apiary_address") or task_vars.get("ansible_host") or host
+        began = self._output(["date", "+%s"]).strip()
+        return trials.planned(
+            host, address, given["trial"], given["result"], given["options"], began
+        )
+
+    def _serve(self, progress, outdated, task_vars):
+        """Have the trial's replicas serve; every trial is an engine run of its own."""
+        if progress.failed:
+            return self._progress(progress)
+        plan = from_document(Plan, progress.plan, "plan")
+        check_plan(plan, "plan")
+        # The first one finds no target.
+        self._low_level_execute_command(shlex.join(["systemctl", "stop", plan.target]))
+        result = self._execute_module(
+            module_name="apiary.instinct.replica_units",
+            module_args={
+                "files": to_document(render_systemd(plan)),
+                "services": progress.units,
+                "target": plan.target,
+                "stale_pattern": rf"apiary-{plan.deployment.name}-[0-9]+\.service",
+                "outdated": outdated,
+            },
+            task_vars=task_vars,
+        )
+        starts = "" if result.get("failed") else self._starts(progress)
+        served = trials.serving(progress, result, starts)
+        return {**self._progress(served), "changed": bool(result.get("changed"))}
+
+    def _starts(self, progress):
+        return self._output([*_STARTS, *progress.units])
+
+    def _journal(self, progress):
+        units = [f"--unit={unit}" for unit in progress.units]
+        return self._output([*_JOURNAL, f"--since=@{progress.began}", *units])
+
+    def _output(self, argv):
+        return self._low_level_execute_command(shlex.join(argv))["stdout"]
+
+    @staticmethod
+    def _progress(progress):
+        return {
+            "changed": False,
+            "progress": to_document(progress),
+            "measure": progress.stage == "measure" and not progress.failed,
+            "prepare": progress.stage == "prepare" and not progress.failed,
+            "plan": to_document(progress.plan),
+            "bench": to_document(progress.bench),
+        }
