@@ -6,7 +6,8 @@ export UV_CUSTOM_COMPILE_COMMAND="make requirements"
 # Our oldest Python decides, so that one set of pins serves all.
 options=(--quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes)
 uv pip compile "${options[@]}" "$@" pyproject.toml --output-file requirements/runtime.txt
-uv pip compile "${options[@]}" "$@" --group dev pyproject.toml --output-file requirements/dev.txt
+uv pip compile "${options[@]}" "$@" --extra bench pyproject.toml --output-file requirements/bench.txt
+uv pip compile "${options[@]}" "$@" --extra bench --group dev pyproject.toml --output-file requirements/dev.txt
 # The docs site's own; what both need is the same version.
 uv pip compile "${options[@]}" "$@" --group pyproject.toml:docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 # Real vLLM for `make e2e` has rules of its own: one CPU wheel of torch.

@@ -14,7 +14,7 @@ from ..documents import knowledge
 from ..findings import ApiaryError, Finding, error
 from .comparison.proof import doubt, unproven
 from .comparison.sameness import one_configuration
-from .comparison.statistics import interval
+from .comparison.statistics import functions, interval
 from .ledger import by_size
 from .search import edge, searched_by, slo_rates
 from .types import Bench, Found, Interval
@@ -59,8 +59,9 @@ def capacity(
 
     The benchmarks are of one configuration, each with a finished SLO search. ``hosts`` is how many
     were measured where the results do not say. Raises CAPACITY-TARGET, CAPACITY-MIXED,
-    CAPACITY-HOSTS, CAPACITY-NO-SLO or CAPACITY-UNCERTAIN.
+    CAPACITY-HOSTS, CAPACITY-NO-SLO or CAPACITY-UNCERTAIN, and BENCH-EXTRA without scipy.
     """
+    functions()
     _asked(target_rate, spare, batch)
     try:
         one_configuration(benches)

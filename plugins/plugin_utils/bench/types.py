@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from ..findings import Finding
+from ..slo import Limit as Limit
+from ..slo import Metric as Metric
+from ..slo import Percentile as Percentile
 
-Metric = Literal["ttft", "tpot", "itl", "e2el"]
-Percentile = Literal["p50", "p90", "p95", "p99"]
 # What prompts are made of; `random` shares nothing between two requests.
 Kind = Literal["random", "prefix", "images", "mixed", "sessions"]
 Phase = Literal[
@@ -45,15 +46,6 @@ class Workload:
     image_pixels: tuple[int, int] | None = None
     turns: int = 1
     parts: tuple[Workload, ...] = ()
-
-
-@dataclass(frozen=True)
-class Limit:
-    """One limit of an SLO: a percentile of a metric must be at most ``seconds``."""
-
-    metric: Metric
-    percentile: Percentile
-    seconds: float
 
 
 @dataclass(frozen=True)

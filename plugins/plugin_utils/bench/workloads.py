@@ -2,26 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Workloads and SLOs as they are named on a command line: `5600/140`, `ttft:p90:2s`."""
+"""Workloads as they are named on a command line: `5600/140`."""
 
 from __future__ import annotations
 
 import functools
 import re
-import typing
 from collections.abc import Mapping
 from typing import Any
 
 from ..documents import knowledge
 from ..findings import error
-from .types import Limit, Metric, Percentile, Workload
+from .types import Workload
 
 _LENGTHS = re.compile(r"(?:(?P<kind>[a-z]+):)?(?P<input>\d{1,7})/(?P<output>\d{1,6})")
-_LIMIT = re.compile(
-    r"(?P<metric>[a-z0-9]+):(?P<percentile>p\d+):(?P<value>\d+(?:\.\d+)?)(?P<unit>[a-z]*)"
-)
-_METRICS: tuple[Metric, ...] = typing.get_args(Metric)
-_PERCENTILES: tuple[Percentile, ...] = typing.get_args(Percentile)
 # Kinds that two lengths tell enough of.
 _PLAIN = ("random", "prefix", "sessions", "images")
 
@@ -79,45 +73,6 @@ def workload(text: str) -> Workload:
             "prefix_tokens": int(tokens * facts.get("prefix_share", 0)),
         },
     )
-
-
-def slo(text: str) -> tuple[Limit, ...]:
-    """Return the limits of `METRIC:PERCENTILE:TIME`, separated by commas: `ttft:p90:2s`.
-
-    Times need a unit, s or ms. Raises ApiaryError BENCH-SLO.
-    """
-    limits: dict[tuple[Metric, Percentile], Limit] = {}
-    for part in filter(None, (item.strip() for item in text.split(","))):
-        limit = _limit(part)
-        if (limit.metric, limit.percentile) in limits:
-            raise _slo_error(part, "repeats a limit", "give each metric's percentile once")
-        limits[limit.metric, limit.percentile] = limit
-    if not limits:
-        raise _slo_error(text, "has no limit", "give one as ttft:p90:2s")
-    return tuple(limits.values())
-
-
-def _limit(part: str) -> Limit:
-    units: Mapping[str, float] = knowledge("bench/workloads.yml")["units"]
-    match = _LIMIT.fullmatch(part)
-    if match is None:
-        raise _slo_error(part, "is not METRIC:PERCENTILE:TIME", "write it as ttft:p90:2s")
-    metric, percentile, unit = match["metric"], match["percentile"], match["unit"]
-    if metric not in _METRICS:
-        raise _slo_error(part, f"has no metric {metric}", f"use one of {', '.join(_METRICS)}")
-    if percentile not in _PERCENTILES:
-        raise _slo_error(part, f"has no {percentile}", f"use one of {', '.join(_PERCENTILES)}")
-    if unit not in units:
-        found = f"has the unit {unit!r}" if unit else "has no unit"
-        raise _slo_error(part, found, f"end the time with one of {', '.join(units)}")
-    seconds = float(match["value"]) * units[unit]
-    if not seconds:
-        raise _slo_error(part, "allows no time at all", "give a time above zero")
-    return Limit(metric, percentile, seconds)
-
-
-def _slo_error(part: str, found: str, remedy: str) -> Exception:
-    return error("BENCH-SLO", "slo", f"{part!r} {found}", remedy)
 
 
 @functools.cache

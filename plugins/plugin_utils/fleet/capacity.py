@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..bench.capacity import capacity as measured_capacity
-from ..bench.types import Bench
-from ..findings import Finding, error
+from ..findings import Finding
 from .plan_types import Capacity, DeploymentCapacity, PlaceCapacity, Rate
 from .types import Served
 
@@ -43,53 +41,6 @@ class Measured:
     per_host: float
     assumptions: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-
-
-def measured_of(benches: Iterable[Bench]) -> tuple[Measured, ...]:
-    """Return the rate of a host of each configuration, as `apiary capacity` counts it.
-
-    Raises its refusals, and FLEET-PLAN-BENCH-UNKNOWN where a result does not say what it is of.
-    """
-    found: dict[tuple[str, str, str, str], list[Bench]] = {}
-    for bench in benches:
-        found.setdefault(_configuration(bench), []).append(bench)
-    made = []
-    for (model, layout, engine, gpu), lives in found.items():
-        counted = measured_capacity(lives, 1.0, spare=0, batch=0)
-        made.append(
-            Measured(
-                model,
-                layout,
-                engine,
-                gpu,
-                counted.per_host,
-                counted.assumptions,
-                counted.findings,
-            )
-        )
-    return tuple(made)
-
-
-def _configuration(bench: Bench) -> tuple[str, str, str, str]:
-    """Return model, layout, engine and GPU of a result."""
-    known = bench.environment
-    engine = known.get("engine")
-    named = f"{engine.get('name')} {engine.get('version')}" if isinstance(engine, dict) else None
-    parts = {
-        "model": known.get("model"),
-        "layout": known.get("layout"),
-        "engine": named,
-        "GPU": known.get("gpu"),
-    }
-    for part, value in parts.items():
-        if not isinstance(value, str):
-            raise error(
-                "FLEET-PLAN-BENCH-UNKNOWN",
-                bench.name,
-                f"the result does not say of which {part} it is, or hosts differed in it",
-                "measure with `apiary bench --plan`, hosts of one layout together",
-            )
-    return (str(parts["model"]), str(parts["layout"]), str(parts["engine"]), str(parts["GPU"]))
 
 
 def fleet_capacity(hosts: Sequence[Serving], measured: Sequence[Measured] = ()) -> Capacity:

@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..bench.types import Limit
-from ..bench.workloads import slo as limits
 from ..documents import knowledge
 from ..engine.versions import order, parse_version
 from ..findings import Finding
 from ..plan.types import Plan
+from ..slo import Limit
+from ..slo import slo as limits
 from .promql import Group, Rule, bound, number, quoted
 from .types import Objective, TelemetrySettings
 

@@ -12,8 +12,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.capacity imp
     capacity,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import slo as slo_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import slo as slo_of
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text

@@ -17,10 +17,10 @@ from threading import Event
 from typing import Any
 
 import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_fleet import measured_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error, has_errors
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import measured_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import fleet_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import FleetPlan
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn

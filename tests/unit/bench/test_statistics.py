@@ -6,12 +6,13 @@
 
 import math
 import random
+import sys
 
 import numpy
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison import statistics
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from scipy import special, stats
+from scipy import stats
 
 DEGREES = [0.3, 0.9, 1, 1.5, 2, 3, 4, 5.7, 10, 30, 99.5, 500, 999, 1000, 1001, 5e3, 1e5, 1e7, 1e12]
 SHARES = [1e-12, 1e-6, 0.001, 0.025, 0.1, 0.4, 0.49, 0.5, 0.6, 0.8, 0.9, 0.95, 0.975, 0.995, 0.9999]
@@ -35,15 +36,6 @@ def test_p_is_scipys(df):
             2 * stats.t.sf(t, df), rel=1e-9, abs=1e-15
         )
     assert statistics.two_sided_p(2.5, math.inf) == pytest.approx(2 * stats.norm.sf(2.5))
-
-
-def test_incomplete_beta_is_scipys():
-    for a in (0.5, 1, 2.5, 40, 900):
-        for b in (0.5, 1, 7, 300):
-            for x in (0, 1e-9, 0.01, 0.3, 0.5, 0.9, 0.999999, 1):
-                assert statistics.incomplete_beta(x, a, b) == pytest.approx(
-                    special.betainc(a, b, x), rel=1e-9, abs=1e-15
-                )
 
 
 def test_the_interval_of_the_studys_table_24():
@@ -199,12 +191,20 @@ def test_what_is_no_number_is_refused(function, wrong):
         lambda: statistics.stdev([1.0]),
         lambda: statistics.welch([1.0], [1.0, 2.0]),
         lambda: statistics.quantile([1.0], 1.5),
-        lambda: statistics.t_quantile(1.0, 3),
-        lambda: statistics.t_quantile(0.5, 0),
-        lambda: statistics.t_quantile(0.9, math.nan),
         lambda: statistics.ratio_interval([1.0, 0.0], [1.0, 2.0]),
     ],
 )
 def test_what_has_no_answer_is_refused(call):
     with pytest.raises(ApiaryError, match="BENCH-STATISTICS"):
         call()
+
+
+def test_without_scipy_there_is_no_interval_and_one_clear_refusal(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    found = statistics.interval([1.0, 2.0, 3.0])
+    assert (found.n, found.mean, found.low, found.high, found.cov) == (3, 2.0, None, None, 0.5)
+    with pytest.raises(ApiaryError) as refusal:
+        statistics.welch([1.0, 2.0], [3.0, 4.0])
+    (finding,) = refusal.value.findings
+    assert (finding.code, finding.severity) == ("BENCH-EXTRA", "error")
+    assert "pip install 'apiary[bench]'" in finding.remedy

@@ -9,11 +9,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import (
     concurrency_of,
     names,
-    slo,
     workload,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import slo
 
 ENTRIES = knowledge("bench/workloads.yml")["workloads"]
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.capacity import capacity
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_fleet import measured_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import (
     Measured,
     Serving,
     fleet_capacity,
-    measured_of,
 )
 
 from support.analytic_engine import SLO, WORKLOAD, Analytic, bench

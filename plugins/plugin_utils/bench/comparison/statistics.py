@@ -2,24 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The statistics of repeats: t-intervals, Welch's test, ratios; as scipy has them, without it.
+"""The statistics of repeats: t-intervals, Welch's test, ratios; Student's distribution is scipy's.
 
 Every function takes finite numbers and raises BENCH-STATISTICS for others, or for too few.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from typing import Any
 
-from ...findings import error
+from ...findings import ApiaryError, error
 from ..types import Interval
-
-_TINY = 1e-300
-# Above this many degrees of freedom four terms of the expansion are exact to 1e-11.
-_EXPANSION_FROM = 1000.0
 
 
 @dataclass(frozen=True)
@@ -93,133 +90,45 @@ def quantile(values: Sequence[float], share: float) -> float:
     return min(max(low * (1 - part) + high * part, low), high)
 
 
-def incomplete_beta(x: float, a: float, b: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b), by Lentz's continued fraction.
+def functions() -> Any:
+    """Return scipy.special; raise BENCH-EXTRA where it is not installed.
 
-    Source: Press et al., Numerical Recipes, 6.4; DLMF 8.17.22.
+    It is imported when it is needed: what measures runs without it, and starts faster.
     """
-    return _beta(x, 1 - x, a, b)
-
-
-def _beta(x: float, rest: float, a: float, b: float) -> float:
-    """Return I_x(a, b); ``rest`` is 1 - x, which the caller may know better than x tells."""
-    if x <= 0 or rest <= 0:
-        return float(rest <= 0)
-    front = math.exp(
-        a * (math.log(x) if x < 0.5 else math.log1p(-rest))
-        + b * (math.log(rest) if rest < 0.5 else math.log1p(-x))
-        + math.lgamma(a + b)
-        - math.lgamma(a)
-        - math.lgamma(b)
-    )
-    if x > (a + 1) / (a + b + 2):
-        return 1 - front * _fraction(rest, b, a) / b
-    return front * _fraction(x, a, b) / a
-
-
-def _fraction(x: float, a: float, b: float) -> float:
-    c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
-    value = d
-    for m in range(1, 10_000):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d, c = 1 / _away(1 + even * d), _away(1 + even / c)
-        value *= d * c
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        d, c = 1 / _away(1 + odd * d), _away(1 + odd / c)
-        value *= d * c
-        if abs(d * c - 1) < 1e-16:
-            break
-    return value
-
-
-def _away(value: float) -> float:
-    """Keep a denominator from zero."""
-    return value if abs(value) > _TINY else _TINY
-
-
-def two_sided_p(t: float, df: float) -> float:
-    """Return the probability that Student's t is further from zero than ``t``."""
-    if math.isinf(df):
-        return math.erfc(abs(t) / math.sqrt(2))
-    if t == 0:
-        return 1.0
-    square = t * t
-    return _beta(1 / (1 + square / df), 1 / (1 + df / square), df / 2, 0.5)
+    try:
+        return importlib.import_module("scipy.special")
+    except ImportError:
+        raise error("BENCH-EXTRA", "scipy", "is not installed beside Apiary") from None
 
 
 def t_quantile(share: float, df: float) -> float:
     """Return t below which ``share`` (0 < share < 1) of Student's distribution with ``df`` lies."""
-    if not 0 < share < 1 or not df > 0:
-        raise error(
-            "BENCH-STATISTICS",
-            "statistics",
-            f"t quantile of {share} with {df} degrees of freedom",
-            "pass a share between 0 and 1, and more than 0 degrees",
-        )
-    if share == 0.5:
-        return 0.0
-    tail = min(share, 1 - share)
-    if df > _EXPANSION_FROM:
-        t = _expansion(-NormalDist().inv_cdf(tail), df)
-    else:
-        t = _solve(2 * tail, df)
-    return math.copysign(t, share - 0.5)
+    special = functions()
+    return float(special.ndtri(share) if math.isinf(df) else special.stdtrit(df, share))
 
 
-def _expansion(z: float, df: float) -> float:
-    """Return Student's quantile from the normal one. Source: Abramowitz and Stegun 26.7.5."""
-    if math.isinf(df):
-        return z
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + math.fsum(term / df**power for power, term in enumerate(terms, 1))
-
-
-def _solve(p: float, df: float) -> float:
-    """Return the t that ``two_sided_p`` gives ``p`` for: bisection of its log, then Newton."""
-    low, high = -60.0, 1.0
-    while two_sided_p(math.exp(high), df) > p:
-        low, high = high, high * 2
-    while high - low > 1e-2:
-        middle = (low + high) / 2
-        if two_sided_p(math.exp(middle), df) > p:
-            low = middle
-        else:
-            high = middle
-    at = (low + high) / 2
-    for _round in range(8):
-        t = math.exp(at)
-        step = (two_sided_p(t, df) - p) / (2 * t * _density(t, df))
-        at += step
-        if abs(step) < 1e-15:
-            break
-    return math.exp(at)
-
-
-def _density(t: float, df: float) -> float:
-    front = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2
-    return math.exp(front - (df + 1) / 2 * math.log1p(t * t / df))
+def two_sided_p(t: float, df: float) -> float:
+    """Return the probability that Student's t is further from zero than ``t``."""
+    return 2 * float(functions().stdtr(df, -abs(t)))
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> Interval:
-    """Return the mean with its t-interval; one value has none, and zero variance a width of 0."""
+    """Return the mean with its t-interval; one value has none, and zero variance a width of 0.
+
+    Without scipy there is none either; what decides by intervals asks for it first.
+    """
     checked = finite(values)
     middle = mean(checked)
     if len(checked) < 2:
         return Interval(n=1, mean=middle)
     spread = stdev(checked)
-    half = t_quantile((1 + level) / 2, len(checked) - 1) * spread / math.sqrt(len(checked))
-    return Interval(
-        n=len(checked),
-        mean=middle,
-        low=middle - half,
-        high=middle + half,
-        cov=spread / abs(middle) if middle else None,
-    )
+    cov = spread / abs(middle) if middle else None
+    try:
+        quantile_of_t = t_quantile((1 + level) / 2, len(checked) - 1)
+    except ApiaryError:
+        return Interval(n=len(checked), mean=middle, cov=cov)
+    half = quantile_of_t * spread / math.sqrt(len(checked))
+    return Interval(n=len(checked), mean=middle, low=middle - half, high=middle + half, cov=cov)
 
 
 def _satterthwaite(a: float, size_a: int, b: float, size_b: int) -> float:

@@ -24,6 +24,7 @@ import yaml
 from ...documents import dumps, from_document, to_document
 from ...files import read_text, write_text
 from ...findings import Finding, error
+from ...slo import slo as limits
 from .. import rules, workloads
 from ..comparison import proof
 from ..types import Asked, Bench
@@ -66,7 +67,7 @@ def asked_of(given: Mapping[str, Any], workload: str | None, slo: str, subject: 
     elif isinstance(fields.get("workload"), str):
         fields["workload"] = to_document(workloads.workload(fields["workload"]))
     if slo:
-        fields["slo"] = to_document(workloads.slo(slo))
+        fields["slo"] = to_document(limits(slo))
     fields["stress"] = [
         to_document(workloads.workload(one)) if isinstance(one, str) else one
         for one in fields.get("stress") or ()

@@ -15,6 +15,7 @@ from typing import Any
 
 import jinja2
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
 from apiary.app.inert import inline, policy
 from apiary.bench.report.data import Configuration, Report
@@ -65,8 +66,12 @@ def page(report: Report) -> str:
 
 @cache
 def plotly_js() -> str:
-    """Return plotly's program, of the release that is installed."""
-    file = importlib.resources.files("plotly") / "package_data" / "plotly.min.js"
+    """Return plotly's program, of the release that is installed; raise BENCH-EXTRA for none."""
+    try:
+        package = importlib.resources.files("plotly")
+    except ImportError:
+        raise error("BENCH-EXTRA", "plotly", "is not installed beside Apiary") from None
+    file = package / "package_data" / "plotly.min.js"
     return file.read_text(encoding="utf-8")
 
 
