@@ -101,6 +101,8 @@ class ActionModule(ActionBase):
         return self._output([*_STARTS, *progress.units])
 
     def _journal(self, progress):
+        # A busy machine's journal lags behind the end of a unit.
+        self._output(["journalctl", "--sync"])
         units = [f"--unit={unit}" for unit in progress.units]
         return self._output([*_JOURNAL, f"--since=@{progress.began}", *units])
 
