@@ -139,5 +139,5 @@ def client_versions(assigned: Result, told: Result, before: Result) -> dict[str,
 
 
 def numbered(host: str, units: Sequence[str]) -> list[str]:
-    """Return units as routers name their servers: HOST-NUMBER."""
+    """Return units as routers name their servers: by host and number."""
     return [f"{host}-{unit.removesuffix('.service').rpartition('-')[2]}" for unit in units]
