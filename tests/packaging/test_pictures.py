@@ -16,7 +16,7 @@ import pictures  # isort: skip
 
 IMAGES = ROOT / "docs/images"
 MODEST = 350 * 1024
-SAID = """\
+STATE_NAMES = """\
 setup: making .venv
 [1/3] 1 simulated bare MI325X host(s)
 Building the host image: done in 61 s
@@ -68,7 +68,7 @@ def test_the_topology_is_drawn_by_todays_code(tmp_path):
 
 
 def test_a_demo_is_shown_without_what_differs_from_run_to_run():
-    assert [demo_picture.ESCAPE.sub("", line) for line in demo_picture.excerpt(SAID)] == [
+    assert [demo_picture.ESCAPE.sub("", line) for line in demo_picture.excerpt(STATE_NAMES)] == [
         "$ make demo",
         "[1/3] 1 simulated bare MI325X host(s)",
         "[2/3] the site playbook over SSH",

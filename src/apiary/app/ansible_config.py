@@ -30,9 +30,9 @@ def own_config() -> dict[str, str]:
     return {"ANSIBLE_CONFIG": str(SHIPPED)}
 
 
-def print_path(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+def print_path(context: click.Context, option: click.Parameter, requested: bool) -> None:
     """Print where our settings are, for ANSIBLE_CONFIG."""
     del option
-    if wanted:
+    if requested:
         click.echo(SHIPPED)
         context.exit()

@@ -43,31 +43,33 @@ class _Completing(ShellComplete):
             context = _resolve_context(self.cli, self.ctx_args, self.prog_name, args)
             if isinstance(context.command, click.Group) and context._protected_args:
                 return []  # there is no such command
-            wanted, incomplete = _resolve_incomplete(context, args, incomplete)
-            found = wanted.shell_complete(context, incomplete)
+            parameter, incomplete = _resolve_incomplete(context, args, incomplete)
+            result = parameter.shell_complete(context, incomplete)
         except (click.ClickException, ImportError):
             return []  # a wrong line has nothing to add to it
-        if found or not isinstance(wanted, click.Parameter):
-            return found
-        return _more(context, wanted, incomplete)
+        if result or not isinstance(parameter, click.Parameter):
+            return result
+        return _more(context, parameter, incomplete)
 
 
-def _more(context: click.Context, wanted: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _more(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Return what a parameter of plain text takes: hosts, playbooks, else files."""
-    if _HOSTS & {wanted.name, *wanted.opts}:
-        asked = next(
+    if _HOSTS & {parameter.name, *parameter.opts}:
+        chosen = next(
             (context.params[name] for name in _INVENTORIES if context.params.get(name)), ()
         )
-        return _hosts([asked] if isinstance(asked, str) else list(asked), incomplete)
-    if not isinstance(wanted.type, (click.types.StringParamType, click.types.FuncParamType)):
+        return _hosts([chosen] if isinstance(chosen, str) else list(chosen), incomplete)
+    if not isinstance(parameter.type, (click.types.StringParamType, click.types.FuncParamType)):
         return []
     files = CompletionItem(incomplete, type="file")
-    if wanted.name == "playbook":
+    if parameter.name == "playbook":
         from apiary.app.runner import PLAYBOOKS
 
-        known = sorted(path.stem for path in PLAYBOOKS.glob("*.yml"))
-        found = [CompletionItem(name) for name in known if name.startswith(incomplete)]
-        return found or [files]  # bash shows one kind of them
+        playbooks = sorted(path.stem for path in PLAYBOOKS.glob("*.yml"))
+        matches = [CompletionItem(name) for name in playbooks if name.startswith(incomplete)]
+        return matches or [files]  # bash shows one kind of them
     return [files]
 
 
@@ -75,10 +77,10 @@ def _hosts(sources: Sequence[str], incomplete: str) -> list[CompletionItem]:
     """Return hosts and groups; of a pattern such as `rack1:!gpu-` the last name is completed."""
     cut = max(incomplete.rfind(sign) for sign in ",:!&") + 1
     before, begun = incomplete[:cut], incomplete[cut:]
-    groups, hosts = names_of([Path(one) for one in sources])
-    found = [(name, "a group") for name in groups] + [(name, "a host") for name in hosts]
+    groups, hosts = names_of([Path(source) for source in sources])
+    result = [(name, "a group") for name in groups] + [(name, "a host") for name in hosts]
     return [
-        CompletionItem(before + name, help=what) for name, what in found if name.startswith(begun)
+        CompletionItem(before + name, help=what) for name, what in result if name.startswith(begun)
     ]
 
 

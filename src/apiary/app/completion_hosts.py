@@ -40,8 +40,8 @@ def names_of(sources: Sequence[Path]) -> tuple[list[str], list[str]]:
             data = None if path.suffix in ("", ".ini", ".cfg") else yaml.load(text, _Loader)  # noqa: S506 - a safe loader
         except (OSError, ValueError, yaml.YAMLError):
             continue
-        found = _of_yaml(data) if isinstance(data, dict) else _of_ini(text)
-        for kind, name in found:
+        result = _of_yaml(data) if isinstance(data, dict) else _of_ini(text)
+        for kind, name in result:
             (groups if kind == "group" else hosts).update(dict.fromkeys(_expanded(name)))
     return list(groups), [name for name in hosts if name not in groups]
 
@@ -87,10 +87,10 @@ def _of_ini(text: str) -> Iterator[tuple[str, str]]:
 
 def _expanded(name: str) -> Iterator[str]:
     """Yield the names that a range such as gpu-[001:100] stands for."""
-    found = _RANGE.search(name)
-    if not found:
+    match = _RANGE.search(name)
+    if not match:
         yield name
         return
-    width = len(found[1]) if found[1].startswith("0") else 0
-    for number in range(int(found[1]), min(int(found[2]), int(found[1]) + MOST) + 1):
-        yield from _expanded(f"{name[: found.start()]}{number:0{width}d}{name[found.end() :]}")
+    width = len(match[1]) if match[1].startswith("0") else 0
+    for number in range(int(match[1]), min(int(match[2]), int(match[1]) + MOST) + 1):
+        yield from _expanded(f"{name[: match.start()]}{number:0{width}d}{name[match.end() :]}")

@@ -35,7 +35,7 @@ def vault_option(help_text: str | None = None) -> Callable[[F], F]:
 
 
 def split_extra(
-    given: Sequence[str], refused: Mapping[str, str] | None = None
+    values: Sequence[str], refused: Mapping[str, str] | None = None
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the files among values of -e as "@/PATH", and the variables of the others.
 
@@ -44,14 +44,14 @@ def split_extra(
     """
     files: list[str] = []
     inline: dict[str, Any] = {}
-    for one in given:
-        if one.startswith("@"):
-            path = Path(one[1:]).expanduser().absolute()
+    for item in values:
+        if item.startswith("@"):
+            path = Path(item[1:]).expanduser().absolute()
             if not path.is_file():
-                raise click.UsageError(f"-e {one}: there is no such file")
+                raise click.UsageError(f"-e {item}: there is no such file")
             files.append(f"@{path}")
         else:
-            inline |= _inline(one)
+            inline |= _inline(item)
     for name, instead in (refused or {}).items():
         if name in inline:
             raise click.UsageError(f"-e {name}: {instead}")

@@ -16,7 +16,7 @@ from typing import Any
 def policy(scripts: Sequence[str]) -> str:
     """Return a content security policy: no request, no script but these."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
+    allowed = " ".join(f"'sha256-{item}'" for item in hashes)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "img-src data: blob:; form-action 'none'; base-uri 'none'"

@@ -56,20 +56,20 @@ def json_option(command: F) -> F:
     )(command)
 
 
-def read_made(name: str, made: str) -> str:
+def read_output(name: str, made: str) -> str:
     """Return a file's text; where there is none, the refusal says what makes it."""
     try:
         return read_text(name)
     except ApiaryError as refusal:
         if os.path.lexists(name):
             raise
-        (found,) = refusal.findings
-        raise ApiaryError(found.reworded(remedy=made)) from refusal
+        (finding,) = refusal.findings
+        raise ApiaryError(finding.reworded(remedy=made)) from refusal
 
 
 def load_topology(name: str) -> Topology:
     """Return the topology in a file: evidence, a capture, or an archive of the KFD tree."""
-    return read(tree_text(name) if name.endswith(ENDINGS) else read_made(name, EVIDENCE), name)
+    return read(tree_text(name) if name.endswith(ENDINGS) else read_output(name, EVIDENCE), name)
 
 
 def load_plan(name: str) -> Plan:
@@ -97,9 +97,11 @@ def load_placement(name: str) -> Placement:
 def _document_of(name: str, schema: str, made: str, command: str) -> Any:
     """Return the data of a file that must be a document of this schema."""
     data = _load_yaml(name, command)
-    found = data.get("schema") if isinstance(data, dict) else None
-    if found != schema:
-        raise error("DOC-SCHEMA", name, f"schema is {found!r}, expected {schema!r}", f"give {made}")
+    result = data.get("schema") if isinstance(data, dict) else None
+    if result != schema:
+        raise error(
+            "DOC-SCHEMA", name, f"schema is {result!r}, expected {schema!r}", f"give {made}"
+        )
     return data
 
 
@@ -107,7 +109,7 @@ def load_architecture(deployment: Deployment, config_json: str | None, name: str
     """Return the model of a deployment: of the config.json given, else of its own, else known."""
     config = config_json or deployment.model.config
     if config:
-        return read_config(read_made(config, CONFIG), config)
+        return read_config(read_output(config, CONFIG), config)
     return architecture_of(deployment, name)
 
 
@@ -123,7 +125,7 @@ def load_deployments(name: str) -> tuple[Deployment, ...]:
                 "field apiary_deployments: expected a list of deployments",
                 "list at least one deployment there",
             )
-        return tuple(from_document(Deployment, one, name) for one in listed)
+        return tuple(from_document(Deployment, item, name) for item in listed)
     return (load_deployment(name),)
 
 
@@ -138,7 +140,7 @@ def load_deployment(name: str) -> Deployment:
 
 def _load_yaml(name: str, made: str = DEPLOYMENT) -> Any:
     """Return the data of a YAML or JSON file; ``made`` says where one comes from."""
-    text = read_made(name, made)
+    text = read_output(name, made)
     if not text.strip():
         raise error("FILE-SYNTAX", name, "is empty", "give the file that was meant")
     try:

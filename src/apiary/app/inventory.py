@@ -20,7 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 
 from apiary.app.ask_ansible import ask_ansible
 from apiary.fleet.hosts import INVENTORY
-from apiary.host.ssh import Asked, Probed, labels
+from apiary.host.ssh import Probed, ProbeRequest, labels
 from apiary.host.ssh_args import read_arguments
 from apiary.host.ssh_config import Line, SshOptions, Target, option_line
 
@@ -30,10 +30,10 @@ DISCOVERED = re.compile(r"auto(_legacy)?(_silent)?")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """Who is to be probed, whom the inventory itself keeps from it, and what is not done."""
 
-    asked: tuple[Asked, ...]
+    requests: tuple[ProbeRequest, ...]
     refused: tuple[Probed, ...] = ()
     findings: tuple[Finding, ...] = ()
 
@@ -44,7 +44,7 @@ def choose(
     hosts: Sequence[str],
     options: SshOptions,
     vault: Sequence[str] = (),
-) -> Chosen:
+) -> Selection:
     """Return the hosts of an inventory that ``hosts`` and ``limit`` leave, patterns of Ansible.
 
     A host that the inventory does not have is one for SSH, as without an inventory. What
@@ -53,23 +53,25 @@ def choose(
 
     Raises FILE-UNREADABLE, PROBE-INVENTORY or PROBE-NO-HOSTS.
     """
-    found, said = _read(sources, limit, hosts, vault)
-    strangers = [name for name, names in found["selected"].items() if names is None]
+    answer, reported = _read(sources, limit, hosts, vault)
+    strangers = [name for name, names in answer["selected"].items() if names is None]
     # That these are not in the inventory is no news.
-    said = [note for note in said if not note.message.endswith(tuple(f": {n}" for n in strangers))]
-    if not found["hosts"] and not strangers:
-        raise _nobody(sources, limit, hosts, found["total"])
-    asked: list[Asked] = []
+    reported = [
+        note for note in reported if not note.message.endswith(tuple(f": {n}" for n in strangers))
+    ]
+    if not answer["hosts"] and not strangers:
+        raise _nobody(sources, limit, hosts, answer["total"])
+    requests: list[ProbeRequest] = []
     refused = [
-        Probed(pattern, None, _nobody(sources, limit, [pattern], found["total"]))
-        for pattern, names in found["selected"].items()
+        Probed(pattern, None, _nobody(sources, limit, [pattern], answer["total"]))
+        for pattern, names in answer["selected"].items()
         if names == []
     ]
     ignored: dict[str, list[str]] = {}
-    for name, entry in found["hosts"].items():
+    for name, entry in answer["hosts"].items():
         try:
             one, notes = _asked(name, entry, options)
-            asked.append(one)
+            requests.append(one)
             for note in notes:
                 ignored.setdefault(note, []).append(name)
         except ApiaryError as failure:
@@ -85,9 +87,9 @@ def choose(
         for note, names in ignored.items()
     ]
     for given, label in labels(strangers).items():
-        taken = label in found["hosts"]
-        asked.append(Asked(given if taken else label, given, options))
-    return Chosen(tuple(asked), tuple(refused), (*said, *unheard))
+        taken = label in answer["hosts"]
+        requests.append(ProbeRequest(given if taken else label, given, options))
+    return Selection(tuple(requests), tuple(refused), (*reported, *unheard))
 
 
 def _read(
@@ -108,13 +110,13 @@ def _read(
         "hosts": {"patterns": list(hosts), "variables": [], "connection": True},
     }
     answer, printed = ask_ansible(request, vault)
-    said = _paragraphs(printed)
+    reported = _paragraphs(printed)
     command = " ".join(["ansible-inventory", *(f"-i {source}" for source in sources)])
     if answer["error"]:
         raise error(
             "PROBE-INVENTORY",
             ", ".join(sources),
-            "; ".join([answer["error"], *said])[:2000],
+            "; ".join([answer["error"], *reported])[:2000],
             f"correct that place, until `{command} --list` reads it",
         )
     warnings = [
@@ -125,7 +127,7 @@ def _read(
             text,
             f"look at the file that it names; `{command} --list` says the same",
         )
-        for text in said
+        for text in reported
     ]
     return answer, warnings
 
@@ -147,17 +149,19 @@ def _nobody(
             "the inventory has no hosts",
             "put hosts into it, or start what lists them",
         )
-    asked = f"{' '.join(hosts)} " if hosts else ""
+    requests = f"{' '.join(hosts)} " if hosts else ""
     limited = f"--limit {limit} " if limit else ""
     return error(
         "PROBE-NO-HOSTS",
         where,
-        f"{asked}{limited}leaves none of its {total} hosts",
+        f"{requests}{limited}leaves none of its {total} hosts",
         "give a host, group or pattern of it; `ansible-inventory --graph` shows them",
     )
 
 
-def _asked(name: str, entry: Mapping[str, Any], options: SshOptions) -> tuple[Asked, list[str]]:
+def _asked(
+    name: str, entry: Mapping[str, Any], options: SshOptions
+) -> tuple[ProbeRequest, list[str]]:
     """Return one host as its variables have it, and what of them is not honoured."""
     if entry["problems"]:
         raise error(
@@ -172,7 +176,7 @@ def _asked(name: str, entry: Mapping[str, Any], options: SshOptions) -> tuple[As
     if str(entry["ansible_become"]).lower() in ("true", "yes", "1", "on"):
         notes.append("ansible_become is not honoured: the collector runs as the login user")
     if connection == "local":
-        return Asked(name, None, options), notes
+        return ProbeRequest(name, None, options), notes
     if connection not in SSH:
         raise error(
             "PROBE-NOT-SSH",
@@ -205,7 +209,9 @@ def _asked(name: str, entry: Mapping[str, Any], options: SshOptions) -> tuple[As
         changed = replace(changed, config=config)
     if python and not DISCOVERED.fullmatch(python):
         changed = replace(changed, python=python)
-    return Asked(name, target, changed, bool(given["password"] or given["private_key"])), notes
+    return ProbeRequest(
+        name, target, changed, bool(given["password"] or given["private_key"])
+    ), notes
 
 
 def _unheard(given: Mapping[str, Any]) -> list[str]:

@@ -41,9 +41,9 @@ class _Commands(dict[str, click.Command]):
 
     def __missing__(self, name: str) -> click.Command:
         module, attribute = self.entries[name].where.split(":")
-        found: click.Command = getattr(importlib.import_module(f"apiary.{module}"), attribute)
-        self[name] = found
-        return found
+        result: click.Command = getattr(importlib.import_module(f"apiary.{module}"), attribute)
+        self[name] = result
+        return result
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self else default  # noqa: SIM401 - it is what this says
@@ -73,7 +73,7 @@ class LazyGroup(Findings):
     def __init__(self, *args: Any, sections: tuple[Section, ...] = (), **more: Any) -> None:
         super().__init__(*args, **more)
         self.sections = sections
-        self.commands = _Commands(entry for one in sections for entry in one.entries)
+        self.commands = _Commands(entry for section in sections for entry in section.entries)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the sections."""
@@ -81,13 +81,15 @@ class LazyGroup(Findings):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a list for each section."""
-        told = {entry.name for one in self.sections for entry in one.entries}
-        widest = max((len(entry.name) for one in self.sections for entry in one.entries), default=0)
+        listed = {entry.name for section in self.sections for entry in section.entries}
+        widest = max(
+            (len(entry.name) for section in self.sections for entry in section.entries), default=0
+        )
         for section in self.sections:
             with formatter.section(section.title):
                 rows = [(entry.name.ljust(widest), entry.about) for entry in section.entries]
                 formatter.write_dl(rows)
-        others = [name for name in self.commands if name not in told]
+        others = [name for name in self.commands if name not in listed]
         if others:
             with formatter.section("Others"):
                 formatter.write_dl(
@@ -98,8 +100,8 @@ class LazyGroup(Findings):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that is asked for; a name that is none gets those it is like."""
-        known = ctx.resilient_parsing or not args or args[0] in self.commands
-        if not known and not args[0].startswith("-"):
+        valid = ctx.resilient_parsing or not args or args[0] in self.commands
+        if not valid and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], list(self.commands), 3, 0.5)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"No such command '{args[0]}'.{hint}", ctx)
@@ -107,10 +109,10 @@ class LazyGroup(Findings):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a command's name with the table's words, or an option."""
-        found = [
+        matches = [
             CompletionItem(entry.name, help=entry.about)
-            for one in self.sections
-            for entry in one.entries
+            for section in self.sections
+            for entry in section.entries
             if entry.name.startswith(incomplete)
         ]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        return [*matches, *click.Command.shell_complete(self, ctx, incomplete)]

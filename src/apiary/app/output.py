@@ -32,19 +32,19 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def coloured(stream: TextIO) -> bool:
-    """Say whether a stream gets colour: a terminal that knows it, unless the environment decides.
+    """Return whether a stream gets colour: a terminal that can, unless the environment decides.
 
     NO_COLOR goes before FORCE_COLOR and CLICOLOR_FORCE, these before CLICOLOR=0 and TERM
     (https://no-color.org, https://bixense.com/clicolors).
     """
-    asked = os.environ.get
-    if asked("NO_COLOR"):
+    variable = os.environ.get
+    if variable("NO_COLOR"):
         return False
-    if any(asked(name, "") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+    if any(variable(name, "") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
         return True
-    if asked("CLICOLOR") == "0" or asked("FORCE_COLOR") == "0":
+    if variable("CLICOLOR") == "0" or variable("FORCE_COLOR") == "0":
         return False
-    return asked("TERM", "dumb") not in ("", "dumb", "unknown") and stream.isatty()
+    return variable("TERM", "dumb") not in ("", "dumb", "unknown") and stream.isatty()
 
 
 def console(stderr: bool = False) -> Console:
@@ -64,7 +64,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def alive(on: Console) -> bool:
-    """Say whether a console can show what moves: a terminal that goes back in a line."""
+    """Return whether a console can show what moves: a terminal that goes back in a line."""
     return on.is_terminal and not on.is_dumb_terminal
 
 
@@ -83,19 +83,19 @@ def print_document(document: Any) -> None:
 
 def report(findings: Iterable[Finding], as_json: bool) -> None:
     """Print findings on stderr, one block each, or as one JSON document."""
-    found = findings_here(findings)
-    if not found:
+    result = findings_here(findings)
+    if not result:
         return
     if as_json:
-        click.echo(json.dumps({"findings": to_document(found)}, indent=2), err=True)
+        click.echo(json.dumps({"findings": to_document(result)}, indent=2), err=True)
         return
     colour = coloured(sys.stderr)
-    for finding in found:
+    for finding in result:
         head = f"{finding.severity}: {finding.code}"
         head = click.style(head, fg=_COLOURS[finding.severity]) if colour else head
         click.echo(f"{head}: {finding.subject}: {finding.message}", err=True, color=colour)
         click.echo(f"  remedy: {finding.remedy}", err=True)
-    wrong = [one.code for one in found if one.severity == "error"]
+    wrong = [item.code for item in result if item.severity == "error"]
     if wrong and sys.stderr.isatty():  # a log has no use for it
         click.echo(f"`apiary finding {wrong[0]}` says what shows it and what it means", err=True)
 

@@ -23,7 +23,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
 from apiary.app.ansible_config import own_config
-from apiary.app.runner_events import Failed, Heard
+from apiary.app.runner_events import EventLog, Failed
 
 PLAYBOOKS = Path(collection.__file__).parents[2] / "playbooks"
 # How often ansible-runner looks whether it is to stop.
@@ -80,15 +80,15 @@ def playbook_path(name: str) -> Path:
     own = PLAYBOOKS / f"{name}.yml"
     if "/" not in name and own.is_file():
         return own
-    given = Path(name)
-    if given.is_file():
-        return given.absolute()
-    known = ", ".join(sorted(path.stem for path in PLAYBOOKS.glob("*.yml")))
+    file = Path(name)
+    if file.is_file():
+        return file.absolute()
+    available = ", ".join(sorted(path.stem for path in PLAYBOOKS.glob("*.yml")))
     raise error(
         "FLEET-PLAYBOOK",
         name,
         "is no playbook of Apiary and no file",
-        f"give the path of a playbook, or one of {known}",
+        f"give the path of a playbook, or one of {available}",
     )
 
 
@@ -127,13 +127,13 @@ def arguments(
         words += ["-i", source]
     if limit is not None:
         words += ["--limit", limit]
-    for one in extra:
-        words += ["-e", one]
+    for item in extra:
+        words += ["-e", item]
     for option, value in (("--tags", tags), ("--skip-tags", skip_tags), ("--forks", forks)):
         if value is not None:
             words += [option, str(value)]
-    for one in vault_password_files:
-        words += ["--vault-password-file", one]
+    for vault_password_file in vault_password_files:
+        words += ["--vault-password-file", vault_password_file]
     return [*words, *(["--check"] if check else []), *(["--diff"] if diff else [])]
 
 
@@ -166,11 +166,11 @@ def run_playbook(
     """
     path = playbook_path(str(playbook))
     refuse_prompts()
-    heard = Heard()
+    reported = EventLog()
     limited = None
     if limit is not None:
         limited = f"@{artifacts.absolute() / 'limit'}"
-        write_text(artifacts / "limit", "".join(f"{one}\n" for one in limit))
+        write_text(artifacts / "limit", "".join(f"{item}\n" for item in limit))
     with tempfile.TemporaryDirectory(prefix="apiary-run-") as private:
         _private(Path(private), "env/settings", {"pexpect_timeout": POLL_SECONDS})
         values = list(extra)
@@ -188,13 +188,13 @@ def run_playbook(
             forks=forks,
             vault_password_files=vault_password_files,
         )
-        stopper = _Stopper(stop or (lambda: False), heard)
-        runner = _runner(private, path, words, artifacts, environment, heard, on_event, stopper)
+        stopper = _Stopper(stop or (lambda: False), reported)
+        runner = _runner(private, path, words, artifacts, environment, reported, on_event, stopper)
         try:
             runner.run()
         except OSError as failure:
-            if heard.pid is not None:
-                os.kill(heard.pid, signal.SIGTERM)  # nobody is left to hear it
+            if reported.pid is not None:
+                os.kill(reported.pid, signal.SIGTERM)  # nobody is left to hear it
             raise error(
                 "FILE-UNWRITABLE",
                 str(artifacts),
@@ -205,12 +205,12 @@ def run_playbook(
     return Ended(
         rc=KILLED if runner.rc is None else int(runner.rc),
         status=status,
-        counts=heard.counts,
-        failed=heard.failed(),
-        custom=heard.custom,
-        touched=frozenset(heard.touched),
-        aborted=heard.aborted,
-        said="" if heard.counts else _tail(artifacts / "stdout"),
+        counts=reported.counts,
+        failed=reported.failed(),
+        custom=reported.custom,
+        touched=frozenset(reported.touched),
+        aborted=reported.aborted,
+        said="" if reported.counts else _tail(artifacts / "stdout"),
     )
 
 
@@ -220,7 +220,7 @@ def _runner(
     words: Sequence[str],
     artifacts: Path,
     environment: Mapping[str, str] | None,
-    heard: Heard,
+    log: EventLog,
     on_event: Callable[[Event], None] | None,
     stopper: _Stopper,
 ) -> Any:
@@ -228,7 +228,7 @@ def _runner(
     from ansible_runner.interface import init_runner  # slow to import, and not always needed
 
     def handle(event: dict[str, Any]) -> bool:
-        heard(event)
+        log(event)
         if event.get("event") == "playbook_on_start":
             # Ansible has read it; were this process killed, nobody would take it away.
             (Path(private) / EXTRA_VARS).unlink(missing_ok=True)
@@ -236,8 +236,8 @@ def _runner(
             on_event(event)
         return event.get("event") not in UNKEPT
 
-    def status(told: Mapping[str, Any], runner_config: Any) -> None:
-        if told["status"] == "running":
+    def status(state: Mapping[str, Any], runner_config: Any) -> None:
+        if state["status"] == "running":
             _forget_environment(Path(runner_config.artifact_dir) / "command")
 
     artifacts.parent.mkdir(parents=True, exist_ok=True)
@@ -273,8 +273,8 @@ def _runner(
 class _Stopper:
     """Asked by ansible-runner whether to kill: first it only asks ansible-playbook to end."""
 
-    def __init__(self, stop: Callable[[], bool], heard: Heard) -> None:
-        self.stop, self.heard = stop, heard
+    def __init__(self, stop: Callable[[], bool], log: EventLog) -> None:
+        self.stop, self.heard = stop, log
         self.asked_at: float | None = None
 
     def __call__(self) -> bool:

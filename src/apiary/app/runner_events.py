@@ -35,7 +35,7 @@ class Failed:
     kind: Literal["failed", "unreachable"] = "failed"
 
 
-class Heard:
+class EventLog:
     """All that a run's events have said so far.
 
     A call takes an event and takes out of it what Ansible would not have printed.
@@ -111,11 +111,13 @@ class Heard:
 def findings_of(result: Mapping[str, Any], message: str) -> tuple[Finding, ...]:
     """Return the findings of a task's result, or those that its message is written as."""
     try:
-        told = tuple(from_document(Finding, one, "result") for one in result.get("findings") or ())
+        reported = tuple(
+            from_document(Finding, item, "result") for item in result.get("findings") or ()
+        )
     except (ApiaryError, TypeError):
-        told = ()
-    if told:
-        return told
+        reported = ()
+    if reported:
+        return reported
     return tuple(
         Finding(code, _severity(severity), subject or "", text, remedy or "")
         for severity, code, subject, text, remedy in _SAID.findall(message)
@@ -132,5 +134,5 @@ def _prune(event: dict[str, Any]) -> None:
     if not isinstance(data, dict) or not isinstance(data.get("res"), dict):
         return
     failed = event.get("event") in ("runner_on_failed", "runner_on_unreachable")
-    kept = ("changed", "msg", "findings", "unreachable") if failed else ("changed",)
-    data["res"] = {name: data["res"][name] for name in kept if name in data["res"]}
+    retained = ("changed", "msg", "findings", "unreachable") if failed else ("changed",)
+    data["res"] = {name: data["res"][name] for name in retained if name in data["res"]}

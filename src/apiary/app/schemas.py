@@ -83,15 +83,15 @@ def _close(part: dict[str, Any], cls: type) -> None:
 
 def _dataclasses(cls: type) -> dict[str, type]:
     """Return every dataclass that a document is made of, by name."""
-    found: dict[str, type] = {}
+    matches: dict[str, type] = {}
     waiting: list[Any] = [cls]
     while waiting:
         item = waiting.pop()
         if dataclasses.is_dataclass(item) and isinstance(item, type):
-            if item.__name__ not in found:
-                found[item.__name__] = item
+            if item.__name__ not in matches:
+                matches[item.__name__] = item
                 hints = typing.get_type_hints(item)
-                waiting += [hints[one.name] for one in dataclasses.fields(item)]
+                waiting += [hints[field.name] for field in dataclasses.fields(item)]
         else:
             waiting += typing.get_args(item)
-    return found
+    return matches

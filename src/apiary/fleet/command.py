@@ -20,7 +20,7 @@ from apiary.app.extra_vars import vault_option
 from apiary.app.inputs import json_option
 from apiary.app.output import exit_code, print_document, show
 from apiary.fleet.hosts import ARTIFACTS, GROUP, read_hosts
-from apiary.fleet.report.inputs import directory_of, found_hosts, load_hosts, load_run
+from apiary.fleet.report.inputs import directory_of, load_hosts, load_run, reported_hosts
 from apiary.fleet.report.page import fleet_page
 from apiary.fleet.report.pictures import pictures_of
 from apiary.fleet.report.summary import summary
@@ -39,10 +39,10 @@ def fleet() -> None:
 
 
 def _seconds(_ctx: click.Context, _option: click.Parameter, value: str) -> int:
-    found = _AGE.fullmatch(value)
-    if not found:
+    match = _AGE.fullmatch(value)
+    if not match:
         raise click.BadParameter("expected a number and s, m, h or d, as in 24h")
-    return int(found[1]) * _SECONDS[found[2]]
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 @fleet.command(name="report")
@@ -102,7 +102,7 @@ def report_command(
     now = datetime.datetime.now(datetime.UTC)
     directory = artifacts or Path(ARTIFACTS)
     hosts = (
-        read_hosts(inventory, limit, group, vault).hosts if inventory else found_hosts(directory)
+        read_hosts(inventory, limit, group, vault).hosts if inventory else reported_hosts(directory)
     )
     if inventory and artifacts is None and hosts:
         directory = Path(hosts[0].artifacts)
@@ -121,7 +121,7 @@ def report_command(
         allow_unreached=allow_unreached,
     )
     if out:
-        directories = {one.name: directory_of(one, artifacts) for one in hosts}
+        directories = {host.name: directory_of(host, artifacts) for host in hosts}
         write_text(Path(out), fleet_page(made, pictures_of(made, directories)))
     if as_json:
         print_document(made)

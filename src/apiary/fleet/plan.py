@@ -91,10 +91,10 @@ def _print(made: FleetPlan, diff: bool, as_json: bool) -> None:
         print_document(made)
         report(made.findings, as_json)
         return
-    report((one for one in made.findings if one.severity == "error"), as_json)
+    report((finding for finding in made.findings if finding.severity == "error"), as_json)
     for part in fleet_tables(made, diff):
         show(part)
-    report((one for one in made.findings if one.severity != "error"), as_json)
+    report((finding for finding in made.findings if finding.severity != "error"), as_json)
 
 
 def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> Run:
@@ -115,7 +115,7 @@ def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> R
         counter = _Counter(progress, len(hosts))
         parts = _parts(hosts)
         lost: dict[str, Lost] = {}
-        came = False
+        result = False
         for number, part in enumerate(parts):
             ended = run_playbook(
                 "survey",
@@ -132,9 +132,9 @@ def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> R
             )
             if stopped.is_set():
                 raise click.Abort
-            came = came or bool(ended.counts)
+            result = result or bool(ended.counts)
             lost |= _lost(part, ended)
-    if not came:
+    if not result:
         raise error(
             "FLEET-PLAN-FAILED",
             ", ".join(options.sources),
@@ -150,9 +150,9 @@ def _parts(hosts: Sequence[FleetHost]) -> list[list[str]]:
     Hosts whose replicas span several are in one: each is decided by what the others told in it.
     """
     if len(hosts) <= PART:
-        return [[one.name for one in hosts]]
-    together = [one.name for one in hosts if one.spans]
-    others = [one.name for one in hosts if not one.spans]
+        return [[host.name for host in hosts]]
+    together = [host.name for host in hosts if host.spans]
+    others = [host.name for host in hosts if not host.spans]
     apart = [others[first : first + PART] for first in range(0, len(others), PART)]
     return [together, *apart] if together else apart
 
@@ -168,8 +168,8 @@ def _lost(part: Sequence[str], ended: Ended) -> dict[str, Lost]:
 
 
 def _nowhere(ended: Ended) -> str:
-    said = " ".join(ended.said.split())[-1500:]
-    return f"the survey came to no host: {said or f'ansible-playbook ended with {ended.rc}'}"
+    reported = " ".join(ended.said.split())[-1500:]
+    return f"the survey came to no host: {reported or f'ansible-playbook ended with {ended.rc}'}"
 
 
 @contextmanager

@@ -120,8 +120,8 @@ def _quarantined(path: Path, host: str, findings: list[Finding]) -> Quarantined 
     except ApiaryError as refusal:
         findings += refusal.findings
         return Quarantined(host, "", "quarantine.json cannot be read")
-    told = data if isinstance(data, dict) and data.get("schema") == QUARANTINE else {}
-    return Quarantined(host, str(told.get("task", "")), str(told.get("message", "")))
+    document = data if isinstance(data, dict) and data.get("schema") == QUARANTINE else {}
+    return Quarantined(host, str(document.get("task", "")), str(document.get("message", "")))
 
 
 def _time(text: str) -> datetime | None:

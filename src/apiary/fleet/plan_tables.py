@@ -97,7 +97,7 @@ def _remarks(plan: FleetPlan) -> Iterator[str]:
         until = f" to {plan.newest}" if plan.newest != plan.oldest else ""
         yield f"surveyed {plan.oldest}{until}"
     if plan.unseen:
-        yield f"not seen: {_who([one.host for one in plan.unseen])}"
+        yield f"not seen: {_who([item.host for item in plan.unseen])}"
     if plan.drift and totals.to_apply:
         yield f"{_hosts(totals.to_apply)} with changes of the inventory to apply, not shown"
     elif not plan.drift and totals.drifted:
@@ -119,18 +119,18 @@ def _grid(*columns: str, right: Sequence[int] = ()) -> Table:
 def _outliers(found: Sequence[Outlier]) -> Iterator[RenderableType]:
     """Yield hosts with all that sets them apart."""
     by_hosts: dict[tuple[str, ...], list[Outlier]] = {}
-    for one in found:
-        by_hosts.setdefault(one.hosts, []).append(one)
+    for item in found:
+        by_hosts.setdefault(item.hosts, []).append(item)
     for hosts, odd in by_hosts.items():
         yield Text(f"{_hosts(len(hosts))}: {_who(hosts)}", style="yellow")
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
         for _column in range(3):
             table.add_column(overflow="fold")
-        for one in odd:
+        for item in odd:
             table.add_row(
-                one.fact,
-                one.value or "not told",
-                f"{one.agree:,} of {one.of:,} ({one.peers}): {one.expected}",
+                item.fact,
+                item.value or "not told",
+                f"{item.agree:,} of {item.of:,} ({item.peers}): {item.expected}",
             )
         yield Padding(table, (0, 0, 0, 2))
 
@@ -227,16 +227,16 @@ def _capacity(capacity: Capacity) -> Iterator[RenderableType]:
         "worst loss",
         right=(2, 3, 4, 5, 6),
     )
-    for one in capacity.deployments:
+    for deployment in capacity.deployments:
         table.add_row(
-            one.deployment,
-            ", ".join(one.layouts) or "–",
-            f"{one.hosts:,}",
-            "?" if one.up is None else f"{one.up:,}",
-            f"{one.running:,}",
-            f"{one.planned:,}",
-            f"{one.gpus:,}",
-            _loss(one),
+            deployment.deployment,
+            ", ".join(deployment.layouts) or "–",
+            f"{deployment.hosts:,}",
+            "?" if deployment.up is None else f"{deployment.up:,}",
+            f"{deployment.running:,}",
+            f"{deployment.planned:,}",
+            f"{deployment.gpus:,}",
+            _loss(deployment),
         )
     if capacity.deployments:
         yield table
@@ -256,14 +256,14 @@ def _loss(one: DeploymentCapacity) -> str:
 
 
 def _rates(deployments: Sequence[DeploymentCapacity]) -> Iterator[str]:
-    for one in deployments:
-        if one.rate is None:
+    for deployment in deployments:
+        if deployment.rate is None:
             continue
-        rate = one.rate
+        rate = deployment.rate
         yield (
-            f"{one.deployment}: {number(rate.per_host)} requests/s of a host under the SLO;"
+            f"{deployment.deployment}: {number(rate.per_host)} requests/s of a host under the SLO;"
             f" {number(rate.now)} now, {number(rate.planned)} then,"
-            f" {number(rate.after_loss)} without {one.worst}"
+            f" {number(rate.after_loss)} without {deployment.worst}"
         )
         if rate.unmeasured:
             yield f"  not measured as they are: {_who(rate.unmeasured)}"

@@ -142,17 +142,20 @@ def _print_series(as_json: bool) -> None:
     """Print what is recorded."""
     series = [
         {
-            "name": one["record"],
-            "labels": [*SETS[one["labels"]], *one.get("more", ())],
-            "unit": one["unit"],
-            "meaning": one["meaning"],
-            "only_when": one.get("only_when"),
+            "name": record["record"],
+            "labels": [*SETS[record["labels"]], *record.get("more", ())],
+            "unit": record["unit"],
+            "meaning": record["meaning"],
+            "only_when": record.get("only_when"),
         }
-        for one in recorded_series()
+        for record in recorded_series()
     ]
     if as_json:
         print_document({"schema": SERIES, "series": series})
         return
     columns = ("series", "unit", "meaning", "labels")
-    rows = ((one["name"], one["unit"], one["meaning"], " ".join(one["labels"])) for one in series)
+    rows = (
+        (record["name"], record["unit"], record["meaning"], " ".join(record["labels"]))
+        for record in series
+    )
     show(grid("Recorded series", columns, rows))

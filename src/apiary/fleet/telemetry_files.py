@@ -75,7 +75,7 @@ def _ledger(path: Path) -> dict[str, str]:
 
 
 def _is_below(name: str) -> bool:
-    """Say whether a path stays below the directory that it is relative to."""
+    """Return whether a path stays below the directory that it is relative to."""
     return not Path(name).is_absolute() and ".." not in Path(name).parts
 
 

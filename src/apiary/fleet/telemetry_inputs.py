@@ -54,23 +54,23 @@ def hosts_of_inventory(
     Raises FILE-UNREADABLE, PROBE-INVENTORY, PROBE-NO-HOSTS or what is wrong with a document.
     """
     pattern = ":".join((GROUP, ROUTERS, MONITORING))
-    found = read_hosts(sources, None, pattern, vault_password_files).hosts
-    chosen = {one.name for one in found if GROUP in one.groups}
+    result = read_hosts(sources, None, pattern, vault_password_files).hosts
+    chosen = {item.name for item in result if GROUP in item.groups}
     if limit:
         limited = read_hosts(sources, limit, GROUP, vault_password_files)
-        chosen = {one.name for one in limited.hosts}
+        chosen = {host.name for host in limited.hosts}
     hosts = []
-    for one in found:
-        router = ROUTERS in one.groups
-        if one.name in chosen:
-            host = _monitored(one, artifacts)
-        elif router or MONITORING in one.groups:
-            host = replace(_placed(one), exporters=NODE)
+    for item in result:
+        router = ROUTERS in item.groups
+        if item.name in chosen:
+            host = _monitored(item, artifacts)
+        elif router or MONITORING in item.groups:
+            host = replace(_placed(item), exporters=NODE)
         else:
             continue
-        port = (one.metrics.router_port or ROUTER_PORT) if router else None
+        port = (item.metrics.router_port or ROUTER_PORT) if router else None
         hosts.append(replace(host, router_port=port))
-    gpu_hosts = [one for one in hosts if one.name in chosen]
+    gpu_hosts = [host for host in hosts if host.name in chosen]
     return tuple(hosts), _without_plan(gpu_hosts)
 
 
@@ -81,7 +81,9 @@ def hosts_of_artifacts(
 
     The findings say which of them have no plan that counts. Raises FILE-UNREADABLE or DOC-….
     """
-    names = sorted(one.name for one in _entries(artifacts) if one.is_dir() and plan_files(one))
+    names = sorted(
+        entry.name for entry in _entries(artifacts) if entry.is_dir() and plan_files(entry)
+    )
     if not names:
         raise error(
             "FILE-UNREADABLE",
@@ -95,7 +97,7 @@ def hosts_of_artifacts(
 
 def _without_plan(gpu_hosts: Iterable[MonitoredHost]) -> tuple[Finding, ...]:
     """Say which GPU hosts have no plan, so that no replica of theirs is watched."""
-    names = [one.name for one in gpu_hosts if not one.plans]
+    names = [gpu_host.name for gpu_host in gpu_hosts if not gpu_host.plans]
     if not names:
         return ()
     return (
@@ -135,9 +137,9 @@ def _placed(host: FleetHost) -> MonitoredHost:
 
 def _monitored(host: FleetHost, artifacts: Path | None) -> MonitoredHost:
     directory = (artifacts or Path(host.artifacts)) / host.name
-    told = host.metrics
-    packaged = bool(told.amd_suite) or has_package(saved_system(directory))
-    amd = way(told.amd_method or "auto", bool(told.amd_digest), packaged) != "none"
+    metrics = host.metrics
+    packaged = bool(metrics.amd_suite) or has_package(saved_system(directory))
+    amd = way(metrics.amd_method or "auto", bool(metrics.amd_digest), packaged) != "none"
     return replace(
         _placed(host),
         plans=() if quarantined(directory) else saved_plans(directory),
@@ -164,11 +166,11 @@ def load_settings(name: str | None) -> TelemetrySettings:
             "correct the file at that place",
         ) from failure
     if isinstance(data, dict) and any(str(key).startswith(PREFIX) for key in data):
-        known = {one.name for one in fields(TelemetrySettings)}
+        allowed = {field.name for field in fields(TelemetrySettings)}
         named = {str(key).removeprefix(PREFIX): value for key, value in data.items()}
-        data = {key: value for key, value in named.items() if key in known}
+        data = {key: value for key, value in named.items() if key in allowed}
         # The role has variables of their own for where its two programs listen.
-        own = {one: named[f"{one}_port"] for one in WATCHERS if f"{one}_port" in named}
+        own = {item: named[f"{item}_port"] for item in WATCHERS if f"{item}_port" in named}
         ports = data.get("ports") or {}
         if own and isinstance(ports, dict):
             data["ports"] = {**own, **ports}

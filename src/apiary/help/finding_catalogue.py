@@ -50,10 +50,10 @@ class Area:
 @functools.cache
 def catalogue() -> dict[str, Entry]:
     """Return every documented code in alphabetical order."""
-    found: dict[str, Entry] = {}
+    matches: dict[str, Entry] = {}
     for path in sorted((KNOWLEDGE / "findings").glob("*.yml")):
         for code, entry in (knowledge(f"findings/{path.name}") or {}).items():
-            found[code] = Entry(
+            matches[code] = Entry(
                 code,
                 entry["severity"],
                 entry["meaning"],
@@ -61,7 +61,7 @@ def catalogue() -> dict[str, Entry]:
                 entry["remedy"],
                 entry.get("source"),
             )
-    return dict(sorted(found.items()))
+    return dict(sorted(matches.items()))
 
 
 @functools.cache
@@ -84,10 +84,10 @@ def see_also(entry: Entry) -> tuple[str, ...]:
 def printed_by(code: str) -> tuple[str, ...]:
     """Return the files of the collection and the command that have a code, as in the repository."""
     pattern = re.compile(_CODE.format(re.escape(code)))
-    found = [(name, text) for name, text in _texts() if code in text and pattern.search(text)]
+    matches = [(name, text) for name, text in _texts() if code in text and pattern.search(text)]
     # A Python file that prints it has it as a text of its own; others only speak of it.
-    printing = [name for name, text in found if not name.endswith(".py") or f'"{code}' in text]
-    return tuple(printing or (name for name, _ in found))
+    printing = [name for name, text in matches if not name.endswith(".py") or f'"{code}' in text]
+    return tuple(printing or (name for name, _ in matches))
 
 
 @functools.cache

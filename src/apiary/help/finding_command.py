@@ -24,9 +24,9 @@ def _complete(
     _ctx: click.Context, _option: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     wanted = incomplete.upper()
-    found = [CompletionItem(name, help=area.about) for name, area in areas().items()]
-    found += [CompletionItem(one.code, help=one.meaning) for one in catalogue().values()]
-    return [one for one in found if one.value.startswith(wanted)]
+    matches = [CompletionItem(name, help=area.about) for name, area in areas().items()]
+    matches += [CompletionItem(item.code, help=item.meaning) for item in catalogue().values()]
+    return [item for item in matches if item.value.startswith(wanted)]
 
 
 @click.command()
@@ -48,8 +48,8 @@ def finding(code: str | None, as_json: bool) -> int:
     name = code.strip().rstrip(":").upper()
     if name in catalogue():
         _page(catalogue()[name], as_json)
-    elif any(one.area == name for one in catalogue().values()):
-        _list_codes((one for one in catalogue().values() if one.area == name), name, as_json)
+    elif any(item.area == name for item in catalogue().values()):
+        _list_codes((item for item in catalogue().values() if item.area == name), name, as_json)
     else:
         near = difflib.get_close_matches(name, [*catalogue(), *areas()], 3, 0.6)
         raise error(
@@ -77,11 +77,11 @@ def _list_areas(as_json: bool) -> None:
 
 
 def _list_codes(entries: Iterable[Entry], name: str, as_json: bool) -> None:
-    found = list(entries)
+    result = list(entries)
     if as_json:
-        print_document({"schema": "apiary.finding-codes/v1", "findings": to_document(found)})
+        print_document({"schema": "apiary.finding-codes/v1", "findings": to_document(result)})
         return
-    rows = ((one.code, one.severity, one.meaning) for one in found)
+    rows = ((item.code, item.severity, item.meaning) for item in result)
     show(grid(f"{name}: {areas()[name].about}", ("code", "severity", "meaning"), rows))
     click.echo("apiary finding CODE says what shows it and what to do.")
 

@@ -83,26 +83,26 @@ def _nodes(host: Host, width: float) -> list[_Node]:
     described = {node.id: node for node in topology.numa_nodes}
     members = [gpu.numa_node for gpu in topology.gpus] + [nic.numa_node for nic in topology.nics]
     numbers = sorted({*described, *(number for number in members if number is not None)})
-    found: dict[int | None, _Node] = {
+    matches: dict[int | None, _Node] = {
         number: _Node(f"NUMA node {number}", described.get(number)) for number in numbers
     }
-    found[None] = _Node("NUMA node unknown" if numbers else "", None)
+    matches[None] = _Node("NUMA node unknown" if numbers else "", None)
     hive = hives(topology)
     for board, gpus in boards(topology).items():
         number = gpus[0][1].numa_node
-        found[number].cards.append(card_of(host, board, gpus, width, hive.get(board)))
-    if not found[None].cards:
-        del found[None]
-    full = [node for node in found.values() if node.cards]
+        matches[number].cards.append(card_of(host, board, gpus, width, hive.get(board)))
+    if not matches[None].cards:
+        del matches[None]
+    full = [node for node in matches.values() if node.cards]
     lost = [note for note in host.notes if note.finding.code == "TOPO-GPU-MISSING"]
     for model, oam_id in missing(topology):
         fewest = min(full, key=lambda node: len(node.cards))
         fewest.cards.append(empty_card(model, oam_id, width, lost))
     for nic in sorted(topology.nics, key=lambda nic: nic.pci_path or ()):
-        node = found.get(nic.numa_node) or (full[-1] if full else None)
+        node = matches.get(nic.numa_node) or (full[-1] if full else None)
         if node:
             node.nics.append(nic)
-    return list(found.values())
+    return list(matches.values())
 
 
 def _columns(layout: Layout, nodes: Sequence[_Node], host: Host) -> None:

@@ -36,14 +36,14 @@ class Note:
 
 def notes(topology: Topology, more: Iterable[Finding] = ()) -> list[Note]:
     """Return the findings of a topology, and more that concern it, each once, the worst first."""
-    found = list(dict.fromkeys((*topology.findings, *more)))
-    found.sort(key=lambda item: SEVERITIES.index(item.severity))
+    outcome = list(dict.fromkeys((*topology.findings, *more)))
+    outcome.sort(key=lambda item: SEVERITIES.index(item.severity))
     every = set(boards(topology))
     names = {*every, *topology.by_key}
     longest = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     one = rf"(?<![\w:.])(?:{longest})(?![\w#]|:\w)"
     result = []
-    for number, finding in enumerate(found, 1):
+    for number, finding in enumerate(outcome, 1):
         text = finding.message if names else ""
         ends = [ordered(*map(board_of, pair)) for pair in re.findall(rf"({one}) – ({one})", text)]
         rest = re.sub(rf"{one} – {one}", "", text)

@@ -60,10 +60,10 @@ class Pair:
 
 def boards(topology: Topology) -> dict[str, list[tuple[str, Gpu]]]:
     """Return the partitions of each GPU by its address; an unpartitioned GPU has one."""
-    found: dict[str, list[tuple[str, Gpu]]] = {}
+    matches: dict[str, list[tuple[str, Gpu]]] = {}
     for key, gpu in topology.by_key.items():
-        found.setdefault(board_of(key), []).append((key, gpu))
-    return found
+        matches.setdefault(board_of(key), []).append((key, gpu))
+    return matches
 
 
 def board_of(key: str) -> str:
@@ -116,15 +116,15 @@ def best_pairs(topology: Topology, broken: Iterable[tuple[str, str]] = ()) -> li
 def hives(topology: Topology) -> dict[str, str]:
     """Return the letter of each board's xGMI group; {} where there are not at least two groups."""
     members = boards(topology)
-    found = _connected(members, [(p.a, p.b) for p in best_pairs(topology) if p.type == "xgmi"])
-    sizes = [list(found.values()).count(first) for first in dict.fromkeys(found.values())]
+    result = _connected(members, [(p.a, p.b) for p in best_pairs(topology) if p.type == "xgmi"])
+    sizes = [list(result.values()).count(first) for first in dict.fromkeys(result.values())]
     groups = [
-        first for first, size in zip(dict.fromkeys(found.values()), sizes, strict=True) if size > 1
+        first for first, size in zip(dict.fromkeys(result.values()), sizes, strict=True) if size > 1
     ]
     if len(groups) < 2:
         return {}
     letters = {first: chr(ord("A") + number) for number, first in enumerate(groups[:26])}
-    return {board: letters[first] for board, first in found.items() if first in letters}
+    return {board: letters[first] for board, first in result.items() if first in letters}
 
 
 def missing(topology: Topology) -> list[tuple[str, int | None]]:
@@ -142,20 +142,20 @@ def missing(topology: Topology) -> list[tuple[str, int | None]]:
         count = -int(match["count"]) % max(int(match["carried"]), 1)
         free = sorted(set(range(len(here) + count)) - set(here))
         # The ids tell the places only where every GPU has one of its own, from 0 on.
-        known = len(free) == count
-        empty += [(match["model"], free[number] if known else None) for number in range(count)]
+        certain = len(free) == count
+        empty += [(match["model"], free[number] if certain else None) for number in range(count)]
     return empty
 
 
 def summary_of(topology: Topology, pairs: Sequence[Pair]) -> str:
     """Return a host in one line: models, modes, NUMA nodes, links between its GPUs."""
-    found = boards(topology)
+    result = boards(topology)
     models = Counter(
         (gpus[0][1].model or "AMD GPU") + " VF" * bool(gpus[0][1].virtual_function)
-        for gpus in found.values()
+        for gpus in result.values()
     )
     parts = [f"{count} × {name}" for name, count in models.items()] or ["no usable GPU"]
-    if len(found) < len(topology.gpus):
+    if len(result) < len(topology.gpus):
         parts[-1] += f" as {len(topology.gpus)} partitions"
     if empty := missing(topology):
         parts.append(f"{len(empty)} missing")
@@ -178,7 +178,7 @@ def summary_of(topology: Topology, pairs: Sequence[Pair]) -> str:
         if kinds[kind]:
             name = shown.get(kind, NAMES[kind])
             parts.append(f"{kinds[kind]:,} {name} link{'s' if kinds[kind] > 1 else ''}")
-    if not pairs and len(found) > 1:
+    if not pairs and len(result) > 1:
         parts.append("links not known")
     return " · ".join(parts)
 

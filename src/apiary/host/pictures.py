@@ -67,19 +67,19 @@ def topology_svg(topology: Topology, placement: Shares | None = None) -> str:
     """
     replicas = placement.replicas if placement else ()
     owner = {key: number for number, share in enumerate(replicas) for key in share.gpus}
-    found = notes(topology, placement.findings if placement else ())
-    pairs = best_pairs(topology, broken_pairs(found))
+    result = notes(topology, placement.findings if placement else ())
+    pairs = best_pairs(topology, broken_pairs(result))
     many = len(boards(topology)) > MANY
     # In a grid of many GPUs lines tell nothing; what is wrong with one is marked at both its ends.
     drawn = [] if many else pairs
-    of_board, of_pair = marks(found, drawn)
-    host = Host(topology, owner, placement is not None, found, of_board)
+    of_board, of_pair = marks(result, drawn)
+    host = Host(topology, owner, placement is not None, result, of_board)
     summary = textwrap.wrap(summary_of(topology, pairs), int(INNER / (12 * 0.61)))
     layout = lay_out(host, 60 + 18 * len(summary))
     cards = {card.board: card for card in layout.cards if card.board}
     legend = list(_legend(replicas, pairs, bool(layout.chips), many))
     below = layout.bottom + 24 + 20 * -(-len(legend) // 2)
-    items, height = _items(found, below + 14)
+    items, height = _items(result, below + 14)
     rendered = _template().render(
         width=WIDTH,
         height=round(height),
@@ -87,7 +87,7 @@ def topology_svg(topology: Topology, placement: Shares | None = None) -> str:
         host=fit(topology.host, INNER, 20, bold=True),
         name=topology.host,
         summary=summary,
-        description=_description(topology, pairs, found, replicas),
+        description=_description(topology, pairs, result, replicas),
         layout=layout,
         lines=_lines(drawn, cards, owner, of_pair),
         legend=legend,

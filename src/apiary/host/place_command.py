@@ -160,7 +160,11 @@ def _show(placement: Placement, request: Request) -> None:
             " ".join(share.gpus),
             share.cpus or "any",
             ",".join(map(str, share.memory_nodes)) or "any",
-            *([" ".join(share.nics)] if any(one.nics for one in placement.replicas) else []),
+            *(
+                [" ".join(share.nics)]
+                if any(replica.nics for replica in placement.replicas)
+                else []
+            ),
             cost_words(placement.cost_fields, share.cost),
         )
         for index, share in enumerate(placement.replicas)
@@ -179,8 +183,8 @@ def _show(placement: Placement, request: Request) -> None:
     click.echo(f"free: {' '.join(placement.free) or 'none'}")
     if placement.usable:
         room = ", ".join(
-            f"TP{one.tensor_parallel_size} × {one.replicas} ({one.on_one_node} on one NUMA node)"
-            for one in placement.usable
+            f"TP{item.tensor_parallel_size} × {item.replicas} ({item.on_one_node} on one NUMA node)"
+            for item in placement.usable
         )
         click.echo(f"still fits, either: {room}")
 

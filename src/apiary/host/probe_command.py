@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from apiary.app import output
 from apiary.app.inputs import json_option
-from apiary.app.inventory import Chosen, choose
+from apiary.app.inventory import Selection, choose
 from apiary.app.output import exit_code, file_name, grid, print_document, report, show
 from apiary.host import ssh
 
@@ -81,11 +81,13 @@ def probe(
     if sources:
         chosen = choose(sources, limit, hosts, options)
     elif hosts:
-        asked = [ssh.Asked(name, given, options) for given, name in ssh.labels(hosts).items()]
-        chosen = Chosen(tuple(asked))
+        requests = [
+            ssh.ProbeRequest(name, typed, options) for typed, name in ssh.labels(hosts).items()
+        ]
+        chosen = Selection(tuple(requests))
     else:
-        chosen = Chosen((ssh.Asked(platform.node().split(".")[0], None, options),))
-    order = [one.name for one in chosen.asked] + [one.host for one in chosen.refused]
+        chosen = Selection((ssh.ProbeRequest(platform.node().split(".")[0], None, options),))
+    order = [item.name for item in chosen.requests] + [item.host for item in chosen.refused]
     files, failed = _probe(chosen, Path(out), parallel, quiet=as_json)
     failed.sort(key=lambda probed: order.index(probed.host))
     findings = list(chosen.findings)
@@ -94,9 +96,9 @@ def probe(
         print_document({"schema": "apiary.probe/v1", "files": files})
     else:
         why = {
-            one.host: ", ".join(f.code for f in one.failure.findings)
-            for one in failed
-            if one.failure
+            item.host: ", ".join(f.code for f in item.failure.findings)
+            for item in failed
+            if item.failure
         }
         rows = [(host, files.get(host) or f"failed: {why[host]}") for host in order]
         show(grid("Evidence", ("host", "file"), rows))
@@ -107,7 +109,7 @@ def probe(
 
 
 def _probe(
-    chosen: Chosen, out: Path, parallel: int, quiet: bool
+    chosen: Selection, out: Path, parallel: int, quiet: bool
 ) -> tuple[dict[str, str], list[ssh.Probed]]:
     """Write each host's evidence as it comes; return the files by host, and who failed."""
     files: dict[str, str] = {}
@@ -117,8 +119,8 @@ def _probe(
     console = output.console(stderr=True)
     hidden = quiet or not output.alive(console)
     with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
-        task = progress.add_task("probing", total=len(chosen.asked))
-        for probed in ssh.probe_each(chosen.asked, parallel):
+        task = progress.add_task("probing", total=len(chosen.requests))
+        for probed in ssh.probe_each(chosen.requests, parallel):
             if probed.bundle is None:
                 failed.append(probed)
             else:

@@ -28,7 +28,7 @@ from apiary.host.ssh_config import SshOptions, Target, parse_target
 from apiary.host.ssh_connect import Connector, unreachable, words
 
 __all__ = [
-    "Asked",
+    "ProbeRequest",
     "Probed",
     "SshOptions",
     "failures",
@@ -42,7 +42,7 @@ MAX_OUTPUT = 64 << 20  # bytes; a bundle has less than one MiB
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProbeRequest:
     """A host to probe: what it is called, and how it is reached.
 
     ``target`` is a Target, or what a person typed for one; None is this machine. ``secret`` says
@@ -64,9 +64,9 @@ class Probed:
     failure: ApiaryError | None = None
 
 
-def probe_each(asked: Iterable[Asked], parallel: int = 16) -> Iterator[Probed]:
+def probe_each(request: Iterable[ProbeRequest], parallel: int = 16) -> Iterator[Probed]:
     """Probe hosts in parallel and yield each as it is done; one that fails keeps no other."""
-    waiting = list(asked)
+    waiting = list(request)
     with ThreadPoolExecutor(max_workers=max(1, min(parallel, len(waiting)))) as pool:
         futures = [pool.submit(_probe, host) for host in waiting]
         try:
@@ -79,9 +79,9 @@ def probe_each(asked: Iterable[Asked], parallel: int = 16) -> Iterator[Probed]:
 
 def probe_many(hosts: Iterable[str], options: SshOptions, parallel: int = 16) -> list[Probed]:
     """Probe hosts as they were given; return their results in that order."""
-    asked = [Asked(label, name, options) for name, label in labels(hosts).items()]
-    results = {probed.host: probed for probed in probe_each(asked, parallel)}
-    return [results[one.name] for one in asked]
+    request = [ProbeRequest(label, name, options) for name, label in labels(hosts).items()]
+    results = {probed.host: probed for probed in probe_each(request, parallel)}
+    return [results[item.name] for item in request]
 
 
 def labels(hosts: Iterable[str]) -> dict[str, str]:
@@ -108,12 +108,12 @@ def failures(results: Iterable[Probed]) -> Iterator[ApiaryError]:
     return iter(seen.values())
 
 
-def _probe(asked: Asked) -> Probed:
-    host = asked.name
+def _probe(request: ProbeRequest) -> Probed:
+    host = request.name
     try:
-        if asked.target is None:
+        if request.target is None:
             return Probed(host, collector.collect())
-        return Probed(host, _gather(asked))
+        return Probed(host, _gather(request))
     except ApiaryError as failure:
         return Probed(host, None, failure)
     except Exception as failure:  # whatever it is, the other hosts go on
@@ -126,9 +126,9 @@ def _probe(asked: Asked) -> Probed:
         return Probed(host, None, unforeseen)
 
 
-def _gather(asked: Asked) -> dict[str, Any]:
-    host, options = asked.name, asked.options
-    target = parse_target(asked.target) if isinstance(asked.target, str) else asked.target
+def _gather(request: ProbeRequest) -> dict[str, Any]:
+    host, options = request.name, request.options
+    target = parse_target(request.target) if isinstance(request.target, str) else request.target
     if target is None or not target.possible:
         raise error(
             "PROBE-TARGET",

@@ -146,20 +146,20 @@ class Connector:
         """
         ours, theirs = socket.socketpair()
         self.stack.callback(ours.close)
-        said = self.stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is one
+        reported = self.stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is one
         with theirs:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {command}"],
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
-                stderr=said,
+                stderr=reported,
                 start_new_session=True,
             )
         self.stack.callback(_end, process)
 
         def explain() -> str:
-            said.seek(0)
-            lines = said.read(1 << 16).decode(errors="replace").strip().splitlines()
+            reported.seek(0)
+            lines = reported.read(1 << 16).decode(errors="replace").strip().splitlines()
             return "; ".join(["", f"ProxyCommand {command}", *lines[-1:]])
 
         return ours, explain

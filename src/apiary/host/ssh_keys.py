@@ -46,21 +46,21 @@ def known_keys(settings: Settings, options: SshOptions) -> KnownKeys:
 
     Raises FILE-UNREADABLE for the file that the caller gave, or for one that may not be read.
     """
-    known = KnownKeys()
+    keys = KnownKeys()
     for name in settings.known_hosts:
         if not options.known_hosts and not os.path.isfile(name):
             continue
         for number, line in enumerate(read_text(name).splitlines(), 1):
             text = line.strip()
             if text and not text.startswith("#"):
-                _learn(known, text.split(), f"{name}:{number}", settings.host_key_name)
-    return known
+                _learn(keys, text.split(), f"{name}:{number}", settings.host_key_name)
+    return keys
 
 
-def _learn(known: KnownKeys, fields: list[str], place: str, name: str) -> None:
+def _learn(keys: KnownKeys, fields: list[str], place: str, name: str) -> None:
     marker = fields.pop(0) if fields[0].startswith("@") else ""
     if len(fields) < 3:
-        known.unreadable.append(place)
+        keys.unreadable.append(place)
         return
     patterns, kind, text = fields[:3]
     try:
@@ -71,49 +71,49 @@ def _learn(known: KnownKeys, fields: list[str], place: str, name: str) -> None:
         if blob[4 : 4 + length] != kind.encode():
             raise ValueError(f"holds no {kind} key")
     except (binascii.Error, struct.error, ValueError):
-        known.unreadable.append(place)
+        keys.unreadable.append(place)
         return
     if marker == "@revoked":
-        known.revoked[blob] = place
+        keys.revoked[blob] = place
     elif marker:
-        known.authorities.append(place)
+        keys.authorities.append(place)
     else:
-        known.trusted.setdefault(blob, (kind, place))
+        keys.trusted.setdefault(blob, (kind, place))
 
 
 def _matches(patterns: str, name: str) -> bool:
-    """Say whether a known_hosts line is for a host: hashed, plain, or with wildcards."""
+    """Return whether a known_hosts line is for a host: hashed, plain, or with wildcards."""
     if patterns.startswith("|1|"):
         _empty, _version, salt, digest = patterns.split("|")
-        made = hmac.new(base64.b64decode(salt), name.encode(), hashlib.sha1).digest()
-        return hmac.compare_digest(made, base64.b64decode(digest))
-    found = False
+        digest_here = hmac.new(base64.b64decode(salt), name.encode(), hashlib.sha1).digest()
+        return hmac.compare_digest(digest_here, base64.b64decode(digest))
+    matched = False
     for pattern in patterns.split(","):
         plain = re.escape(pattern.removeprefix("!").lower())
         wildcards = plain.replace(r"\*", ".*").replace(r"\?", ".")
         if re.fullmatch(wildcards, name.lower()):
             if pattern.startswith("!"):
                 return False
-            found = True
-    return found
+            matched = True
+    return matched
 
 
-def check_host_key(host: str, key: paramiko.PKey, known: KnownKeys, settings: Settings) -> None:
+def check_host_key(host: str, key: paramiko.PKey, keys: KnownKeys, settings: Settings) -> None:
     """Accept only a key that is known; there is no option to skip this. Raises PROBE-HOST-KEY."""
     blob = key.asbytes()
-    if blob in known.trusted and blob not in known.revoked:
+    if blob in keys.trusted and blob not in keys.revoked:
         return
     shown = f"{key.get_name()} {key.fingerprint}"
     files = ", ".join(settings.known_hosts) or "known_hosts"
-    if blob in known.revoked:
+    if blob in keys.revoked:
         raise error(
             "PROBE-HOST-KEY",
             host,
-            f"the host key {shown} is revoked by {known.revoked[blob]}",
+            f"the host key {shown} is revoked by {keys.revoked[blob]}",
             "do not trust this host; give it a new key and verify that out of band",
         )
-    if known.trusted:
-        places = ", ".join(place for _kind, place in known.trusted.values())
+    if keys.trusted:
+        places = ", ".join(place for _kind, place in keys.trusted.values())
         raise error(
             "PROBE-HOST-KEY",
             host,
@@ -121,8 +121,8 @@ def check_host_key(host: str, key: paramiko.PKey, known: KnownKeys, settings: Se
             "somebody may be in between, or the host was reinstalled",
             f"verify the new key out of band, then replace {settings.host_key_name} in known_hosts",
         )
-    notes = [f"{place} cannot be read" for place in known.unreadable[:3]]
-    notes += [f"{place}: host certificates are not supported" for place in known.authorities[:3]]
+    notes = [f"{place} cannot be read" for place in keys.unreadable[:3]]
+    notes += [f"{place}: host certificates are not supported" for place in keys.authorities[:3]]
     if settings.checking not in ("yes", "ask"):
         notes.append(f"StrictHostKeyChecking {settings.checking} is not followed")
     raise error(
@@ -150,28 +150,28 @@ def offers(
     """
     own: list[paramiko.PKey] = []
     locked: dict[bytes, str] = {}
-    wanted: set[bytes] = set()
+    configured: set[bytes] = set()
     if options.identity:
         read_text(os.path.expanduser(options.identity))
     for name in settings.identities:
         public = _public(name)
         if public:
-            wanted.add(public)
+            configured.add(public)
         if not os.path.isfile(name) or name.endswith(".pub"):
             continue
         try:
             own.append(_private(name))
-            wanted.add(own[-1].asbytes())
+            configured.add(own[-1].asbytes())
         except _UnusableError as failure:
             if failure.encrypted and public:
                 locked[public] = f"{name} {failure}"
             else:
                 notes.append(f"{name} {failure}")
     held = _held(settings, options, stack, notes)
-    yield from (key for key in held if key.asbytes() in wanted)
+    yield from (key for key in held if key.asbytes() in configured)
     notes += [note for public, note in locked.items() if public not in {k.asbytes() for k in held}]
     if not settings.identities_only:
-        yield from (key for key in held if key.asbytes() not in wanted)
+        yield from (key for key in held if key.asbytes() not in configured)
     agents = {key.asbytes() for key in held}
     yield from (key for key in own if key.asbytes() not in agents)
 

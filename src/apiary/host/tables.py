@@ -52,9 +52,9 @@ class topology_table:  # noqa: N801 - called as a function, and rendered by its 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the tables that fit into the width."""
         topology = self.topology
-        found = notes(topology, self.placement.findings if self.placement else ())
-        pairs = best_pairs(topology, broken_pairs(found))
-        of_board, _of_pair = marks(found, pairs)
+        result = notes(topology, self.placement.findings if self.placement else ())
+        pairs = best_pairs(topology, broken_pairs(result))
+        of_board, _of_pair = marks(result, pairs)
         yield Text(topology.host, style="bold")
         yield Text(summary_of(topology, pairs))
         if topology.gpus:
@@ -66,8 +66,8 @@ class topology_table:  # noqa: N801 - called as a function, and rendered by its 
         if topology.nics:
             yield Text()
             yield _nics(topology)
-        if found:
-            codes = ", ".join(f"{note.number}={note.finding.code}" for note in found)
+        if result:
+            codes = ", ".join(f"{note.number}={note.finding.code}" for note in result)
             yield Text()
             yield Text(f"findings: {codes}")
 
@@ -83,12 +83,12 @@ def _gpus(
     replicas = placement.replicas if placement else ()
     owner = {key: number for number, share in enumerate(replicas) for key in share.gpus}
     hive = hives(topology)
-    found = boards(topology)
-    split = len(found) < len(topology.gpus)
+    result = boards(topology)
+    split = len(result) < len(topology.gpus)
     prefix = "" if split else "renderD"
     rows = []
     styles: list[str | None] = []
-    for board, members in found.items():
+    for board, members in result.items():
         gpus = [gpu for _key, gpu in members]
         row = _names(gpus, prefix)
         row["GPU"] = board
@@ -210,19 +210,19 @@ def _key(pairs: Sequence[Pair]) -> str:
 
 def _kinds(pairs: Sequence[Pair]) -> Group:
     """Return how many pairs have which link, and which they are unless they are most."""
-    found: dict[tuple[str, Kind], list[Pair]] = {}
+    matches: dict[tuple[str, Kind], list[Pair]] = {}
     for pair in pairs:
-        found.setdefault((pair.letter, pair.kind), []).append(pair)
+        matches.setdefault((pair.letter, pair.kind), []).append(pair)
     table = _grid()
     table.add_column("link", no_wrap=True)
     table.add_column("pairs", justify="right", no_wrap=True)
     table.add_column("which", overflow="fold")
-    most = max(map(len, found.values()))
-    for (letter, kind), mine in sorted(found.items(), key=lambda item: -len(item[1])):
+    most = max(map(len, matches.values()))
+    for (letter, kind), mine in sorted(matches.items(), key=lambda item: -len(item[1])):
         which = ", ".join(f"{pair.a} – {pair.b}" for pair in mine[:LISTED])
         which += f" and {len(mine) - LISTED} more" if len(mine) > LISTED else ""
         if len(mine) == most:
-            which = "all others" if len(found) > 1 else "all"
+            which = "all others" if len(matches) > 1 else "all"
         table.add_row(Text(letter, style=LINKS[kind]), f"{len(mine):,}", which)
     return Group(table, Text(_key(pairs)))
 
@@ -232,12 +232,12 @@ def _nics(topology: Topology) -> Table:
     table = _grid()
     for name in ("NIC", "RDMA", "address", "NUMA", "speed", "behind one root port with"):
         table.add_column(name, no_wrap=name != "behind one root port with", overflow="fold")
-    found = boards(topology)
+    result = boards(topology)
     for nic in topology.nics:
         speed = gigabits(nic.speed_mb_s) or "–"
         near = [
             board
-            for board, members in found.items()
+            for board, members in result.items()
             if nic.pci_path and members[0][1].pci_path[:1] == nic.pci_path[:1]
         ]
         table.add_row(

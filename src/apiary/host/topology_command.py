@@ -58,15 +58,15 @@ def topology(
     elif placement_file:
         placement = load_placement(placement_file)
     if len(captures) == 1:
-        found = load_topology(captures[0])
-        seen = [_of_this_host(found, placement)]
+        result = load_topology(captures[0])
+        seen = [_of_this_host(result, placement)]
         if not as_json:
-            show(topology_table(found, placement))
+            show(topology_table(result, placement))
         if svg:
-            write_text(Path(svg), topology_svg(found, placement))
+            write_text(Path(svg), topology_svg(result, placement))
         if as_json:
-            print_document(found)
-        findings = [*found.findings, *(item for item in seen if item)]
+            print_document(result)
+        findings = [*result.findings, *(item for item in seen if item)]
         report(findings, as_json)
         return exit_code(findings)
     return _several(captures, svg, placement, as_json)
@@ -86,7 +86,7 @@ def _several(
     with Progress(console=console, disable=hidden, transient=True) as progress:
         for name in progress.track(captures, description="reading"):
             try:
-                found = load_topology(name)
+                result = load_topology(name)
             except ApiaryError as refusal:
                 refused += 1
                 findings += refusal.findings
@@ -94,18 +94,18 @@ def _several(
                     report(refusal.findings, as_json)
                 continue
             # A placement is one host's; the others of a fleet are shown without it.
-            mine = placement if placement and _fits(found, placement) else None
-            topologies.append(found)
-            faulty += has_errors(found.findings)
-            findings += found.findings
+            mine = placement if placement and _fits(result, placement) else None
+            topologies.append(result)
+            faulty += has_errors(result.findings)
+            findings += result.findings
             if svg:
-                stem = f"{Path(svg).with_suffix('').name}-{found.host}"
+                stem = f"{Path(svg).with_suffix('').name}-{result.host}"
                 path = Path(svg).with_name(file_name(stem, ".svg", names))
-                write_text(path, topology_svg(found, mine))
+                write_text(path, topology_svg(result, mine))
             if not as_json:
-                show(topology_table(found, mine))
+                show(topology_table(result, mine))
                 click.echo()
-                report(found.findings, as_json)
+                report(result.findings, as_json)
     if as_json:
         print_document(topologies)
         report(findings, as_json)
@@ -126,8 +126,8 @@ def _fits(found: Topology, placement: Shares) -> bool:
 
 def _strangers(found: Topology, placement: Shares) -> list[str]:
     """Return the GPUs of a placement that a topology does not have."""
-    known = {*found.by_key, *map(board_of, found.by_key)}
-    return [key for share in placement.replicas for key in share.gpus if key not in known]
+    present = {*found.by_key, *map(board_of, found.by_key)}
+    return [key for share in placement.replicas for key in share.gpus if key not in present]
 
 
 def _of_this_host(found: Topology, placement: Shares | None) -> Finding | None:

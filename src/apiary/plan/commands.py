@@ -202,13 +202,17 @@ def _plan_host(
     as_json: bool,
 ) -> int:
     """Plan deployments on one host."""
-    files = [(name, one) for name in (deployment_file, *beside) for one in load_deployments(name)]
+    files = [
+        (name, load_deployment)
+        for name in (deployment_file, *beside)
+        for load_deployment in load_deployments(name)
+    ]
     before = {plan.deployment.name: plan for plan in map(load_plan, keep)}
     if len(files) == len(keep) == 1:  # the same deployment under another name
         before[files[0][1].name] = load_plan(keep[0])
     topology = load_topology(evidence_file)
     place = None if nodes is None else _place(topology.host, nodes, interface)
-    asked = [
+    deployments = [
         Asked(
             one,
             load_architecture(one, config_json if name == deployment_file else None, name),
@@ -217,7 +221,7 @@ def _plan_host(
         )
         for name, one in files
     ]
-    plans = build_plans(asked, topology)
+    plans = build_plans(deployments, topology)
     if out:
         for planned in plans:
             own = f"{planned.deployment.name}/plan.json" if len(plans) > 1 else ""
@@ -229,7 +233,7 @@ def _plan_host(
         click.echo("\n".join(summary(planned)))
         if planned.layouts is not None:
             show(layout_table(planned.layouts))
-    findings = tuple(dict.fromkeys(one for planned in plans for one in planned.findings))
+    findings = tuple(dict.fromkeys(finding for planned in plans for finding in planned.findings))
     report(findings, as_json)
     return exit_code(findings)
 

@@ -92,8 +92,8 @@ def explain(
         deployment, model = document, gpu
         architecture = load_architecture(document, config_json, plan_file)
     if recipe_file is not None:
-        found = judge(read_text(recipe_file), architecture, deployment, model, recipe_file)
-        return _recipe(found, deployment, model, recipe_file, as_json)
+        result = judge(read_text(recipe_file), architecture, deployment, model, recipe_file)
+        return _recipe(result, deployment, model, recipe_file, as_json)
     if isinstance(document, Plan):
         return _against(cases_of(document), str(against), as_json)
     return _against((case_of(deployment, architecture, model),), str(against), as_json)
@@ -147,7 +147,7 @@ def _plan(plan: Plan, name: str, why: str | None, brief: bool, as_json: bool) ->
 
 def _against(cases: tuple[Case, ...], version: str, as_json: bool) -> int:
     """Print what changes for each kind of engine; what the version refuses comes first."""
-    engines, told = [], []
+    engines, warnings = [], []
     refused = False
     for case in cases:
         after = case.on_version(version)
@@ -157,7 +157,7 @@ def _against(cases: tuple[Case, ...], version: str, as_json: bool) -> int:
             {"tensor_parallel_size": size, "replicas": case.replicas, "changes": changes}
         )
         refused = refused or bool(after.refused)
-        told += [one for one in after.recipe.findings if one.severity == "warning"]
+        warnings += [finding for finding in after.recipe.findings if finding.severity == "warning"]
         if not as_json:
             title = f"vLLM {case.recipe.version} to {version}"
             title += f", TP{size}" if len(cases) > 1 else ""
@@ -166,7 +166,7 @@ def _against(cases: tuple[Case, ...], version: str, as_json: bool) -> int:
         before = cases[0].recipe.version
         document = {"schema": "apiary.migration/v1", "from": before, "to": version}
         print_document({**document, "refused": refused, "engines": engines})
-    report(dict.fromkeys(told), as_json)
+    report(dict.fromkeys(warnings), as_json)
     return EXIT_FINDINGS if refused else 0
 
 

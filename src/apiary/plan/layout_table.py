@@ -28,10 +28,10 @@ def layout_table(choice: LayoutChoice) -> Table:
     for name in ("weights\nGiB/GPU", "KV tokens\non the host", "free\nGPUs"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
-    for one in choice.considered:
-        if one.verdict != "dropped":
-            style = "bold" if one.verdict == "chosen" else None
-            table.add_row(one.name, one.verdict, *_numbers(one), one.reason, style=style)
+    for item in choice.considered:
+        if item.verdict != "dropped":
+            style = "bold" if item.verdict == "chosen" else None
+            table.add_row(item.name, item.verdict, *_numbers(item), item.reason, style=style)
     for names, reason in _dropped(choice):
         table.add_row(names, "impossible", "", "", "", reason, style="dim")
     return table
@@ -47,10 +47,10 @@ def _numbers(one: ConsideredLayout) -> Iterator[str]:
 def _dropped(choice: LayoutChoice) -> Iterator[tuple[str, str]]:
     """Yield the names of impossible layouts that one kind of finding drops, and what it says."""
     kinds: dict[tuple[str, ...], list[ConsideredLayout]] = {}
-    for one in choice.considered:
-        if one.verdict == "dropped":
-            kinds.setdefault(one.codes, []).append(one)
+    for item in choice.considered:
+        if item.verdict == "dropped":
+            kinds.setdefault(item.codes, []).append(item)
     for codes, members in kinds.items():
-        names = " ".join(one.name for one in members)
-        more = "" if len({one.reason for one in members}) == 1 else "; the others likewise"
+        names = " ".join(member.name for member in members)
+        more = "" if len({member.reason for member in members}) == 1 else "; the others likewise"
         yield names, f"{members[0].reason}{more} ({', '.join(codes)})"

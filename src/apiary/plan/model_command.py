@@ -34,7 +34,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights impo
     read_index,
 )
 
-from apiary.app.inputs import CONFIG, json_option, read_made
+from apiary.app.inputs import CONFIG, json_option, read_output
 from apiary.app.output import exit_code, grid, print_document, report, show
 
 _INDEX = "model.safetensors.index.json"
@@ -142,11 +142,11 @@ def _read(name: str, index_file: str | None) -> tuple[Architecture, Index | None
         if shipped is not None:
             return shipped, None
     beside = path.with_name(_QUANTIZATION)
-    given = None
+    quantization = None
     if name != "-" and beside.is_file():
         read = read_json(read_text(str(beside)), str(beside))
-        given = read if isinstance(read, Mapping) else None
-    architecture = read_config(read_made(name, CONFIG), name, given)
+        quantization = read if isinstance(read, Mapping) else None
+    architecture = read_config(read_output(name, CONFIG), name, quantization)
     if index_file is None and name != "-" and path.with_name(_INDEX).is_file():
         index_file = str(path.with_name(_INDEX))
     if index_file is None:

@@ -139,8 +139,8 @@ def rollout(
         inventory=sources,
         limit=limit or "",
         pattern=pattern,
-        batches=tuple(one.strip() for one in (batches or "").split(",") if one.strip()),
-        canary=tuple(one.strip() for one in (canary or "").split(",") if one.strip()),
+        batches=tuple(word.strip() for word in (batches or "").split(",") if word.strip()),
+        canary=tuple(word.strip() for word in (canary or "").split(",") if word.strip()),
         domains_together=domains_together,
         failure_budget=failure_budget,
         windows=windows,
@@ -268,14 +268,14 @@ def _tell(run: FleetRollout, store: Store, as_json: bool) -> int:
         left = not_done(run)
         if left:
             show(failed_table(left))
-        for one in run.skipped:
-            click.echo(f"skipped: {one.host}: {one.reason}")
+        for item in run.skipped:
+            click.echo(f"skipped: {item.host}: {item.reason}")
         click.echo(f"details: {store.run_directory(run.id)}")
         if run.state != "done":
             where = shlex.join(["--artifacts", str(store.artifacts)])
             more = "" if str(store.artifacts) == ARTIFACTS else f" {where}"
             click.echo(f"go on: apiary rollout --resume {run.id}{more}")
-    report([one for one in run.findings if one.severity != "info"], as_json)
+    report([finding for finding in run.findings if finding.severity != "info"], as_json)
     return 0 if run.state == "done" else max(1, exit_code(run.findings))
 
 

@@ -20,7 +20,7 @@ from apiary.rollout.store import Store
 
 
 @dataclass(frozen=True)
-class Came:
+class HostOutcome:
     """How one host came out, and in which words."""
 
     outcome: Outcome
@@ -30,18 +30,18 @@ class Came:
 
     @property
     def bad(self) -> bool:
-        """Say whether it counts as a failure."""
+        """Return whether it counts as a failure."""
         return self.outcome in BAD
 
 
-def came_out(
+def host_outcomes(
     hosts: Sequence[str],
     ended: Ended,
     store: Store,
     before: Mapping[str, dict[str, Any] | None] | None,
     must_tell: bool,
     own: bool = True,
-) -> dict[str, Came]:
+) -> dict[str, HostOutcome]:
     """Return how each host came out of one run of a playbook.
 
     ``before`` are the quarantines there were, None for a playbook that makes none. ``must_tell``
@@ -49,16 +49,16 @@ def came_out(
     ``own`` playbooks put each host aside that fails, maybe in the very words of the last time; of
     another's failure a quarantine that was there says nothing.
     """
-    told = ended.custom.get("apiary_outcomes")
-    told = told if isinstance(told, Mapping) else {}
+    reported = ended.custom.get("apiary_outcomes")
+    reported = reported if isinstance(reported, Mapping) else {}
     result = {}
     for host in hosts:
         now = store.quarantine(host) if before is not None else None
         fresh = now if before is not None and now != before[host] else None
         failed = ended.failed.get(host)
         aside = fresh is not None or (own and now is not None and failed is not None)
-        outcome = outcome_of(host, ended.counts, told, aside, host in ended.touched)
-        if outcome == "done" and host not in told:
+        outcome = outcome_of(host, ended.counts, reported, aside, host in ended.touched)
+        if outcome == "done" and host not in reported:
             if ended.status == "canceled" or (ended.aborted and not must_tell):
                 outcome = "interrupted"
             elif must_tell:
@@ -67,18 +67,22 @@ def came_out(
     return result
 
 
-def _in_words(outcome: Outcome, failed: Failed | None, aside: dict[str, Any] | None) -> Came:
+def _in_words(outcome: Outcome, failed: Failed | None, aside: dict[str, Any] | None) -> HostOutcome:
     if outcome not in BAD:
-        return Came(outcome)
+        return HostOutcome(outcome)
     if outcome == "interrupted" and failed is None:
-        return Came(outcome, reason="ansible-playbook ended before it was done with the host")
+        return HostOutcome(
+            outcome, reason="ansible-playbook ended before it was done with the host"
+        )
     if aside is not None:
         message = str(aside.get("message", "")).strip()
         # Of what the message says in Apiary's words, the list may have only what followed.
         found = (*findings_of({}, message), *findings_of(aside, message))
         if failed is not None and not found:
             found = failed.findings
-        return Came(outcome, str(aside.get("task", "")), message, tuple(dict.fromkeys(found)))
+        return HostOutcome(
+            outcome, str(aside.get("task", "")), message, tuple(dict.fromkeys(found))
+        )
     if failed is not None:
-        return Came(outcome, failed.task, failed.message, failed.findings)
-    return Came(outcome, reason="the playbook says so, without a reason")
+        return HostOutcome(outcome, failed.task, failed.message, failed.findings)
+    return HostOutcome(outcome, reason="the playbook says so, without a reason")

@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Fi
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import failures
 
 from apiary.app.runner import Ended, arguments, playbook_path
-from apiary.rollout.outcomes import Came, came_out
+from apiary.rollout.outcomes import HostOutcome, host_outcomes
 from apiary.rollout.records import Records
 
 # Playbooks that tell of each host they are done with, so that silence is no success.
@@ -47,31 +47,33 @@ class Plays:
 
     def validate(self) -> list[Finding]:
         """Return the mistakes in the variables of the hosts, before anything is touched."""
-        hosts = [one.host for one in self.records.run.hosts if one.outcome == "waiting"]
+        hosts = [host.host for host in self.records.run.hosts if host.outcome == "waiting"]
         if not hosts or not self.own:
             return []
         ended = self._ours(0, "validate", "validate", hosts, {})
         if ended.rc == 0:
             return []
-        found = [one for failed in ended.failed.values() for one in failed.findings]
-        said = "; ".join(failed.message for failed in ended.failed.values()) or ended.said
-        other = Finding("FLEET-RUN-FAILED", "error", "validate", said[-600:], "mend what it says")
-        return list(dict.fromkeys(found)) or [other]
+        matches = [finding for failed in ended.failed.values() for finding in failed.findings]
+        reported = "; ".join(failed.message for failed in ended.failed.values()) or ended.said
+        other = Finding(
+            "FLEET-RUN-FAILED", "error", "validate", reported[-600:], "mend what it says"
+        )
+        return list(dict.fromkeys(matches)) or [other]
 
-    def hold(self, number: int, hosts: list[str]) -> dict[str, Came]:
+    def hold(self, number: int, hosts: list[str]) -> dict[str, HostOutcome]:
         """Keep other controllers away from hosts; who cannot be held is not changed, either."""
         take_over = self.records.run.options.take_over
         variables = {"hold_state": "present", "hold_take_over": take_over}
         ended = self._ours(number, "hold", "hold", hosts, variables)
-        return came_out(hosts, ended, self.records.store, None, must_tell=False)
+        return host_outcomes(hosts, ended, self.records.store, None, must_tell=False)
 
     def release(self, number: int, hosts: list[str]) -> None:
         """Let others change the hosts again; what cannot be reached this controller keeps."""
         if not hosts:
             return
         ended = self._ours(number, "release", "hold", hosts, {"hold_state": "absent"})
-        came = came_out(hosts, ended, self.records.store, None, must_tell=False)
-        kept = [name for name in hosts if came[name].outcome != "done"]
+        result = host_outcomes(hosts, ended, self.records.store, None, must_tell=False)
+        kept = [name for name in hosts if result[name].outcome != "done"]
         if kept:
             self.findings.append(
                 Finding(
@@ -83,7 +85,7 @@ class Plays:
                 )
             )
 
-    def change(self, number: int, hosts: list[str]) -> dict[str, Came]:
+    def change(self, number: int, hosts: list[str]) -> dict[str, HostOutcome]:
         """Run the playbook itself on the hosts of a wave."""
         run, store = self.records.run, self.records.store
         variables: dict[str, Any] = {}
@@ -103,17 +105,17 @@ class Plays:
             number,
             run.asked.playbook if self.own else self.path.stem,
             self.path,
-            [*hosts, *(one for one in self.outside if one not in hosts)],
+            [*hosts, *(item for item in self.outside if item not in hosts)],
             variables,
-            hidden=[f"{one}=…" for one in options.extra_names],
+            hidden=[f"{extra_name}=…" for extra_name in options.extra_names],
             check=run.asked.check,
             diff=options.diff,
             tags=run.asked.tags or None,
             skip_tags=run.asked.skip_tags or None,
         )
-        self.findings += [_other(one, ended) for one in ended.failed if one not in hosts]
+        self.findings += [_other(item, ended) for item in ended.failed if item not in hosts]
         telling = self.own and self.path.stem in TELLING
-        return came_out(hosts, ended, store, before, telling, self.own)
+        return host_outcomes(hosts, ended, store, before, telling, self.own)
 
     def _ours(
         self, number: int, name: str, playbook: str, hosts: Sequence[str], more: Mapping[str, Any]
@@ -179,12 +181,12 @@ def _never() -> bool:
 
 def _other(host: str, ended: Ended) -> Finding:
     failed = ended.failed[host]
-    said = failed.message.splitlines()[0] if failed.message else ""
+    reported = failed.message.splitlines()[0] if failed.message else ""
     return Finding(
         "FLEET-OTHER-FAILED",
         "error",
         host,
-        f"failed in this wave, though it is none of its hosts: {failed.task}: {said}",
+        f"failed in this wave, though it is none of its hosts: {failed.task}: {reported}",
         "mend it, then go on with --resume",
     )
 

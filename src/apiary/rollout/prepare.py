@@ -38,7 +38,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows impo
 
 from apiary.app.runner import PLAYBOOKS, playbook_path
 from apiary.fleet.hosts import FleetHost, Hosts, read_hosts
-from apiary.rollout.request import asked_of
+from apiary.rollout.request import request_of
 from apiary.rollout.store import Store, controller, operator
 
 # What people call it is what it does; rollout.yml is how.
@@ -92,9 +92,9 @@ def prepare(wanted: Wanted) -> Prepared:
     options = wanted.options
     name = wanted.playbook or "replicas"
     path = playbook_path(NAMES.get(name, name))
-    found = _hosts(options, wanted.inline)
-    store = Store(Path(wanted.artifacts or found.hosts[0].artifacts))
-    hosts, skipped = _without_quarantined(found.hosts, store, options.include_quarantined)
+    result = _hosts(options, wanted.inline)
+    store = Store(Path(wanted.artifacts or result.hosts[0].artifacts))
+    hosts, skipped = _without_quarantined(result.hosts, store, options.include_quarantined)
     if not hosts:
         first = skipped[0]
         raise error(
@@ -105,7 +105,7 @@ def prepare(wanted: Wanted) -> Prepared:
         )
     sizes = options.batches or tuple(map(str, knowledge("rollout.yml")["batches"]["value"]))
     order = order_hosts(
-        [Member(one.name, one.domain, one.rack) for one in hosts],
+        [Member(host.name, host.domain, host.rack) for host in hosts],
         sizes,
         options.canary,
         options.domains_together,
@@ -120,7 +120,7 @@ def prepare(wanted: Wanted) -> Prepared:
         controller=controller(),
         pid=os.getpid(),
         begun_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        waves=tuple(RunWave(one.hosts, one.canary, one.why) for one in order.waves),
+        waves=tuple(RunWave(wave.hosts, wave.canary, wave.why) for wave in order.waves),
         hosts=tuple(
             HostRun(host, number)
             for number, wave in enumerate(order.waves, 1)
@@ -129,7 +129,7 @@ def prepare(wanted: Wanted) -> Prepared:
         skipped=skipped,
         findings=order.findings,
     )
-    return _prepared(wanted, run, store, path, found, (*order.findings, *_told(skipped)))
+    return _prepared(wanted, run, store, path, result, (*order.findings, *_told(skipped)))
 
 
 def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepared:
@@ -156,7 +156,7 @@ def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepare
     missing = sorted({*before.options.extra_names} - {*given.extra_names})
     if missing:
         raise click.UsageError(
-            f"run {before.id} had -e {' '.join(f'{one}=…' for one in missing)}; their values are "
+            f"run {before.id} had -e {' '.join(f'{item}=…' for item in missing)}; their values are "
             "kept nowhere, so give them again"
         )
     name = before.asked.playbook
@@ -170,20 +170,20 @@ def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepare
     )
     asked = _asked(again, name, path, options)
     check_same(before.asked, asked, before.id)
-    found = _hosts(options, wanted.inline)
-    known = {one.name for one in found.hosts}
-    names = [one.host for one in before.hosts]
+    result = _hosts(options, wanted.inline)
+    known = {host.name for host in result.hosts}
+    names = [host.host for host in before.hosts]
     ledgers = {host: store.ledger(host) for host in names}
     todo, _done = still_to_do(names, ledgers, before.id)
     if before.asked.check:
-        todo = tuple(one.host for one in before.hosts if one.outcome != "done")
+        todo = tuple(host.host for host in before.hosts if host.outcome != "done")
     gone = tuple(
         Skipped(host, "is not in the inventory any more") for host in todo if host not in known
     )
     hosts, aside = _without_quarantined(
-        [one for one in found.hosts if one.name in todo], store, options.include_quarantined
+        [host for host in result.hosts if host.name in todo], store, options.include_quarantined
     )
-    waiting = {one.name for one in hosts}
+    waiting = {host.name for host in hosts}
     run = replace(
         before,
         state="running",
@@ -194,7 +194,7 @@ def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepare
         ended_at=None,
         stopped="",
         hosts=tuple(
-            _as_resumed(one, one.host in waiting, one.host in todo) for one in before.hosts
+            _as_resumed(host, host.host in waiting, host.host in todo) for host in before.hosts
         ),
         skipped=tuple(dict.fromkeys((*aside, *gone))),
         resumed_at=(*before.resumed_at, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")),
@@ -213,8 +213,8 @@ def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepare
                 "nothing, if that makes no difference; the ledgers say which host had which",
             )
         )
-    made = _prepared(again, run, store, path, found, tuple(findings))
-    return replace(made, before=before)
+    outcome = _prepared(again, run, store, path, result, tuple(findings))
+    return replace(outcome, before=before)
 
 
 def _prepared(
@@ -229,11 +229,11 @@ def _prepared(
     outside = (*(found.beside if own else ()), *(() if found.localhost else ("localhost",)))
     given = [parse_window(text, "--window") for text in run.options.windows]
     windows = {
-        one.name: given
-        or [parse_window(text, f"{one.name}: apiary_maintenance_windows") for text in one.windows]
-        for one in found.hosts
+        host.name: given
+        or [parse_window(text, f"{host.name}: apiary_maintenance_windows") for text in host.windows]
+        for host in found.hosts
     }
-    domains = {one.name: one.domain for one in found.hosts}
+    domains = {host.name: host.domain for host in found.hosts}
     return Prepared(run, store, path, own, windows, domains, wanted.inline, outside, findings)
 
 
@@ -249,7 +249,7 @@ def _hosts(options: Options, inline: Mapping[str, Any]) -> Hosts:
 
 
 def _asked(wanted: Wanted, name: str, path: Path, options: Options) -> Any:
-    return asked_of(
+    return request_of(
         name,
         path,
         sources=options.inventory,
@@ -272,14 +272,14 @@ def _without_quarantined(
 ) -> tuple[list[FleetHost], tuple[Skipped, ...]]:
     """Return the hosts that are not put aside, and those that are, with the reason."""
     kept, skipped = [], []
-    for one in hosts:
-        told = None if include else store.quarantine(one.name)
-        if told is None:
-            kept.append(one)
+    for item in hosts:
+        entry = None if include else store.quarantine(item.name)
+        if entry is None:
+            kept.append(item)
             continue
-        said = str(told.get("message", "")).strip().splitlines()
+        reported = str(entry.get("message", "")).strip().splitlines()
         skipped.append(
-            Skipped(one.name, f"in quarantine: {said[0] if said else 'no reason given'}")
+            Skipped(item.name, f"in quarantine: {reported[0] if reported else 'no reason given'}")
         )
     return kept, tuple(skipped)
 
@@ -289,11 +289,11 @@ def _told(skipped: Sequence[Skipped]) -> tuple[Finding, ...]:
         Finding(
             "FLEET-SKIPPED",
             "warning",
-            one.host,
-            f"is left alone: {one.reason}",
+            item.host,
+            f"is left alone: {item.reason}",
             "mend it, then give it back with --include-quarantined",
         )
-        for one in skipped
+        for item in skipped
     )
 
 

@@ -86,8 +86,10 @@ class Progress:
         elif kind == "runner_on_unreachable" or (
             kind == "runner_on_failed" and not data.get("ignore_errors")
         ):
-            said = str((data.get("res") or {}).get("msg", "")).strip().splitlines()
-            self.failed.setdefault(host, f"{data.get('task', '')}: {said[0] if said else ''}")
+            reported = str((data.get("res") or {}).get("msg", "")).strip().splitlines()
+            self.failed.setdefault(
+                host, f"{data.get('task', '')}: {reported[0] if reported else ''}"
+            )
 
     def ended(self, run: FleetRollout, number: int) -> None:
         """A wave has ended."""
@@ -95,10 +97,12 @@ class Progress:
         if self.live is not None:
             self.live.stop()
             self.live = None
-        for one in run.hosts:
-            if one.wave == number and one.outcome not in ("done", "begun", "waiting"):
-                said = one.reason.strip().splitlines()
-                self._line(f"  {one.outcome}: {one.host}: {one.task}: {said[0] if said else ''}")
+        for item in run.hosts:
+            if item.wave == number and item.outcome not in ("done", "begun", "waiting"):
+                reported = item.reason.strip().splitlines()
+                self._line(
+                    f"  {item.outcome}: {item.host}: {item.task}: {reported[0] if reported else ''}"
+                )
         left = clock(self._left(number))
         spent = clock(run.waves[number - 1].seconds)
         rest = f"; about {left} left" if left and number < len(run.waves) else ""
@@ -125,8 +129,8 @@ class Progress:
     def _numbers(self) -> str:
         if self.run is None:
             return ""
-        aside = {one.host for one in self.run.skipped}
-        phases = [self._phase(one) for one in self.run.hosts if one.host not in aside]
+        aside = {item.host for item in self.run.skipped}
+        phases = [self._phase(host) for host in self.run.hosts if host.host not in aside]
         skipped: list[Phase] = ["skipped"] * len(aside)
         return told(count([*phases, *skipped]))
 
@@ -139,10 +143,10 @@ class Progress:
         run = self.run
         if run is None:
             return None
-        took = [Took(len(one.hosts), one.seconds) for one in run.waves if one.ended_at]
+        took = [Took(len(wave.hosts), wave.seconds) for wave in run.waves if wave.ended_at]
         running = None if run.waves[ended - 1].ended_at else time.monotonic() - self.begun
-        begun = [one for one in run.waves if one.ended_at is None]
-        return seconds_left(took, [len(one.hosts) for one in begun], running)
+        begun = [wave for wave in run.waves if wave.ended_at is None]
+        return seconds_left(took, [len(item.hosts) for item in begun], running)
 
     def _table(self) -> Group:
         table = Table(box=None, show_header=False, pad_edge=False)
@@ -153,7 +157,7 @@ class Progress:
         at_work = [host for host in self.hosts if host in self.tasks and host not in self.failed]
         for host in at_work[:MOST_SHOWN]:
             table.add_row(Text(f"  {host}"), Text(self.tasks[host], style="dim"))
-        number = 1 + sum(one.ended_at is not None for one in self.run.waves) if self.run else 1
+        number = 1 + sum(wave.ended_at is not None for wave in self.run.waves) if self.run else 1
         left = clock(self._left(number)) if self.run and number <= len(self.run.waves) else ""
         more = f"; about {left} left" if left else ""
         head = f"{self._numbers()}; {clock(time.monotonic() - self.begun)} in this wave{more}"
@@ -166,7 +170,7 @@ def waves_table(run: FleetRollout, title: str) -> Table:
     for column in ("wave", "hosts", "which", "why", "how it went"):
         table.add_column(column, overflow="fold", no_wrap=column in ("wave", "hosts"))
     for number, wave in enumerate(run.waves, 1):
-        phases = [phase_of(one) for one in run.hosts if one.wave == number]
+        phases = [phase_of(host) for host in run.hosts if host.wave == number]
         went = told(count(phases)) if wave.begun_at else "waiting"
         spent = f" in {clock(wave.seconds)}" if wave.ended_at else ""
         name = f"{number} canary" if wave.canary else str(number)
@@ -179,13 +183,13 @@ def failed_table(hosts: Sequence[HostRun]) -> Table:
     table = Table(title="Not done", title_justify="left")
     for column in ("host", "wave", "outcome", "tries", "task", "why"):
         table.add_column(column, overflow="fold", no_wrap=column in ("host", "wave"))
-    waiting = [one for one in hosts if one.outcome == "waiting"]
-    for one in hosts:
-        if one.outcome == "waiting":
+    waiting = [host for host in hosts if host.outcome == "waiting"]
+    for item in hosts:
+        if item.outcome == "waiting":
             continue
-        why = "\n".join(f"{f.code}: {f.message}" for f in one.findings) or one.reason
-        table.add_row(one.host, str(one.wave), one.outcome, str(one.attempts), one.task, why)
+        why = "\n".join(f"{f.code}: {f.message}" for f in item.findings) or item.reason
+        table.add_row(item.host, str(item.wave), item.outcome, str(item.attempts), item.task, why)
     if waiting:
-        names = fold([one.host for one in waiting])
+        names = fold([item.host for item in waiting])
         table.add_row(f"{len(waiting)} hosts", "", "waiting", "", "", f"not begun: {names}")
     return table

@@ -20,7 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     with_hosts,
 )
 
-from apiary.rollout.outcomes import Came
+from apiary.rollout.outcomes import HostOutcome
 from apiary.rollout.store import Store
 
 
@@ -58,7 +58,7 @@ class Records:
         self.run = with_hosts(self.run, changed)
         self.store.save_run(self.run)
 
-    def finish(self, came: Mapping[str, Came]) -> None:
+    def finish(self, came: Mapping[str, HostOutcome]) -> None:
         """Write down how hosts came out."""
         now = text(self.now())
         changed: dict[str, HostRun] = {}
@@ -99,12 +99,12 @@ class Records:
             or survey.get("collected_at", "") < entry.begun_at
         ):
             return ()
-        tags = [one for one in entry.asked.tags.split(",") if one]
+        tags = [word for word in entry.asked.tags.split(",") if word]
         skipped = entry.asked.skip_tags.split(",")
-        plans = {one.get("deployment"): one.get("plan", "") for one in survey.get("wanted", ())}
+        plans = {item.get("deployment"): item.get("plan", "") for item in survey.get("wanted", ())}
         names = [
-            (str(one.get("concern", "")), str(one.get("asked", "")))
-            for one in survey.get("concerns", ())
+            (str(item.get("concern", "")), str(item.get("asked", "")))
+            for item in survey.get("concerns", ())
         ]
         return [
             book.Applied(

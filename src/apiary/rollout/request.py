@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger impor
 from apiary.app.runner import PLAYBOOKS
 
 
-def asked_of(
+def request_of(
     name: str,
     path: Path,
     *,
@@ -34,8 +34,8 @@ def asked_of(
 ) -> Asked:
     """Return what a run is asked to do."""
     values = hashlib.sha256()
-    for one in files:
-        values.update(Path(one[1:]).read_bytes())
+    for file in files:
+        values.update(Path(file[1:]).read_bytes())
     values.update(json.dumps(inline, sort_keys=True, default=str).encode())
     return Asked(
         playbook=name,
@@ -56,11 +56,11 @@ def collection_version() -> str:
     root = PLAYBOOKS.parent
     manifest, galaxy = root / "MANIFEST.json", root / "galaxy.yml"
     if manifest.is_file():
-        told = json.loads(manifest.read_text(encoding="utf-8"))
-        return str(told.get("collection_info", {}).get("version", ""))
+        data = json.loads(manifest.read_text(encoding="utf-8"))
+        return str(data.get("collection_info", {}).get("version", ""))
     if galaxy.is_file():
-        found = re.search(r"^version:\s*(\S+)", galaxy.read_text(encoding="utf-8"), re.MULTILINE)
-        return found[1] if found else ""
+        match = re.search(r"^version:\s*(\S+)", galaxy.read_text(encoding="utf-8"), re.MULTILINE)
+        return match[1] if match else ""
     return ""
 
 

@@ -29,7 +29,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows impo
     may_begin,
 )
 
-from apiary.rollout.outcomes import Came
+from apiary.rollout.outcomes import HostOutcome
 from apiary.rollout.plays import Plays
 from apiary.rollout.records import Records, text
 
@@ -60,11 +60,11 @@ class Signals:
     asked: int = 0
 
     def soon(self) -> bool:
-        """Say whether no further wave is to begin."""
+        """Return whether no further wave is to begin."""
         return self.asked > 0
 
     def now(self) -> bool:
-        """Say whether the wave is to end at once."""
+        """Return whether the wave is to end at once."""
         return self.asked > 1
 
 
@@ -147,7 +147,7 @@ class Conductor:
             held, lost = self._attempts(number, todo, self.plays.hold, holding=True)
         over = failures(self.records.run) > self.records.run.options.failure_budget
         if lost and held and (over or self.records.run.waves[number - 1].canary):
-            self.records.finish({name: Came("waiting") for name in held})
+            self.records.finish({name: HostOutcome("waiting") for name in held})
         elif held:
             self._attempts(number, held, self.plays.change)
         if not self.records.run.asked.check:
@@ -160,20 +160,20 @@ class Conductor:
         self,
         number: int,
         hosts: list[str],
-        once: Callable[[int, list[str]], dict[str, Came]],
+        once: Callable[[int, list[str]], dict[str, HostOutcome]],
         holding: bool = False,
     ) -> tuple[list[str], list[str]]:
         """Do something until each host has come out of it; return those that did well, and not."""
         pending, well, lost = list(hosts), list[str](), list[str]()
         while pending:
-            came = once(number, pending)
-            again = {name: more for name in pending if (more := self._again(name, came[name]))}
+            result = once(number, pending)
+            again = {name: more for name in pending if (more := self._again(name, result[name]))}
             for name in pending:
                 if name not in again:
-                    (well if came[name].outcome == "done" else lost).append(name)
+                    (well if result[name].outcome == "done" else lost).append(name)
             # The end of a host that is held comes with what it is held for.
             ended = [name for name in pending if not holding or name not in well]
-            self.records.finish({name: came[name] for name in ended})
+            self.records.finish({name: result[name] for name in ended})
             if not again:
                 break
             for name, more in again.items():
@@ -186,7 +186,7 @@ class Conductor:
             self.records.begin(pending)
         return well, lost
 
-    def _again(self, name: str, came: Came) -> Again | None:
+    def _again(self, name: str, came: HostOutcome) -> Again | None:
         """Return whether a host gets another try, None where it is done, or that would not help."""
         if came.outcome not in ("failed", "unreachable", "quarantined") or self.signals.soon():
             return None
@@ -204,7 +204,7 @@ class Conductor:
     # --- when -------------------------------------------------------------------------------
 
     def _window_is_open(self, hosts: Sequence[str]) -> bool:
-        """Say whether a wave may begin; wait for it where that is wanted."""
+        """Return whether a wave may begin; wait for it where that is wanted."""
         self._closed = ""
         if self.records.run.asked.check:
             return True  # it changes nothing
@@ -241,7 +241,7 @@ class Conductor:
         """Return how long a wave is taken to be, in seconds: as asked, else as the longest was."""
         if self.records.run.options.expect_minutes is not None:
             return self.records.run.options.expect_minutes * 60
-        return max((one.seconds for one in self.records.run.waves if one.ended_at), default=0.0)
+        return max((wave.seconds for wave in self.records.run.waves if wave.ended_at), default=0.0)
 
     def _pause(self, seconds: float) -> None:
         until = self.now() + timedelta(seconds=seconds)
@@ -251,7 +251,7 @@ class Conductor:
     # --- small things -----------------------------------------------------------------------
 
     def _broken(self) -> Finding | None:
-        return next((one for one in self.plays.findings if one.code in _STOPPING), None)
+        return next((finding for finding in self.plays.findings if finding.code in _STOPPING), None)
 
 
 _STOPPING = ("FLEET-OTHER-FAILED", "FLEET-RUN-FAILED")

@@ -92,12 +92,12 @@ class Store:
     def quarantine(self, host: str) -> dict[str, Any] | None:
         """Return why a host was put aside, None where it was not."""
         try:
-            told = json.loads((self.artifacts / host / "quarantine.json").read_text("utf-8"))
+            record = json.loads((self.artifacts / host / "quarantine.json").read_text("utf-8"))
         except OSError:
             return None
         except ValueError:
-            told = None
-        return told if isinstance(told, dict) else {"message": "its quarantine.json is broken"}
+            record = None
+        return record if isinstance(record, dict) else {"message": "its quarantine.json is broken"}
 
     def plan_digest(self, host: str) -> str:
         """Return the digest of the plan.json that is kept of a host, "" for none."""
@@ -110,10 +110,10 @@ class Store:
     def survey(self, host: str) -> dict[str, Any]:
         """Return what the last survey of a host left, empty where there is none."""
         try:
-            told = json.loads((self.artifacts / host / "survey.json").read_text("utf-8"))
+            record = json.loads((self.artifacts / host / "survey.json").read_text("utf-8"))
         except (OSError, ValueError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return record if isinstance(record, dict) else {}
 
 
 def write_durably(path: Path, content: str) -> None:
@@ -158,7 +158,7 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.told: dict[str, Any] = {}
+        self.record: dict[str, Any] = {}
         self._stream: Any = None
 
     def holder(self) -> dict[str, Any]:
@@ -174,9 +174,9 @@ class Lock:
 
     def child(self, pid: int) -> None:
         """Note the ansible-playbook of this run: it may outlive the command."""
-        if self.told.get("child") != pid:
-            self.told |= {"child": pid, "child_begun": _begun(pid)}
-            self._write(json.dumps(self.told))
+        if self.record.get("child") != pid:
+            self.record |= {"child": pid, "child_begun": _begun(pid)}
+            self._write(json.dumps(self.record))
 
     def _write(self, text: str) -> None:
         self._stream.seek(0)
@@ -219,19 +219,19 @@ class Lock:
             if reason and not take_over:
                 raise _locked(self.path, before, reason)
             self._stream = stream
-            self.told = {
+            self.record = {
                 "holder": operator(),
                 "host": controller(),
                 "pid": os.getpid(),
                 "since": since,
                 "run": run,
             }
-            self._write(json.dumps(self.told))
+            self._write(json.dumps(self.record))
             try:
                 yield self
             finally:
                 # Also where it ended in an error: only what may still run is left to be seen.
-                if not _alive(self.told):
+                if not _alive(self.record):
                     with contextlib.suppress(OSError):
                         self._write("")
 
@@ -239,10 +239,10 @@ class Lock:
 def _read(stream: Any) -> dict[str, Any]:
     stream.seek(0)
     try:
-        told = json.loads(stream.read() or "{}")
+        record = json.loads(stream.read() or "{}")
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def _told_in(path: Path) -> dict[str, Any]:
@@ -250,14 +250,18 @@ def _told_in(path: Path) -> dict[str, Any]:
         return _read(stream)
 
 
-def _alive(told: dict[str, Any]) -> str:
+def _alive(record: dict[str, Any]) -> str:
     """Return why the lock of one who does not hold it any more still counts, "" if it does not."""
-    if not told:
+    if not record:
         return ""
-    if told.get("host") != controller():
+    if record.get("host") != controller():
         return "whether it still runs cannot be seen from here"
-    child = told.get("child")
-    if isinstance(child, int) and told.get("child_begun") and _begun(child) == told["child_begun"]:
+    child = record.get("child")
+    if (
+        isinstance(child, int)
+        and record.get("child_begun")
+        and _begun(child) == record["child_begun"]
+    ):
         return f"it was killed, but its ansible-playbook (process {child}) still runs"
     return ""
 
@@ -272,12 +276,12 @@ def _begun(pid: int) -> str:
     return "" if fields[0] == "Z" else fields[19]
 
 
-def _locked(path: Path, told: dict[str, Any], reason: str) -> Exception:
-    who = f"{told.get('holder', 'somebody')} on {told.get('host', 'this machine')}"
+def _locked(path: Path, record: dict[str, Any], reason: str) -> Exception:
+    who = f"{record.get('holder', 'somebody')} on {record.get('host', 'this machine')}"
     return error(
         "FLEET-LOCKED",
         str(path),
-        f"{who}, process {told.get('pid', '?')}, has been at run {told.get('run', '?')} since "
-        f"{told.get('since', '?')}; {reason}",
+        f"{who}, process {record.get('pid', '?')}, has been at run {record.get('run', '?')} since "
+        f"{record.get('since', '?')}; {reason}",
         "wait until that run ends (apiary rollout --status); if it is dead for sure, --take-over",
     )

@@ -54,7 +54,7 @@ def here(tmp_path, monkeypatch):
         if "TOKEN" in name or "SECRET" in name:
             monkeypatch.delenv(name)
     monkeypatch.setenv("MY_HUB_TOKEN", PLANTED["environment"])
-    monkeypatch.setattr(bundle_command, "look_at_ansible", lambda: AnsibleFacts(version="2.19"))
+    monkeypatch.setattr(bundle_command, "inspect_ansible", lambda: AnsibleFacts(version="2.19"))
     monkeypatch.setattr(bundle_command, "examine", lambda *_asked: Doctor((), 2, False, "go on"))
     inventory = tmp_path / "inventory/mine"
     (inventory / "group_vars/all").mkdir(parents=True)

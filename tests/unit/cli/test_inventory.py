@@ -50,7 +50,7 @@ def chosen(*hosts, inventory=RACKS, limit=None, options=None):
 
 
 def names(found):
-    return [one.name for one in found.asked]
+    return [one.name for one in found.requests]
 
 
 def codes(findings):
@@ -89,7 +89,7 @@ def test_a_limit_is_a_pattern_of_ansible(here, limit, numbers):
 def test_the_example_has_the_rack_that_the_documentation_names(here):
     found = choose([EXAMPLE], "rack1", (), SshOptions())
     assert names(found) == ["gpu-001", "gpu-002", "gpu-003", "gpu-004"]
-    assert {one.target.user for one in found.asked} == {"ansible"}
+    assert {one.target.user for one in found.requests} == {"ansible"}
     assert found.findings == ()
 
 
@@ -173,7 +173,7 @@ def test_variables_of_groups_and_templates_count(here):
     )
     Path("more.ini").write_text("gpu-009 ansible_ssh_host=10.0.0.9 ansible_ssh_user=ann\n")
     found = choose(["fleet", "more.ini"], None, (), SshOptions())
-    assert sorted((one.name, str(one.target)) for one in found.asked) == [
+    assert sorted((one.name, str(one.target)) for one in found.requests) == [
         ("gpu-001", "bee@10.0.0.1:2222"),
         ("gpu-002", "bee@[2001:db8::2]:2222"),
         ("gpu-009", "ann@10.0.0.9"),
@@ -183,7 +183,7 @@ def test_variables_of_groups_and_templates_count(here):
 def test_what_the_command_line_says_goes_before_the_inventory(here):
     inventory = "h ansible_user=bee ansible_port=1 ansible_ssh_private_key_file=/inventory/key\n"
     options = SshOptions(user="ann", port=2, identity="/my/key")
-    (asked,) = chosen(inventory=inventory, options=options).asked
+    (asked,) = chosen(inventory=inventory, options=options).requests
     assert str(asked.target) == "ann@h:2"
     assert asked.options.identity == "/my/key"
     assert asked.options.lines == ()
@@ -197,7 +197,7 @@ def test_a_script_and_ansibles_own_configuration_are_read(here):
     )
     script.chmod(0o755)
     Path("ansible.cfg").write_text("[defaults]\nremote_user = carl\n")
-    (asked,) = choose(["hosts.py"], "rack1", (), SshOptions()).asked
+    (asked,) = choose(["hosts.py"], "rack1", (), SshOptions()).requests
     assert str(asked.target) == "carl@gpu-001"
 
 
@@ -217,7 +217,7 @@ def test_a_vaulted_variable_is_opened_by_the_configured_password(here, monkeypat
     found = chosen(inventory="gpu-001\n")
     assert refused(found)["gpu-001"].code == "PROBE-VARIABLE"
     monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", "password")
-    (asked,) = chosen(inventory="gpu-001\n").asked
+    (asked,) = chosen(inventory="gpu-001\n").requests
     assert asked.target.user == "bee"
 
 
@@ -427,6 +427,6 @@ def test_results_come_as_hosts_are_done_and_all_of_them(lab):
     for number in range(12):
         lab.server(f"gpu-{number:03}", answer=canned(b'{"n": %d}' % number))
     hosts = [f"gpu-{number:03}" for number in range(12)]
-    asked = [ssh.Asked(name, name, lab.options) for name in hosts]
+    asked = [ssh.ProbeRequest(name, name, lab.options) for name in hosts]
     results = {probed.host: probed.bundle for probed in ssh.probe_each(asked, parallel=5)}
     assert results == {name: {"n": number} for number, name in enumerate(hosts)}

@@ -22,11 +22,11 @@ from apiary.help.doctor import connect as doctor_connect
 from apiary.help.doctor.connect import ask_hosts
 from apiary.help.doctor.gather import (
     encrypted_files,
-    look_at_ansible,
-    look_at_artifacts,
+    inspect_ansible,
+    inspect_artifacts,
     open_to_others,
 )
-from apiary.help.doctor.inventory import Asking
+from apiary.help.doctor.inventory import Scope
 from apiary.help.doctor.types import Answer, Reached
 from support.ssh_home import use_home
 
@@ -95,12 +95,12 @@ def test_a_vault_without_its_password(here, monkeypatch, capsys):
     Path("group_vars").mkdir()
     Path("group_vars/all.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
     assert encrypted_files(["hosts.yml"])[0] == ["group_vars/all.yml"]
-    ansible = look_at_ansible(["group_vars/all.yml"])
+    ansible = inspect_ansible(["group_vars/all.yml"])
     assert ansible.vault == {"group_vars/all.yml": "there is no vault password"}
     Path("password").write_text("x")
     Path("password").chmod(0o644)
     assert open_to_others("password")
-    wrong = look_at_ansible(["group_vars/all.yml"], ["password"]).vault["group_vars/all.yml"]
+    wrong = inspect_ansible(["group_vars/all.yml"], ["password"]).vault["group_vars/all.yml"]
     assert wrong
     assert wrong != "there is no vault password"
 
@@ -108,7 +108,7 @@ def test_a_vault_without_its_password(here, monkeypatch, capsys):
 def test_settings_that_ansible_cannot_read_are_named(here, monkeypatch):
     Path("broken.cfg").write_text("[defaults\n")
     monkeypatch.setenv("ANSIBLE_CONFIG", "broken.cfg")
-    assert "broken.cfg): File contains no section headers" in (look_at_ansible().refused or "")
+    assert "broken.cfg): File contains no section headers" in (inspect_ansible().refused or "")
 
 
 def test_a_password_that_others_may_read_is_told_once(here, capsys):
@@ -131,24 +131,24 @@ def test_a_world_writable_directory_hides_its_configuration(here, monkeypatch):
     monkeypatch.delenv("ANSIBLE_CONFIG")
     Path("ansible.cfg").write_text("[defaults]\nforks = 3\n")
     here.chmod(0o777)
-    ansible = look_at_ansible()
+    ansible = inspect_ansible()
     assert "world writable" in " ".join(ansible.warnings)
     assert ansible.config != str(here / "ansible.cfg")
     here.chmod(0o755)
-    assert look_at_ansible().forks == 3
+    assert inspect_ansible().forks == 3
 
 
 def test_a_locale_that_ansible_refuses(here, monkeypatch):
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setenv("PYTHONCOERCECLOCALE", "0")
-    assert "UTF-8" in (look_at_ansible().refused or "")
+    assert "UTF-8" in (inspect_ansible().refused or "")
 
 
 def test_room_is_that_of_the_nearest_directory(here):
-    assert look_at_artifacts("not/yet/there").writable
-    assert look_at_artifacts("not/yet/there").free_megabytes > 0
+    assert inspect_artifacts("not/yet/there").writable
+    assert inspect_artifacts("not/yet/there").free_megabytes > 0
     Path("file").write_text("")
-    assert not look_at_artifacts("file/below").writable
+    assert not inspect_artifacts("file/below").writable
     assert not Path("not").exists()
 
 
@@ -177,7 +177,7 @@ def test_hosts_are_asked_once_and_closed_ports_not_at_all(here, monkeypatch):
     ways = [Reached(f"gpu-{n:03d}", address=f"127.0.0.{n}") for n in range(1, 5)]
     ways.append(Reached("gpu-005", unresolved="no such name"))
     names = [one.name for one in ways]
-    answers = {one.name: one for one in ask_hosts(Asking(("hosts.yml",)), names, ways)}
+    answers = {one.name: one for one in ask_hosts(Scope(("hosts.yml",)), names, ways)}
     assert asked == [(("gpu-001", "gpu-002", "gpu-003"), True)]
     assert answers["gpu-001"] == Answer("gpu-001", python="3.11.2", ahead=0.0)
     assert answers["gpu-002"] == Answer("gpu-002", root="no sudo", python="3.11.2", ahead=60.0)
@@ -226,7 +226,7 @@ def test_a_vaults_password_opens_the_inventory_everywhere(here, capsys):
 
 
 def test_away_from_the_clone_the_next_playbook_goes_by_name(here):
-    asking = Asking(("hosts.yml",), None, ())
+    asking = Scope(("hosts.yml",), None, ())
     assert doctor_command._made((), 1, True, asking).next.endswith(" apiary.instinct.plan")
     Path("playbooks").mkdir()
     Path("playbooks/site.yml").touch()

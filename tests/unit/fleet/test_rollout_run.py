@@ -23,7 +23,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows impo
 
 from apiary.app.runner import PLAYBOOKS, Ended
 from apiary.app.runner_events import Failed
-from apiary.rollout.outcomes import came_out
+from apiary.rollout.outcomes import host_outcomes
 from apiary.rollout.plays import Plays
 from apiary.rollout.records import Records
 from apiary.rollout.run import Conductor, Signals
@@ -262,7 +262,7 @@ def test_an_old_quarantine_is_not_why_anothers_playbook_failed(store, own, outco
     aside.write_text(json.dumps({"task": "Old", "message": "long ago"}))
     ended = Ended(2, "failed", {"h01": {"failures": 1}}, {"h01": Failed("New", "today")})
     before = {"h01": store.quarantine("h01")}
-    came = came_out(["h01"], ended, store, before, must_tell=False, own=own)["h01"]
+    came = host_outcomes(["h01"], ended, store, before, must_tell=False, own=own)["h01"]
     assert (came.outcome, came.task) == (outcome, "Old" if own else "New")
 
 

@@ -23,7 +23,7 @@ from click import UsageError
 
 from apiary.app.extra_vars import split_extra
 from apiary.rollout.command import OWN
-from apiary.rollout.request import asked_of
+from apiary.rollout.request import request_of
 from apiary.rollout.store import Lock, Store, controller, write_durably
 
 NOW = "2026-11-22T09:00:00Z"
@@ -148,7 +148,7 @@ def test_of_another_machine_nobody_can_tell(tmp_path):
 def asked(tmp_path, **changed):
     given = {"sources": [str(tmp_path / "hosts.yml")], "files": [], "inline": {}, "tags": None}
     given |= {"skip_tags": None, "check": False, **changed}
-    return asked_of("site", tmp_path / "play.yml", **given)
+    return request_of("site", tmp_path / "play.yml", **given)
 
 
 def test_a_run_is_another_one_when_what_was_asked_is(tmp_path):

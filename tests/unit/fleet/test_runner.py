@@ -10,7 +10,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import outcome_of
 
 from apiary.app.runner import arguments, playbook_path, refuse_prompts
-from apiary.app.runner_events import Heard
+from apiary.app.runner_events import EventLog
 
 
 def event(kind, host, task="Task", **result):
@@ -21,12 +21,12 @@ def stats(**counts):
     return {"event": "playbook_on_stats", "event_data": counts}
 
 
-SAID = "error: ROCM-X: h01: the key is old\n  remedy: get a new one"
+STATE_NAMES = "error: ROCM-X: h01: the key is old\n  remedy: get a new one"
 FINDING = Finding("ROCM-X", "error", "h01", "the key is old", "get a new one")
 
 
 def heard(*events):
-    found = Heard()
+    found = EventLog()
     for one in events:
         found(one)
     return found
@@ -35,7 +35,7 @@ def heard(*events):
 def test_a_failure_in_apiarys_words_is_the_reason_though_another_came_first():
     found = heard(
         event("runner_on_failed", "h01", "First", msg="non-zero return code"),
-        event("runner_on_failed", "h01", "Told", msg=SAID),
+        event("runner_on_failed", "h01", "Told", msg=STATE_NAMES),
         event("runner_on_failed", "h01", "Last", msg="left out"),
         stats(failures={"h01": 1}, ok={"h01": 3}),
     ).failed()
@@ -55,7 +55,7 @@ def test_who_got_over_it_has_not_failed():
 
 def test_of_a_loop_the_first_item_that_failed_says_why():
     found = heard(
-        event("runner_item_on_failed", "h01", msg=SAID),
+        event("runner_item_on_failed", "h01", msg=STATE_NAMES),
         event("runner_item_on_failed", "h01", msg="another"),
         event("runner_on_failed", "h01", msg="All items completed", results=[]),
         stats(failures={"h01": 1}),

@@ -22,7 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Kind, Tune
 
-from apiary.app.inputs import BENCH, read_made
+from apiary.app.inputs import BENCH, read_output
 
 # The kinds of a tuning's trials, the longest first.
 KINDS: tuple[Kind, ...] = ("final", "confirm", "longer", "short", "alike")
@@ -119,7 +119,7 @@ def _refuse(name: str, problem: str) -> None:
 
 def _json_of(name: str) -> Any:
     try:
-        return json.loads(read_made(name, BENCH))
+        return json.loads(read_output(name, BENCH))
     except ValueError as failure:
         raise error(
             "FILE-SYNTAX", name, f"is no JSON: {failure}", "give a whole result, as it was written"

@@ -46,7 +46,7 @@ class Read:
     problems: tuple[Finding, ...] = ()
 
 
-def found_hosts(artifacts: Path) -> tuple[FleetHost, ...]:
+def reported_hosts(artifacts: Path) -> tuple[FleetHost, ...]:
     """Return the hosts that have documents in a directory, for where no inventory is given."""
     if not artifacts.is_dir():
         raise error(
@@ -56,11 +56,11 @@ def found_hosts(artifacts: Path) -> tuple[FleetHost, ...]:
             "`ansible-playbook playbooks/verify.yml` writes it; or give what apiary_artifacts says",
         )
     names = {
-        one.name
-        for one in artifacts.iterdir()
-        if one.name != FLEET and any((one / f"{name}.json").is_file() for name in _NAMES)
+        path.name
+        for path in artifacts.iterdir()
+        if path.name != FLEET and any((path / f"{name}.json").is_file() for name in _NAMES)
     }
-    names |= {one.stem for one in (artifacts / FLEET / "ledger").glob("*.json")}
+    names |= {path.stem for path in (artifacts / FLEET / "ledger").glob("*.json")}
     if not names:
         raise error(
             "FILE-UNREADABLE",
@@ -75,7 +75,7 @@ def load_hosts(
     hosts: Sequence[FleetHost], artifacts: Path | None, now: datetime.datetime
 ) -> tuple[HostInput, ...]:
     """Return what is known of every host; a document that is missing or damaged loses no host."""
-    return tuple(_load(one, artifacts or Path(one.artifacts), now) for one in hosts)
+    return tuple(_load(host, artifacts or Path(host.artifacts), now) for host in hosts)
 
 
 def directory_of(host: FleetHost, artifacts: Path | None) -> Path:
@@ -93,20 +93,20 @@ def load_run(artifacts: Path, run: str | None) -> FleetRollout | None:
     if run is None:
         # Names of runs begin with their time; a check changed nothing.
         for path in sorted(runs.glob("*/run.json"), reverse=True):
-            found = _run(path)
-            if found is not None and not found.asked.check:
-                return found
+            result = _run(path)
+            if result is not None and not result.asked.check:
+                return result
         return None
     path = runs / run / "run.json"
-    found = _run(path)
-    if found is not None:
-        return found
-    known = ", ".join(sorted(one.name for one in runs.glob("*"))[-5:])
+    result = _run(path)
+    if result is not None:
+        return result
+    existing = ", ".join(sorted(path.name for path in runs.glob("*"))[-5:])
     raise error(
         "FILE-UNREADABLE",
         str(path),
         "cannot be read: there is no such run",
-        f"give one of {known}" if known else "leave out --run: there has been no rollout",
+        f"give one of {existing}" if existing else "leave out --run: there has been no rollout",
     )
 
 
@@ -123,7 +123,7 @@ def _load(host: FleetHost, artifacts: Path, now: datetime.datetime) -> HostInput
     paths = {name: directory / f"{name}.json" for name in _NAMES}
     paths["ledger"] = artifacts / FLEET / "ledger" / f"{directory.name}.json"
     read["ledger"] = _read(paths["ledger"])
-    problems = [problem for one in read.values() for problem in one.problems]
+    problems = [problem for item in read.values() for problem in item.problems]
 
     def document(kind: type[T], name: str) -> T | None:
         if read[name].data is None:
@@ -182,8 +182,8 @@ def _damaged(path: Path, message: str) -> Finding:
 
 
 def _time_of(data: Mapping[str, Any]) -> str | None:
-    found = [data.get(name) for name in ("at", "updated", "collected_at")]
-    return next((str(one) for one in found if one), None)
+    matches = [data.get(name) for name in ("at", "updated", "collected_at")]
+    return next((str(item) for item in matches if item), None)
 
 
 def _source(name: str, path: Path, at: str | None, now: datetime.datetime) -> Source:

@@ -29,7 +29,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
 
 from apiary.app.inert import inline, policy
 from apiary.bench.report.page import TEMPLATES
-from apiary.fleet.report.words import SAID, outcome_text
+from apiary.fleet.report.words import STATE_NAMES, outcome_text
 
 _OWN = Path(__file__).parent / "templates"
 # Read without colour, too: one sign a state.
@@ -56,15 +56,15 @@ def fleet_page(report: FleetReport, pictures: Mapping[str, str] | None = None) -
         script=script,
         data=inline(_data(report, pictures or {})),
         signs=SIGNS,
-        said=SAID,
+        said=STATE_NAMES,
         states=STATES,
         counts=dict(report.counts),
         sites=_sites(report.hosts),
         short=short,
         dense=len(report.hosts) > ROOMY,
         rows=_rows(report.hosts),
-        differs=[one for one in report.shared if len(one.values) > 1],
-        same=[one for one in report.shared if len(one.values) == 1],
+        differs=[item for item in report.shared if len(item.values) > 1],
+        same=[item for item in report.shared if len(item.values) == 1],
         outcome=outcome_text(report.rollout) if report.rollout else None,
         fold=fold,
     )
@@ -96,7 +96,7 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 def odd_text(host: HostReport) -> str:
     """Return in which facts a host is not as its peers."""
     return "; ".join(
-        f"{one.fact} {one.value}, {one.hosts} peers have {one.usual}" for one in host.odd
+        f"{item.fact} {item.value}, {item.hosts} peers have {item.usual}" for item in host.odd
     )
 
 
@@ -175,9 +175,9 @@ def _data(report: FleetReport, pictures: Mapping[str, str]) -> dict[str, Any]:
     return {
         "pool": pool.values,
         "hosts": hosts,
-        "groups": {one.code: one.hosts for one in report.groups},
+        "groups": {group.code: group.hosts for group in report.groups},
         "signs": SIGNS,
-        "said": SAID,
+        "said": STATE_NAMES,
     }
 
 
@@ -191,44 +191,52 @@ def _host(host: HostReport, pool: _Pool, picture: str | None) -> dict[str, Any]:
         "place": put([place.site, place.row, place.rack]),
         "facts": put(list(facts.items())),
         "checks": put(
-            [[one.code, one.passed, one.failed, one.skipped, one.unknown] for one in host.checks]
+            [
+                [check.code, check.passed, check.failed, check.skipped, check.unknown]
+                for check in host.checks
+            ]
         ),
         "sources": [
             [
-                one.kind,
-                one.path,
-                one.at,
-                None if one.age_seconds is None else age_text(one.age_seconds),
+                source.kind,
+                source.path,
+                source.at,
+                None if source.age_seconds is None else age_text(source.age_seconds),
             ]
-            for one in host.sources
+            for source in host.sources
         ],
         "failed": [
             [
-                one.code,
-                one.subject,
-                one.state,
-                one.found,
-                one.expected,
-                put([one.severity, one.remedy, one.source]),
+                item.code,
+                item.subject,
+                item.state,
+                item.found,
+                item.expected,
+                put([item.severity, item.remedy, item.source]),
             ]
-            for one in host.failed
+            for item in host.failed
         ],
-        "measured": [[one.code, one.subject, one.found, one.expected] for one in host.measured],
+        "measured": [
+            [item.code, item.subject, item.found, item.expected] for item in host.measured
+        ],
         "findings": [
-            [one.subject, one.message, put([one.code, one.severity, one.remedy, one.source])]
-            for one in _shown(host)
+            [item.subject, item.message, put([item.code, item.severity, item.remedy, item.source])]
+            for item in _shown(host)
         ],
-        "pending": put([[one.concern, one.changes, *one.reboot] for one in host.pending]),
+        "pending": put([[item.concern, item.changes, *item.reboot] for item in host.pending]),
         "running": put(
             [
-                [one.deployment, one.model, one.engine, one.layout, one.replicas, one.up]
-                for one in host.running
+                [item.deployment, item.model, item.engine, item.layout, item.replicas, item.up]
+                for item in host.running
             ]
         ),
-        "odd": [[one.fact, one.value, one.usual, one.hosts] for one in host.odd],
+        "odd": [[item.fact, item.value, item.usual, item.hosts] for item in host.odd],
         "quarantined": to_document(host.quarantined),
         "last": to_document(host.last_run),
-        "excerpts": [[one.code, one.subject, one.origin, one.text] for one in host.excerpts],
+        "excerpts": [
+            [excerpt.code, excerpt.subject, excerpt.origin, excerpt.text]
+            for excerpt in host.excerpts
+        ],
     }
     if picture:
         # An image runs no script and sees no style of the page.
@@ -239,9 +247,9 @@ def _host(host: HostReport, pool: _Pool, picture: str | None) -> dict[str, Any]:
 
 def _shown(host: HostReport) -> list[Any]:
     """Return findings that are not already told as a failed check or an odd fact."""
-    told = {(one.code, one.subject) for one in host.failed}
+    told = {(item.code, item.subject) for item in host.failed}
     return [
-        one
-        for one in host.findings
-        if (one.code, one.subject) not in told and one.code != "FLEET-REPORT-STANDS-OUT"
+        finding
+        for finding in host.findings
+        if (finding.code, finding.subject) not in told and finding.code != "FLEET-REPORT-STANDS-OUT"
     ]

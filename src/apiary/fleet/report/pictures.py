@@ -25,18 +25,18 @@ MOST = 60
 
 def pictures_of(report: FleetReport, directories: Mapping[str, Path]) -> dict[str, str]:
     """Return SVG by host for the first hosts that stand out; alike topologies are one picture."""
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     drawn: dict[Topology, str] = {}
-    wanted = [one.host for one in report.hosts if one.state != "ok" or one.odd]
-    for host in wanted[:MOST]:
+    shown = [host.host for host in report.hosts if host.state != "ok" or host.odd]
+    for host in shown[:MOST]:
         topology = _topology(directories[host], host) if host in directories else None
         if topology is None or not topology.gpus:
             continue
         nameless = replace(topology, host=topology.gpus[0].model or "GPUs")
         if nameless not in drawn:
             drawn[nameless] = topology_svg(nameless)
-        found[host] = drawn[nameless]
-    return found
+        matches[host] = drawn[nameless]
+    return matches
 
 
 def _topology(directory: Path, host: str) -> Topology | None:

@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from apiary.fleet.report.words import SAID, counts_text, outcome_text
+from apiary.fleet.report.words import STATE_NAMES, counts_text, outcome_text
 
 _STYLES = {
     "failing": "bold red",
@@ -42,7 +42,7 @@ def _parts(report: FleetReport) -> Iterator[RenderableType]:
     yield Text.assemble(verdict, f": {hosts}: {counts_text(report)}")
     if report.rollout:
         yield Text(outcome_text(report.rollout))
-    listed = [one for one in report.hosts if one.state != "ok" or one.odd]
+    listed = [host for host in report.hosts if host.state != "ok" or host.odd]
     if listed:
         yield Text()
         yield _hosts(listed[:_LISTED])
@@ -51,7 +51,7 @@ def _parts(report: FleetReport) -> Iterator[RenderableType]:
     if report.groups:
         yield Text()
         yield _findings(report)
-    differs = [one for one in report.shared if len(one.values) > 1]
+    differs = [item for item in report.shared if len(item.values) > 1]
     if differs:
         yield Text()
         table = _grid("What peers do not share", "GPU", "fact", "value", "hosts")
@@ -63,19 +63,22 @@ def _parts(report: FleetReport) -> Iterator[RenderableType]:
 
 def _hosts(listed: list[HostReport]) -> Table:
     table = _grid("Hosts that stand out", "host", "state", "rack", "why")
-    for one in listed:
-        odd = "; ".join(f"{odd.fact} {odd.value}, peers {odd.usual}" for odd in one.odd[:3])
-        why = one.why if one.state != "ok" else odd
+    for item in listed:
+        odd = "; ".join(f"{odd.fact} {odd.value}, peers {odd.usual}" for odd in item.odd[:3])
+        why = item.why if item.state != "ok" else odd
         table.add_row(
-            one.host, Text(SAID[one.state], style=_STYLES[one.state]), one.place.rack or "", why
+            item.host,
+            Text(STATE_NAMES[item.state], style=_STYLES[item.state]),
+            item.place.rack or "",
+            why,
         )
     return table
 
 
 def _findings(report: FleetReport) -> Table:
     table = _grid("Findings", "code", "severity", "hosts", "which")
-    for one in report.groups:
-        table.add_row(one.code, one.severity, str(len(one.hosts)), fold(one.hosts))
+    for group in report.groups:
+        table.add_row(group.code, group.severity, str(len(group.hosts)), fold(group.hosts))
     return table
 
 

@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
     Outcome,
 )
 
-SAID: Mapping[HostState, str] = {
+STATE_NAMES: Mapping[HostState, str] = {
     "failing": "failing",
     "quarantined": "in quarantine",
     "unreached": "not reached",
@@ -27,7 +27,9 @@ SAID: Mapping[HostState, str] = {
 def counts_text(report: FleetReport) -> str:
     """Return how many hosts are in which state: "3 failing, 97 accepted"."""
     counts = dict(report.counts)
-    return ", ".join(f"{counts[state]} {said}" for state, said in SAID.items() if state in counts)
+    return ", ".join(
+        f"{counts[state]} {reported}" for state, reported in STATE_NAMES.items() if state in counts
+    )
 
 
 def outcome_text(outcome: Outcome) -> str:

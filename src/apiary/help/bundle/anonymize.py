@@ -60,7 +60,7 @@ class Anonymizer:
 
     def _new(self, name: str, kind: str) -> str:
         if name not in self.names:
-            number = 1 + len({one for one in self.names.values() if one.startswith(f"{kind}-")})
+            number = 1 + len({name for name in self.names.values() if name.startswith(f"{kind}-")})
             self.names[name] = f"{kind}-{number}"
         return self.names[name]
 

@@ -29,15 +29,15 @@ from apiary.fleet.hosts import ARTIFACTS, FleetHost, read_hosts
 from apiary.fleet.report.inputs import directory_of
 from apiary.help.bundle.anonymize import Anonymizer
 from apiary.help.bundle.archive import write_archive
-from apiary.help.bundle.hosts import Asked, ask_hosts
+from apiary.help.bundle.hosts import HostRequest, ask_hosts
 from apiary.help.bundle.masking import Masker
 from apiary.help.bundle.secrets import known_secrets
 from apiary.help.bundle.sources import of_artifacts, of_inventory, put, rendered, safe, saved_hosts
 from apiary.help.bundle.stage import Stage, json_text
 from apiary.help.bundle.types import BundleHost, LeftOut, Raw, SupportBundle
 from apiary.help.doctor.command import Steps, examine, steps
-from apiary.help.doctor.gather import look_at_ansible, own_version
-from apiary.help.doctor.inventory import Asking
+from apiary.help.doctor.gather import inspect_ansible, own_version
+from apiary.help.doctor.inventory import Scope
 
 MANIFEST = "MANIFEST.json"
 
@@ -134,15 +134,15 @@ def support_bundle(
         steps(quiet=as_json) as step,
         tempfile.TemporaryDirectory(prefix="apiary-bundle-") as directory,
     ):
-        made, files = collect(options, Path(directory), step)
+        manifest, files = collect(options, Path(directory), step)
         step("packing")
         size = write_archive(out, files)
     if as_json:
-        output.print_document({**to_document(made), "file": str(out)})
+        output.print_document({**to_document(manifest), "file": str(out)})
     else:
-        click.echo(_told(made, out, size))
-    output.report(made.findings, as_json)
-    return output.exit_code(made.findings)
+        click.echo(_told(manifest, out, size))
+    output.report(manifest.findings, as_json)
+    return output.exit_code(manifest.findings)
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def _ending_well() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {one: signal.signal(one, end) for one in (signal.SIGTERM, signal.SIGHUP)}
+    before = {item: signal.signal(item, end) for item in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
@@ -169,35 +169,35 @@ def collect(options: Options, work: Path, step: Steps) -> tuple[SupportBundle, d
     masker = Masker(known_secrets(options.sources, options.vault))
     hosts, directory = _hosts(options)
     folders = {
-        safe(one.name): directory_of(one, None if not options.artifacts else directory)
-        for one in hosts
+        safe(host.name): directory_of(host, None if not options.artifacts else directory)
+        for host in hosts
     }
     raw = work / "raw"
     raw.mkdir(mode=0o700)
-    found: list[Raw | LeftOut | BundleHost] = [
+    matches: list[Raw | LeftOut | BundleHost] = [
         *of_artifacts(directory, folders),
         *of_inventory(options.sources),
         *rendered(folders, raw),
         *_of_controller(options, raw, step),
     ]
     if options.sources and not options.offline:
-        asked = Asked(
+        request = HostRequest(
             options.sources, options.vault, options.since, options.lines, options.most // 8
         )
-        names = [one.name for one in hosts]
+        names = [host.name for host in hosts]
         counted = step("asking the hosts", len(names))
-        found += list(ask_hosts(asked, names, raw, counted, masker.know))
+        matches += list(ask_hosts(request, names, raw, counted, masker.know))
     else:
-        found += [BundleHost(one.name, asked=False, answered=False) for one in hosts]
-    known = [one.name for one in hosts] + [name for one in hosts for name in one.addresses]
+        matches += [BundleHost(host.name, asked=False, answered=False) for host in hosts]
+    names_here = [host.name for host in hosts] + [name for host in hosts for name in host.addresses]
     stage = Stage(
-        work / "clean", masker, Anonymizer(known) if options.anonymize else None, options.most
+        work / "clean", masker, Anonymizer(names_here) if options.anonymize else None, options.most
     )
     stage.directory.mkdir(mode=0o700)
-    raws = [one for one in found if isinstance(one, Raw)]
+    raws = [item for item in matches if isinstance(item, Raw)]
     stage.take(raws, step("removing secrets", len(raws)))
-    stage.leave_out([one for one in found if isinstance(one, LeftOut)])
-    answers = [one for one in found if isinstance(one, BundleHost)]
+    stage.leave_out([item for item in matches if isinstance(item, LeftOut)])
+    answers = [item for item in matches if isinstance(item, BundleHost)]
     return _manifest(stage, answers, options), stage.files
 
 
@@ -216,25 +216,25 @@ def _hosts(options: Options) -> tuple[list[FleetHost], Path]:
             "has no saved documents, and no inventory was given",
             "`apiary support-bundle --inventory inventory/mine`, or give --artifacts DIR",
         )
-    hosts = [one for one in saved if not options.names or one.name in options.names]
+    hosts = [item for item in saved if not options.names or item.name in options.names]
     if not hosts:
         raise error(
             "BUNDLE-NOTHING",
             ", ".join(options.names),
             f"{directory} has no documents of it",
-            f"give one of {', '.join(one.name for one in saved[:8])}",
+            f"give one of {', '.join(item.name for item in saved[:8])}",
         )
     return hosts, directory
 
 
 def _of_controller(options: Options, work: Path, step: Steps) -> Iterable[Raw | LeftOut]:
     """Yield what this machine says of itself."""
-    ansible = look_at_ansible()
+    ansible = inspect_ansible()
     yield put(work, "controller/ansible.json", json_text(to_document(ansible)), "controller")
     try:
-        asking = Asking(options.sources, ",".join(options.names) or None, options.vault)
-        made = examine(asking, False, options.artifacts, step)
-        yield put(work, "controller/doctor.json", dumps(made), "apiary doctor")
+        scope = Scope(options.sources, ",".join(options.names) or None, options.vault)
+        manifest = examine(scope, False, options.artifacts, step)
+        yield put(work, "controller/doctor.json", dumps(manifest), "apiary doctor")
     except ApiaryError as refusal:
         yield LeftOut("controller/doctor.json", refusal.findings[0].message)
 
@@ -279,7 +279,7 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
                 "`apiary support-bundle --host HOST`, or give --max-size",
             )
         )
-    made = SupportBundle(
+    manifest = SupportBundle(
         apiary=own_version() or "unknown",
         hosts=tuple(sorted(cleaned, key=lambda one: one.host)),
         members=tuple(sorted(stage.members, key=lambda one: one.path)),
@@ -289,20 +289,20 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
         anonymized=options.anonymize,
         findings=tuple(findings),
     )
-    stage.put(MANIFEST, dumps(made), "the manifest")
-    return made
+    stage.put(MANIFEST, dumps(manifest), "the manifest")
+    return manifest
 
 
-def _told(made: SupportBundle, out: Path, size: int) -> str:
-    answered = sum(one.answered for one in made.hosts)
-    asked = f", {answered} of them answered" if any(one.asked for one in made.hosts) else ""
-    removed = ", ".join(f"{count} {kind}" for kind, count in made.removed.items()) or "nothing"
+def _told(manifest: SupportBundle, out: Path, size: int) -> str:
+    answered = sum(host.answered for host in manifest.hosts)
+    request = f", {answered} of them answered" if any(host.asked for host in manifest.hosts) else ""
+    removed = ", ".join(f"{count} {kind}" for kind, count in manifest.removed.items()) or "nothing"
     return "\n".join(
         (
-            f"{out}: {len(made.members)} files of {len(made.hosts)} hosts{asked},"
+            f"{out}: {len(manifest.members)} files of {len(manifest.hosts)} hosts{request},"
             f" {size / 2**20:.1f} MB",
-            f"removed: {removed} ({made.looked_for} secrets masked by value)",
-            f"left out: {len(made.left_out)}; why is in {MANIFEST}",
+            f"removed: {removed} ({manifest.looked_for} secrets masked by value)",
+            f"left out: {len(manifest.left_out)}; why is in {MANIFEST}",
             f"Look through it before you send it: tar -xzf {out} -O {MANIFEST}",
         )
     )

@@ -21,7 +21,7 @@ _LAST = "Keep it for the command"
 
 
 @dataclass(frozen=True)
-class Asked:
+class HostRequest:
     """What hosts are asked for: how far back, how many lines, how many bytes of each."""
 
     sources: tuple[str, ...]
@@ -32,7 +32,7 @@ class Asked:
 
 
 def ask_hosts(
-    asked: Asked,
+    request: HostRequest,
     names: Sequence[str],
     work: Path,
     step: Callable[[], None],
@@ -48,16 +48,16 @@ def ask_hosts(
         directory.mkdir(mode=0o700)
         ended = run_playbook(
             "bundle",
-            inventory=asked.sources,
+            inventory=request.sources,
             extra_vars={
                 "bundle_hosts": some,
                 "bundle_dest": str(directory),
-                "bundle_since": asked.since,
-                "bundle_lines": asked.lines,
-                "bundle_total_bytes": asked.host_bytes,
+                "bundle_since": request.since,
+                "bundle_lines": request.lines,
+                "bundle_total_bytes": request.host_bytes,
             },
             artifacts=work / f"run-{at}",
-            vault_password_files=asked.vault,
+            vault_password_files=request.vault,
             on_event=_counter(step),
         )
         answered = set()

@@ -30,12 +30,12 @@ def known_secrets(sources: Sequence[str], vault: Sequence[str]) -> list[str]:
 
     Raises BUNDLE-VAULT where the inventory cannot be read: its secrets would not be recognised.
     """
-    found = [value for name, value in os.environ.items() if secret_name(name)]
+    matches = [value for name, value in os.environ.items() if secret_name(name)]
     for name in (*vault, os.environ.get("ANSIBLE_VAULT_PASSWORD_FILE", ""), *_TOKENS):
         path = Path(name.rpartition("@")[2]).expanduser()
         if name and path.is_file() and not os.access(path, os.X_OK):
-            found.append(path.read_text(encoding="utf-8", errors="replace"))
-    return [*found, *(_of_inventory(sources, vault) if sources else ())]
+            matches.append(path.read_text(encoding="utf-8", errors="replace"))
+    return [*matches, *(_of_inventory(sources, vault) if sources else ())]
 
 
 def secret_variables() -> list[str]:

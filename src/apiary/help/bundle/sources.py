@@ -59,8 +59,8 @@ def saved_hosts(directory: Path) -> list[str]:
     """Return the hosts that have documents in a directory of artifacts."""
     if not directory.is_dir():
         return []
-    found = (one for one in directory.iterdir() if one.name != FLEET and one.is_dir())
-    return sorted(one.name for one in found if any(one.glob("*.json")))
+    matches = (path for path in directory.iterdir() if path.name != FLEET and path.is_dir())
+    return sorted(item.name for item in matches if any(item.glob("*.json")))
 
 
 def of_artifacts(directory: Path, folders: Mapping[str, Path]) -> Iterator[Raw | LeftOut]:
@@ -99,8 +99,8 @@ def rendered(folders: Mapping[str, Path], work: Path) -> Iterator[Raw | LeftOut]
                 plan = from_document(Plan, json.loads(path.read_bytes()), str(path))
                 files = render_systemd(plan)
             except (ApiaryError, ValueError, OSError) as failure:
-                said = str(failure).splitlines()[0]
-                yield LeftOut(f"{target} of {path.name}", f"cannot be rendered: {said}")
+                reported = str(failure).splitlines()[0]
+                yield LeftOut(f"{target} of {path.name}", f"cannot be rendered: {reported}")
                 continue
             if plan.deployment.name in names:
                 continue

@@ -24,15 +24,15 @@ from apiary.fleet.hosts import ARTIFACTS
 from apiary.help.doctor.connect import ask_hosts
 from apiary.help.doctor.gather import (
     encrypted_files,
-    look_at_ansible,
-    look_at_artifacts,
-    look_at_controller,
+    inspect_ansible,
+    inspect_artifacts,
+    inspect_controller,
 )
 from apiary.help.doctor.inventory import (
-    Asking,
+    Scope,
     artifacts_of,
+    inspect_ways,
     inventory_of,
-    look_at_ways,
     read_inventory,
     validate_variables,
 )
@@ -110,75 +110,75 @@ def doctor(
     """
     if not sources and (limit or connect):
         raise click.UsageError("--limit and --connect choose and ask hosts; give an --inventory")
-    asking = Asking(sources, limit, vault)
+    scope = Scope(sources, limit, vault)
     with steps(quiet=as_json) as step:
-        made = examine(asking, connect, artifacts, step)
+        result = examine(scope, connect, artifacts, step)
     if as_json:
-        output.print_document(made)
+        output.print_document(result)
     else:
-        output.show(_table(made.checks))
-        click.echo(_sum(made))
-    findings = [one for made_check in made.checks for one in made_check.findings]
+        output.show(_table(result.checks))
+        click.echo(_sum(result))
+    findings = [finding for check in result.checks for finding in check.findings]
     output.report(findings, as_json)
     if not as_json:
-        click.echo(f"Next: {made.next}")
+        click.echo(f"Next: {result.next}")
     return output.exit_code(findings)
 
 
-def examine(asking: Asking, connect: bool, artifacts: str | None, step: Steps) -> Doctor:
+def examine(scope: Scope, connect: bool, artifacts: str | None, step: Steps) -> Doctor:
     """Look at everything that was asked for, and judge it."""
     step("this machine")
-    whole, partly = encrypted_files(asking.sources)
-    ansible = look_at_ansible(whole, asking.vault)
-    controller = look_at_controller(ansible)
-    if not asking.sources:
-        checks = judge_controller(controller, look_at_artifacts(artifacts or ARTIFACTS), 1)
-        return _made(checks, 0, False, asking)
+    whole, partly = encrypted_files(scope.sources)
+    ansible = inspect_ansible(whole, scope.vault)
+    controller = inspect_controller(ansible)
+    if not scope.sources:
+        checks = judge_controller(controller, inspect_artifacts(artifacts or ARTIFACTS), 1)
+        return _made(checks, 0, False, scope)
     step("the inventory")
     # Ansible tells those that it was given as well.
-    passwords = tuple(dict.fromkeys((*asking.vault, *ansible.vault_password_files)))
+    passwords = tuple(dict.fromkeys((*scope.vault, *ansible.vault_password_files)))
     try:
-        hosts = read_inventory(asking)
+        hosts = read_inventory(scope)
     except ApiaryError as refusal:
-        checks = judge_controller(controller, look_at_artifacts(artifacts or ARTIFACTS), 1)
-        unread = check("inventory", "inventory", ", ".join(asking.sources), refusal.findings)
+        checks = judge_controller(controller, inspect_artifacts(artifacts or ARTIFACTS), 1)
+        unread = check("inventory", "inventory", ", ".join(scope.sources), refusal.findings)
         # Most often it is a vault that keeps it from being read.
-        locked = Inventory(asking.sources, {}, (), (*whole, *partly))
-        return _made((*checks, unread, judge_vault(locked, ansible)), 0, False, asking)
-    names = [one.name for one in hosts.hosts]
-    room = look_at_artifacts(artifacts or artifacts_of(hosts.hosts))
+        locked = Inventory(scope.sources, {}, (), (*whole, *partly))
+        return _made((*checks, unread, judge_vault(locked, ansible)), 0, False, scope)
+    names = [host.name for host in hosts.hosts]
+    room = inspect_artifacts(artifacts or artifacts_of(hosts.hosts))
     checks = judge_controller(controller, room, len(names))
-    ways = look_at_ways(asking, ansible, step("the way to the hosts", len(names)))
+    ways = inspect_ways(scope, ansible, step("the way to the hosts", len(names)))
     step("the variables")
-    variables = _variables(asking, names, ansible.refused)
-    seen = inventory_of(asking, hosts, ways, variables, [*whole, *partly], passwords)
-    checks += (*judge_inventory(seen, ansible), *judge_ways(seen.hosts, asking.sources))
+    variables = _variables(scope, names, ansible.refused)
+    seen = inventory_of(scope, hosts, ways, variables, [*whole, *partly], passwords)
+    checks += (*judge_inventory(seen, ansible), *judge_ways(seen.hosts, scope.sources))
     if connect and ansible.refused is None:
-        answers = ask_hosts(asking, names, seen.hosts, step("asking the hosts", len(names)))
-        checks += judge_answers(answers, asking.sources, seen.hosts)
-    return _made(checks, len(names), connect, asking)
+        answers = ask_hosts(scope, names, seen.hosts, step("asking the hosts", len(names)))
+        checks += judge_answers(answers, scope.sources, seen.hosts)
+    return _made(checks, len(names), connect, scope)
 
 
-def _variables(asking: Asking, names: list[str], refused: str | None) -> tuple[Finding, ...]:
+def _variables(scope: Scope, names: list[str], refused: str | None) -> tuple[Finding, ...]:
     """Return what is wrong with the variables; nothing where Ansible does not even start."""
     if refused is not None:
         return ()
     try:
-        return validate_variables(asking, names)
+        return validate_variables(scope, names)
     except ApiaryError as refusal:
         return refusal.findings
 
 
-def _made(checks: tuple[Check, ...], hosts: int, connected: bool, asking: Asking) -> Doctor:
+def _made(checks: tuple[Check, ...], hosts: int, connected: bool, scope: Scope) -> Doctor:
     """Return the document, with what to run next."""
-    wrong = any(one.outcome == "error" for one in checks)
-    words = [f"-i {one}" for one in asking.sources]
-    words += [f"--limit {shlex.quote(asking.limit)}"] if asking.limit else []
-    words += [f"--vault-password-file {one}" for one in asking.vault]
+    wrong = any(check.outcome == "error" for check in checks)
+    words = [f"-i {source}" for source in scope.sources]
+    words += [f"--limit {shlex.quote(scope.limit)}"] if scope.limit else []
+    words += [f"--vault-password-file {item}" for item in scope.vault]
     given = " ".join(words)
     if wrong:
         following = "mend what is told above, then run `apiary doctor` again"
-    elif not asking.sources:
+    elif not scope.sources:
         following = "apiary doctor --inventory inventory/mine"
     elif not connected:
         following = f"apiary doctor {given} --connect"
@@ -192,16 +192,18 @@ def _table(checks: tuple[Check, ...]) -> Table:
     for column in ("outcome", "check", "what was found"):
         table.add_column(column, no_wrap=column != "what was found", overflow="fold")
     area = None
-    for one in checks:
-        if one.area != area:
-            area = one.area
+    for item in checks:
+        if item.area != area:
+            area = item.area
             table.add_row(Text(_TITLES[area], style="bold"))
         table.add_row(
-            Text(f"  {one.outcome}", style=_COLOURS[one.outcome]), Text(one.name), Text(one.message)
+            Text(f"  {item.outcome}", style=_COLOURS[item.outcome]),
+            Text(item.name),
+            Text(item.message),
         )
     return table
 
 
-def _sum(made: Doctor) -> str:
-    counts = {name: sum(one.outcome == name for one in made.checks) for name in _COLOURS}
+def _sum(result: Doctor) -> str:
+    counts = {name: sum(check.outcome == name for check in result.checks) for name in _COLOURS}
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)

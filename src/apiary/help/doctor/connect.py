@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from apiary.help.doctor.inventory import PARALLEL, Asking, run
+from apiary.help.doctor.inventory import PARALLEL, Scope, run
 from apiary.help.doctor.types import Answer, Reached
 
 TASK = "Log in"
@@ -43,29 +43,29 @@ class _Times:
         begun, ended = self.begun.get(host), self.ended.get(host)
         if begun is None or ended is None:
             return None
-        said = float(epoch)  # whole seconds, cut off
-        if said + 1 < begun:
-            return said + 1 - begun
-        return max(0.0, said - ended)
+        reported = float(epoch)  # whole seconds, cut off
+        if reported + 1 < begun:
+            return reported + 1 - begun
+        return max(0.0, reported - ended)
 
 
 def _seconds(event: Mapping[str, Any]) -> float:
-    told = datetime.datetime.fromisoformat(str(event["created"]))
-    return (told if told.tzinfo else told.replace(tzinfo=datetime.UTC)).timestamp()
+    moment = datetime.datetime.fromisoformat(str(event["created"]))
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
 
 
 def ask_hosts(
-    asking: Asking,
+    scope: Scope,
     names: Sequence[str],
     ways: Sequence[Reached],
     step: Callable[[], None] = lambda: None,
 ) -> tuple[Answer, ...]:
     """Return what each host answered; hosts whose port is closed are not asked further."""
-    direct = [one for one in ways if not one.local and one.direct and not one.unresolved]
+    direct = [way for way in ways if not way.local and way.direct and not way.unresolved]
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        ports = dict(zip([one.name for one in direct], pool.map(_port, direct), strict=True))
+        ports = dict(zip([item.name for item in direct], pool.map(_port, direct), strict=True))
     closed = {name: why for name, why in ports.items() if why}
-    closed |= {one.name: one.unresolved for one in ways if one.unresolved}
+    closed |= {way.name: way.unresolved for way in ways if way.unresolved}
     asked = [name for name in names if name not in closed]
     for _name in closed:
         step()
@@ -73,20 +73,20 @@ def ask_hosts(
     answers = [Answer(name, port=why) for name, why in closed.items()]
     if not asked:
         return tuple(answers)
-    ended = run(asking, asked, connect=True, on_event=times)
-    told: Mapping[str, Any] = ended.custom.get("doctor_answers") or {}
+    ended = run(scope, asked, connect=True, on_event=times)
+    moment: Mapping[str, Any] = ended.custom.get("doctor_answers") or {}
     for name in asked:
-        failed, said = ended.failed.get(name), told.get(name)
-        if said is None:
+        failed, reported = ended.failed.get(name), moment.get(name)
+        if reported is None:
             why = failed.message if failed else ended.said or "it did not come to that"
             answers.append(Answer(name, login=_short(why)))
             continue
         answers.append(
             Answer(
                 name,
-                root=None if said["root"] else _short(said["why"] or "no reason was given"),
-                python=said["python"],
-                ahead=times.ahead(name, said["epoch"]),
+                root=None if reported["root"] else _short(reported["why"] or "no reason was given"),
+                python=reported["python"],
+                ahead=times.ahead(name, reported["epoch"]),
             )
         )
     return tuple(answers)

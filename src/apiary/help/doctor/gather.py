@@ -35,7 +35,7 @@ _SECONDS = 60
 _LARGEST = 4 << 20
 
 
-def look_at_ansible(vaulted: Sequence[str] = (), passwords: Sequence[str] = ()) -> AnsibleFacts:
+def inspect_ansible(vaulted: Sequence[str] = (), passwords: Sequence[str] = ()) -> AnsibleFacts:
     """Return what Ansible says of itself; ``passwords`` are files of vault passwords besides."""
     collections = knowledge("doctor.yml")["collections"]
     request = {"ansible": {"collections": collections, "vaulted": vaulted}}
@@ -58,7 +58,7 @@ def own_version() -> str | None:
         return None
 
 
-def look_at_controller(ansible: AnsibleFacts, keys: Iterable[str] = ()) -> Controller:
+def inspect_controller(ansible: AnsibleFacts, keys: Iterable[str] = ()) -> Controller:
     """Return what this machine is; ``keys`` are private key files that the inventory names."""
     beside = Path(sys.executable).with_name("ansible-playbook")
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -82,7 +82,7 @@ def look_at_controller(ansible: AnsibleFacts, keys: Iterable[str] = ()) -> Contr
 
 
 def open_to_others(name: str) -> bool:
-    """Say whether others may read a file of ours; a program that prints a password they may."""
+    """Return whether others may read a file of ours; a program that prints a password they may."""
     try:
         status = os.stat(name)
     except OSError:
@@ -120,11 +120,11 @@ def _memory() -> int | None:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0]) // 1024 if found else None
+    matches = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(matches[0]) // 1024 if matches else None
 
 
-def look_at_artifacts(path: str) -> Artifacts:
+def inspect_artifacts(path: str) -> Artifacts:
     """Return the room where documents go; what is not there yet is made in what is."""
     there = Path(path).absolute()
     while not there.exists() and there != there.parent:
@@ -157,14 +157,16 @@ def encrypted_files(sources: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _files(sources: Sequence[str]) -> Iterable[Path]:
     """Return every file that Ansible would read of these sources."""
-    found: dict[Path, None] = {}
+    matches: dict[Path, None] = {}
     for source in sources:
         path = Path(source)
         if "," in source or not path.exists():
             continue
         base = path if path.is_dir() else path.parent
-        found.update(dict.fromkeys([path] if path.is_file() else []))
+        matches.update(dict.fromkeys([path] if path.is_file() else []))
         folders = [base] if path.is_dir() else [base / "group_vars", base / "host_vars"]
         for folder in folders:
-            found.update(dict.fromkeys(one for one in sorted(folder.rglob("*")) if one.is_file()))
-    return found
+            matches.update(
+                dict.fromkeys(path for path in sorted(folder.rglob("*")) if path.is_file())
+            )
+    return matches

@@ -25,7 +25,7 @@ from apiary.app.runner import Ended, run_playbook
 from apiary.fleet.hosts import ARTIFACTS, FleetHost, Hosts, read_hosts
 from apiary.help.doctor.gather import open_to_others
 from apiary.help.doctor.types import AnsibleFacts, Inventory, Reached
-from apiary.host.ssh import Asked
+from apiary.host.ssh import ProbeRequest
 from apiary.host.ssh_config import SshOptions, Target, parse_target, settings_of
 from apiary.host.ssh_keys import known_keys, offers
 
@@ -35,7 +35,7 @@ _SKIPPED = {"PROBE-NOT-SSH", "PROBE-OPTION", "PROBE-INVENTORY-SAID"}
 
 
 @dataclass(frozen=True)
-class Asking:
+class Scope:
     """What the operator gave: sources, a pattern, vault passwords."""
 
     sources: tuple[str, ...]
@@ -43,62 +43,64 @@ class Asking:
     vault: tuple[str, ...] = ()
 
 
-def read_inventory(asking: Asking) -> Hosts:
+def read_inventory(scope: Scope) -> Hosts:
     """Return all hosts of the inventory that the limit leaves; raise PROBE-INVENTORY and others."""
-    return read_hosts(asking.sources, asking.limit, "all", asking.vault)
+    return read_hosts(scope.sources, scope.limit, "all", scope.vault)
 
 
-def look_at_ways(
-    asking: Asking, ansible: AnsibleFacts, step: Callable[[], None] = lambda: None
+def inspect_ways(
+    scope: Scope, ansible: AnsibleFacts, step: Callable[[], None] = lambda: None
 ) -> tuple[list[Reached], list[Finding]]:
     """Return how each host is reached, by the inventory's variables and ssh_config."""
     options = SshOptions()
-    chosen = choose(asking.sources, asking.limit, (), options, asking.vault)
-    problems = [one for one in chosen.findings if one.code not in _SKIPPED]
+    chosen = choose(scope.sources, scope.limit, (), options, scope.vault)
+    problems = [request for request in chosen.findings if request.code not in _SKIPPED]
     reached: list[Reached] = []
     for refused in chosen.refused:
-        found = refused.failure.findings if refused.failure else ()
-        if all(one.code == "PROBE-NOT-SSH" for one in found):
+        result = refused.failure.findings if refused.failure else ()
+        if all(request.code == "PROBE-NOT-SSH" for request in result):
             reached.append(Reached(refused.host, local=True))
         else:
-            problems += found
+            problems += result
 
-    def look(one: Asked) -> Reached | ApiaryError:
+    def look(request: ProbeRequest) -> Reached | ApiaryError:
         try:
-            return _way(one, ansible)
+            return _way(request, ansible)
         except ApiaryError as failure:
             return failure
         finally:
             step()
 
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        for found_way in pool.map(look, chosen.asked):
+        for found_way in pool.map(look, chosen.requests):
             if isinstance(found_way, ApiaryError):
                 problems += found_way.findings
             else:
                 reached.append(found_way)
-    reached.sort(key=lambda one: one.name)
+    reached.sort(key=lambda request: request.name)
     return reached, list(dict.fromkeys(problems))
 
 
-def _way(one: Asked, ansible: AnsibleFacts) -> Reached:
+def _way(request: ProbeRequest, ansible: AnsibleFacts) -> Reached:
     """Return how one host is reached; raise PROBE-CONFIG, PROBE-TARGET or FILE-UNREADABLE."""
-    if one.target is None:
-        return Reached(one.name, local=True)
-    target = parse_target(one.target) if isinstance(one.target, str) else one.target
+    if request.target is None:
+        return Reached(request.name, local=True)
+    target = parse_target(request.target) if isinstance(request.target, str) else request.target
     settings = settings_of(
-        Target(target.host, target.user or one.options.user, target.port or one.options.port),
-        one.options,
-        one.options.lines,
+        Target(
+            target.host, target.user or request.options.user, target.port or request.options.port
+        ),
+        request.options,
+        request.options.lines,
     )
     direct = not settings.jumps and not settings.command
     notes: list[str] = []
     with ExitStack() as stack:
-        has_key = next(iter(offers(settings, one.options, stack, notes)), None) is not None
-    known = known_keys(settings, one.options)
+        has_key = next(iter(offers(settings, request.options, stack, notes)), None) is not None
+    known = known_keys(settings, request.options)
     files = [name for name in settings.known_hosts if name != os.devnull]
     return Reached(
-        name=one.name,
+        name=request.name,
         address=settings.hostname,
         port=settings.port,
         user=settings.user,
@@ -110,7 +112,7 @@ def _way(one: Asked, ansible: AnsibleFacts) -> Reached:
         known_hosts=files[0] if files else "~/.ssh/known_hosts",
         host_key_name=settings.host_key_name,
         # Ansible logs in by a password or a key of the inventory, too.
-        log_in=has_key or one.secret,
+        log_in=has_key or request.secret,
     )
 
 
@@ -123,26 +125,27 @@ def _unresolved(name: str, family: int) -> str | None:
     return None
 
 
-def validate_variables(asking: Asking, names: Sequence[str]) -> tuple[Finding, ...]:
+def validate_variables(scope: Scope, names: Sequence[str]) -> tuple[Finding, ...]:
     """Return the findings of the variables, as playbooks/validate.yml tells them."""
-    ended = run(asking, names, connect=False)
+    ended = run(scope, names, connect=False)
     told = ended.custom.get("doctor_findings")
     if told is None:
-        said = ended.said or "; ".join(one.message for one in ended.failed.values())
+        reported = ended.said or "; ".join(item.message for item in ended.failed.values())
         return (
             Finding(
                 "DOCTOR-VALIDATE",
                 "error",
-                ", ".join(asking.sources),
-                f"Ansible ended before it came to the variables: {' '.join(said.split())[-600:]}",
-                f"`ansible-playbook -i {asking.sources[0]} playbooks/validate.yml` shows all of it",
+                ", ".join(scope.sources),
+                "Ansible ended before it came to the variables: "
+                + " ".join(reported.split())[-600:],
+                f"`ansible-playbook -i {scope.sources[0]} playbooks/validate.yml` shows all of it",
             ),
         )
-    return tuple(Finding(**one) for one in told)
+    return tuple(Finding(**item) for item in told)
 
 
 def run(
-    asking: Asking,
+    scope: Scope,
     names: Sequence[str],
     connect: bool,
     on_event: Callable[[object], None] | None = None,
@@ -151,18 +154,18 @@ def run(
     with tempfile.TemporaryDirectory(prefix="apiary-doctor-") as directory:
         return run_playbook(
             "doctor",
-            inventory=asking.sources,
+            inventory=scope.sources,
             extra_vars={"doctor_hosts": list(names), "doctor_connect": connect},
             artifacts=Path(directory) / "run",
             on_event=on_event,
-            vault_password_files=asking.vault,
+            vault_password_files=scope.vault,
             # A prompt is a finding of its own; here nobody is asked.
             environment={"ANSIBLE_ASK_PASS": "0", "ANSIBLE_BECOME_ASK_PASS": "0"},
         )
 
 
 def inventory_of(
-    asking: Asking,
+    scope: Scope,
     hosts: Hosts,
     ways: tuple[list[Reached], list[Finding]],
     variables: tuple[Finding, ...],
@@ -176,14 +179,14 @@ def inventory_of(
             groups[group] = groups.get(group, 0) + 1
     reached, problems = ways
     return Inventory(
-        sources=asking.sources,
+        sources=scope.sources,
         groups=groups,
         hosts=tuple(reached),
         vaulted=tuple(vaulted),
         open_passwords=tuple(name for name in passwords if open_to_others(name)),
         variables=variables,
         problems=tuple(problems),
-        limited=asking.limit is not None,
+        limited=scope.limit is not None,
     )
 
 

@@ -22,55 +22,55 @@ Known = Mapping[str, Any]
 
 def check(area: Area, name: str, message: str, findings: Iterable[Finding] = ()) -> Check:
     """Return a check whose outcome is the worst of its findings."""
-    found = tuple(findings)
-    severities = {one.severity for one in found}
+    result = tuple(findings)
+    severities = {item.severity for item in result}
     outcome: Outcome = (
         "error" if "error" in severities else "warning" if "warning" in severities else "ok"
     )
-    return Check(area, name, outcome, message, found)
+    return Check(area, name, outcome, message, result)
 
 
 def numbers(version: str) -> tuple[int, ...]:
     """Return a version's leading numbers, to be compared."""
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def judge_controller(
     seen: Controller, artifacts: Artifacts | None, hosts: int
 ) -> tuple[Check, ...]:
     """Return the checks of this machine; ``hosts`` are how many it is to manage."""
-    known: Known = knowledge("doctor.yml")
+    limits: Known = knowledge("doctor.yml")
     ansible = seen.ansible
     version = f"ansible-core {ansible.version}" if ansible.version else "does not start"
     when = datetime.datetime.fromtimestamp(seen.now, datetime.UTC)
     locale = "Ansible refuses it" if _of_locale(ansible) else "UTF-8"
     checks = [
-        check("controller", "Python", f"{seen.version} ({seen.python})", _python(seen, known)),
+        check("controller", "Python", f"{seen.version} ({seen.python})", _python(seen, limits)),
         check("controller", "locale", locale, _locale(ansible)),
         # A locale that it refuses has a finding of its own.
         Check("controller", "Ansible", "skipped", version)
         if ansible.version is None and _of_locale(ansible)
-        else check("controller", "Ansible", version, _ansible(seen, known["ansible_core"])),
+        else check("controller", "Ansible", version, _ansible(seen, limits["ansible_core"])),
         check("controller", "ansible.cfg", ansible.config or "none", _config(ansible)),
-        _collections(ansible, known["collections"]),
+        _collections(ansible, limits["collections"]),
         check("controller", "SSH client", seen.ssh or "not found", _ssh(seen)),
         check("controller", "SSH keys", _keys_said(seen), _keys(seen)),
-        _open_files(seen, known["open_files"]),
-        _memory(seen, known["memory"]),
-        check("controller", "clock", f"{when:%Y-%m-%d %H:%M} UTC", _clock(when, known["clock"])),
+        _open_files(seen, limits["open_files"]),
+        _memory(seen, limits["memory"]),
+        check("controller", "clock", f"{when:%Y-%m-%d %H:%M} UTC", _clock(when, limits["clock"])),
     ]
     if artifacts is not None:
         room = "" if artifacts.free_megabytes is None else f", {artifacts.free_megabytes} MB free"
-        said = f"{artifacts.path}{room}"
+        reported = f"{artifacts.path}{room}"
         checks.append(
-            check("controller", "artifacts", said, _room(artifacts, hosts, known["disk"]))
+            check("controller", "artifacts", reported, _room(artifacts, hosts, limits["disk"]))
         )
     return tuple(checks)
 
 
-def _python(seen: Controller, known: Known) -> Iterator[Finding]:
-    least = known["python"]["minimum"]
+def _python(seen: Controller, limits: Known) -> Iterator[Finding]:
+    least = limits["python"]["minimum"]
     if numbers(seen.version) < numbers(least):
         yield Finding(
             "DOCTOR-PYTHON",
@@ -82,8 +82,8 @@ def _python(seen: Controller, known: Known) -> Iterator[Finding]:
 
 
 def _of_locale(ansible: AnsibleFacts) -> bool:
-    said = ansible.refused or ""
-    return "locale" in said or "encoding" in said
+    reported = ansible.refused or ""
+    return "locale" in reported or "encoding" in reported
 
 
 def _locale(ansible: AnsibleFacts) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def _locale(ansible: AnsibleFacts) -> Iterator[Finding]:
         )
 
 
-def _ansible(seen: Controller, known: Known) -> Iterator[Finding]:
+def _ansible(seen: Controller, limits: Known) -> Iterator[Finding]:
     ansible = seen.ansible
     again = "`pip install .` in Apiary's clone brings the right one"
     if ansible.version is None or (ansible.refused and not _of_locale(ansible)):
@@ -108,13 +108,13 @@ def _ansible(seen: Controller, known: Known) -> Iterator[Finding]:
             "DOCTOR-ANSIBLE", "error", HERE, f"ansible-core cannot be started{why}", again
         )
         return
-    found, least, tried = map(numbers, (ansible.version, known["minimum"], known["tried"]))
+    found, least, tried = map(numbers, (ansible.version, limits["minimum"], limits["tried"]))
     if found < least:
         yield Finding(
             "DOCTOR-ANSIBLE",
             "error",
             HERE,
-            f"ansible-core {ansible.version} is older than {known['minimum']}",
+            f"ansible-core {ansible.version} is older than {limits['minimum']}",
             again,
         )
     elif found[:2] > tried[:2]:
@@ -122,9 +122,9 @@ def _ansible(seen: Controller, known: Known) -> Iterator[Finding]:
             "DOCTOR-ANSIBLE-NEWER",
             "warning",
             HERE,
-            f"ansible-core {ansible.version} is newer than {known['tried']}, which Apiary is"
+            f"ansible-core {ansible.version} is newer than {limits['tried']}, which Apiary is"
             " tested with",
-            f"go on; if something fails, `pip install 'ansible-core=={known['tried']}.*'`",
+            f"go on; if something fails, `pip install 'ansible-core=={limits['tried']}.*'`",
         )
     if seen.playbook is None:
         path = (seen.expected or "").rpartition("/")[0] or "…/bin"
@@ -175,11 +175,11 @@ def _config(ansible: AnsibleFacts) -> Iterator[Finding]:
 
 def _collections(ansible: AnsibleFacts, needed: Iterable[str]) -> Check:
     """Judge whether the collections are found, and which copy of ours."""
-    found = {name: ansible.collections.get(name) for name in needed}
+    matches = {name: ansible.collections.get(name) for name in needed}
     if ansible.refused is not None:
         return Check("controller", "collections", "skipped", "Ansible does not start")
     findings = []
-    for name, entry in found.items():
+    for name, entry in matches.items():
         if entry is None:
             findings.append(
                 Finding(
@@ -190,7 +190,7 @@ def _collections(ansible: AnsibleFacts, needed: Iterable[str]) -> Check:
                     "`cd` into Apiary's clone, or `pip install .` there",
                 )
             )
-    ours, wanted = found.get("apiary.instinct"), ansible.expected
+    ours, wanted = matches.get("apiary.instinct"), ansible.expected
     if ours and wanted and ours[0] != wanted:
         findings.append(
             Finding(
@@ -201,8 +201,8 @@ def _collections(ansible: AnsibleFacts, needed: Iterable[str]) -> Check:
                 f"`rm -r {ours[1]}` if nothing else needs it, or install the same version",
             )
         )
-    said = ", ".join(f"{name} {entry[0]}" for name, entry in found.items() if entry)
-    return check("controller", "collections", said or "none found", findings)
+    reported = ", ".join(f"{name} {entry[0]}" for name, entry in matches.items() if entry)
+    return check("controller", "collections", reported or "none found", findings)
 
 
 def _ssh(seen: Controller) -> Iterator[Finding]:
@@ -232,9 +232,9 @@ def _keys(seen: Controller) -> Iterator[Finding]:
         )
 
 
-def _open_files(seen: Controller, known: Known) -> Check:
+def _open_files(seen: Controller, limits: Known) -> Check:
     forks = seen.ansible.forks
-    need = known["base"] + known["each_fork"] * forks
+    need = limits["base"] + limits["each_fork"] * forks
     findings = []
     if seen.open_files is not None and seen.open_files < need:
         findings.append(
@@ -250,15 +250,15 @@ def _open_files(seen: Controller, known: Known) -> Check:
     return check("controller", "open files", f"{limit}, {forks} forks", findings)
 
 
-def _memory(seen: Controller, known: Known) -> Check:
+def _memory(seen: Controller, limits: Known) -> Check:
     forks = seen.ansible.forks
-    need = known["base_megabytes"] + known["each_fork_megabytes"] * forks
+    need = limits["base_megabytes"] + limits["each_fork_megabytes"] * forks
     if seen.memory_megabytes is None:
         return Check("controller", "memory", "skipped", "unknown")
     findings = []
     if seen.memory_megabytes < need:
         fewer = max(
-            1, (seen.memory_megabytes - known["base_megabytes"]) // known["each_fork_megabytes"]
+            1, (seen.memory_megabytes - limits["base_megabytes"]) // limits["each_fork_megabytes"]
         )
         findings.append(
             Finding(
@@ -272,7 +272,7 @@ def _memory(seen: Controller, known: Known) -> Check:
     return check("controller", "memory", f"{seen.memory_megabytes} MB free", findings)
 
 
-def _room(artifacts: Artifacts, hosts: int, known: Known) -> Iterator[Finding]:
+def _room(artifacts: Artifacts, hosts: int, limits: Known) -> Iterator[Finding]:
     if not artifacts.directory:
         yield Finding(
             "DOCTOR-ARTIFACTS",
@@ -290,7 +290,7 @@ def _room(artifacts: Artifacts, hosts: int, known: Known) -> Iterator[Finding]:
             f"`sudo mkdir -p {artifacts.path} && sudo chown -R $USER {artifacts.path}`, or set"
             " apiary_artifacts in the inventory",
         )
-    need = known["base_megabytes"] + known["each_host_megabytes"] * hosts
+    need = limits["base_megabytes"] + limits["each_host_megabytes"] * hosts
     if artifacts.free_megabytes is not None and artifacts.free_megabytes < need:
         yield Finding(
             "DOCTOR-DISK",
@@ -302,8 +302,8 @@ def _room(artifacts: Artifacts, hosts: int, known: Known) -> Iterator[Finding]:
         )
 
 
-def _clock(when: datetime.datetime, known: Known) -> Iterator[Finding]:
-    if f"{when:%Y-%m-%d}" < known["not_before"]:
+def _clock(when: datetime.datetime, limits: Known) -> Iterator[Finding]:
+    if f"{when:%Y-%m-%d}" < limits["not_before"]:
         yield Finding(
             "DOCTOR-CLOCK",
             "error",

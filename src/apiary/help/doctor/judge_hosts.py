@@ -29,14 +29,14 @@ def judge_inventory(seen: Inventory, ansible: AnsibleFacts) -> tuple[Check, ...]
     """Return the checks of what the inventory says."""
     total = f"{len(seen.hosts)} hosts" if len(seen.hosts) != 1 else "1 host"
     by_kind: dict[str, list[Finding]] = {"models": [], "engines": [], "variables": []}
-    for one in seen.variables:
-        said = f"{one.code} {one.message}"
+    for variable in seen.variables:
+        reported = f"{variable.code} {variable.message}"
         kind = "variables"
-        if one.code.startswith(_ENGINES):
+        if variable.code.startswith(_ENGINES):
             kind = "engines"
-        elif one.code.startswith(_MODELS) and "model" in said.lower():
+        elif variable.code.startswith(_MODELS) and "model" in reported.lower():
             kind = "models"
-        by_kind[kind].append(one)
+        by_kind[kind].append(variable)
     return (
         check("inventory", "inventory", f"{', '.join(seen.sources)}: {total}", seen.problems),
         check("inventory", "groups", _groups_said(seen), _groups(seen)),
@@ -48,19 +48,19 @@ def judge_inventory(seen: Inventory, ansible: AnsibleFacts) -> tuple[Check, ...]
 
 
 def _found(findings: Sequence[Finding]) -> str:
-    count = sum(one.severity != "info" for one in findings)
+    count = sum(finding.severity != "info" for finding in findings)
     return f"{count} wrong" if count else "nothing wrong"
 
 
 def _groups_said(seen: Inventory) -> str:
-    known: Mapping[str, bool] = knowledge("doctor.yml")["groups"]
-    return ", ".join(f"{name} {seen.groups[name]}" for name in known if name in seen.groups)
+    limits: Mapping[str, bool] = knowledge("doctor.yml")["groups"]
+    return ", ".join(f"{name} {seen.groups[name]}" for name in limits if name in seen.groups)
 
 
 def _groups(seen: Inventory) -> Iterator[Finding]:
-    known: Mapping[str, bool] = knowledge("doctor.yml")["groups"]
+    limits: Mapping[str, bool] = knowledge("doctor.yml")["groups"]
     source = seen.sources[0] if seen.sources else "the inventory"
-    for name, wanted in known.items():
+    for name, wanted in limits.items():
         if wanted and not seen.limited and not seen.groups.get(name):
             yield Finding(
                 "DOCTOR-GROUP",
@@ -70,8 +70,8 @@ def _groups(seen: Inventory) -> Iterator[Finding]:
                 f"put your hosts into {name}; `ansible-inventory -i {source} --graph` shows groups",
             )
     for name in sorted(seen.groups):
-        near = difflib.get_close_matches(name, known, 1, 0.85)
-        if name not in known and near and not seen.groups.get(near[0]):
+        near = difflib.get_close_matches(name, limits, 1, 0.85)
+        if name not in limits and near and not seen.groups.get(near[0]):
             yield Finding(
                 "DOCTOR-GROUP-NAME",
                 "warning",
@@ -105,15 +105,17 @@ def judge_vault(seen: Inventory, ansible: AnsibleFacts) -> Check:
         for name in seen.open_passwords
     ]
     count = len(seen.vaulted)
-    said = f"{count} encrypted file{'s' if count != 1 else ''}" if count else "nothing encrypted"
-    return check("inventory", "vault", said, findings)
+    reported = (
+        f"{count} encrypted file{'s' if count != 1 else ''}" if count else "nothing encrypted"
+    )
+    return check("inventory", "vault", reported, findings)
 
 
 def judge_ways(hosts: Sequence[Reached], sources: Sequence[str] = ()) -> tuple[Check, ...]:
     """Return the checks of addresses, host keys and logins, nobody being asked."""
-    remote = [one for one in hosts if not one.local]
-    unnamed = {one.name: one.unresolved for one in remote if one.unresolved}
-    unknown = [one for one in remote if not one.known and not one.lenient]
+    remote = [host for host in hosts if not host.local]
+    unnamed = {item.name: item.unresolved for item in remote if item.unresolved}
+    unknown = [item for item in remote if not item.known and not item.lenient]
     named = len(remote) - len(unnamed)
     return (
         check(
@@ -137,11 +139,11 @@ def judge_ways(hosts: Sequence[Reached], sources: Sequence[str] = ()) -> tuple[C
         check(
             "hosts",
             "logins",
-            f"{sum(one.log_in for one in remote)} of {len(remote)} have a key",
+            f"{sum(item.log_in for item in remote)} of {len(remote)} have a key",
             _each(
                 "DOCTOR-NO-KEY",
                 "error",
-                {one.name: one.user for one in remote if not one.log_in},
+                {item.name: item.user for item in remote if not item.log_in},
                 lambda user: f"there is no key to log in with as {user or 'the login user'}",
                 lambda name: (
                     f"`ssh-add`, or `ssh-keygen -t ed25519 && ssh-copy-id {_login(remote, name)}`"
@@ -152,11 +154,11 @@ def judge_ways(hosts: Sequence[Reached], sources: Sequence[str] = ()) -> tuple[C
 
 
 def _of(hosts: Iterable[Reached], name: str) -> str:
-    return next((one.address or name for one in hosts if one.name == name), name)
+    return next((host.address or name for host in hosts if host.name == name), name)
 
 
 def _login(hosts: Iterable[Reached], name: str) -> str:
-    one = next(one for one in hosts if one.name == name)
+    one = next(host for host in hosts if host.name == name)
     port = f"-p {one.port} " if one.port != 22 else ""
     user = f"{one.user}@" if one.user else ""
     return f"{port}{user}{one.address or name}"
@@ -164,23 +166,23 @@ def _login(hosts: Iterable[Reached], name: str) -> str:
 
 def _reach(hosts: Iterable[Reached], name: str) -> str:
     """Return what ssh is told to come to a host; ssh knows nothing of an inventory's names."""
-    known = [one for one in hosts if one.name == name]
-    return _login(known, name) if known else name
+    limits = [host for host in hosts if host.name == name]
+    return _login(limits, name) if limits else name
 
 
 def _host_keys(unknown: Sequence[Reached], sources: Sequence[str]) -> Iterator[Finding]:
     """Yield one finding for the hosts of each file; ssh-keyscan takes many at once."""
     files: defaultdict[tuple[str, int], list[Reached]] = defaultdict(list)
-    for one in unknown:
-        files[one.known_hosts, one.port].append(one)
+    for item in unknown:
+        files[item.known_hosts, item.port].append(item)
     for (file, port), hosts in files.items():
-        names = [one.name for one in hosts]
-        addresses = " ".join(dict.fromkeys(one.address or one.name for one in hosts))
+        names = [host.name for host in hosts]
+        addresses = " ".join(dict.fromkeys(host.address or host.name for host in hosts))
         port_option = f"-p {port} " if port != 22 else ""
         scan = f"ssh-keyscan {port_option}{addresses}"
         # ssh-keyscan knows no ansible_host: names will do only where they are the addresses.
-        if len(hosts) > _SHOWN and all(one.address in ("", one.name) for one in hosts):
-            listed = " ".join(["ansible all", *(f"-i {one}" for one in sources)])
+        if len(hosts) > _SHOWN and all(host.address in ("", host.name) for host in hosts):
+            listed = " ".join(["ansible all", *(f"-i {source}" for source in sources)])
             scan = f"{listed} --list-hosts | tail -n +2 | ssh-keyscan {port_option}-f -"
         yield Finding(
             "DOCTOR-HOST-KEY",
@@ -195,22 +197,22 @@ def judge_answers(
     answers: Sequence[Answer], sources: Sequence[str] = (), ways: Sequence[Reached] = ()
 ) -> tuple[Check, ...]:
     """Return the checks of what hosts said when they were asked."""
-    run = " ".join(["ansible", *(f"-i {one}" for one in sources)])
-    known: Mapping[str, Any] = knowledge("doctor.yml")
+    run = " ".join(["ansible", *(f"-i {source}" for source in sources)])
+    limits: Mapping[str, Any] = knowledge("doctor.yml")
     total = len(answers)
 
     def count(bad: Mapping[str, Any], asked: int) -> str:
         return f"{asked - len(bad)} of {asked}"
 
-    closed = {one.name: one.port for one in answers if one.port}
-    open_ = [one for one in answers if not one.port]
-    refused = {one.name: one.login for one in open_ if one.login}
-    inside = [one for one in open_ if not one.login]
-    powerless = {one.name: one.root for one in inside if one.root}
+    closed = {answer.name: answer.port for answer in answers if answer.port}
+    open_ = [answer for answer in answers if not answer.port]
+    refused = {item.name: item.login for item in open_ if item.login}
+    inside = [item for item in open_ if not item.login]
+    powerless = {item.name: item.root for item in inside if item.root}
     old = {
-        one.name: one.python
-        for one in inside
-        if one.python and numbers(one.python) < numbers(known["host_python"]["minimum"])
+        item.name: item.python
+        for item in inside
+        if item.python and numbers(item.python) < numbers(limits["host_python"]["minimum"])
     }
     return (
         check(
@@ -263,7 +265,7 @@ def judge_answers(
                 "error",
                 old,
                 lambda version: (
-                    f"has Python {version}, older than {known['host_python']['minimum']}"
+                    f"has Python {version}, older than {limits['host_python']['minimum']}"
                 ),
                 lambda name: (
                     "install a newer one and set ansible_python_interpreter;"
@@ -271,20 +273,20 @@ def judge_answers(
                 ),
             ),
         ),
-        _clocks(inside, known["clock"], run),
+        _clocks(inside, limits["clock"], run),
     )
 
 
-def _clocks(answers: Sequence[Answer], known: Mapping[str, Any], run: str) -> Check:
+def _clocks(answers: Sequence[Answer], limits: Mapping[str, Any], run: str) -> Check:
     off = {
-        one.name: one.ahead
-        for one in answers
-        if one.ahead is not None and abs(one.ahead) > known["tolerated_seconds"]
+        answer.name: answer.ahead
+        for answer in answers
+        if answer.ahead is not None and abs(answer.ahead) > limits["tolerated_seconds"]
     }
     findings = [
         Finding(
             "DOCTOR-CLOCK",
-            "error" if abs(ahead) > known["wrong_seconds"] else "warning",
+            "error" if abs(ahead) > limits["wrong_seconds"] else "warning",
             name,
             f"its clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this"
             " machine's; repositories and certificates are refused then",
@@ -292,7 +294,7 @@ def _clocks(answers: Sequence[Answer], known: Mapping[str, Any], run: str) -> Ch
         )
         for name, ahead in off.items()
     ]
-    asked = sum(one.ahead is not None for one in answers)
+    asked = sum(answer.ahead is not None for answer in answers)
     return check("hosts", "clocks", f"{asked - len(off)} of {asked} as this one", findings)
 
 
