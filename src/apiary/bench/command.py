@@ -241,10 +241,10 @@ def _target(given: Given, served: Served | None) -> Target:
         urls = tuple(f"http://{host}:{port}" for port in served.ports)
     if not urls:
         raise click.UsageError("give the URL of an engine or a router, or one --plan")
-    for url in (*urls, *(one for one in given.metrics if one != "none")):
+    for url in (*urls, *(metric for metric in given.metrics if metric != "none")):
         if "@" not in url and not url.startswith(("http://", "https://")):
             raise click.UsageError(f"{url} is no URL: http://HOST:PORT is meant")
-    plain_addresses((*urls, *(one for one in given.metrics if one != "none")))
+    plain_addresses((*urls, *(metric for metric in given.metrics if metric != "none")))
     metrics = tuple(f"{url.rstrip('/')}/metrics" for url in urls)
     if given.metrics:
         metrics = tuple(url for url in given.metrics if url != "none")
@@ -285,13 +285,13 @@ def _asked(given: Given) -> Asked:
 def _phases(given: Given) -> list[str]:
     """Return the phases: those that were named, else those that the other options need."""
     if given.phases:
-        chosen = [one.strip() for one in given.phases.split(",")]
-        wrong = [one for one in chosen if one not in PHASES]
+        chosen = [word.strip() for word in given.phases.split(",")]
+        wrong = [item for item in chosen if item not in PHASES]
         if wrong:
             raise click.UsageError(f"--phases: {', '.join(wrong)}: not of {', '.join(PHASES)}")
     else:
-        usual = {one.name: one.default for one in fields(Asked)}["phases"]
-        chosen = [one for one in cast(tuple[str, ...], usual) if one != "slo" or given.slo]
+        usual = {field.name: field.default for field in fields(Asked)}["phases"]
+        chosen = [item for item in cast(tuple[str, ...], usual) if item != "slo" or given.slo]
         chosen += ["stress"] if given.stress else []
         chosen += ["open"] if given.request_rate else []
     if given.soak and "soak" not in chosen:

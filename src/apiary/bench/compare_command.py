@@ -133,16 +133,16 @@ def _comparison(a: Sequence[Bench], b: Sequence[Bench], flag: str | None) -> Com
 
 
 def _regression(a: Sequence[Bench], b: Sequence[Bench], allow_first: bool) -> Comparison:
-    found = regression(a, b)
-    findings = (*found.findings, *_of_regression(found, b[0].name, allow_first))
+    result = regression(a, b)
+    findings = (*result.findings, *_of_regression(result, b[0].name, allow_first))
     return Comparison(
-        a[0].name, b[0].name, found.verdict, found.verdicts, found.differs, tuple(findings)
+        a[0].name, b[0].name, result.verdict, result.verdicts, result.differs, tuple(findings)
     )
 
 
 def _of_regression(found: Regression, name: str, allow_first: bool) -> Iterator[Finding]:
     if found.verdict is None:
-        unlike = ", ".join(dict.fromkeys(one.what for one in found.differs))
+        unlike = ", ".join(dict.fromkeys(difference.what for difference in found.differs))
         # A gate that compares nothing and passes would never be noticed.
         yield Finding(
             "REPORT-NO-EARLIER",
@@ -180,7 +180,7 @@ def comparison_table(made: Comparison) -> RenderableType:
     says = made.verdict or "not compared"
     where = reason = f", {whole.what}: {against_text(whole, word=False)}" if whole else ""
     if whole is not None and whole.verdict != made.verdict:
-        told = [one.what for one in made.verdicts if one.verdict == made.verdict]
+        told = [verdict.what for verdict in made.verdicts if verdict.verdict == made.verdict]
         where = f" in {', '.join(told)}"
     if made.verdict in ("better", "worse"):
         sentence = f"{made.b} is {says} than {made.a}{where}"
@@ -202,9 +202,9 @@ def _table(made: Comparison) -> Table:
     for head in heads:
         left = head in ("figure", "verdict")
         table.add_column(Text(head), justify="left" if left else "right", no_wrap=head == "figure")
-    for one in made.verdicts:
+    for item in made.verdicts:
         table.add_row(
-            *map(Text, _cells(one)), Text(one.verdict, style=_STYLES.get(one.verdict, ""))
+            *map(Text, _cells(item)), Text(item.verdict, style=_STYLES.get(item.verdict, ""))
         )
     return table
 

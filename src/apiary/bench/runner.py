@@ -87,7 +87,7 @@ class Remote:
         """Run one request over there; raise PROBE-… or BENCH-HOST."""
         asked = json.dumps({**request, "secrets": self.secrets})
         try:
-            out, said, status = self._run(f"{programs()}\n{asked}\n".encode())
+            out, reported, status = self._run(f"{programs()}\n{asked}\n".encode())
         except (paramiko.SSHException, OSError, EOFError) as failure:
             self._transport = None
             raise unreachable(self.name, f"the connection broke: {words(failure)}") from failure
@@ -95,12 +95,12 @@ class Remote:
             answer = json.loads(out.splitlines()[-1])
             packed = answer.get("packed")
         except (ValueError, IndexError, AttributeError):
-            last = (said.strip() or out.strip() or "no output").splitlines()[-1]
+            last = (reported.strip() or out.strip() or "no output").splitlines()[-1]
             raise _unable(self.name, f"ended with status {status}: {last[:200]}") from None
         if packed is None:
             raise _unable(self.name, str(answer.get("failure")))
-        found: dict[str, Any] = bench_run.unpacked(packed)
-        return found
+        matches: dict[str, Any] = bench_run.unpacked(packed)
+        return matches
 
     def _connect(self) -> paramiko.Transport:
         if self._transport is None or not self._transport.is_active():
@@ -127,8 +127,8 @@ class Remote:
             complaint = channel.makefile_stderr("rb")
             out = b"".join(_chunks(channel))
             status = channel.recv_exit_status()
-            said = complaint.read()
-        return out.decode(errors="replace"), said.decode(errors="replace"), status
+            reported = complaint.read()
+        return out.decode(errors="replace"), reported.decode(errors="replace"), status
 
 
 def _chunks(channel: paramiko.Channel) -> Iterator[bytes]:

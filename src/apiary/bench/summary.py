@@ -68,13 +68,13 @@ def _configurations(report: Report) -> Table:
     table = _grid("configurations")
     for name in ("name", "requests/s under the SLO", "kept the SLO at", "saturation", "levels"):
         table.add_column(name, overflow="fold", no_wrap=name == "name")
-    for one in report.configurations:
-        words = [f"{count} {STATUS[status]}" for status, count in one.counts.items()]
+    for configuration in report.configurations:
+        words = [f"{count} {STATUS[status]}" for status, count in configuration.counts.items()]
         table.add_row(
-            one.name,
-            "\n".join(between(found.request_rate) for found in one.found) or NONE,
-            "\n".join(found_text(found) for found in one.found) or NONE,
-            "\n".join(saturation_text(item) for item in one.saturation) or NONE,
+            configuration.name,
+            "\n".join(between(found.request_rate) for found in configuration.found) or NONE,
+            "\n".join(found_text(found) for found in configuration.found) or NONE,
+            "\n".join(saturation_text(item) for item in configuration.saturation) or NONE,
             ", ".join(words),
         )
     return table

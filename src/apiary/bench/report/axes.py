@@ -28,12 +28,12 @@ def draw_limits(
     log: bool,
 ) -> None:
     """Draw the SLO's limits, and have the axis reach them."""
-    for one in wanted:
-        at = one.seconds * scale
+    for item in wanted:
+        at = item.seconds * scale
         layout["shapes"].append(rule("y", at))
-        layout["annotations"].append(label("y", log10(at) if log else at, f"≤ {limit_label(one)}"))
+        layout["annotations"].append(label("y", log10(at) if log else at, f"≤ {limit_label(item)}"))
     values = [y for trace in drawn for y in trace["y"] if y] + [
-        one.seconds * scale for one in wanted
+        item.seconds * scale for item in wanted
     ]
     axis = layout["yaxis"]
     if log and values:
@@ -86,11 +86,11 @@ def decades(low: float, high: float) -> dict[str, Any]:
 
 def doublings(sizes: Iterable[float]) -> dict[str, Any]:
     """Return a log axis with a tick at each doubling within the sizes."""
-    found = [size for size in sizes if size > 0]
-    first, last = floor(log2(min(found))), ceil(log2(max(found)))
+    matches = [size for size in sizes if size > 0]
+    first, last = floor(log2(min(matches))), ceil(log2(max(matches)))
     ticks = [2**power for power in range(first, last + 1)]
     room = 0.12
-    ends = [log10(min(found)) - room, log10(max(found)) + room]
+    ends = [log10(min(matches)) - room, log10(max(matches)) + room]
     return {
         "type": "log",
         "tickvals": ticks,

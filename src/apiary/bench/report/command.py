@@ -33,15 +33,15 @@ def report(results: tuple[str, ...], out: str | None, as_json: bool) -> int:
     \b
     apiary report dp2-tp4.json tp8.json --out report.html
     """
-    found = load_results(results)
-    made = make_report(found.benches, tuning=found.tuning)
+    result = load_results(results)
+    outcome = make_report(result.benches, tuning=result.tuning)
     if out:
-        write_text(Path(out), page(made))
+        write_text(Path(out), page(outcome))
     if as_json:
-        print_document(made)
+        print_document(outcome)
     else:
-        show(report_summary(made))
+        show(report_summary(outcome))
         if out:
             click.echo(f"wrote {out}")
-    output.report(made.findings, as_json)
-    return exit_code(made.findings)
+    output.report(outcome.findings, as_json)
+    return exit_code(outcome.findings)

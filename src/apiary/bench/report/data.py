@@ -148,7 +148,9 @@ class Report:
     @property
     def limits(self) -> tuple[Limit, ...]:
         """Return every limit that any benchmark had, each once."""
-        benches = [bench for one in self.configurations for bench in one.benches]
+        benches = [
+            bench for configuration in self.configurations for bench in configuration.benches
+        ]
         return tuple(dict.fromkeys(limit for bench in benches for limit in bench.asked.slo))
 
 
@@ -166,7 +168,7 @@ def gather(benches: Sequence[Bench]) -> tuple[Configuration, ...]:
         if given.count(first.name) > 1 and layout is not None and layout != first.name:
             plain_name = f"{first.name} {layout}"
         name, number = plain_name, 1
-        while any(one.name == name for one in made):
+        while any(item.name == name for item in made):
             number += 1
             name = f"{plain_name} ({number})"
         made.append(
@@ -178,7 +180,7 @@ def gather(benches: Sequence[Bench]) -> tuple[Configuration, ...]:
                 first.target.hosts,
                 tuple(group),
                 pooled([found for bench in group for found in bench.found]),
-                tuple(dict.fromkeys(one for bench in group for one in bench.saturation)),
+                tuple(dict.fromkeys(item for bench in group for item in bench.saturation)),
             )
         )
     return tuple(made)
@@ -196,13 +198,13 @@ def _text(value: Any) -> str | None:
 def pooled(found: Sequence[Found]) -> tuple[Found, ...]:
     """Return one search result a workload and kind: the widest bounds, the mean of the rates."""
     groups: dict[tuple[str, str], list[Found]] = {}
-    for one in found:
-        groups.setdefault((one.workload, one.by), []).append(one)
+    for item in found:
+        groups.setdefault((item.workload, item.by), []).append(item)
     made = []
     for group in groups.values():
-        rates = [one.request_rate.mean for one in group if one.request_rate is not None]
-        kept = [one.best for one in group if one.best is not None]
-        failing = [one.fails for one in group if one.fails is not None]
+        rates = [item.request_rate.mean for item in group if item.request_rate is not None]
+        kept = [item.best for item in group if item.best is not None]
+        failing = [item.fails for item in group if item.fails is not None]
         made.append(
             group[0]
             if len(group) == 1
@@ -211,8 +213,8 @@ def pooled(found: Sequence[Found]) -> tuple[Found, ...]:
                 best=min(kept) if len(kept) == len(group) else None,
                 fails=max(failing, default=None),
                 request_rate=interval(rates) if rates else None,
-                levels=sum(one.levels for one in group),
-                missed=tuple(dict.fromkeys(limit for one in group for limit in one.missed)),
+                levels=sum(item.levels for item in group),
+                missed=tuple(dict.fromkeys(limit for item in group for limit in item.missed)),
             )
         )
     return tuple(made)
@@ -220,12 +222,12 @@ def pooled(found: Sequence[Found]) -> tuple[Found, ...]:
 
 def workloads_of(configurations: Iterable[Configuration]) -> tuple[Workload, ...]:
     """Return every workload that was measured, what was asked for first."""
-    benches = [bench for one in configurations for bench in one.benches]
-    found = {bench.asked.workload.name: bench.asked.workload for bench in benches}
+    benches = [bench for configuration in configurations for bench in configuration.benches]
+    matches = {bench.asked.workload.name: bench.asked.workload for bench in benches}
     for bench in benches:
         for level in bench.levels:
-            found.setdefault(level.load.workload.name, level.load.workload)
-    return tuple(found.values())
+            matches.setdefault(level.load.workload.name, level.load.workload)
+    return tuple(matches.values())
 
 
 def curves_of(configurations: Sequence[Configuration]) -> tuple[Curve, ...]:
@@ -259,9 +261,9 @@ def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point,
         kind = "valid" if level.status in _VALID else str(level.status)
         groups.setdefault((float(size), kind), []).append(run)
     full = {
-        getattr(one, by)
-        for one in configuration.saturation
-        if one.workload == workload and getattr(one, by) is not None
+        getattr(item, by)
+        for item in configuration.saturation
+        if item.workload == workload and getattr(item, by) is not None
     }
     lives = lives_of(configuration.benches)
     made = []
@@ -321,22 +323,22 @@ def means(runs: Sequence[Run], same: Mapping[Place, int]) -> dict[str, Interval]
 
 def values_of(level: Level) -> dict[str, float]:
     """Return the figures of one level that are known, by name."""
-    found: dict[str, float | None] = {}
+    matches: dict[str, float | None] = {}
     measured = level.measured
     if measured is not None:
-        found |= {name: getattr(measured, name) for name in _RATES}
-        found["achieved_concurrency"] = measured.achieved_concurrency
+        matches |= {name: getattr(measured, name) for name in _RATES}
+        matches["achieved_concurrency"] = measured.achieved_concurrency
         for name in SPREADS:
             spread = getattr(measured, name)
             if spread is not None:
-                found |= {f"{name}_{one}": getattr(spread, one) for one in PERCENTILES}
+                matches |= {f"{name}_{item}": getattr(spread, item) for item in PERCENTILES}
     if level.engine is not None:
-        found |= {name: getattr(level.engine, name) for name in _ENGINE}
+        matches |= {name: getattr(level.engine, name) for name in _ENGINE}
     powers = [gpu.power_w_mean for gpu in level.gpus if gpu.power_w_mean is not None]
     clocks = [gpu.clock_mhz_mean for gpu in level.gpus if gpu.clock_mhz_mean is not None]
-    found["power_w"] = plain.fmean(powers) if powers else None
-    found["clock_mhz"] = plain.fmean(clocks) if clocks else None
-    return {name: float(value) for name, value in found.items() if value is not None}
+    matches["power_w"] = plain.fmean(powers) if powers else None
+    matches["clock_mhz"] = plain.fmean(clocks) if clocks else None
+    return {name: float(value) for name, value in matches.items() if value is not None}
 
 
 def references_of(
@@ -344,9 +346,9 @@ def references_of(
 ) -> tuple[tuple[Reference, ...], dict[str, Source]]:
     """Return what was published of the models that were measured, and where."""
     names: list[str | None] = []
-    for one in configurations:
-        names += [one.model, one.benches[0].target.tokenizer]
-        names.append(_text(one.benches[0].environment.get("model")))
+    for item in configurations:
+        names += [item.model, item.benches[0].target.tokenizer]
+        names.append(_text(item.benches[0].environment.get("model")))
     rows = references(*names)
     every = sources()
     return rows, {row.source: every[row.source] for row in rows}

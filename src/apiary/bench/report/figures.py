@@ -134,12 +134,12 @@ def _open(report: Report, curves: Sequence[Curve], key: str) -> list[Figure | No
 
 def _named(name: str, scale: float = 1.0) -> Value:
     def value(point: Point) -> Interval | None:
-        found = point.values.get(name)
-        if found is None:
+        result = point.values.get(name)
+        if result is None:
             return None
-        low = None if found.low is None else found.low * scale
-        high = None if found.high is None else found.high * scale
-        return Interval(found.n, found.mean * scale, low, high, found.cov)
+        low = None if result.low is None else result.low * scale
+        high = None if result.high is None else result.high * scale
+        return Interval(result.n, result.mean * scale, low, high, result.cov)
 
     return value
 
@@ -178,9 +178,9 @@ class _Maker:
         if not any(trace.get("mode") == "lines+markers" for trace in drawn):
             return None
         wanted = [
-            one
-            for one in self.report.limits
-            if limit is not None and (one.metric, one.percentile) == limit
+            item
+            for item in self.report.limits
+            if limit is not None and (item.metric, item.percentile) == limit
         ]
         layout = self._layout(unit, _X[self.by])
         scale = 1000 if unit == "ms" else 1
@@ -193,7 +193,7 @@ class _Maker:
 
     def pareto(self, tpot: str) -> Figure | None:
         """Return throughput against latency: what one costs of the other."""
-        per_gpu = all(one.gpus for one in self.report.configurations)
+        per_gpu = all(configuration.gpus for configuration in self.report.configurations)
         drawn: list[dict[str, Any]] = []
         for curve in self.curves:
             gpus = self.report.configurations[curve.configuration].gpus if per_gpu else 1
@@ -223,12 +223,12 @@ class _Maker:
         unit = "output tokens/s per GPU" if per_gpu else "output tokens/s"
         layout = self._layout(unit, f"time per output token, {tpot}, ms")
         layout["yaxis"]["rangemode"] = "tozero"
-        wanted = [one for one in self.report.limits if one.metric == "tpot"]
-        for one in wanted:
-            if one.percentile == tpot:
-                layout["shapes"].append(rule("x", one.seconds * 1000))
+        wanted = [limit for limit in self.report.limits if limit.metric == "tpot"]
+        for item in wanted:
+            if item.percentile == tpot:
+                layout["shapes"].append(rule("x", item.seconds * 1000))
                 layout["annotations"].append(
-                    label("x", one.seconds * 1000, f"≤ {limit_label(one)}")
+                    label("x", item.seconds * 1000, f"≤ {limit_label(item)}")
                 )
         layout["xaxis"]["rangemode"] = "tozero"
         note = "Up and to the left is better: more tokens for the same wait."
@@ -263,26 +263,26 @@ class _Maker:
         self, curve: Curve, value: Value, unit: str, dotted: bool = False
     ) -> list[dict[str, Any]]:
         """Return a curve's line; it breaks where a level between is not valid."""
-        found: list[tuple[Point, Interval | None]] = []
+        matches: list[tuple[Point, Interval | None]] = []
         for point in curve.points:
             mean = value(point) if point.valid else None
             if mean is not None or (not point.valid and not _measured(curve, point.size)):
-                found.append((point, mean))
-        if not any(mean is not None for _point, mean in found):
+                matches.append((point, mean))
+        if not any(mean is not None for _point, mean in matches):
             return []
         line = self._trace(curve) | {
-            "x": [point.size for point, _mean in found],
-            "y": [None if mean is None else rounded(mean.mean) for _point, mean in found],
+            "x": [point.size for point, _mean in matches],
+            "y": [None if mean is None else rounded(mean.mean) for _point, mean in matches],
             "connectgaps": False,
         }
         if dotted:
             line["mode"] = "lines"
             line["line"] = line["line"] | {"dash": "dot", "width": 1.5}
             return [line | {"hoverinfo": "skip"}]
-        line["marker"] = self._marker(curve, [point.status for point, _mean in found])
-        line["text"] = [_hover(curve.by, point, mean, unit) for point, mean in found]
+        line["marker"] = self._marker(curve, [point.status for point, _mean in matches])
+        line["text"] = [_hover(curve.by, point, mean, unit) for point, mean in matches]
         line["hovertemplate"] = "%{text}" + self._name(curve)
-        bars = _bars(mean for _point, mean in found)
+        bars = _bars(mean for _point, mean in matches)
         return [line | ({"error_y": bars | {"color": line["line"]["color"]}} if bars else {})]
 
     def _marks(self, curve: Curve, value: Value, unit: str) -> list[dict[str, Any]]:
@@ -317,8 +317,8 @@ class _Maker:
 
     def _rings(self, curve: Curve, value: Value) -> list[dict[str, Any]]:
         shown = [(p, value(p)) for p in curve.points if p.saturated]
-        found = [(point, mean) for point, mean in shown if mean is not None]
-        if not found:
+        matches = [(point, mean) for point, mean in shown if mean is not None]
+        if not matches:
             return []
         return [
             {
@@ -326,8 +326,8 @@ class _Maker:
                 "mode": "markers",
                 "name": f"{self._config(curve)}: saturated",
                 "meta": curve.configuration,
-                "x": [point.size for point, _mean in found],
-                "y": [rounded(mean.mean) for _point, mean in found],
+                "x": [point.size for point, _mean in matches],
+                "y": [rounded(mean.mean) for _point, mean in matches],
                 "hoverinfo": "skip",
                 "cliponaxis": False,
                 "marker": {
@@ -387,7 +387,7 @@ def _hover(by: By, point: Point, mean: Interval | None, unit: str) -> str:
 def _bars(means: Iterable[Interval | None]) -> dict[str, Any] | None:
     """Return error bars where any mean has an interval."""
     listed = list(means)
-    if not any(one is not None and one.high is not None for one in listed):
+    if not any(item is not None and item.high is not None for item in listed):
         return None
     above = [rounded(m.high - m.mean) if m and m.high is not None else 0.0 for m in listed]
     # Nothing that is measured here can be less than nothing.

@@ -52,11 +52,11 @@ def headline_of(
 def _doubted(
     headline: Headline, told: tuple[Finding, ...], configurations: Sequence[Configuration]
 ) -> tuple[Headline, tuple[Finding, ...]]:
-    doubted = [one for one in configurations if unproven(one.benches)]
+    doubted = [configuration for configuration in configurations if unproven(configuration.benches)]
     if not doubted:
         return headline, told
-    names = _listed([one.name for one in doubted])
-    notes = (note for one in doubted for note in doubt(one.name, unproven(one.benches)))
+    names = _listed([item.name for item in doubted])
+    notes = (note for item in doubted for note in doubt(item.name, unproven(item.benches)))
     text = f"{headline.text} Not to be published: not every rule was checked or kept for {names}."
     return replace(headline, text=text), tuple(dict.fromkeys((*told, *notes)))
 
@@ -100,7 +100,7 @@ def _answer(
         text = f"{best.name} holds {holds}: {goal}."
         return Headline(text, "measured", (*reasons, _sure(rate, best)), order[0]), ()
     findings: list[Finding] = []
-    said: dict[str, list[str]] = {
+    reported: dict[str, list[str]] = {
         "better": [],
         "no difference found": [],
         "not decided": [],
@@ -111,35 +111,35 @@ def _answer(
             one_question((configurations[0].benches[0], other.benches[0]))
         except ApiaryError as refusal:
             findings += refusal.findings
-        said["not compared"].append(other.name)
+        reported["not compared"].append(other.name)
     for place in order[1:]:
         other = configurations[place]
         try:
             verdict = compare(other.benches, best.benches)
         except ApiaryError as refusal:
             findings += refusal.findings
-            said["not compared"].append(other.name)
+            reported["not compared"].append(other.name)
             reasons.append(f"against {other.name}: not compared: {refusal.findings[0].message}")
             continue
         findings += verdict.findings
         # The order is that of the search; what the levels say the other way round is no gain.
         says = verdict.verdict if verdict.verdict != "worse" else "no difference found"
-        said[says].append(other.name)
+        reported[says].append(other.name)
         reasons.append(f"against {other.name}: {against_text(verdict)}")
     told = tuple(dict.fromkeys(findings))
-    if said["no difference found"]:
-        others = _listed([best.name, *said["no difference found"]])
+    if reported["no difference found"]:
+        others = _listed([best.name, *reported["no difference found"]])
         text = f"No difference found between {others}, at {holds}: {goal}."
         return Headline(text, "no difference found", tuple(reasons)), told
-    if said["not decided"]:
-        others = _listed(said["not decided"])
+    if reported["not decided"]:
+        others = _listed(reported["not decided"])
         text = f"{best.name} holds the most, {holds}, but one life does not decide it against "
         return Headline(f"{text}{others}: {goal}.", "not decided", tuple(reasons)), told
-    if said["not compared"]:
+    if reported["not compared"]:
         most = "the most, " if len(order) > 1 else ""
         text = f"{best.name} holds {most}{holds}, but not all can be compared: {goal}."
         return Headline(text, "not compared", tuple(reasons)), told
-    text = f"{best.name} is better than {_listed(said['better'])}: {holds}, {goal}."
+    text = f"{best.name} is better than {_listed(reported['better'])}: {holds}, {goal}."
     return Headline(text, "better", tuple(reasons), order[0]), told
 
 
@@ -164,7 +164,7 @@ def _of_tuning(state: Tune, configurations: Sequence[Configuration]) -> Headline
     if choice is None:
         return Headline(f"{first}.", "unfinished", tuple(rest))
     label = state.candidate(choice.candidate).label if choice.candidate else None
-    names = [one.name for one in configurations]
+    names = [configuration.name for configuration in configurations]
     best = names.index(label) if label in names and choice.verdict != "nothing measured" else None
     return Headline(f"{first}.", choice.verdict, tuple(rest), best)
 
@@ -198,18 +198,18 @@ def held_rate(
     It is that of the streams where both they and random arrivals were searched, or of ``searched``.
     """
     known = {
-        one.by: one.request_rate
-        for one in configuration.found
-        if one.workload == work.name and one.best and one.request_rate is not None
+        item.by: item.request_rate
+        for item in configuration.found
+        if item.workload == work.name and item.best and item.request_rate is not None
     }
     order: Sequence[By] = searched or ("concurrency", "request_rate")
     return next((known[by] for by in order if by in known), None)
 
 
 def _held(configuration: Configuration, work: Workload) -> str:
-    found = [one for one in configuration.found if one.workload == work.name]
+    matches = [item for item in configuration.found if item.workload == work.name]
     return "; ".join(
-        f"{between(one.request_rate, 'requests/s')}, {found_text(one)}" for one in found
+        f"{between(item.request_rate, 'requests/s')}, {found_text(item)}" for item in matches
     )
 
 
@@ -226,7 +226,7 @@ def _sure(rate: Interval, configuration: Configuration) -> str:
 
 def _unranked(configuration: Configuration, work: Workload) -> str:
     """Return why no rate under the SLO is known."""
-    if any(one.workload == work.name for one in configuration.found):
+    if any(item.workload == work.name for item in configuration.found):
         return "no level kept the SLO"
     return _no_search(configuration.benches)
 
@@ -253,7 +253,9 @@ def _without_slo(
     kept = [peak for peak in peaks if peak[2].status == "OK"]
     if asked and kept:
         verdict = "unfinished"
-        why = _no_search([bench for one in configurations for bench in one.benches])
+        why = _no_search(
+            [bench for configuration in configurations for bench in configuration.benches]
+        )
         why = f"{why[0].upper()}{why[1:]}. The most that is known to keep the SLO"
         chosen = max(kept, key=_request_rate)
         shown = between(chosen[2].values.get("request_rate"), "requests/s")

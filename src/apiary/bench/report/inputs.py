@@ -44,7 +44,7 @@ def load_benches(names: Iterable[str]) -> tuple[Bench, ...]:
 def load_results(names: Iterable[str]) -> Results:
     """Return what the files hold; raise REPORT-EMPTY where nothing was measured."""
     listed = list(names)
-    found: list[Bench] = []
+    matches: list[Bench] = []
     tunings: list[Tune] = []
     for given in listed:
         # `apiary bench` says OUT, so a directory is taken as its result.
@@ -53,12 +53,12 @@ def load_results(names: Iterable[str]) -> Results:
         schema = data.get("schema") if isinstance(data, Mapping) else None
         if schema == Tune.SCHEMA:
             tunings.append(from_document(Tune, data, name))
-            found += _of_tuning(tunings[-1], Path(name).parent)
+            matches += _of_tuning(tunings[-1], Path(name).parent)
         elif schema == Bench.SCHEMA:
             bench = from_document(Bench, data, name)
             _possible(bench, name)
-            if bench not in found:  # given twice it is no second measurement
-                found.append(bench)
+            if bench not in matches:  # given twice it is no second measurement
+                matches.append(bench)
         else:
             raise error(
                 "DOC-SCHEMA",
@@ -66,15 +66,15 @@ def load_results(names: Iterable[str]) -> Results:
                 f"schema is {schema!r}, expected {Bench.SCHEMA!r} or {Tune.SCHEMA!r}",
                 "give a result of `apiary bench` or the state of a tuning",
             )
-    empty = next((bench.name for bench in found if not bench.levels), None)
-    if empty is not None or not found:
+    empty = next((bench.name for bench in matches if not bench.levels), None)
+    if empty is not None or not matches:
         raise error(
             "REPORT-EMPTY",
             empty or ", ".join(listed),
             "no level was measured",
             "let the benchmark run on; the same command resumes it",
         )
-    return Results(tuple(found), tunings[0] if len(listed) == len(tunings) == 1 else None)
+    return Results(tuple(matches), tunings[0] if len(listed) == len(tunings) == 1 else None)
 
 
 def _possible(bench: Bench, name: str) -> None:
@@ -86,12 +86,12 @@ def _possible(bench: Bench, name: str) -> None:
         if problem:
             _refuse(name, f"levels[{place}] {problem}")
     counting = {level.load.workload.name for level in bench.levels if counts(level)}
-    for one in bench.found:
-        rate = one.request_rate
-        if one.best is not None and one.workload not in counting:
-            _refuse(name, f"found has a rate of {one.workload}, of which no level counts")
-        if (rate is not None and not 0 <= rate.mean < math.inf) or _negative(to_document(one)):
-            _refuse(name, f"found of {one.workload} has a rate that none can be")
+    for item in bench.found:
+        rate = item.request_rate
+        if item.best is not None and item.workload not in counting:
+            _refuse(name, f"found has a rate of {item.workload}, of which no level counts")
+        if (rate is not None and not 0 <= rate.mean < math.inf) or _negative(to_document(item)):
+            _refuse(name, f"found of {item.workload} has a rate that none can be")
 
 
 def _negative(data: Any) -> str:
@@ -131,7 +131,7 @@ def _of_tuning(state: Tune, folder: Path) -> Iterator[Bench]:
 
     What a short trial found before is not mixed with what the finals measured.
     """
-    labels = {one.id: one.label for one in state.candidates}
+    labels = {candidate.id: candidate.label for candidate in state.candidates}
     for candidate, label in labels.items():
         kinds: dict[str, list[str]] = {}
         for trial in state.trials:

@@ -48,8 +48,8 @@ def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:
 def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:
     """Yield what makes configurations hard to compare, and what has no result."""
     first = configurations[0].benches[0]
-    for one in configurations:
-        bench = one.benches[0]
+    for configuration in configurations:
+        bench = configuration.benches[0]
         differs = []
         if bench.target.model != first.target.model:
             differs.append(f"model {bench.target.model} instead of {first.target.model}")
@@ -63,15 +63,15 @@ def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:
             yield Finding(
                 "REPORT-DIFFERENT",
                 "warning",
-                one.name,
+                configuration.name,
                 f"was measured otherwise than {configurations[0].name}: {'; '.join(differs)}",
                 "compare only what was asked alike; measure it again in the same way",
             )
-        if not {"OK", "SLO_MISS"} & set(one.counts):
+        if not {"OK", "SLO_MISS"} & set(configuration.counts):
             yield Finding(
                 "REPORT-NOTHING-VALID",
                 "warning",
-                one.name,
-                f"none of its {sum(one.counts.values())} levels is valid",
+                configuration.name,
+                f"none of its {sum(configuration.counts.values())} levels is valid",
                 "see the findings of its levels, mend what they name and measure again",
             )

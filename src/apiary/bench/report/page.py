@@ -45,7 +45,7 @@ def page(report: Report) -> str:
     """Return the whole page; browsers may run only the two scripts whose hash it names."""
     scripts = (plotly_js(), (TEMPLATES / "report.js").read_text(encoding="utf-8"))
     drawn = figures(report)
-    data = {one.id: {"data": one.data, "layout": one.layout} for one in drawn}
+    data = {item.id: {"data": item.data, "layout": item.layout} for item in drawn}
     return _template().render(
         report=report,
         title=_title(report),
@@ -56,7 +56,7 @@ def page(report: Report) -> str:
         tables=level_tables(report),
         cards=[_card(report, place, one) for place, one in enumerate(report.configurations)],
         environment=_environment(report.configurations),
-        commands=[_command(one) for one in report.configurations],
+        commands=[_command(configuration) for configuration in report.configurations],
         points=[point_table(report, curve) for curve in report.curves],
         reference_heads=REFERENCE_HEADS,
         references=[(row, reference_cells(row)) for row in report.references],
@@ -89,7 +89,7 @@ def _template() -> jinja2.Template:
 
 
 def _title(report: Report) -> str:
-    models = dict.fromkeys(one.model for one in report.configurations)
+    models = dict.fromkeys(configuration.model for configuration in report.configurations)
     return f"Benchmark of {', '.join(models)}"
 
 
@@ -97,10 +97,10 @@ def _card(report: Report, place: int, one: Configuration) -> dict[str, Any]:
     """Return what the card of a configuration shows."""
     work = report.workloads[0]
     rate = held_rate(one, work)
-    found = [item for item in one.found if item.workload == work.name]
+    matches = [item for item in one.found if item.workload == work.name]
     peak = _peak(report, place, work.name)
     full = [item for item in one.saturation if item.workload == work.name]
-    facts = [("kept the SLO at", found_text(item)) for item in found]
+    facts = [("kept the SLO at", found_text(item)) for item in matches]
     if rate is not None and one.gpus:
         facts.append(("for each GPU", f"{number(rate.mean / one.gpus)} requests/s"))
     if peak:
@@ -157,7 +157,7 @@ def _peak(report: Report, place: int, workload: str) -> str | None:
 
 def _environment(configurations: Sequence[Configuration]) -> list[tuple[str, list[str]]]:
     """Return how each was measured: a row a fact, with one cell where it is the same for all."""
-    columns = [dict(_facts(one)) for one in configurations]
+    columns = [dict(_facts(configuration)) for configuration in configurations]
     rows = []
     for name in dict.fromkeys(name for column in columns for name in column):
         cells = [column.get(name, NONE) for column in columns]

@@ -115,7 +115,7 @@ def _verdict(_configuration: Configuration, level: Level) -> str:
 
 def _codes(_configuration: Configuration, level: Level) -> str:
     codes = list(dict.fromkeys(finding.code for finding in level.findings))
-    missed = [f"{one.percentile} {one.metric.upper()}" for one in level.missed]
+    missed = [f"{item.percentile} {item.metric.upper()}" for item in level.missed]
     return ", ".join([*missed, *codes])
 
 

@@ -121,7 +121,7 @@ def flat(data: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
         name = f"{before}{key}".replace("_", " ")
         if isinstance(value, Mapping):
             rows += flat(value, f"{name} ")
-        elif isinstance(value, (list, tuple)) and any(isinstance(one, Mapping) for one in value):
+        elif isinstance(value, (list, tuple)) and any(isinstance(item, Mapping) for item in value):
             for place, one in enumerate(value):
                 inner = one if isinstance(one, Mapping) else {"": one}
                 rows += flat(inner, f"{name} {place} ")
