@@ -8,6 +8,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,17 +24,20 @@ AREAS = (
     "|ROCM|ROLLOUT|ROUTER|TELEMETRY|TOPO|TRACE|TRIAL|TUNE|WEIGHTS"
 )
 # ROCM-SMI is what rocm-smi calls itself.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 CODE = re.compile(rf"\b((?!ROCM-SMI\b)(?:{AREAS})(?:-[A-Z0-9]+)+)\b")
 
 
+@cache
 def catalogue():
     """Every documented finding code with its entry."""
     entries = {}
     for path in sorted((KNOWLEDGE / "findings").glob("*.yml")):
-        entries |= yaml.safe_load(path.read_text())
+        entries |= yaml.load(path.read_text(), Loader=LOADER)  # noqa: S506 - a safe loader
     return entries
 
 
+@cache
 def codes_in_use():
     """Every finding code that code or rules can print."""
     places = [
@@ -73,11 +77,14 @@ def test_every_documented_code_is_in_use():
     assert set(catalogue()) - codes_in_use() == set()
 
 
-@pytest.mark.parametrize(("code", "entry"), sorted(catalogue().items()))
-def test_a_documented_finding_says_what_and_what_to_do(code, entry):
-    assert entry["severity"] in ("error", "warning", "info")
-    assert entry["meaning"]
-    assert entry["remedy"]
+def test_a_documented_finding_says_what_and_what_to_do():
+    incomplete = [
+        code
+        for code, entry in catalogue().items()
+        if entry["severity"] not in ("error", "warning", "info")
+        or not (entry["meaning"] and entry["remedy"])
+    ]
+    assert incomplete == []
 
 
 def tracked_files():

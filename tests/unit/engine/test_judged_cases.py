@@ -65,11 +65,18 @@ def judged():
     document = json.loads(CASES.read_text())
     order = document["versions"]
     return [
-        pytest.param(case, version, run["outcome"], id=f"{name}-{version}")
+        pytest.param(
+            name,
+            case,
+            [
+                (version, run["outcome"])
+                for run in case["runs"]
+                for version in order[order.index(run["from"]) : order.index(run["to"]) + 1]
+            ],
+            id=name,
+        )
         for name, case in document["cases"].items()
         if case["argv"][2] in MODELS
-        for run in case["runs"]
-        for version in order[order.index(run["from"]) : order.index(run["to"]) + 1]
     ]
 
 
@@ -113,29 +120,30 @@ def model_of(case):
     return read_config((DATA / "model-configs" / file).read_text(), file)
 
 
-@pytest.mark.parametrize(("case", "version", "outcome"), judged())
-def test_we_say_what_vllm_says(request, case, version, outcome):
-    refused = assess(model_of(case), asked_for(case, version), "MI325X", 8000).refused
-    codes = {item.finding.code for item in refused}
-    if outcome[0] == "OK":
-        assert codes <= STRICTER
-        assert not [item for item in refused if item.stage in SEEN]
-    elif not codes:
-        name = request.node.callspec.id.rpartition("-")[0]
-        assert name in REPAIRED
+@pytest.mark.parametrize(("name", "case", "outcomes"), judged())
+def test_we_say_what_vllm_says(name, case, outcomes):
+    model = model_of(case)
+    for version, outcome in outcomes:
+        refused = assess(model, asked_for(case, version), "MI325X", 8000).refused
+        codes = {item.finding.code for item in refused}
+        if outcome[0] == "OK":
+            assert codes <= STRICTER, version
+            assert not [item for item in refused if item.stage in SEEN], version
+        elif not codes:
+            assert name in REPAIRED, version
 
 
-@pytest.mark.parametrize(("case", "version", "outcome"), judged())
-def test_a_command_as_it_is_gets_the_verdict_and_the_backend_that_vllm_gives(
-    case, version, outcome
-):
+@pytest.mark.parametrize(("name", "case", "outcomes"), judged())
+def test_a_command_as_it_is_gets_the_verdict_and_the_backend_that_vllm_gives(name, case, outcomes):
+    model = model_of(case)
     env = [f"{name}={shlex.quote(value)}" for name, value in case["env"].items()]
     text = " ".join([*env, shlex.join(case["argv"])])
-    reviewed = review(text, model_of(case), asked_for(case, version), "MI325X")
-    errors = {item.code for item in reviewed.findings if item.severity == "error"}
-    if outcome[0] != "OK":
-        assert errors or NOT_VLLM in outcome[1]
-        return
-    assert errors <= STRICTER
-    backend = dict(part.split("=", 1) for part in outcome[1].split())["attn"]
-    assert reviewed.attention_backend == backend
+    for version, outcome in outcomes:
+        reviewed = review(text, model, asked_for(case, version), "MI325X")
+        errors = {item.code for item in reviewed.findings if item.severity == "error"}
+        if outcome[0] != "OK":
+            assert errors or NOT_VLLM in outcome[1], version
+            continue
+        assert errors <= STRICTER, version
+        backend = dict(part.split("=", 1) for part in outcome[1].split())["attn"]
+        assert reviewed.attention_backend == backend, version

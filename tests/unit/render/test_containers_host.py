@@ -231,6 +231,23 @@ def test_a_container_tells_of_itself_only():
     assert container.passed_on(message) == b"READY=1\nSTATUS=serving: all of it\nWATCHDOG=1"
 
 
+def test_what_a_container_sent_before_its_end_is_passed_on(tmp_path):
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as replica,
+    ):
+        manager.bind(f"\0apiary-{os.getpid()}-{id(manager)}")
+        manager.setblocking(False)
+        relay = container.Relay(str(tmp_path / "socket"), "@" + manager.getsockname()[1:].decode())
+        for message in (b"STATUS=loading", b"", b"STATUS=out of memory"):
+            replica.sendto(message, str(tmp_path / "socket"))
+        relay.close()
+        assert [manager.recv(4096), manager.recv(4096)] == [
+            b"STATUS=loading",
+            b"STATUS=out of memory",
+        ]
+
+
 class Client:
     """A stand-in for Docker's client, and the relay before it, as a process."""
 

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import os
 import pwd
+import select
 import shutil
 import signal
 import socket
@@ -194,14 +195,23 @@ class Relay:
         os.umask(mask)
         os.close(directory)
         self._outside = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._end, self._ended = socket.socketpair()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def _serve(self) -> None:
-        while True:
+        while self._inside in select.select([self._inside, self._ended], [], [])[0]:
             message = passed_on(self._inside.recv(65536))
             if message and self._manager:
                 with contextlib.suppress(OSError):
                     self._outside.sendto(message, self._manager)
+
+    def close(self) -> None:
+        """Pass on what the container sent before it ended, and end."""
+        self._end.close()
+        self._thread.join()
+        for end in (self._inside, self._outside, self._ended):
+            end.close()
 
 
 def docker(name: str, path: str, command: list[str]) -> int:
@@ -210,7 +220,7 @@ def docker(name: str, path: str, command: list[str]) -> int:
     Being told to stop is told the container's first process, not the client: one that is killed
     while it attaches would leave the container behind.
     """
-    Relay(path, os.environ.get("NOTIFY_SOCKET", ""))
+    relay = Relay(path, os.environ.get("NOTIFY_SOCKET", ""))
     ended = threading.Event()
     client = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
@@ -231,6 +241,7 @@ def docker(name: str, path: str, command: list[str]) -> int:
     signal.signal(signal.SIGINT, stop)
     status = client.wait()
     ended.set()
+    relay.close()
     return 128 - status if status < 0 else status
 
 
