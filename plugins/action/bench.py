@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -21,10 +20,10 @@ from ..plugin_utils.bench.run.level import Client, cpus_of
 from ..plugin_utils.bench.run.progress import found_words, told, words
 from ..plugin_utils.bench.run.session import NextLife, Session
 from ..plugin_utils.bench.types import Target
-from ..plugin_utils.documents import from_document, to_document
+from ..plugin_utils.documents import to_document
 from ..plugin_utils.files import read_text
 from ..plugin_utils.findings import ApiaryError, error
-from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.plan.check import parse_plan
 
 DISPLAY = Display()
 OPTIONS = {
@@ -61,7 +60,7 @@ OPTIONS = {
 def served_of(names):
     """Return what the plans in these files on the controller say; None where there are none."""
     texts = {name: read_text(name) for name in names}
-    plans = [(from_document(Plan, json.loads(text), name), text) for name, text in texts.items()]
+    plans = [(parse_plan(text, name), text) for name, text in texts.items()]
     return served_by(plans) if plans else None
 
 

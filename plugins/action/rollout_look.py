@@ -12,10 +12,9 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ..plugin_utils.adapters import refused
-from ..plugin_utils.documents import from_document, knowledge, to_document
+from ..plugin_utils.documents import knowledge, to_document
 from ..plugin_utils.findings import ApiaryError, Finding, error
-from ..plugin_utils.plan.check import check_plan
-from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.plan.check import check_plan, plan_of
 from ..plugin_utils.rollout.compare import BACK, compare_answers
 from ..plugin_utils.rollout.goal import Goal, goal_of_plans, goal_of_release
 from ..plugin_utils.rollout.read import situation_of
@@ -55,7 +54,7 @@ class ActionModule(ActionBase):
         """Return the goal, what the host runs, and what a person should know of the choice."""
         name = arguments["deployment"]
         if arguments["release"] is None:
-            plans = [from_document(Plan, one, f"{host}: plan") for one in arguments["plans"]]
+            plans = [plan_of(one, f"{host}: plan") for one in arguments["plans"]]
             for plan in plans:
                 check_plan(plan, f"{host}: plan")
             goal = goal_of_plans(plans, name, host)

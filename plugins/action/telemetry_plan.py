@@ -14,13 +14,13 @@ from ..plugin_utils.adapters import refused, warn
 from ..plugin_utils.documents import from_document, to_document
 from ..plugin_utils.findings import ApiaryError
 from ..plugin_utils.fleet.saved import (
-    plan_of,
     quarantined,
     saved_plans,
     saved_system,
     saved_topology,
 )
 from ..plugin_utils.host.telemetry.amd import has_package
+from ..plugin_utils.plan.check import plan_of
 from ..plugin_utils.telemetry.dashboards import dashboards
 from ..plugin_utils.telemetry.plan import telemetry_plan
 from ..plugin_utils.telemetry.types import MonitoredHost, TelemetrySettings

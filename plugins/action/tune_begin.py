@@ -23,8 +23,8 @@ from ..plugin_utils.files import read_text, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error
 from ..plugin_utils.model.config import read_config
 from ..plugin_utils.plan.build import architecture_of
+from ..plugin_utils.plan.check import plan_of
 from ..plugin_utils.plan.together import running_plans
-from ..plugin_utils.plan.types import Plan
 from ..plugin_utils.slo import slo
 from ..plugin_utils.topology.types import Topology
 from ..plugin_utils.tune import ablate, candidates, knobs, steps
@@ -116,7 +116,7 @@ def begun(asked: Question, arguments: dict) -> Tune:
         else architecture_of(asked.deployment, asked.deployment.name)
     )
     running, unread = running_plans(arguments["running"], asked.hosts[0])
-    others = (*running, *(from_document(Plan, one, "others") for one in arguments["others"]))
+    others = (*running, *(plan_of(one, "others") for one in arguments["others"]))
     findings = steps.gone(arguments["gone"])
     if len(arguments["hosts"]) > 1:
         neighbours = arguments["neighbours"]

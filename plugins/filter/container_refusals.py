@@ -38,16 +38,15 @@ _value:
 
 from ansible.errors import AnsibleFilterError
 
-from ..plugin_utils.documents import from_document
 from ..plugin_utils.findings import ApiaryError
-from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.plan.check import plan_of
 from ..plugin_utils.render.containers.review import engine_findings
 
 
 def container_refusals(plan, version):
     """Return every refusal of the engine as a text."""
     try:
-        document = from_document(Plan, plan, "replicas_plan")
+        document = plan_of(plan, "replicas_plan")
     except ApiaryError as refusal:
         raise AnsibleFilterError(str(refusal)) from refusal
     runtime = document.deployment.engine.runtime

@@ -34,19 +34,16 @@ _value:
 
 from ansible.errors import AnsibleFilterError
 
-from ..plugin_utils.documents import from_document, to_document
+from ..plugin_utils.documents import to_document
 from ..plugin_utils.findings import ApiaryError
-from ..plugin_utils.plan.check import check_plan
-from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.plan.check import plan_of
 from ..plugin_utils.render.systemd import render_systemd
 
 
 def systemd_files(plan):
     """Return the rendered files of a plan document."""
     try:
-        document = from_document(Plan, plan, "replicas_plan")
-        check_plan(document, "replicas_plan")
-        return to_document(render_systemd(document))
+        return to_document(render_systemd(plan_of(plan, "replicas_plan")))
     except ApiaryError as refusal:
         raise AnsibleFilterError(str(refusal)) from refusal
 

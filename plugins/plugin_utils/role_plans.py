@@ -15,8 +15,9 @@ from typing import Any
 
 from .evidence.types import Evidence
 from .fleet import router_role
-from .fleet.saved import plan_of, quarantined, saved_plans
+from .fleet.saved import quarantined, saved_plans
 from .host.types import ConcernPlan
+from .plan.check import plan_of
 from .router.fleet import MissingHost
 from .router.pools import PlannedHost
 

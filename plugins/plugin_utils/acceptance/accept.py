@@ -14,7 +14,7 @@ from ..documents import from_document
 from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding
 from ..host.types import Check
-from ..topology.host import from_evidence
+from ..topology.host import evidence_of, from_evidence
 from ..topology.types import Topology
 from . import board, hardware, measured, replicas
 from .ask import ask
@@ -30,8 +30,8 @@ def to_measure(bundle: Mapping[str, Any], settings: Settings) -> Asked:
 
     Raises ApiaryError (DOC-…) for a damaged document.
     """
-    evidence = _evidence(bundle)
-    topology, _refusal = _topology(bundle)
+    evidence = evidence_of(bundle)
+    topology, _refusal = _topology(evidence)
     return ask(evidence, topology, settings)
 
 
@@ -49,8 +49,8 @@ def accept(
     asks, ``refused`` what of that was not asked.
     Raises ApiaryError (DOC-…) for a damaged document.
     """
-    evidence = _evidence(bundle)
-    topology, refusals = _topology(bundle)
+    evidence = evidence_of(bundle)
+    topology, refusals = _topology(evidence)
     complaints = [*refused, *refusals]
     checks: list[Check] = []
     models: set[str | None] = set()
@@ -83,13 +83,9 @@ def accept(
     return replace(made, excerpts=excerpts(evidence, made.findings, given))
 
 
-def _evidence(bundle: Mapping[str, Any]) -> Evidence:
-    return from_document(Evidence, bundle, str(bundle.get("host") or "evidence"))
-
-
-def _topology(bundle: Mapping[str, Any]) -> tuple[Topology | None, tuple[Finding, ...]]:
+def _topology(evidence: Evidence) -> tuple[Topology | None, tuple[Finding, ...]]:
     """Return the host's topology, or why there is none."""
     try:
-        return from_evidence(bundle), ()
+        return from_evidence(evidence), ()
     except ApiaryError as refusal:
         return None, refusal.findings

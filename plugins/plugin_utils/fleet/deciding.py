@@ -18,6 +18,7 @@ from ..findings import ApiaryError, Finding, error
 from ..host.concerns import CONCERNS, decide
 from ..host.role_options import Role, digest, settings_of, without_secrets
 from ..model.types import Architecture
+from ..plan.check import plan_of
 from ..plan.types import Plan
 from ..render.containers.review import engine_findings
 from ..render.systemd import render_systemd
@@ -130,7 +131,7 @@ class Deciding:
         """Return all of these concerns, decided; what can't be is told in its findings."""
         evidence = from_document(Evidence, self.document, f"{self.host}: evidence")
         looked = "lscpu" in evidence.commands  # of the scope gpu
-        topology = topology_of(self.document, self.host) if looked else None
+        topology = topology_of(evidence, self.host) if looked else None
         serving: Serving | None = None
         serves: list[Concern] = []
         if topology and {"replicas", "device_plugin"} & set(concerns):
@@ -265,7 +266,7 @@ class Deciding:
         plans = {}
         for path, document in running_paths(self.document).items():
             try:
-                plans[path] = from_document(Plan, document, f"{self.host}: {path}")
+                plans[path] = plan_of(document, f"{self.host}: {path}")
             except ApiaryError:  # of another version of Apiary: what it serves is not known
                 continue
         return running(evidence, plans)

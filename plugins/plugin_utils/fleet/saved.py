@@ -16,7 +16,7 @@ from typing import Any
 from ..documents import from_document
 from ..files import read_text
 from ..findings import error
-from ..plan.check import check_plan
+from ..plan.check import parse_plan
 from ..plan.types import Plan
 from ..topology.read import read
 from ..topology.types import Topology
@@ -27,16 +27,9 @@ def plan_files(directory: Path) -> list[Path]:
     return sorted(directory.glob("*/plan.json")) or sorted(directory.glob("plan.json"))
 
 
-def plan_of(document: Any, subject: str) -> Plan:
-    """Return a plan of its document, checked as far as it can be without its host."""
-    plan = from_document(Plan, document, subject)
-    check_plan(plan, subject)
-    return plan
-
-
 def saved_plans(directory: Path) -> tuple[Plan, ...]:
     """Return a host's plans; raise FILE-UNREADABLE or DOC-…."""
-    return tuple(plan_of(_document(path), str(path)) for path in plan_files(directory))
+    return tuple(parse_plan(read_text(str(path)), str(path)) for path in plan_files(directory))
 
 
 def quarantined(directory: Path) -> bool:

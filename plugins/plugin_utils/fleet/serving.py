@@ -14,10 +14,11 @@ from typing import Any
 
 from ..deployment import Deployment
 from ..documents import dumps, from_document
+from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding, has_errors
 from ..model.types import Architecture
 from ..plan.build import Asked, build_plans
-from ..plan.check import check_plan
+from ..plan.check import plan_of
 from ..plan.explain import summary
 from ..plan.nodes import Member, Place, check_nodes, node_of, nodes_of
 from ..plan.together import others_of, running_plans, tell_others
@@ -131,7 +132,7 @@ def _address(host: str, own: Mapping[str, Any]) -> str:
     return str(own.get("apiary_address") or own.get("ansible_host") or host)
 
 
-def topology_of(evidence: Mapping[str, Any], host: str) -> Topology:
+def topology_of(evidence: Evidence | Mapping[str, Any], host: str) -> Topology:
     """Return a host's topology under the name that its operator knows, the inventory's."""
     return dataclasses.replace(from_evidence(evidence), host=host)
 
@@ -178,7 +179,7 @@ def decide_serving(
     others = others_of(plans_now, deployments)
     kept = {plan.deployment.name: plan for plan in plans_now if wish.keep_running}
     if wish.keep:
-        kept[deployments[0].name] = _checked(wish.keep, f"{host}: the plan to keep")
+        kept[deployments[0].name] = plan_of(wish.keep, f"{host}: the plan to keep")
     places = {one.name: fleet.place(host, one) for one in deployments if nodes_of(one) > 1}
     asked = [
         Asked(one, architecture_of(one, host), kept.get(one.name), places.get(one.name))
@@ -202,9 +203,3 @@ def _alike(asked: Sequence[Asked], fleet: Fleet, topology: Topology) -> Iterator
         if one.place is not None:
             members = [fleet.member(name, one.deployment) for name in one.place.node.hosts]
             yield from check_nodes(one.place.node, members, topology)
-
-
-def _checked(document: Mapping[str, Any], subject: str) -> Plan:
-    plan = from_document(Plan, document, subject)
-    check_plan(plan, subject)
-    return plan

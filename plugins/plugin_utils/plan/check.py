@@ -2,19 +2,42 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A plan that comes from a file is checked before anything is rendered from it."""
+"""The one reader of plan documents: parsed, and checked before anything is rendered from it."""
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 from ..cpulist import parse_cpulist
 from ..deployment import MixedLayout, check_deployment
+from ..documents import from_document
 from ..findings import ApiaryError, error
 from .types import Plan, Replica
 
 _GPU = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def plan_of(document: Any, subject: str) -> Plan:
+    """Return the plan of a document, checked as far as it can be without its host.
+
+    Raises ApiaryError with DOC-… or PLAN-INVALID, or the deployment's findings.
+    """
+    plan = from_document(Plan, document, subject)
+    check_plan(plan, subject)
+    return plan
+
+
+def parse_plan(text: str, subject: str) -> Plan:
+    """Return the plan of a plan.json, as ``plan_of``; DOC-TYPE for what is no JSON."""
+    try:
+        document = json.loads(text)
+    except ValueError as failure:
+        again = "plan the host again: ansible-playbook playbooks/plan.yml"
+        raise error("DOC-TYPE", subject, f"is no JSON: {failure}", again) from failure
+    return plan_of(document, subject)
 
 
 def check_plan(plan: Plan, subject: str) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..deployment import Deployment
-from ..documents import from_document, knowledge
+from ..documents import knowledge
 from ..findings import ApiaryError, Finding
 from ..topology.types import Topology
-from .check import check_plan
+from .check import plan_of
 from .engines import argument
 from .types import Plan
 
@@ -102,9 +102,7 @@ def running_plans(
         named = deployment.get("name") if isinstance(deployment, Mapping) else None
         subject = f"{host}: the plan of {named or 'a deployment'}"
         try:
-            plan = from_document(Plan, document, subject)
-            check_plan(plan, subject)
-            plans.append(plan)
+            plans.append(plan_of(document, subject))
         except ApiaryError as refusal:
             first = refusal.findings[0]
             findings.append(

@@ -39,14 +39,14 @@ _UNSUPPORTED = re.compile(
 _NODE_PROPERTIES = re.compile(r"/topology/nodes/\d+/properties$")
 
 
-def from_evidence(bundle: Mapping[str, Any], name: str | None = None) -> Topology:
-    """Return the topology of a host from an `apiary.evidence/v1` document.
+def from_evidence(bundle: Evidence | Mapping[str, Any], name: str | None = None) -> Topology:
+    """Return the topology of a host from its evidence, parsed or as a document of it.
 
     KFD sysfs, amd-smi, rocm-smi and rocminfo are joined by bus address and KFD node; any one of
     the first three is enough. ``name`` is the file's, for findings about the document itself,
     which are raised as ApiaryError (DOC-…).
     """
-    evidence = from_document(Evidence, bundle, name or str(bundle.get("host") or "evidence"))
+    evidence = bundle if isinstance(bundle, Evidence) else evidence_of(bundle, name)
     host = evidence.host
     told, notes = numactl.parse(_output(evidence, "numactl"), host)
     nodes = numa_nodes(evidence.files, _output(evidence, "lscpu"), told)
@@ -81,6 +81,11 @@ def from_evidence(bundle: Mapping[str, Any], name: str | None = None) -> Topolog
             *_absent_tools(evidence),
         ],
     )
+
+
+def evidence_of(bundle: Mapping[str, Any], name: str | None = None) -> Evidence:
+    """Return a document of evidence, parsed."""
+    return from_document(Evidence, bundle, name or str(bundle.get("host") or "evidence"))
 
 
 def finished(

@@ -87,7 +87,7 @@ def _difference(known: str, here: str) -> tuple[str, str]:
 def _summary(name: str, bundle: Mapping[str, Any], engines: Mapping[str, str]) -> dict[str, str]:
     """Return what is compared, in words; empty where the host does not tell."""
     document = from_document(Evidence, bundle, name)
-    topology = from_evidence(bundle, name)
+    topology = from_evidence(document, name)
     found = {
         "GPUs": _gpus(topology),
         "partitions": _partitions(topology),

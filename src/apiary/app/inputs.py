@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import plan_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
@@ -75,9 +75,7 @@ def load_topology(name: str) -> Topology:
 def load_plan(name: str) -> Plan:
     """Return the plan in a file, checked as far as it can be without its host."""
     made = "a plan, as `apiary plan --out FILE` or the site playbook writes it"
-    plan = from_document(Plan, _document_of(name, Plan.SCHEMA, made, PLAN), name)
-    check_plan(plan, name)
-    return plan
+    return plan_of(_document_of(name, Plan.SCHEMA, made, PLAN), name)
 
 
 def load_plan_or_deployment(name: str) -> Plan | Deployment:

@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ....module_utils import cdi
-from ...documents import to_document
 from ...evidence.types import Evidence
 from ...topology.host import from_evidence
 from ..program import standalone
@@ -64,7 +63,7 @@ def specification(evidence: Evidence, engine: Engine) -> Specification:
 
 def devices_of(evidence: Evidence) -> list[cdi.Device]:
     """Return every GPU and partition that compute can use, with the nodes it has now."""
-    topology = from_evidence(to_document(evidence))
+    topology = from_evidence(evidence)
     cards = _cards(evidence)
     return cdi.ordered(
         cdi.Device(key, gpu.render_node, cards.get(gpu.render_node))

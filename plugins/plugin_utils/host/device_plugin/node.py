@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from ...documents import knowledge, to_document
+from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...topology.host import from_evidence
 from ...topology.types import Topology
@@ -236,5 +236,4 @@ def _state(evidence: Evidence, path: str) -> dict[str, Any]:
 
 def topology(evidence: Evidence) -> Topology:
     """Return the host's GPUs and NUMA nodes."""
-    document = {"schema": Evidence.SCHEMA, **to_document(evidence)}
-    return from_evidence(document, evidence.host)
+    return from_evidence(evidence)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ....module_utils import host_metrics
-from ...documents import dumps, knowledge, to_document
+from ...documents import dumps, knowledge
 from ...evidence.types import Evidence
 from ...findings import error
 from ...gpus import gpu_facts, gpu_models
@@ -182,7 +182,7 @@ def expected(settings: Settings, evidence: Evidence, folder: str) -> dict[str, A
     }
     if not settings.gpu_host:
         return told
-    topology = from_evidence(to_document(evidence))
+    topology = from_evidence(evidence)
     models = {gpu.model for gpu in topology.gpus if gpu.model}
     guest = any(gpu.virtual_function for gpu in topology.gpus)
     slots = {gpu.bdf for gpu in topology.gpus}

@@ -7,18 +7,16 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    from_document,
     knowledge,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import parse_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
 from apiary.fleet.report.inputs import FLEET
@@ -96,7 +94,7 @@ def rendered(folders: Mapping[str, Path], work: Path) -> Iterator[Raw | LeftOut]
         for path in sorted((*folder.glob("*/plan.json"), *folder.glob("plan.json"))):
             target = f"hosts/{host}/rendered"
             try:
-                plan = from_document(Plan, json.loads(path.read_bytes()), str(path))
+                plan = parse_plan(path.read_text(encoding="utf-8"), str(path))
                 files = render_systemd(plan)
             except (ApiaryError, ValueError, OSError) as failure:
                 reported = str(failure).splitlines()[0]
