@@ -98,6 +98,21 @@ def counted() -> dict[str, dict]:
     return answer
 
 
+def record(document: dict) -> str:
+    """Return the record as JSON with a line a model, so that a diff names the models."""
+    parts = []
+    for part, value in sorted(document.items()):
+        text = json.dumps(value, sort_keys=True)
+        if isinstance(value, dict):
+            lines = (
+                f"{json.dumps(name)}: {json.dumps(value[name], sort_keys=True)}"
+                for name in sorted(value)
+            )
+            text = "{\n" + ",\n".join(lines) + "\n}"
+        parts.append(f"{json.dumps(part)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--record", action="store_true")
@@ -139,7 +154,7 @@ def main() -> int:
         }
         real = {name: count for name, count in answer["real"].items() if isinstance(count, int)}
         document = {"transformers": answer["transformers"], "real": real, "zoo": zoo}
-        GOLDEN.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        GOLDEN.write_text(record(document), encoding="utf-8")
     elif GOLDEN.is_file():
         recorded = json.loads(GOLDEN.read_text("utf-8"))
         for name, entry in recorded["zoo"].items():
