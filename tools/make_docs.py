@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent / "docs"))
 
 import command_page
 import finding_pages
+import gpus_page
 import memory_page
 import playbook_page
 import plugin_page
@@ -38,6 +39,7 @@ def pages() -> dict[Path, str]:
     made = {
         REFERENCE / "commands.md": command_page.page(),
         REFERENCE / "findings.md": finding_pages.whole(),
+        REFERENCE / "gpus.md": gpus_page.page(),
         REFERENCE / "memory.md": memory_page.page(),
         REFERENCE / "modules.md": plugin_page.page(),
         REFERENCE / "playbooks.md": playbook_page.page(),

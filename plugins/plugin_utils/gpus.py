@@ -43,7 +43,7 @@ class Links:
     mesh: int | None = None
     xgmi_mb_s: int = 0
     pcie_gt_s: float | None = None
-    pcie_lanes: int = 16
+    pcie_lanes: int = 0
 
 
 @dataclass(frozen=True)
