@@ -16,9 +16,9 @@ HEAD = """# GPU models
 
 Every fact that is specific to a model stands in one file, `knowledge/gpus/MODEL.yml` below
 `plugins/plugin_utils/`, with its source. Topology checks, acceptance, alerts, host settings, the
-driver's refusals and rules of recipes read it, each by the model of the GPU at hand, so that a fleet
-of several models has for each its own. To change a threshold of one model, add it to `thresholds` of
-its file; what an operator sets ([telemetry](telemetry.md)) holds for all models.
+driver's refusals and rules of recipes read it, each by the model of the GPU at hand, so that a
+fleet of several models has for each its own. To change a threshold of one model, add it to
+`thresholds` of its file; what an operator sets ([telemetry](telemetry.md)) holds for all models.
 
 A dash is what no source says.
 """

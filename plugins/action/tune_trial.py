@@ -13,8 +13,7 @@ from pathlib import Path
 from ansible.plugins.action import ActionBase
 
 from ..plugin_utils.documents import from_document, to_document
-from ..plugin_utils.plan.check import check_plan
-from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.plan.check import check_plan, plan_of
 from ..plugin_utils.render.systemd import render_systemd
 from ..plugin_utils.tune import trial as trials
 
@@ -78,7 +77,7 @@ class ActionModule(ActionBase):
         """Have the trial's replicas serve; every trial is an engine run of its own."""
         if progress.failed:
             return self._progress(progress)
-        plan = from_document(Plan, progress.plan, "plan")
+        plan = plan_of(progress.plan, "plan")
         check_plan(plan, "plan")
         # The first one finds no target.
         self._low_level_execute_command(shlex.join(["systemctl", "stop", plan.target]))
