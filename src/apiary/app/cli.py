@@ -43,7 +43,7 @@ SECTIONS = (
             Entry("fleet", "fleet.command:fleet", "Report the state of all hosts."),
             Entry("diff", "plan.commands:diff", "Show how two plans differ."),
             Entry(
-                "telemetry", "fleet.telemetry_command:telemetry", "Write what watches the fleet."
+                "telemetry", "fleet.telemetry.command:telemetry", "Write what watches the fleet."
             ),
             Entry("finding", "help.finding_command:finding", "Say what a finding's code means."),
             Entry(

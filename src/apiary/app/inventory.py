@@ -20,9 +20,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 
 from apiary.app.ask_ansible import ask_ansible
 from apiary.fleet.hosts import INVENTORY
-from apiary.host.ssh import Probed, ProbeRequest, labels
-from apiary.host.ssh_args import read_arguments
-from apiary.host.ssh_config import Line, SshOptions, Target, option_line
+from apiary.host.ssh.args import read_arguments
+from apiary.host.ssh.config import Line, SshOptions, Target, option_line
+from apiary.host.ssh.probe import Probed, ProbeRequest, labels
 
 SSH = {"ssh", "smart", "paramiko", "paramiko_ssh"}
 ARGUMENTS = ("ssh_args", "ssh_common_args", "ssh_extra_args")

@@ -50,7 +50,7 @@ from apiary.bench.numbers import numbers, replaced_rules
 from apiary.bench.progress import Shown
 from apiary.bench.runner import Here, Remote, Restart
 from apiary.bench.summary import bench_summary
-from apiary.host.ssh import SshOptions
+from apiary.host.ssh.probe import SshOptions
 
 KEY_VARIABLE = "VLLM_API_KEY"
 PHASES = tuple(one for one in get_args(Phase) if one not in ("warmup", "fixed"))

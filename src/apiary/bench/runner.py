@@ -27,9 +27,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.session 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
-from apiary.host.ssh import SshOptions
-from apiary.host.ssh_config import parse_target
-from apiary.host.ssh_connect import Connector, unreachable, words
+from apiary.host.ssh.config import parse_target
+from apiary.host.ssh.connect import Connector, unreachable, words
+from apiary.host.ssh.probe import SshOptions
 
 KEEPALIVE_SECONDS = 30
 # Takes our programs from the first line of stdin and a request from the second; stdin stays open,

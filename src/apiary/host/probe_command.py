@@ -18,7 +18,7 @@ from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.inventory import Selection, choose
 from apiary.app.output import exit_code, file_name, grid, print_document, report, show
-from apiary.host import ssh
+from apiary.host.ssh import probe as ssh
 
 
 @click.command()

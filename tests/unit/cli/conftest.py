@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from apiary.host import ssh
+from apiary.host.ssh import probe as ssh
 from support.ssh_home import use_home
 from support.ssh_server import BOUND, Server, key
 

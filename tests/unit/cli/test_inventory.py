@@ -17,8 +17,8 @@ import pytest
 from apiary.app.cli import main
 from apiary.app.inventory import choose
 from apiary.app.schemas import schema
-from apiary.host import ssh
-from apiary.host.ssh_config import SshOptions
+from apiary.host.ssh import probe as ssh
+from apiary.host.ssh.config import SshOptions
 from support.ssh_server import BOUND, canned, key
 
 EXAMPLE = str(Path(__file__).parents[3] / "inventory/example")

@@ -18,7 +18,7 @@ import pytest
 
 from apiary.app.cli import main
 from apiary.app.schemas import schema
-from apiary.host import ssh
+from apiary.host.ssh import probe as ssh
 from support.ssh_server import BOUND, canned, key
 
 

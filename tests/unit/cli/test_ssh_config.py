@@ -9,7 +9,7 @@ import socket
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from apiary.host.ssh_config import Line, SshOptions, Target, parse_target, settings_of
+from apiary.host.ssh.config import Line, SshOptions, Target, parse_target, settings_of
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ from apiary.app.runner import Ended, run_playbook
 from apiary.fleet.hosts import ARTIFACTS, FleetHost, Hosts, read_hosts
 from apiary.help.doctor.gather import open_to_others
 from apiary.help.doctor.types import AnsibleFacts, Inventory, Reached
-from apiary.host.ssh import ProbeRequest
-from apiary.host.ssh_config import SshOptions, Target, parse_target, settings_of
-from apiary.host.ssh_keys import known_keys, offers
+from apiary.host.ssh.config import SshOptions, Target, parse_target, settings_of
+from apiary.host.ssh.keys import known_keys, offers
+from apiary.host.ssh.probe import ProbeRequest
 
 PARALLEL = 32
 # What Ansible says of names that it cannot look up is the resolver's own.

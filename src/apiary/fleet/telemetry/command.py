@@ -23,8 +23,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recordin
 from apiary.app.extra_vars import vault_option
 from apiary.app.inputs import json_option
 from apiary.app.output import exit_code, grid, print_document, report, show
-from apiary.fleet.telemetry_files import State, write_files
-from apiary.fleet.telemetry_inputs import (
+from apiary.fleet.telemetry.files import State, write_files
+from apiary.fleet.telemetry.inputs import (
     hosts_of_artifacts,
     hosts_of_inventory,
     load_settings,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import paramiko
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
-from apiary.host.ssh_config import Settings, SshOptions, Target, refusal, settings_of
-from apiary.host.ssh_keys import check_host_key, known_keys, log_in, refused
+from apiary.host.ssh.config import Settings, SshOptions, Target, refusal, settings_of
+from apiary.host.ssh.keys import check_host_key, known_keys, log_in, refused
 
 MAX_JUMPS = 8
 

@@ -23,7 +23,7 @@ import paramiko
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
-from apiary.host.ssh_config import Settings, SshOptions
+from apiary.host.ssh.config import Settings, SshOptions
 
 
 @dataclass

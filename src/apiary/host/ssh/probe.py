@@ -24,8 +24,8 @@ import paramiko
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as collector
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
-from apiary.host.ssh_config import SshOptions, Target, parse_target
-from apiary.host.ssh_connect import Connector, unreachable, words
+from apiary.host.ssh.config import SshOptions, Target, parse_target
+from apiary.host.ssh.connect import Connector, unreachable, words
 
 __all__ = [
     "ProbeRequest",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from apiary.host.ssh_config import UNSUPPORTED, Line, keyword, option_line, refusal
+from apiary.host.ssh.config import UNSUPPORTED, Line, keyword, option_line, refusal
 
 # ssh(1): the options that take a value, and what of them are lines of ssh_config.
 VALUED = "BbcDEeFIiJLlmOopQRSWw"
