@@ -134,7 +134,6 @@ class ActionModule(ActionBase):
                 "ACCEPT-PROBE",
                 task_vars["inventory_hostname"],
                 f"cannot be measured: {result.get('msg') or result}",
-                "see that the host can be reached and has Python 3.9 or newer",
             )
         return result
 
@@ -144,10 +143,4 @@ def _now():
 
 
 def _unreachable(host, failure):
-    return Finding(
-        "FLEET-UNREACHABLE",
-        "error",
-        host,
-        str(failure).strip() or "no answer",
-        "see whether the host is up, reached (ansible -m ping) and lets us become root",
-    )
+    return Finding("FLEET-UNREACHABLE", host, str(failure).strip() or "no answer")

@@ -88,7 +88,6 @@ def client_of(given, served):
             "BENCH-CPUS",
             "client_cpus, replica_cpus",
             f"{' and '.join(filter(None, [cpus, *given['replica_cpus']]))}: not lists of CPUs",
-            "give one like 0-15,32, or apart",
         ) from None
 
 
@@ -154,7 +153,6 @@ class ActionModule(ActionBase):
                 "BENCH-HOST",
                 task_vars["inventory_hostname"],
                 f"cannot run a level: {result.get('msg') or result}",
-                "see that the load host can be reached and has Python 3.9 or newer",
             )
         return unpacked(result["packed"])
 

@@ -249,9 +249,7 @@ def _runtime(deployment: Mapping) -> object:
 
 
 def _wrong(host: str, name: str, wanted: str) -> ApiaryError:
-    return error(
-        "FLEET-VARIABLE", f"{host}: {name}", f"is not {wanted}", f"correct {name} in the inventory"
-    )
+    return error("FLEET-VARIABLE", f"{host}: {name}", f"is not {wanted}", name=name)
 
 
 def _truth(value: object) -> bool:
@@ -259,8 +257,7 @@ def _truth(value: object) -> bool:
 
 
 def _lost(code: str, host: str, failure: Exception) -> tuple[Finding, ...]:
-    remedy = "see whether the host is up, reached (ansible -m ping) and lets us become root"
-    return (Finding(code, "error", host, str(failure).strip() or "no answer", remedy),)
+    return (Finding(code, host, str(failure).strip() or "no answer"),)
 
 
 def _now() -> str:

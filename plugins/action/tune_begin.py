@@ -78,7 +78,6 @@ def question(arguments: dict) -> Question:
             "TRIAL-NODES",
             deployment.name,
             "its replicas span several hosts, and layouts are compared on one",
-            "measure it as it is (playbooks/bench.yml), or tune a deployment of single hosts",
         )
     layouts, asked_knobs = knobs.read(arguments["knobs"])
     asked = Question(
@@ -97,10 +96,7 @@ def question(arguments: dict) -> Question:
         return asked
     if asked_knobs is not None or layouts is not None:
         raise error(
-            "TRIAL-KNOB",
-            "tune_ablate",
-            "it changes one flag, and tune_knobs would change others",
-            "leave out tune_knobs",
+            "TRIAL-KNOB", "tune_ablate", "it changes one flag, and tune_knobs would change others"
         )
     return ablate.question(asked, arguments["ablate"])
 
@@ -137,10 +133,7 @@ def same(state: Tune, asked: Question, path: str) -> Tune:
         before, now = to_document(state.asked), to_document(asked)
         other = sorted(name for name in now if before[name] != now[name])
         raise error(
-            "TRIAL-STATE",
-            path,
-            f"an earlier run asked something else: {', '.join(other)} differ",
-            "ask the same to go on with it, or begin anew with -e tune_restart=true",
+            "TRIAL-STATE", path, f"an earlier run asked something else: {', '.join(other)} differ"
         )
     return state
 

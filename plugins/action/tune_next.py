@@ -53,7 +53,6 @@ def acquire(state: Path, take_over: bool = False) -> None:
                 "TRIAL-LOCKED",
                 str(state),
                 f"{other} is at work on this tuning, or was and left its lock",
-                "let that run end; where it is dead, go on with tune_take_over=true",
             )
         stream.truncate(0)
         stream.write(ours + "\n")
@@ -77,12 +76,7 @@ def read_state(path: str) -> Tune:
     try:
         document = json.loads(read_text(path))
     except ValueError as failure:
-        raise error(
-            "TRIAL-STATE",
-            path,
-            f"is no JSON: {failure}",
-            "begin anew with -e tune_restart=true",
-        ) from None
+        raise error("TRIAL-STATE", path, f"is no JSON: {failure}") from None
     return from_document(Tune, document, path)
 
 

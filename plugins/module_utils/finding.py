@@ -11,9 +11,10 @@ Code gives facts: a code, its subject, what is wrong there. The catalogue
     findings.append(Finding("HOST-FILE", path, f"found {actual}, expected {expected}"))
     fail(module, refusal)     # in a module: ends it with `findings` as data
 
-Keywords fill the ``{placeholders}`` of the remedy. ``accepted=True`` says that the operator
-allowed it explicitly: then the catalogue's ``accepted`` is the severity. ``unknown=True`` says that
-it could not be read: that is info, whatever the code.
+Keywords fill the ``{placeholders}`` of the remedy. A severity that depends on the case is the
+catalogue's, too: ``accepted`` where the operator allowed it explicitly, ``minor`` for a lesser form
+of the same (``Finding(…, accepted=settings.allow_unsupported)``). ``unknown=True`` says that it
+could not be read: that is info, whatever the code.
 
 Hosts have no catalogue: a module returns ``facts()``, and the action plugin of its name completes
 them on the controller (``Completing`` in plugin_utils/adapters.py). Who passes a finding on uses
@@ -31,7 +32,8 @@ Severity = Literal["error", "warning", "info"]
 
 _NOTHING: Mapping[str, Any] = {}
 # No names of values: they are the finding's own.
-_RESERVED = ("code", "severity", "subject", "message", "remedy", "source", "accepted", "unknown")
+_RESERVED = ("code", "severity", "subject", "message", "remedy", "source")
+_CASES = ("accepted", "minor", "unknown")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 # Returns the catalogue's entry of a code, None where it has none. Set on the controller only.
 _catalogue: Callable[[str], Mapping[str, Any] | None] = _NOTHING.get
@@ -68,6 +70,7 @@ class Finding:
         *facts: Any,
         source: str | None = None,
         accepted: bool = False,
+        minor: bool = False,
         unknown: bool = False,
         **values: Any,
     ) -> None:
@@ -77,12 +80,12 @@ class Finding:
             return
         subject, message = facts
         entry = _catalogue(code) or {}
-        severity = entry.get("severity", "error")
+        cases = {"accepted": accepted, "minor": minor, "unknown": unknown}
         told = {"subject": subject, **values}
         self._set(
             {
                 "code": code,
-                "severity": "info" if unknown else (accepted and entry.get("accepted")) or severity,
+                "severity": _severity(entry, cases),
                 "subject": subject,
                 "message": message,
                 "remedy": _PLACEHOLDER.sub(
@@ -90,7 +93,7 @@ class Finding:
                 ),
                 "source": source or entry.get("source"),
                 "_values": values,
-                "_case": {"accepted": accepted, "unknown": unknown},
+                "_case": cases,
             }
         )
 
@@ -114,16 +117,9 @@ class Finding:
         texts = (code, subject, message, source or "", *values)
         if not isinstance(values, Mapping) or not all(isinstance(text, str) for text in texts):
             raise ValueError("a finding has code, subject and message as texts")
-        named = {name: value for name, value in values.items() if name not in _RESERVED}
-        return cls(
-            str(code),
-            subject,
-            message,
-            source=source,
-            accepted=facts.get("accepted") is True,
-            unknown=facts.get("unknown") is True,
-            **named,
-        )
+        named = {name: values[name] for name in values if name not in _RESERVED + _CASES}
+        cases = {name: True for name in _CASES if facts.get(name) is True}
+        return cls(str(code), subject, message, source=source, **cases, **named)
 
     def facts(self) -> dict[str, Any]:
         """Return what a host knows of it, as data."""
@@ -153,6 +149,13 @@ class Finding:
     def _set(self, fields: Mapping[str, Any]) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+
+
+def _severity(entry: Mapping[str, Any], cases: Mapping[str, bool]) -> Any:
+    if cases["unknown"]:
+        return "info"
+    named = [entry[case] for case in ("accepted", "minor") if cases[case] and case in entry]
+    return named[0] if named else entry.get("severity", "error")
 
 
 class ApiaryError(Exception):

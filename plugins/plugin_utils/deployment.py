@@ -184,7 +184,6 @@ class Deployment:
             "DEPLOY-LAYOUT-OPEN",
             "layout",
             "no one recipe holds: the engines of this deployment differ by host or by replica",
-            "plan it on a host first (`apiary plan`), or name tensor_parallel_size and replicas",
         )
 
 
@@ -208,11 +207,7 @@ COLLECTOR = re.compile(
 
 def _bad(field: str, value: object, expected: str) -> Finding:
     return Finding(
-        "DEPLOY-VALUE",
-        "error",
-        field,
-        f"is {value!r}, expected {expected}",
-        f"set {field} to {expected}",
+        "DEPLOY-VALUE", field, f"is {value!r}, expected {expected}", field=field, allowed=expected
     )
 
 
@@ -327,9 +322,7 @@ def _secrets(deployment: Deployment) -> Iterator[Finding]:
         if any(re.fullmatch(pattern, name) for pattern in rules["patterns"]):
             yield Finding(
                 "DEPLOY-SECRET",
-                "error",
                 path,
                 "looks like a secret, which would show in unit files, process lists and diffs",
-                "name it in `secrets` of the deployment, and give its value in replicas_secrets",
-                rules["source"],
+                source=rules["source"],
             )

@@ -85,28 +85,27 @@ class _Misfit(Exception):  # noqa: N818 - it never leaves this module
         path, facts = self.path.removeprefix("."), self.facts
         if self.code == "DOC-TYPE":
             expected = facts["expected"]
-            quotes = "; put a version or number that is text in quotes"
             return error(
                 self.code,
                 subject,
                 f"field {path or '(top)'}: expected {expected}, found {facts['found']}",
-                f"set {path or 'the document'} to {expected}"
-                + (quotes if expected == "text" else ""),
+                field=path or "the document",
+                allowed=expected,
             )
         if self.code == "DOC-UNKNOWN":
             return error(
                 self.code,
                 subject,
                 f"field {path} is not known; expected one of {facts['expected']}",
-                f"remove or correct {path}",
+                field=path,
             )
         if self.code == "DOC-MISSING":
-            return error(self.code, subject, f"field {path} is missing", f"add {path}")
+            return error(self.code, subject, f"field {path} is missing", field=path)
         return error(
             self.code,
             subject,
             f"schema is {facts['found']}, expected {facts['expected']!r}",
-            f"pass a document written as {facts['expected']}",
+            document=f"a document written as {facts['expected']}",
         )
 
 

@@ -51,7 +51,6 @@ def read_text(name: str) -> str:
             "FILE-UNREADABLE",
             name,
             f"cannot be read: {failure.strerror or failure}",
-            "give the path of an existing, readable file",
         ) from failure
 
 
@@ -81,8 +80,5 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o644) -> None:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
         raise error(
-            "FILE-UNWRITABLE",
-            str(path),
-            f"cannot be written: {failure.strerror or failure}",
-            "give a path in a writable directory",
+            "FILE-UNWRITABLE", str(path), f"cannot be written: {failure.strerror or failure}"
         ) from failure

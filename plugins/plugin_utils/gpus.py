@@ -102,7 +102,7 @@ class AvoidedDriver:
 
     driver: tuple[str, ...]
     message: str
-    remedy: str
+    instead: str
     guest: bool = False
 
 

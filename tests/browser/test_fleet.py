@@ -195,7 +195,14 @@ def hexed(colour):
 
 
 def test_hostile_names_change_nothing(chromium, tmp_path):
-    finding = Finding(HOSTILE, "error", HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+    finding = Finding.from_fields(
+        code=HOSTILE,
+        severity="error",
+        subject=HOSTILE,
+        message=HOSTILE,
+        remedy=HOSTILE,
+        source=HOSTILE,
+    )
     survey = replace(settled(HOSTILE), findings=(finding,))
     survey = replace(survey, facts=replace(survey.facts, driver=HOSTILE))
     good = acceptance_of(survey)

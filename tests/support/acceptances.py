@@ -50,8 +50,26 @@ def checks(host: str) -> tuple[Check, ...]:
         Check("ACCEPT-TOPOLOGY", host, "pass", "8 GPUs, 28 links", "no errors or warnings"),
         Check("ACCEPT-GPU-COUNT", host, "pass", "8 usable GPUs", "8"),
         Check("ACCEPT-LINKS", host, "pass", "28 of 28 pairs of GPUs linked by xGMI", "all up"),
-        Check("ACCEPT-MEMORY", host, "pass", "3023 GiB", "2560 GiB", "warning"),
-        Check("ACCEPT-FIRMWARE", host, "pass", "the same of 12 components", "the same", "warning"),
+        Check.from_fields(
+            code="ACCEPT-MEMORY",
+            subject=host,
+            state="pass",
+            found="3023 GiB",
+            expected="2560 GiB",
+            severity="warning",
+            remedy="",
+            source=None,
+        ),
+        Check.from_fields(
+            code="ACCEPT-FIRMWARE",
+            subject=host,
+            state="pass",
+            found="the same of 12 components",
+            expected="the same",
+            severity="warning",
+            remedy="",
+            source=None,
+        ),
     ]
     for code, found, expected in (
         ("ACCEPT-PCIE", "32 GT/s x16", "32 GT/s x16"),
@@ -93,12 +111,13 @@ def acceptance_of(survey: Survey) -> Acceptance | None:
         made = failed(
             made, "ACCEPT-UNCORRECTABLE", "3 in umc", remedy, "umc_err_count: ue: 3 ce: 41"
         )
-        lost = Finding(
-            "TOPO-GPU-MISSING",
-            "error",
-            survey.host,
-            "7 GPUs, and boards of MI325X have 8",
-            "power-cycle the host, then call the vendor",
+        lost = Finding.from_fields(
+            code="TOPO-GPU-MISSING",
+            severity="error",
+            subject=survey.host,
+            message="7 GPUs, and boards of MI325X have 8",
+            remedy="power-cycle the host, then call the vendor",
+            source=None,
         )
         return replace(made, accepted=False, complaints=(lost,))
     if survey.host.endswith("67"):

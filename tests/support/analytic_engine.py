@@ -76,7 +76,14 @@ class Analytic:
         size = load.concurrency or load.request_rate
         if size > self.crash:
             self.dead = True
-        reason = Finding("BENCH-X", "error", load.key, "it broke", "mend it")
+        reason = Finding.from_fields(
+            code="BENCH-X",
+            severity="error",
+            subject=load.key,
+            message="it broke",
+            remedy="mend it",
+            source=None,
+        )
         if self.dead or (self.failed and self.failed(load)):
             return Level(load, "FAILED", None, findings=(reason,))
         if load.concurrency is not None:
@@ -110,7 +117,14 @@ class Analytic:
         engine = EngineUse(kv_usage_max=self.kv_usage(load)) if self.kv_usage else None
         if self.invalid and self.invalid(load):
             code = self.invalid(load)
-            bad = Finding(code if isinstance(code, str) else "BENCH-X", "error", load.key, "b", "r")
+            bad = Finding.from_fields(
+                code=code if isinstance(code, str) else "BENCH-X",
+                severity="error",
+                subject=load.key,
+                message="b",
+                remedy="r",
+                source=None,
+            )
             return Level(load, "INVALID", measured, engine, findings=(bad,))
         missed = tuple(
             limit

@@ -147,13 +147,14 @@ def inside(curve: Curve, work: Workload, rate: float) -> float:
 
 def invalid(given: Level) -> Level:
     """Return a level whose client did not keep its concurrency."""
-    broken = Finding(
-        "BENCH-CONCURRENCY",
-        "error",
-        given.load.key,
-        f"the client kept {given.load.concurrency * 0.62:.0f} requests in flight, of "
+    broken = Finding.from_fields(
+        code="BENCH-CONCURRENCY",
+        severity="error",
+        subject=given.load.key,
+        message=f"the client kept {given.load.concurrency * 0.62:.0f} requests in flight, of "
         f"{given.load.concurrency} asked for",
-        "use more client processes, or a host with free cores",
+        remedy="use more client processes, or a host with free cores",
+        source=None,
     )
     measured = replace(
         given.measured, achieved_concurrency=given.measured.achieved_concurrency * 0.62
@@ -163,8 +164,13 @@ def invalid(given: Level) -> Level:
 
 def failed(given: Level) -> Level:
     """Return a level with errors."""
-    broken = Finding(
-        "BENCH-ERRORS", "error", given.load.key, "3 requests failed: timeout", "see the engine"
+    broken = Finding.from_fields(
+        code="BENCH-ERRORS",
+        severity="error",
+        subject=given.load.key,
+        message="3 requests failed: timeout",
+        remedy="see the engine",
+        source=None,
     )
     measured = replace(given.measured, failed=3, completed=given.measured.completed - 3)
     return replace(given, status="FAILED", measured=measured, findings=(broken,), missed=())

@@ -71,7 +71,14 @@ HALVES = cuts(BDFS[:4], BDFS[4:])
 
 
 def finding(code: str, message: str, severity: str = "warning") -> Finding:
-    return Finding(code, severity, "gpu-001", message, "look at it")  # type: ignore[arg-type]
+    return Finding.from_fields(
+        code=code,
+        severity=severity,
+        subject="gpu-001",
+        message=message,
+        remedy="look at it",
+        source=None,
+    )  # type: ignore[arg-type]
 
 
 def two_hives() -> Topology:

@@ -146,23 +146,25 @@ def _fresh(survey: Survey) -> Survey:
 
 
 def _dead(survey: Survey) -> Survey:
-    finding = Finding(
-        "FLEET-UNREACHABLE",
-        "error",
-        survey.host,
-        f"could not be reached: ssh: connect to host {survey.host} port 22: No route to host",
-        "see whether the host is up and its address is right (ansible -m ping), and run again",
+    finding = Finding.from_fields(
+        code="FLEET-UNREACHABLE",
+        severity="error",
+        subject=survey.host,
+        message="could not be reached: ssh: no route to host",
+        remedy="see whether the host is up and its address is right, and run again",
+        source=None,
     )
     return Survey(survey.host, AT, reached=False, findings=(finding,))
 
 
 def _broken(survey: Survey) -> Survey:
-    finding = Finding(
-        "HOST-GPU-MISSING",
-        "error",
-        survey.host,
-        "7 GPUs, expected 8",
-        "look at the slot; the BMC's log says more",
+    finding = Finding.from_fields(
+        code="HOST-GPU-MISSING",
+        severity="error",
+        subject=survey.host,
+        message="7 GPUs, expected 8",
+        remedy="look at the slot; the BMC's log says more",
+        source=None,
     )
     lost = replace(survey.facts, gpus=7, health="sick", hives=(7,))
     return replace(changing(survey, "replicas:chat", findings=(finding,)), facts=lost)

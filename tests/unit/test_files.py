@@ -74,7 +74,9 @@ def test_what_cannot_be_read_is_one_finding(tmp_path):
 def test_away_from_the_clone_a_remedy_names_the_collections_playbook(
     tmp_path, monkeypatch, told, named
 ):
-    finding = Finding("FILE-UNREADABLE", "error", "a", "b", told)
+    finding = Finding.from_fields(
+        code="FILE-UNREADABLE", severity="error", subject="a", message="b", remedy=told, source=None
+    )
     monkeypatch.chdir(tmp_path)
     assert findings_here([finding]) == (replace(finding, remedy=named),)
     (tmp_path / "playbooks").mkdir()

@@ -54,10 +54,9 @@ def _busy(host: str, what: str, serving: tuple[str, ...]) -> Finding:
     allow = ", or set acceptance_nfs_while_serving" if what == "nfs" else ""
     return Finding(
         "ACCEPT-BUSY",
-        "error",
         f"{host}: {what}",
         f"was asked for and not run: {', '.join(serving[:4])} would be disturbed",
-        f"drain the host and stop its replicas (playbooks/drain.yml, systemctl stop){allow}",
+        allow=allow,
     )
 
 

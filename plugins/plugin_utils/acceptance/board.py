@@ -91,9 +91,7 @@ def pcie(evidence: Evidence, topology: Topology) -> Iterator[Check]:
             state,
             found,
             f"{wanted.pcie_gt_s:g} GT/s x{wanted.pcie_lanes}",
-            "warning",
-            "see that the slot, riser and BIOS setting allow it; reseat the GPU",
-            wanted.source,
+            source=wanted.source,
         )
 
 
@@ -120,9 +118,7 @@ def pcie_errors(evidence: Evidence, topology: Topology) -> Iterator[Check]:
             "fail" if bad else "pass",
             ", ".join(f"{name} {count}" for name, count in (bad or counters).items()),
             f"at most {facts['limit']} of each of {len(counters)} counters",
-            "warning",
-            "reseat the GPU or its riser; replace it if the counts go on growing",
-            source_of("pcie_errors"),
+            source=source_of("pcie_errors"),
         )
 
 
@@ -161,9 +157,7 @@ def memory(evidence: Evidence, topology: Topology, gib: float | None) -> Iterato
         "pass" if here >= wanted * (1 - facts["reserved"]) else "fail",
         f"{here:.0f} GiB",
         f"{wanted:.0f} GiB, of which firmware and kernel may keep {facts['reserved']:.0%}",
-        "warning",
-        "see which modules the BIOS found; acceptance_memory_gib says what this host is to have",
-        None if gib is not None else needs.source,
+        source=None if gib is not None else needs.source,
     )
 
 
@@ -183,9 +177,7 @@ def bad_pages(evidence: Evidence) -> Iterator[Check]:
             "fail" if waiting else "pass",
             f"{retired} pages retired, {waiting} waiting for it",
             "no bad page that is still in use",
-            "warning",
-            "drain the host and reload the driver or reboot, which retires them",
-            source_of("bad_pages"),
+            source=source_of("bad_pages"),
         )
 
 
@@ -211,9 +203,7 @@ def firmware(evidence: Evidence) -> Iterator[Check]:
         "fail" if mixed else "pass",
         "; ".join(told) or f"the same of {len(found)} components",
         "the same firmware on all GPUs of the host",
-        "warning",
-        "update the GPUs to one firmware bundle, then power-cycle the host",
-        None,
+        source=None,
     )
 
 
@@ -235,8 +225,6 @@ def versions(evidence: Evidence, wanted: Mapping[str, str]) -> Iterator[Check]:
             state,
             found or "not told by the host",
             expected,
-            "error",
-            "update the host, or correct acceptance_versions",
         )
 
 

@@ -50,8 +50,6 @@ def _count(topology: Topology, gpus: int) -> Check:
         "pass" if found == gpus else "fail",
         f"{found} usable GPUs",
         f"{gpus}",
-        "error",
-        "see which is missing (`apiary topology`); power-cycle the host, then call the vendor",
     )
 
 
@@ -71,9 +69,7 @@ def _memory_errors(evidence: Evidence) -> Iterator[Check]:
             "fail" if bad else "pass",
             ", ".join(f"{count} in {block}" for block, count in bad.items()) or "none",
             f"at most {limit} uncorrectable errors in each of {len(blocks)} blocks",
-            "error",
-            "drain the host and reset the GPUs; replace the GPU if the errors return",
-            _source("uncorrectable_errors"),
+            source=_source("uncorrectable_errors"),
         )
 
 
@@ -98,9 +94,8 @@ def _power_caps(evidence: Evidence, topology: Topology) -> Iterator[Check]:
             "pass" if watts == expected else "fail",
             f"{watts} W",
             f"{expected} W",
-            "warning",
-            f"amd-smi set --power-cap {expected}, unless the cap is wanted",
-            needs.source,
+            source=needs.source,
+            allowed=expected,
         )
 
 
@@ -114,7 +109,7 @@ def _kernel_log(evidence: Evidence) -> Iterator[Check]:
             "unknown",
             "no log that may be read",
             "no lines of GPUs in trouble",
-            remedy="let root run `dmesg` on the host",
+            advice="let root run `dmesg` on the host",
         )
         return
     for kind in knowledge("host/acceptance.yml")["kernel_log"]:
@@ -127,9 +122,9 @@ def _kernel_log(evidence: Evidence) -> Iterator[Check]:
             "fail" if lines else "pass",
             f"{len(lines)} lines, the last one {lines[-1].strip()!r}" if lines else "none",
             expected,
-            kind["severity"],
-            kind["remedy"],
-            _source(kind["source"]),
+            source=_source(kind["source"]),
+            minor=kind.get("minor", False),
+            advice=kind["advice"],
         )
 
 

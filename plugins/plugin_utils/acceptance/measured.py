@@ -17,7 +17,6 @@ from .settings import HasRead, Health, Measured, Ran, Settings
 from .tools import rccl, rvs, transferbench
 
 CODES = {"rccl": "ACCEPT-RCCL", "transferbench": "ACCEPT-TRANSFERBENCH", "rvs": "ACCEPT-RVS"}
-_MEND = "see acceptance/{test}-{name}.txt beside acceptance.json; then call the vendor"
 
 
 def checks(host: str, model: str | None, given: Measured, settings: Settings) -> Iterator[Check]:
@@ -45,8 +44,7 @@ def _healthy(host: str, answer: Health) -> Check:
         "pass" if answer.status == 200 else "fail",
         f"HTTP {answer.status}" if answer.status else answer.error or "no answer",
         "HTTP 200 of its /health",
-        "error",
-        f"journalctl -u {answer.unit}; a replica that is still loading answers later",
+        unit=answer.unit,
     )
 
 
@@ -68,9 +66,7 @@ def _read(host: str, read: HasRead, minimum: float | None) -> Check:
         state,
         found,
         f"at least {wanted:g} MB/s past the page cache",
-        "warning",
-        "see nconnect, rsize and the server's own load; acceptance_nfs_minimum is the bound",
-        facts["source"] if minimum is None else None,
+        source=facts["source"] if minimum is None else None,
     )
 
 
@@ -78,24 +74,34 @@ def _ran(host: str, model: str | None, ran: Ran) -> Iterator[Check]:
     """Yield the checks of one program: skipped where it is not there, failed where it broke off."""
     facts = knowledge("acceptance/tests.yml")
     code, subject = CODES[ran.test], f"{host}: {ran.test} {ran.name}"
-    mend = _MEND.format(test=ran.test, name=ran.name)
     source = facts["sources"][facts[ran.test]["source"].removeprefix("sources.")]
     if not ran.argv:
         # Not there is no fault; there and in use by another is a refusal.
         state: CheckState = "fail" if ran.installed else "skip"
         told = ran.error or "not installed"
-        yield Check(code, subject, state, told, "a run of it", "error", mend)
+        yield Check(code, subject, state, told, "a run of it", name=ran.name)
         return
     if ran.exit != 0:
         told = ran.error or f"ended with {ran.exit}"
         last = [line.strip() for line in ran.output.splitlines() if line.strip()][-1:]
         said = f"{told}: {last[0][:200]}" if last else told
-        yield Check(code, subject, "fail", said, "a run that ends well", "error", mend, source)
+        yield Check(
+            code, subject, "fail", said, "a run that ends well", source=source, name=ran.name
+        )
         if ran.test != "rvs":
             return
     judge = {"rccl": _rccl, "transferbench": _transfers, "rvs": _rvs}[ran.test]
     for name, state, found, expected, severity in judge(ran, model, facts[ran.test]):
-        yield Check(code, f"{subject}{name}", state, found, expected, severity, mend, source)
+        yield Check(
+            code,
+            f"{subject}{name}",
+            state,
+            found,
+            expected,
+            source=source,
+            minor=severity == "warning",
+            name=ran.name,
+        )
 
 
 # Of a figure: what it is of, state, found, expected, severity.

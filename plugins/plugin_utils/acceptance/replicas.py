@@ -59,7 +59,6 @@ def _files(evidence: Evidence, plan: Plan) -> Iterator[Check]:
             "pass" if same else "fail",
             "as planned" if same else "no such file" if found is None else "another text",
             "the text that the plan renders to",
-            remedy=_AGAIN,
         )
 
 
@@ -75,7 +74,7 @@ def _units(evidence: Evidence, plan: Plan) -> Iterator[Check]:
             "pass" if up else "fail",
             "running" if up else "not running",
             "running",
-            remedy=f"journalctl -u {replica.unit} says why; systemctl start {replica.unit}",
+            unit=replica.unit,
         )
         yield Check(
             "ACCEPT-PORT",
@@ -87,5 +86,5 @@ def _units(evidence: Evidence, plan: Plan) -> Iterator[Check]:
             if str(replica.port) in ports
             else "nobody listens",
             f"a listener on port {replica.port}",
-            remedy=f"journalctl -u {replica.unit}",
+            unit=replica.unit,
         )

@@ -66,20 +66,12 @@ def capacity(
     try:
         one_configuration(benches)
     except ApiaryError as refusal:
-        raise error(
-            "CAPACITY-MIXED",
-            "results",
-            refusal.findings[0].message,
-            "pass results of one configuration",
-        ) from refusal
+        raise error("CAPACITY-MIXED", "results", refusal.findings[0].message) from refusal
     _searched(benches)
     measured = benches[0].target.hosts or hosts
     if not measured:
         raise error(
-            "CAPACITY-HOSTS",
-            benches[0].name,
-            "the result does not say how many hosts served it",
-            "say it with --hosts",
+            "CAPACITY-HOSTS", benches[0].name, "the result does not say how many hosts served it"
         )
     rate = _rate(benches)
     sure = rate.mean if rate.low is None else rate.low
@@ -88,7 +80,6 @@ def capacity(
             "CAPACITY-UNCERTAIN",
             benches[0].name,
             f"{rate.n} values of the rate at the SLO spread so far that its interval reaches zero",
-            "measure more lives",
         )
     opened = _open_rate(benches)
     counted = min(sure, opened) if opened is not None else sure
@@ -131,7 +122,6 @@ def _asked(target_rate: float, spare: int, batch: int) -> None:
             "capacity",
             f"a rate of {target_rate:g} requests/s with {spare} failed hosts and {batch} in "
             "maintenance",
-            "give a rate above zero, and zero or more hosts",
         )
 
 
@@ -161,7 +151,6 @@ def _no_slo(bench: Bench, problem: str) -> ApiaryError:
         "CAPACITY-NO-SLO",
         bench.name,
         f"{problem}, so what a host serves at the limits is not known",
-        "run apiary bench with --slo, and limits that the layout can keep",
     )
 
 
@@ -240,26 +229,21 @@ def _doubts(benches: Sequence[Bench], rate: Interval, opened: float | None) -> I
     if lives < needed:
         yield Finding(
             "CAPACITY-LIVES",
-            "warning",
             name,
             f"{lives} li{'fe' if lives == 1 else 'ves'} of the engine measured, expected {needed}: "
             "restarts may differ by more than the interval says",
-            f"measure with --lives {needed} before hosts are bought",
+            needed=needed,
         )
     if found.by == "concurrency" and opened is None:
         yield Finding(
             "CAPACITY-CLOSED-LOOP",
-            "warning",
             name,
             "the rate is of a closed loop, whose requests wait for one another; random arrivals "
             "come in bursts and keep the limits at a lower rate",
-            "search by both (--search-by both), or measure the phase open too",
         )
     if found.fails is None:
         yield Finding(
             "CAPACITY-CEILING",
-            "info",
             name,
             "the search ended at the most that was asked: a host may serve more",
-            "raise --most to find out",
         )

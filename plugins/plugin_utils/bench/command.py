@@ -43,8 +43,7 @@ def argv(
             "BENCH-WORKLOAD",
             f"workload {load.workload.name}",
             f"vllm bench serve of {version} {reason}",
-            "use the builtin client",
-            facts["source"],
+            source=facts["source"],
         )
     _check_split(load, target, shards)
     workload = _part(load.workload, shard, shards, len(target.urls))
@@ -102,8 +101,8 @@ def _version(version: str, facts: Mapping[str, Any]) -> Version:
             "BENCH-VERSION",
             "client version",
             f"{version!r} is no vLLM that Apiary knows how to drive",
-            f"use vLLM {facts['oldest']} or newer as client, or the builtin one",
-            facts["source"],
+            source=facts["source"],
+            oldest=facts["oldest"],
         )
     return parsed
 
@@ -115,7 +114,6 @@ def _check_split(load: Load, target: Target, shards: int) -> None:
             "BENCH-SHARDS",
             f"load {load.key}",
             f"{shards} processes can't be spread evenly over {urls} addresses",
-            "use a multiple of the number of addresses",
         )
     parts = len(load.workload.parts) or 1
     if shards % (urls * parts):
@@ -124,7 +122,6 @@ def _check_split(load: Load, target: Target, shards: int) -> None:
             f"load {load.key}",
             f"{shards} processes can't send the {parts} parts of {load.workload.name} to"
             f" {urls} addresses in equal shares: one process sends one part",
-            f"use a multiple of {urls * parts} processes, or the builtin client",
         )
     least = load.requests if load.concurrency is None else min(load.requests, load.concurrency)
     if least < shards:
@@ -132,7 +129,6 @@ def _check_split(load: Load, target: Target, shards: int) -> None:
             "BENCH-SHARDS",
             f"load {load.key}",
             f"{shards} processes share {least} requests at once, so that some have none",
-            "use fewer processes, or more concurrent requests",
         )
 
 

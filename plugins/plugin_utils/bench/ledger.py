@@ -161,11 +161,8 @@ class Ledger:
             raise GoneError(
                 Finding(
                     "BENCH-ENGINE-GONE",
-                    "error",
                     load.key,
                     f"a load of {concurrency} concurrent requests failed: {_cause(level)}",
-                    "see the engine's journal, start it again and run the same command: what was "
-                    "measured is not measured again",
                 )
             )
         return level

@@ -178,10 +178,4 @@ def _order(request: Request) -> tuple[float, float, float, int, int]:
 
 
 def _unreadable(subject: str, found: str) -> ApiaryError:
-    return error(
-        "BENCH-RESULT",
-        subject,
-        found,
-        "look at the raw result and the log beside it, and measure the level again",
-        "vllm/benchmarks/serve.py",
-    )
+    return error("BENCH-RESULT", subject, found, source="vllm/benchmarks/serve.py")

@@ -62,10 +62,7 @@ class Rules:
             # Written so that NaN is refused as well.
             if not floor <= value < math.inf:
                 raise error(
-                    "BENCH-RULES",
-                    item.name,
-                    f"{value:g}, expected a number of at least {floor:g}",
-                    "leave it as it is, or measure less: fewer concurrent requests, fewer phases",
+                    "BENCH-RULES", item.name, f"{value:g}, expected a number of at least {floor:g}"
                 )
 
 

@@ -47,18 +47,11 @@ def workload(text: str) -> Workload:
         raise error(
             "BENCH-WORKLOAD",
             "workload",
-            f"{text!r} is no workload",
-            f"use one of {', '.join(names())}, INPUT/OUTPUT in tokens as 5600/140, or"
-            f" {'|'.join(_PLAIN)}:INPUT/OUTPUT",
+            f"{text!r} is no workload; named ones are {', '.join(names())}",
         )
     tokens, output = int(match["input"]), int(match["output"])
     if not tokens or not output:
-        raise error(
-            "BENCH-WORKLOAD",
-            "workload",
-            f"{text!r} asks for no tokens",
-            "give at least one token of input and one of output",
-        )
+        raise error("BENCH-WORKLOAD", "workload", f"{text!r} asks for no tokens")
     name = f"{tokens}/{output}"
     if kind == "random":
         return Workload(name, tokens, output)

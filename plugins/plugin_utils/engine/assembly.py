@@ -110,11 +110,10 @@ class Assembly(Command):
         self.used.add(rule)
         forced = Finding(
             "ENGINE-FORCED",
-            "warning",
             finding.subject,
             f"forced, although: {finding.message}",
-            f"remove {rule} from force once it is not needed",
-            finding.source,
+            source=finding.source,
+            rule=rule,
         )
         self.findings.append(forced)
 
@@ -126,7 +125,6 @@ class Assembly(Command):
                 "ENGINE-DUPLICATE-OVERRIDE",
                 spelling,
                 f"engine.args sets {flag.name} twice, under two spellings",
-                "keep one of them",
             )
             return f"flag {dest}"
         element = None
@@ -161,12 +159,15 @@ class Assembly(Command):
             "ENGINE-OVERRIDE-OWNED",
             name,
             f"{where} sets it to {given}, {decides}: {owner.reason}",
-            f"{instead}remove {name} from {where}",
+            instead=instead,
+            name=name,
+            where=where,
         )
 
-    def _refuse_override(self, code: str, subject: str, message: str, remedy: str) -> None:
+    def _refuse_override(self, code: str, subject: str, message: str, **values: Any) -> None:
         check = check_of(code)
-        self.refuse(check.id, Finding(code, "error", subject, message, remedy, check.source), None)
+        finding = Finding(code, subject, message, source=check.source, **values)
+        self.refuse(check.id, finding, None)
 
     def apply(self, rules: Iterable[Rule]) -> None:
         """Evaluate the rules in their order: elements first, then what the whole command is."""
@@ -198,11 +199,9 @@ class Assembly(Command):
         self.findings.append(
             Finding(
                 "ENGINE-RULE-UNCHECKED",
-                "warning",
                 rule.id,
                 f"not applied, because {rule.needs} is not known ({names})",
-                "name the GPU and give the model's complete config.json",
-                rule.source,
+                source=rule.source,
             )
         )
 

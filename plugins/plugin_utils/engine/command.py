@@ -55,18 +55,12 @@ def read_command(text: str, version: str, file: str = "command") -> EngineComman
             if found is not None:
                 return _read(*found, version, file)
     except ShellError as wrong:
-        raise error(
-            "ENGINE-RECIPE-SYNTAX",
-            f"{file}:{wrong.line}",
-            wrong.message,
-            "close it, as the shell would want it",
-        ) from wrong
+        raise error("ENGINE-RECIPE-SYNTAX", f"{file}:{wrong.line}", wrong.message) from wrong
     raise error(
         "ENGINE-RECIPE-EMPTY",
         file,
         "found no command that starts vLLM: `vllm serve`, `python -m"
         " vllm.entrypoints.openai.api_server`, or `docker run` with a vLLM image",
-        "give the script that starts the engine",
     )
 
 
@@ -207,10 +201,9 @@ def _read(
 def _unresolved(file: str, line: int, name: str) -> Finding:
     return Finding(
         "ENGINE-RECIPE-UNRESOLVED",
-        "warning",
         f"{file}:{line}",
         f"${name} has no value in this text, so what it stands for was not checked",
-        f"put {name}=… above the command",
+        name=name,
     )
 
 

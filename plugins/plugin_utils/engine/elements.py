@@ -83,13 +83,8 @@ def _unknown(
     if seen:
         message += f"; it is known in {seen}"
     close = nearest(name, candidates)
-    if advice:
-        remedy = advice
-    elif close:
-        remedy = f"did you mean {close}? Otherwise remove it"
-    else:
-        remedy = "remove it"
-    return wrong_element(code, name, message, remedy, stage)
+    advice = advice or (f"perhaps {close} is meant" if close else "nothing like it is known")
+    return wrong_element(code, name, message, stage, advice=advice)
 
 
 def flag_element(
@@ -105,11 +100,7 @@ def flag_element(
     if not flag.takes_value or (flag.kind == _UNKNOWN and isinstance(value, bool)):
         return _boolean(flag, spelling, value, version)
     if isinstance(value, bool) and not inner:
-        raise _bad(
-            spelling,
-            f"it takes a value, found {str(value).lower()}",
-            "give it its value, or null to leave it out",
-        )
+        raise _bad(spelling, f"it takes a value, found {str(value).lower()}")
     if inner:
         _check_keys(flag, {inner.partition(".")[0]: value}, version, problems)
         name = f"{flag.name}.{inner}"
@@ -118,7 +109,7 @@ def flag_element(
     if isinstance(value, (list, tuple)) and (flag.nargs or flag.kind == "Append"):
         texts = tuple(scalar(spelling, item) for item in value)
         if not texts:
-            raise _bad(spelling, "the list is empty", "use null to leave it out")
+            raise _bad(spelling, "the list is empty")
     else:
         texts = (scalar(spelling, value),)
     for text in texts if flag.kind != _UNKNOWN else ():
@@ -131,24 +122,18 @@ def flag_element(
     return FlagElement(flag.dest, flag.name, argv, " ".join(texts), keys)
 
 
-def _bad(name: str, message: str, remedy: str) -> ElementError:
-    return ElementError(wrong_element("ENGINE-BAD-VALUE", name, message, remedy, "parser"))
+def _bad(name: str, message: str) -> ElementError:
+    return ElementError(wrong_element("ENGINE-BAD-VALUE", name, message, "parser"))
 
 
 def _boolean(flag: Flag, spelling: str, value: Any, version: str) -> FlagElement:
     if not isinstance(value, bool):
-        raise _bad(
-            spelling,
-            f"it takes true or false, found {value!r}",
-            "use true, false, or null to leave it out",
-        )
+        raise _bad(spelling, f"it takes true or false, found {value!r}")
     wanted = value != (spelling in flag.negative)
     if wanted:
         return FlagElement(flag.dest, flag.name, (flag.name,), "true")
     if not flag.negative:
-        raise _bad(
-            spelling, f"vLLM {version} has no way to switch it off", "use null to leave it out"
-        )
+        raise _bad(spelling, f"vLLM {version} has no way to switch it off")
     negative = flag.negative[0]
     return FlagElement(flag.dest, negative, (negative,), "false")
 
@@ -196,8 +181,8 @@ def _check_member(
         "ENGINE-BAD-CHOICE",
         flag.name,
         f"{key} of vLLM {version} does not take {value!r}; it takes {listed}",
-        f"use {close}" if close else f"use one of {listed}",
         "parser",
+        advice=f"use {close}" if close else f"use one of {listed}",
     )
 
 
@@ -210,8 +195,8 @@ def _unknown_key(flag: Flag, config: str, key: str, keys: list[str], version: st
         "ENGINE-UNKNOWN-KEY",
         flag.name,
         f"{config} of vLLM {version} has no key {key}",
-        advice or (f"did you mean {close}?" if close else f"remove {key}"),
         stage,
+        advice=advice or (f"did you mean {close}?" if close else f"remove {key}"),
     )
 
 
@@ -223,7 +208,7 @@ def env_element(
     Names that begin with VLLM_ must be known to the version; others are not vLLM's to check.
     """
     if not _ENV_NAME.fullmatch(name):
-        raise _bad(name, "not a variable name", "use letters, digits and underscores")
+        raise _bad(name, "not a variable name")
     variable = known.env_vars(version).get(name)
     if variable is None and name.startswith("VLLM_"):
         names = [item for item in known.env_vars(version) if item.startswith("VLLM_")]

@@ -139,17 +139,16 @@ def resolve_version(
             subject,
             f"vLLM {version} is not known, and no known version is older; the {len(versions())}"
             f" known ones go from {first} to {last}",
-            f"use a version from {first} on, or set engine.treat_as: {last} to accept its rules",
-            SOURCE,
+            source=SOURCE,
+            first=versions()[0],
+            last=newest(),
         )
     finding = Finding(
         "ENGINE-NEAREST-VERSION",
-        "warning",
         subject,
         f"vLLM {version} is not known: it gets the rules and flags of {below}, the nearest below",
-        f"check the rendered command with that vLLM, add it as docs/how-to/add-a-vllm-version.md"
-        f" says, or set engine.treat_as: {below} if they are known to be alike",
-        SOURCE,
+        source=SOURCE,
+        below=below,
     )
     return ResolvedVersion(version, below, (finding,))
 
@@ -163,18 +162,17 @@ def _treated(version: str, known: str | None, treat_as: str, subject: str) -> Re
             subject,
             f"engine.treat_as is {treat_as}, which is not one of the known versions"
             f" ({versions()[0]} to {newest()})",
-            f"set engine.treat_as to one of {', '.join(versions())}",
-            SOURCE,
+            source=SOURCE,
+            first=versions()[0],
+            last=newest(),
         )
     if accepted == known:
         return ResolvedVersion(version, accepted)
     finding = Finding(
         "ENGINE-TREATED-AS",
-        "warning",
         subject,
         f"vLLM {version} gets the rules and flags of {accepted}, because engine.treat_as says so",
-        "check the rendered command with that vLLM, and remove treat_as once Apiary knows it",
-        SOURCE,
+        source=SOURCE,
     )
     return ResolvedVersion(version, accepted, (finding,))
 

@@ -64,7 +64,9 @@ def check_of(code: str) -> Check:
     return next(check for check in checks() if check.code == code)
 
 
-def wrong_element(code: str, subject: str, message: str, remedy: str, stage: str | None) -> Problem:
+def wrong_element(
+    code: str, subject: str, message: str, stage: str | None, **values: Any
+) -> Problem:
     """Return a problem with its finding."""
-    finding = Finding(code, "error", subject, message, remedy, SOURCE)
+    finding = Finding(code, subject, message, source=SOURCE, **values)
     return Problem(check_of(code).id, finding, stage)

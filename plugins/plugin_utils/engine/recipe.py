@@ -104,28 +104,14 @@ def _check_force(deployment: Deployment) -> Iterator[Finding]:
             continue
         close = nearest(name, [item for item, allowed in known.items() if allowed])
         wrong = "cannot be forced" if name in known else "is no rule that refuses anything"
-        yield Finding(
-            "ENGINE-FORCE-UNKNOWN",
-            "error",
-            "force",
-            f"{name} {wrong}",
-            f"did you mean {close}? Otherwise remove it"
-            if close and name not in known
-            else "remove it from force",
-        )
+        yield Finding("ENGINE-FORCE-UNKNOWN", "force", f"{name} {wrong}", nearest=close or "none")
 
 
 def _unused(deployment: Deployment, used: set[str]) -> Iterator[Finding]:
     """Say of a `force` that nothing had to be forced."""
     for name in deployment.force:
         if name not in used:
-            yield Finding(
-                "ENGINE-FORCE-UNUSED",
-                "warning",
-                "force",
-                f"{name} refuses nothing here",
-                "remove it from force, so that it cannot hide a later mistake",
-            )
+            yield Finding("ENGINE-FORCE-UNUSED", "force", f"{name} refuses nothing here")
 
 
 def why(made: Recipe, element: str) -> Reason | None:

@@ -201,7 +201,7 @@ class _Judged(Command):
 
     def _deprecated(self, given: Given) -> None:
         advice = knowledge("vllm/renamed.yml")["flags"].get(given.name, "leave it out")
-        finding = Finding("ENGINE-DEPRECATED", "info", "", "", advice, SOURCE)
+        finding = Finding("ENGINE-DEPRECATED", "", "", source=SOURCE, advice=advice)
         message = f"{given.name}: vLLM {self.version} takes it, and calls it deprecated"
         self._say(finding, given.line, message, advice)
 
@@ -271,13 +271,13 @@ class _Judged(Command):
             return
         if there is not None:
             message = f"is {there}, where the recipe has {shown}: {reason}"
-            finding = Finding("ENGINE-DIFFERS", "info", "", message, f"use {shown}", rule.source)
+            finding = Finding("ENGINE-DIFFERS", "", message, source=rule.source, shown=shown)
         elif rule.missing == "warning":
             message = f"{shown} is missing: {reason}"
-            finding = Finding("ENGINE-MISSING", "warning", "", message, "add it", rule.source)
+            finding = Finding("ENGINE-MISSING", "", message, source=rule.source)
         else:
             message = f"{shown} is not there: {reason}"
-            finding = Finding("ENGINE-OPTIONAL", "info", "", message, "add it", rule.source)
+            finding = Finding("ENGINE-OPTIONAL", "", message, source=rule.source)
         line = self.lines.get(key, self.command.line)
         self._say(finding, line, f"{message} ({rule.id})", finding.remedy)
 
@@ -300,7 +300,7 @@ class _Judged(Command):
         bits = str(int(default)) if isinstance(default, bool) else spelled
         if not (_same(text, spelled) or text == bits):
             return
-        finding = Finding("ENGINE-REDUNDANT", "info", "", "", "leave it out", SOURCE)
+        finding = Finding("ENGINE-REDUNDANT", "", "", source=SOURCE)
         message = f"{shown} is the default of vLLM {self.version}"
         self._say(finding, self.lines[key], message, finding.remedy)
 
@@ -318,9 +318,7 @@ def _value(given: Given, takes_value: bool) -> Any:
     if takes_value:
         if not given.values:
             raise ElementError(
-                wrong_element(
-                    "ENGINE-BAD-VALUE", given.name, "its value is missing", "give it one", "parser"
-                )
+                wrong_element("ENGINE-BAD-VALUE", given.name, "its value is missing", "parser")
             )
         return given.values[0] if len(given.values) == 1 else list(given.values)
     if given.values:
@@ -329,7 +327,6 @@ def _value(given: Given, takes_value: bool) -> Any:
                 "ENGINE-BAD-VALUE",
                 given.name,
                 f"it takes no value, found {given.values[0]!r}",
-                "write it alone",
                 "parser",
             )
         )

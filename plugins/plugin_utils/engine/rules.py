@@ -76,14 +76,14 @@ class Rule:
             fill(text, facts) or text
             for text in (self.effect["message"], self.effect["remedy"], self.reason)
         )
-        return Finding(
+        finding = Finding(
             self.effect["code"],
-            self.severity or "info",
             self.effect.get("field", "deployment"),
             f"{message}: {reason} ({self.id})",
-            remedy,
-            self.source,
+            source=self.source,
         )
+        # The rule, which is knowledge too, says it more closely than the catalogue can.
+        return finding.reworded(remedy=remedy)
 
 
 @functools.cache

@@ -25,20 +25,20 @@ _SWITCHES = ("0", "1", "true", "false")
 def scalar(name: str, value: Any) -> str:
     """Return a value as one argv element; mappings, lists and booleans as compact JSON."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise _bad(name, f"{value} is not a number", "use a finite number")
+        raise _bad(name, f"{value} is not a number")
     if value is None or isinstance(value, (bool, Mapping, list, tuple)):
         try:
             return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
         except (TypeError, ValueError) as wrong:
-            raise _bad(name, f"not JSON: {wrong}", "use plain YAML values") from wrong
+            raise _bad(name, f"not JSON: {wrong}") from wrong
     text = str(value)
     if re.search(r"[\x00-\x1f\x7f]", text):
-        raise _bad(name, "the value holds a control character", "use one line of plain text")
+        raise _bad(name, "the value holds a control character")
     return text
 
 
-def _bad(name: str, message: str, remedy: str) -> ElementError:
-    return ElementError(wrong_element("ENGINE-BAD-VALUE", name, message, remedy, "parser"))
+def _bad(name: str, message: str) -> ElementError:
+    return ElementError(wrong_element("ENGINE-BAD-VALUE", name, message, "parser"))
 
 
 def nearest(text: str, choices: Iterable[str]) -> str | None:
@@ -68,7 +68,7 @@ def check_flag(flag: Flag, spelling: str, text: str, version: str) -> Problem | 
     if expected is None:
         return None
     message = f"it takes {expected}, found {text!r}"
-    return wrong_element("ENGINE-BAD-VALUE", spelling, message, f"give it {expected}", "parser")
+    return wrong_element("ENGINE-BAD-VALUE", spelling, message, "parser")
 
 
 def _check_choice(
@@ -82,8 +82,8 @@ def _check_choice(
         "ENGINE-BAD-CHOICE",
         spelling,
         f"vLLM {version} does not take {text!r}; it takes {listed}",
-        advice or (f"use {close}" if close else f"use one of {listed}"),
         stage,
+        advice=advice or (f"use {close}" if close else f"use one of {listed}"),
     )
 
 
@@ -125,8 +125,8 @@ def check_env(variable: EnvVar, text: str, version: str) -> Problem | None:
             "ENGINE-BAD-CHOICE",
             variable.name,
             f"vLLM {version} does not take {wrong[0]!r}; it takes {listed}",
-            f"use one of {listed}",
             "load",
+            advice=f"use one of {listed}",
         )
     expected = None
     if variable.type == "bool" and text.lower() not in _SWITCHES:
@@ -136,4 +136,4 @@ def check_env(variable: EnvVar, text: str, version: str) -> Problem | None:
     if expected is None:
         return None
     message = f"it takes {expected}, found {text!r}"
-    return wrong_element("ENGINE-BAD-VALUE", variable.name, message, f"give it {expected}", None)
+    return wrong_element("ENGINE-BAD-VALUE", variable.name, message, None)

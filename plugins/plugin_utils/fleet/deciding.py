@@ -284,5 +284,4 @@ def _nothing_asked(host: str) -> ApiaryError:
         "FLEET-NO-DEPLOYMENT",
         host,
         "is to serve replicas, and the inventory gives it no deployment",
-        "set apiary_deployment or apiary_deployments, or leave replicas out of apiary_concerns",
     )

@@ -38,9 +38,7 @@ def given_evidence(given: Any) -> tuple[dict[str, Any], str]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise error(
-            "DOC-TYPE", str(given), "is no evidence", "give a file that evidence_info's is saved in"
-        )
+        raise error("DOC-TYPE", str(given), "is no evidence")
     return document, text
 
 

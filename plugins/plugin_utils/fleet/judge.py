@@ -127,10 +127,9 @@ def _replicas_down(survey: Survey) -> Iterator[Finding]:
         if one.up is not None and one.up < one.replicas:
             yield Finding(
                 "FLEET-REPORT-REPLICAS",
-                "warning",
                 f"{survey.host}: {one.deployment}",
                 f"{one.up} of {one.replicas} replicas are active",
-                f"systemctl list-units 'apiary-{one.deployment}-*' on the host, and their journals",
+                deployment=one.deployment,
             )
 
 
@@ -145,22 +144,14 @@ def _rollout(given: HostInput) -> Iterator[Finding]:
     came = f"came out {last.outcome}{at}{f': {last.why}' if last.why else ''}"
     if last.outcome == "begun":
         came = "has begun it and noted no end: it is at it, or was killed"
-    yield Finding(
-        "FLEET-REPORT-ROLLOUT",
-        "warning",
-        given.host,
-        f"rollout {last.run} {came}",
-        "mend what it says, then apiary rollout --resume, or run playbooks/verify.yml",
-    )
+    yield Finding("FLEET-REPORT-ROLLOUT", given.host, f"rollout {last.run} {came}")
 
 
 def _stands_out(host: str, odd: Odd) -> Finding:
     return Finding(
         "FLEET-REPORT-STANDS-OUT",
-        "info",
         host,
         f"{odd.fact} is {odd.value}; {odd.hosts} of its peers have {odd.usual}",
-        "make it as its peers, unless the difference is wanted",
     )
 
 
@@ -169,10 +160,8 @@ def _stale(given: HostInput, seconds: int) -> Iterator[Finding]:
         if one.kind == "acceptance" and one.age_seconds is not None and one.age_seconds > seconds:
             yield Finding(
                 "FLEET-REPORT-STALE",
-                "warning",
                 given.host,
                 f"its acceptance is {age_text(one.age_seconds)} old",
-                "run playbooks/verify.yml",
             )
 
 

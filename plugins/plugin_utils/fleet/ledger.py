@@ -122,7 +122,6 @@ def end(ledger: Ledger, entry: Entry, applied: Iterable[Applied] = ()) -> Ledger
             "FLEET-LEDGER",
             ledger.host,
             f"its ledger has no open entry of run {entry.run}, attempt {entry.attempt}",
-            "see who else writes to this artifacts directory; one controller at a time may",
         )
     latest = {one.concern: one for one in (*ledger.applied, *applied)}
     return replace(
@@ -175,6 +174,4 @@ def check_same(before: Asked, now: Asked, run: str) -> None:
             "FLEET-RESUME-CHANGED",
             run,
             f"began with something else than there is now: {', '.join(other)}",
-            "bring back what it began with, or begin a new run, which costs little on hosts that "
-            "are as wanted: the same command without --resume",
         )

@@ -95,12 +95,7 @@ def survey_of(text: str, name: str) -> Survey:
 
 
 def _unreadable(name: str, message: str) -> Exception:
-    return error(
-        "INVENTORY-SURVEY",
-        name,
-        message,
-        "survey the host again: ansible-playbook playbooks/survey.yml --limit HOST",
-    )
+    return error("INVENTORY-SURVEY", name, message)
 
 
 def _time(survey: Survey) -> datetime:
@@ -121,12 +116,9 @@ def stale(ages: Mapping[str, float], limit: float) -> tuple[Finding, ...]:
     return (
         Finding(
             "INVENTORY-STALE",
-            "warning",
             fold(ages),
             f"the last survey is older than {limit:g} hours ({oldest}: {ages[oldest]:.0f} hours), "
             "so groups may be wrong",
-            "survey the hosts of the group `stale` again: "
-            "ansible-playbook playbooks/survey.yml --limit stale",
         ),
     )
 
@@ -135,10 +127,9 @@ def unread(directory: Path, failure: OSError) -> Finding:
     """Return what is wrong where a host's directory may not be looked into."""
     return Finding(
         "FILE-UNREADABLE",
-        "warning",
         str(directory),
         f"cannot be read: {failure.strerror}, so the host counts as never surveyed",
-        "let who runs Ansible read the artifacts directory",
+        minor=True,
     )
 
 
@@ -146,10 +137,10 @@ def unresolved(host: str, name: str, why: str) -> Finding:
     """Return what is wrong where a variable that makes groups has no value yet."""
     return Finding(
         "INVENTORY-UNRESOLVED",
-        "warning",
         host,
         f"{name}: {' '.join(why.split())}; hosts like this one are in no group of it",
-        f"give {name} a value that no facts of a run are needed for",
+        minor=True,
+        name=name,
     )
 
 
@@ -157,8 +148,6 @@ def nobody(file: str) -> Finding:
     """Return what is wrong where no source before this one had a host."""
     return Finding(
         "INVENTORY-NO-HOSTS",
-        "warning",
         file,
         "no host is known when this file is read; Ansible reads a directory's files by name",
-        "name it so that it comes after the file with the hosts, such as surveys.apiary.yml",
     )

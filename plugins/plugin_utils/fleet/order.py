@@ -142,7 +142,6 @@ def _canaries(
             "FLEET-CANARY",
             ", ".join(unknown),
             f"is to be the canary, but is none of the {len(members)} hosts of this run",
-            "name hosts that --limit leaves and that are not in quarantine, or give a number",
         )
     chosen = [by_name[name] for name in dict.fromkeys(canary)]
     return len(chosen), chosen
@@ -157,12 +156,7 @@ def _share(text: str, whole: int, subject: str) -> int:
 
 
 def _bad(subject: str, found: str, expected: str) -> Exception:
-    return error(
-        "FLEET-BATCHES",
-        subject,
-        f"is {found!r}, expected {expected}",
-        "correct it, for instance --batches 1,10%,100%",
-    )
+    return error("FLEET-BATCHES", subject, f"is {found!r}, expected {expected}")
 
 
 def _domain(one: Member) -> str:
@@ -178,10 +172,8 @@ def _without_domain(members: Sequence[Member]) -> Iterator[Finding]:
     if alone:
         yield Finding(
             "FLEET-NO-DOMAIN",
-            "info",
             alone[0] if len(alone) == 1 else f"{len(alone)} hosts, {alone[0]} first",
             "has no failure domain, so it may change together with any other host",
-            "set apiary_rack, or apiary_failure_domain, in the inventory",
         )
 
 
@@ -190,9 +182,7 @@ def _cut_smaller(waves: Sequence[Wave], together: int) -> Iterator[Finding]:
     if cut:
         yield Finding(
             "FLEET-BATCH-CUT",
-            "info",
             f"{len(cut)} of {len(waves)} waves",
             f"are parts of a batch that would have more than {together} "
             f"{'host' if together == 1 else 'hosts'} of one failure domain",
-            "nothing; --domains-together allows more of one domain at once",
         )

@@ -209,34 +209,26 @@ def _own(seen: _Seen, capacity: Capacity) -> Iterator[Finding]:
     if seen.old:
         yield Finding(
             "FLEET-PLAN-SURVEY-OLD",
-            "warning",
             fold(seen.old),
             "surveyed more than a day ago: hosts may have changed since",
-            "run `apiary plan --inventory` without --offline",
         )
     if seen.quarantined:
         yield Finding(
             "FLEET-PLAN-QUARANTINED",
-            "warning",
             fold(one.host for one in seen.quarantined),
             "left out by an earlier run, which failed there",
-            "mend what quarantine.json names; a run that succeeds ends the quarantine",
         )
     if seen.behind:
         yield Finding(
             "FLEET-PLAN-LEDGER-BEHIND",
-            "info",
             fold(seen.behind),
             "as the inventory asks, but by a run that the ledger does not have",
-            "nothing; `apiary rollout` notes what it applies, ansible-playbook does not",
         )
     if seen.homeless and len(seen.serving) > 1:
         yield Finding(
             "FLEET-PLAN-NO-DOMAIN",
-            "info",
             fold(seen.homeless),
             "neither apiary_failure_domain nor apiary_rack: counted as failing alone",
-            "set apiary_rack, so that a loss of power or network there is counted as one",
         )
     yield from _single(seen, capacity)
 
@@ -247,10 +239,8 @@ def _single(seen: _Seen, capacity: Capacity) -> Iterator[Finding]:
         if one.planned and one.lost == one.planned and len(seen.serving) > 1:
             yield Finding(
                 "FLEET-PLAN-ONE-DOMAIN",
-                "warning",
                 one.deployment,
                 f"all {one.planned} replicas would be in the failure domain {one.worst}",
-                "serve it in a second rack too, if it has to survive the loss of one",
             )
 
 
@@ -260,8 +250,6 @@ def _rates(measured: Sequence[Measured], capacity: Capacity) -> Iterator[Finding
     if measured and not any(one.rate for one in capacity.deployments):
         yield Finding(
             "FLEET-PLAN-BENCH-OTHER",
-            "warning",
             ", ".join(dict.fromkeys(f"{one.model} {one.layout}" for one in measured)),
             "measured on another model, layout, engine or GPU than any host here serves",
-            "measure what the fleet serves: apiary bench --plan",
         )

@@ -157,21 +157,15 @@ def why_stop(run: FleetRollout, wave: int) -> Finding | None:
     said = _in_words(first)
     if run.waves[wave - 1].canary and here:
         return Finding(
-            "FLEET-CANARY-FAILED",
-            "error",
-            first.host,
-            f"the canary {_ENDED[first.outcome]}: {said}",
-            "mend what it says, then roll out again; no host after the canary was begun",
+            "FLEET-CANARY-FAILED", first.host, f"the canary {_ENDED[first.outcome]}: {said}"
         )
     if len(bad) > run.options.failure_budget:
         hosts = "host" if len(bad) == 1 else "hosts"
         return Finding(
             "FLEET-BUDGET",
-            "error",
             first.host,
             f"it {_ENDED[first.outcome]}: {said}; {len(bad)} {hosts} failed, "
             f"{run.options.failure_budget} may",
-            "mend what it says, then go on with --resume; hosts that were not begun are unchanged",
         )
     return None
 
@@ -190,11 +184,9 @@ def why_not_begin(run: FleetRollout, wave: int) -> Finding | None:
     one = missing[0]
     return Finding(
         "FLEET-CANARY-MISSING",
-        "error",
         one.host,
         f"the canary has not gone well ({_ENDED.get(one.outcome, one.outcome)}), so no other host "
         "is begun",
-        "mend it and go on with --resume --include-quarantined, or begin a run with another canary",
     )
 
 

@@ -63,6 +63,4 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _refusal(path: Path, found: str) -> Exception:
-    return error(
-        "DOC-TYPE", str(path), found, "plan the host again: ansible-playbook playbooks/plan.yml"
-    )
+    return error("DOC-TYPE", str(path), found)

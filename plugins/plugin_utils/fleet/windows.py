@@ -167,9 +167,4 @@ def _days(text: str, whole: str, subject: str) -> tuple[int, ...]:
 
 
 def _unreadable(text: str, subject: str, why: str) -> Exception:
-    return error(
-        "FLEET-WINDOW-TEXT",
-        subject,
-        f"{text!r} {why}",
-        "write days, times and a time zone, such as Mon-Fri 22:00-04:00 Europe/Berlin",
-    )
+    return error("FLEET-WINDOW-TEXT", subject, f"{text!r} {why}")

@@ -46,12 +46,7 @@ def os_release(evidence: Evidence) -> OsRelease:
         if equals:
             values[key.strip()] = _unquoted(value)
     if "ID" not in values:
-        raise error(
-            "HOST-NO-RELEASE",
-            evidence.host,
-            "has no readable /etc/os-release with an ID",
-            "collect the evidence again, with a scope beside gpu",
-        )
+        raise error("HOST-NO-RELEASE", evidence.host, "has no readable /etc/os-release with an ID")
     return OsRelease(
         id=values["ID"],
         version=values.get("VERSION_ID", ""),

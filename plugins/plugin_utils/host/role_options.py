@@ -135,9 +135,4 @@ def _first_line(failure: Exception) -> str:
 
 
 def _wrong(host: str, name: str, problem: str) -> Finding:
-    return error(
-        "FLEET-VARIABLE",
-        f"{host}: {name}",
-        problem,
-        f"correct {name} in the inventory; roles/*/README.md tell what each variable takes",
-    ).findings[0]
+    return error("FLEET-VARIABLE", f"{host}: {name}", problem, name=name).findings[0]

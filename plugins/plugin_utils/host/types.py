@@ -40,12 +40,13 @@ class Skipped:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Check:
-    """One thing that holds on a right host; a drift is a check that no longer passes.
+    """One fact of a right host; a drift is a check that no longer passes.
 
-    ``code`` is a documented finding code; ``severity`` is what a failure means. "skip" is for what
-    does not apply here, "unknown" for what could not be read; both say why in ``found``.
+    ``code`` is a documented finding code, and severity and remedy of a failure are the catalogue's,
+    as a Finding's, whose keywords this takes. "skip" is for what does not apply here, "unknown" for
+    what could not be read; both say why in ``found``.
     """
 
     code: str
@@ -57,13 +58,49 @@ class Check:
     remedy: str = ""
     source: str | None = None
 
+    def __init__(
+        self, code: str, subject: str, state: CheckState, found: str, expected: str, **facts: Any
+    ) -> None:
+        message = f"found {found}, expected {expected}"
+        if {"severity", "remedy"} & facts.keys():
+            facts = {"severity": "error", "remedy": "", "source": None, **facts}
+            failure = Finding.from_fields(code=code, subject=subject, message=message, **facts)
+        else:
+            failure = Finding(code, subject, message, **facts)
+        self._set(
+            code=code,
+            subject=subject,
+            state=state,
+            found=found,
+            expected=expected,
+            severity=failure.severity,
+            remedy=failure.remedy,
+            source=failure.source,
+        )
+
+    @classmethod
+    def from_fields(cls, **fields: Any) -> Check:
+        """Return a check as a document has it."""
+        check = cls.__new__(cls)
+        check._set(**fields)
+        return check
+
+    def _set(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
     def finding(self) -> Finding | None:
         """Return what a person should know of it: nothing where it passes or does not apply."""
         if self.state in ("pass", "skip"):
             return None
-        severity: Severity = self.severity if self.state == "fail" else "info"
-        message = f"found {self.found}, expected {self.expected}"
-        return Finding(self.code, severity, self.subject, message, self.remedy, self.source)
+        return Finding.from_fields(
+            code=self.code,
+            severity=self.severity if self.state == "fail" else "info",
+            subject=self.subject,
+            message=f"found {self.found}, expected {self.expected}",
+            remedy=self.remedy,
+            source=self.source,
+        )
 
 
 class HostPlan(Protocol):

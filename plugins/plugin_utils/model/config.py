@@ -80,7 +80,7 @@ def _finite(number: str) -> float:
 
 
 def _not_json(subject: str, message: str) -> Exception:
-    return error("MODEL-NOT-JSON", subject, message, "pass the checkpoint's config.json")
+    return error("MODEL-NOT-JSON", subject, message)
 
 
 def known(name: str) -> Architecture | None:
@@ -100,12 +100,7 @@ def known_names() -> tuple[str, ...]:
 
 
 def _no_type(subject: str, message: str) -> Exception:
-    return error(
-        "MODEL-NO-TYPE",
-        subject,
-        message,
-        "pass the checkpoint's config.json (not generation_config.json or tokenizer_config.json)",
-    )
+    return error("MODEL-NO-TYPE", subject, message)
 
 
 def architecture(config: Mapping[str, Any], subject: str) -> Architecture:
@@ -124,7 +119,6 @@ def architecture(config: Mapping[str, Any], subject: str) -> Architecture:
         keys.note(
             "MODEL-UNKNOWN-TYPE",
             f"model_type {model_type} is not known: {_unknown_parts(result)} stay unknown",
-            "check memory on the host, or add the type to knowledge/models/families.yml",
         )
     result = dataclasses.replace(result, details=details)
     return dataclasses.replace(

@@ -258,12 +258,13 @@ class Reader:
         self.note(
             "MODEL-BAD-VALUE",
             f"key {path}: expected {expected}, found {str(found)[:60]!r}; it stays unknown",
-            f"set {path} to {expected}",
+            path=path,
+            allowed=expected,
         )
 
-    def note(self, code: str, message: str, remedy: str) -> None:
+    def note(self, code: str, message: str, **values: Any) -> None:
         """Add one warning about the config."""
-        self.findings.append(Finding(code, "warning", self.subject, message, remedy, SOURCE))
+        self.findings.append(Finding(code, self.subject, message, source=SOURCE, **values))
 
     def notes(self) -> tuple[Finding, ...]:
         """Return the findings so far, with one for all missing keys and one for all assumed."""
@@ -273,12 +274,11 @@ class Reader:
             result.append(
                 Finding(
                     "MODEL-MISSING-KEY",
-                    "warning",
                     self.subject,
                     f"missing: {names}; what depends on"
                     f" {'it' if len(self.missing_keys) == 1 else 'them'} stays unknown",
-                    f"use the checkpoint's own complete config.json, or add {names} to it",
-                    SOURCE,
+                    source=SOURCE,
+                    names=names,
                 )
             )
         if self.assumed_keys:
@@ -288,11 +288,9 @@ class Reader:
             result.append(
                 Finding(
                     "MODEL-CLASS-DEFAULT",
-                    "info",
                     self.subject,
                     f"not in the file, taken from the model class as its loader does: {said}",
-                    "nothing, if this is the checkpoint's own config.json; else use that",
-                    SOURCE,
+                    source=SOURCE,
                 )
             )
         return tuple(result)

@@ -97,12 +97,10 @@ def _weights(asked: Asked) -> tuple[int | None, str | None, list[Finding]]:
         gpus = split_of(asked.layout).gpus
         note = Finding(
             "FIT-INDEX-ONLY",
-            "warning",
             subject,
             f"the modules are not known; the index's {whole / GIB:.1f} GiB are taken to split"
             f" evenly over {gpus} GPUs, which is the least that each can hold",
-            "check the weights that the engine logs at its first start",
-            FACTS,
+            source=FACTS,
         )
         return weights, "index_only", [note]
     difference = whole / computed - 1
@@ -114,24 +112,15 @@ def _weights(asked: Asked) -> tuple[int | None, str | None, list[Finding]]:
         left_out = not_loaded(index, architecture)
         note = Finding(
             "FIT-INDEX-MTP",
-            "info",
             subject,
             f"{said}; {left_out} of its tensors are for multi-token prediction and are not loaded,"
             " so the config's modules count",
-            "nothing, if the engine runs without speculative decoding",
-            FACTS,
+            source=FACTS,
         )
         return weights, "formula", [note]
     if abs(difference) <= facts()["index_agreement"]["value"]:
         return weights, "index", []
-    note = Finding(
-        "FIT-INDEX-DIFFERS",
-        "warning",
-        subject,
-        f"{said}; the index counts",
-        "pass the index and the config.json of the same checkpoint",
-        FACTS,
-    )
+    note = Finding("FIT-INDEX-DIFFERS", subject, f"{said}; the index counts", source=FACTS)
     return weights, "index", [note]
 
 
@@ -161,11 +150,9 @@ def _unknown(result: Memory, architecture: Architecture, vram_bytes: int | None)
     return [
         Finding(
             "FIT-UNKNOWN",
-            "warning",
             f"model {architecture.model_type}",
             f"not known: {', '.join(unknown)}; whether the model fits was not checked",
-            "check the KV cache size that the engine logs at its first start",
-            FACTS,
+            source=FACTS,
         )
     ]
 
@@ -177,11 +164,9 @@ def _reserve_note(result: Memory, limits: Limits, measured: bool) -> list[Findin
     return [
         Finding(
             "FIT-RESERVE-ASSUMED",
-            "info",
             "memory",
             f"{result.reserve_bytes_per_gpu / GIB:.1f} GiB a GPU are assumed for activations of"
             f" {tokens} tokens, RCCL and graphs",
-            "compare the KV pool with the one that the engine logs",
-            facts()["reserve"]["source"],
+            source=facts()["reserve"]["source"],
         )
     ]

@@ -96,12 +96,11 @@ def no_room(asked: Asked, weights: int, reserve: int) -> Finding:
     wanted = weights + reserve + (needed or 0)
     return Finding(
         "FIT-NO-ROOM",
-        "error",
         f"TP{layout.tensor_parallel_size}{' with EP' if layout.expert_parallel else ''}",
         f"needs {wanted / GIB:.1f} GiB per GPU ({parts}), but {limits.gpu_memory_utilization:g} of"
         f" {asked.vram_bytes / GIB:.1f} GiB is {there / GIB:.1f} GiB",
-        remedy(asked),
-        FACTS,
+        source=FACTS,
+        changes=remedy(asked),
     )
 
 

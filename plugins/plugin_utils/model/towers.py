@@ -46,12 +46,10 @@ def parameters(keys: Reader, architecture: Architecture) -> int | None:
         keys.findings.append(
             Finding(
                 "MODEL-NO-TOWER",
-                "info",
                 keys.subject,
                 f"{architecture.model_type} has a tower, but the file has no"
                 f" {' or '.join(known)}; the language model alone is counted",
-                "use the checkpoint's own complete config.json if images are served",
-                SOURCE,
+                source=SOURCE,
             )
         )
     return total
@@ -69,7 +67,6 @@ def _parameters(
         keys.note(
             "MODEL-UNKNOWN-VISION",
             f"the {kind} tower of {architecture.model_type} is not known; parameters stay unknown",
-            "check memory on the host",
         )
         return None
     facts = towers[tower]

@@ -60,10 +60,7 @@ def read_index(data: Any, subject: str) -> Index:
     weights = data.get("weight_map") if isinstance(data, Mapping) else None
     if not is_whole(size) or size <= 0 or not isinstance(weights, Mapping) or not weights:
         raise error(
-            "MODEL-BAD-INDEX",
-            subject,
-            "has no metadata.total_size above 0 with a weight_map",
-            "pass the checkpoint's model.safetensors.index.json, downloaded whole",
+            "MODEL-BAD-INDEX", subject, "has no metadata.total_size above 0 with a weight_map"
         )
     return Index(size, tuple(str(name) for name in weights))
 

@@ -58,11 +58,7 @@ def bind(
                 why = f"nothing tells the CPUs of NUMA node {strange}"
             findings[part].append(
                 Finding(
-                    "PLACE-NUMA-UNKNOWN",
-                    "warning",
-                    topology.host,
-                    f"replica {own}: {why}; it is left unbound",
-                    "bind it by hand if the host has more than one NUMA node",
+                    "PLACE-NUMA-UNKNOWN", topology.host, f"replica {own}: {why}; it is left unbound"
                 )
             )
             bindings.append(Binding(None, (), nics))
@@ -73,11 +69,9 @@ def bind(
     for node, count in crowded:
         shared = Finding(
             "PLACE-CPUS-SHARED",
-            "warning",
             topology.host,
             f"NUMA node {node} has fewer cores than the {count} replicas on it; "
             "they share its CPUs",
-            "use fewer, larger replicas",
         )
         there = {part for (part, _own), span in zip(owners, spans, strict=True) if node in span}
         for part in sorted(there):

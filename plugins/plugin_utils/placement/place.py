@@ -84,11 +84,9 @@ class Placed:
             found.append(
                 Finding(
                     "PLACE-NOT-EXACT",
-                    "warning",
                     host,
                     f"the search for {spelled(self.request.sizes)} on {len(self.keys)} devices "
                     "ended before it was proven that no cut costs less",
-                    "check the cut, or ask for fewer replicas, or exclude devices with --busy",
                 )
             )
         wishes = [
@@ -100,11 +98,9 @@ class Placed:
             found.append(
                 Finding(
                     "PLACE-MOVED",
-                    "warning",
                     host,
                     f"replica {', '.join(moved)} can't keep the GPUs it has: not all of them are "
                     "usable and free for it, or its size is another",
-                    "expect those replicas to restart on other GPUs",
                 )
             )
         return found

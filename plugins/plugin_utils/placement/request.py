@@ -36,18 +36,13 @@ def wanted(topology: Topology, request: Request) -> Wanted:
     """
     host = topology.host
     if not topology.gpus:
-        raise error(
-            "PLACE-NO-GPUS",
-            host,
-            "the topology has no GPUs, expected at least one",
-            "see the topology's own findings; check that the amdgpu driver is loaded",
-        )
+        raise error("PLACE-NO-GPUS", host, "the topology has no GPUs, expected at least one")
     if request.cost not in COSTS:
         raise error(
             "PLACE-UNKNOWN-COST",
             host,
             f"there is no cost function {request.cost!r}",
-            f"choose one of {', '.join(COSTS)}",
+            costs=", ".join(COSTS),
         )
     if not request.sizes or min(request.sizes) < 1:
         sizes = ", ".join(map(str, request.sizes)) or "none"
@@ -55,7 +50,6 @@ def wanted(topology: Topology, request: Request) -> Wanted:
             "PLACE-BAD-SIZE",
             host,
             f"the wanted sizes are {sizes}; at least one replica, each of at least one GPU",
-            "correct the layout",
         )
     names = _Names(topology)
     busy = {key for name in request.busy for key in names.keys(name, "busy")}
@@ -92,7 +86,6 @@ class _Names:
                 "PLACE-UNKNOWN-GPU",
                 self.host,
                 f"{what} GPU {name} is not on this host, which has {names or 'none'}",
-                "give the BDF as `apiary topology` prints it",
             )
         return found
 
@@ -104,8 +97,8 @@ def _required(
     sizes = request.sizes
 
     def refuse(message: str) -> ApiaryError:
-        remedy = "give each replica GPUs of its own, usable ones, and no more than its size"
-        return error("PLACE-REQUIRED", topology.host, message, remedy)
+
+        return error("PLACE-REQUIRED", topology.host, message)
 
     if len(request.require) > len(sizes):
         raise refuse(f"GPUs are required for {len(request.require)} replicas of {len(sizes)}")
@@ -188,5 +181,5 @@ def _check_room(topology: Topology, request: Request, usable: int) -> None:
         "PLACE-TOO-FEW-GPUS",
         topology.host,
         f"{spelled(request.sizes)} impossible: it needs {need}, {state}",
-        f"possible here: {possible_cuts(usable, request.sizes)}",
+        cuts=possible_cuts(usable, request.sizes),
     )

@@ -58,7 +58,6 @@ def architecture_of(deployment: Deployment, subject: str) -> Architecture:
             "MODEL-UNKNOWN",
             subject,
             f"no config.json was given and {deployment.model.name!r} is not a model Apiary knows",
-            "give the model's config.json: `--model FILE`, or model.config in the deployment",
         )
     return architecture
 
@@ -286,7 +285,6 @@ def _check_addresses(topology: Topology, keys: Sequence[str]) -> None:
             "PLAN-NO-BDF",
             topology.host,
             f"the PCI address of {', '.join(unknown)} is unknown; a unit allows devices by address",
-            "plan from evidence (`apiary probe`), not from a capture without bus addresses",
         )
     shared = [key for key, gpu in used if key != gpu.bdf]
     if shared:
@@ -294,5 +292,4 @@ def _check_addresses(topology: Topology, keys: Sequence[str]) -> None:
             "PLAN-PARTITIONED",
             topology.host,
             f"{shared[0]} is one of several partitions of a GPU; replicas run on whole GPUs only",
-            "set the compute partition to SPX: `amd-smi set --gpu all --compute-partition SPX`",
         )

@@ -113,10 +113,8 @@ def _other_model(model: str | None, deployment: Deployment, where: str) -> Itera
         return
     yield Finding(
         "EXPLAIN-OTHER-MODEL",
-        "warning",
         where,
         f"the command serves {model}, and is judged as {deployment.model.name}",
-        "give the plan or deployment of that model",
     )
 
 

@@ -83,9 +83,4 @@ def _check_replica(replica: Replica, unit: str, subject: str, path: str) -> None
 
 def _expect(right: bool, subject: str, path: str, found: object, expected: str) -> None:
     if not right:
-        raise error(
-            "PLAN-INVALID",
-            subject,
-            f"field {path}: found {found!r}, expected {expected}",
-            "make the plan again with `apiary plan`; it is not meant to be edited",
-        )
+        raise error("PLAN-INVALID", subject, f"field {path}: found {found!r}, expected {expected}")

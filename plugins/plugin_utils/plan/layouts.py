@@ -61,12 +61,10 @@ def not_measured(choice: LayoutChoice, host: str) -> Finding:
     )
     return Finding(
         "LAYOUT-NOT-MEASURED",
-        "info",
         host,
         f"{choice.considered[0].name} was chosen by the preference for {choice.preference}"
         f" ({choice.because}), not by a measurement; {others}",
-        "measure them under your own load: playbooks/tune.yml writes the one that wins into layout",
-        "knowledge/layouts.yml",
+        source="knowledge/layouts.yml",
     )
 
 
@@ -223,7 +221,7 @@ class _Search:
             "LAYOUT-NONE",
             self.topology.host,
             f"no layout is possible here ({told or self._too_few(1)})",
-            self.engines.remedy() or "fix fewer fields of layout, or leave fewer GPUs spare",
+            changes=self.engines.remedy() or "no change would do",
         )
 
 

@@ -82,13 +82,7 @@ def node_of(host: str, members: Sequence[Member], deployment: Deployment) -> Nod
 
 
 def _no_group(host: str, message: str, size: int) -> ApiaryError:
-    return error(
-        "PLAN-NODES-GROUP",
-        host,
-        f"{message}; layout.nodes is {size}",
-        f"serve this deployment on a multiple of {size} hosts, or give each {size} that belong"
-        " together the same apiary_node_group",
-    )
+    return error("PLAN-NODES-GROUP", host, f"{message}; layout.nodes is {size}", size=size)
 
 
 def check_nodes(node: Node, members: Sequence[Member], mine: Topology) -> Iterator[Finding]:
@@ -104,11 +98,9 @@ def check_nodes(node: Node, members: Sequence[Member], mine: Topology) -> Iterat
         if one.topology is None:
             yield Finding(
                 "PLAN-NODES-UNSEEN",
-                "warning",
                 mine.host,
                 f"nothing is known of {one.host}, which its replicas span as well, so the hosts"
                 " were not compared",
-                "plan all hosts of a group in one run",
             )
             continue
         for what, here, there in _compared(mine, one.topology):
@@ -122,10 +114,9 @@ def check_nodes(node: Node, members: Sequence[Member], mine: Topology) -> Iterat
 def _differ(host: str, message: str, other: str) -> Finding:
     return Finding(
         "PLAN-NODES-DIFFER",
-        "error",
         host,
         f"{message}; hosts of one replica must agree in deployment, GPUs and links",
-        f"repair {other}, or group other hosts by apiary_node_group",
+        other=other,
     )
 
 
@@ -174,30 +165,24 @@ def check_place(deployment: Deployment, place: Place | None, host: str) -> Itera
     if place is None:
         yield Finding(
             "PLAN-NODES-UNPLACED",
-            "error",
             host,
             f"replicas of {deployment.name} span {nodes_of(deployment)} hosts, and this one's place"
             " among them is not known",
-            "plan with playbooks/plan.yml, or give `apiary plan --nodes HOST=ADDRESS,HOST=ADDRESS`"
-            " in the order of their ranks",
         )
     elif place.node.size != nodes_of(deployment):
         yield Finding(
             "PLAN-NODES-GROUP",
-            "error",
             host,
             f"its group has {place.node.size} hosts; layout.nodes is {nodes_of(deployment)}",
-            "name as many hosts as layout.nodes says",
+            size=nodes_of(deployment),
         )
     elif place.interface is None and "GLOO_SOCKET_IFNAME" not in deployment.engine.env:
         yield Finding(
             "PLAN-NODES-INTERFACE",
-            "warning",
             host,
             "the network interface between the hosts of a replica is not named; Gloo takes the one"
             " that the host's own name resolves to, often loopback, and the start then hangs",
-            "set apiary_interface for the host, or GLOO_SOCKET_IFNAME in engine.env",
-            knowledge("network.yml")["variables"]["GLOO_SOCKET_IFNAME"]["source"],
+            source=knowledge("network.yml")["variables"]["GLOO_SOCKET_IFNAME"]["source"],
         )
 
 

@@ -99,10 +99,9 @@ def check_ports(plan: Plan, others: Sequence[Plan]) -> Iterator[Finding]:
 def _taken(plan: Plan, port: int, owner: str, unit: str) -> Finding:
     return Finding(
         "PLAN-PORT-TAKEN",
-        "error",
         f"{plan.deployment.name}: base_port",
         f"{unit} would listen on {port}, which {owner} has on {plan.host}",
-        f"set base_port so that {len(plan.replicas)} ports from it on are free",
+        count=len(plan.replicas),
     )
 
 
@@ -112,14 +111,12 @@ def _ephemeral(name: str, ports: Sequence[int]) -> Iterator[Finding]:
     if inside:
         yield Finding(
             "PLAN-PORT-EPHEMERAL",
-            "warning",
             f"{name}: base_port",
             f"{', '.join(map(str, inside))} lie among the ports that the kernel gives to outgoing"
             f" connections ({rules['first']} to {rules['last']}), one of which may have it when the"
             " replica starts",
-            f"set base_port below {rules['first']}, or add the ports to the hosts'"
-            " net.ipv4.ip_local_reserved_ports",
-            rules["source"],
+            source=rules["source"],
+            first=rules["first"],
         )
 
 
@@ -129,12 +126,10 @@ def _met(name: str, ports: Sequence[int]) -> Iterator[Finding]:
         if port in known:
             yield Finding(
                 "PLAN-PORT-KNOWN",
-                "warning",
                 f"{name}: base_port",
                 f"{port} is the port of {known[port]['name']}: a replica can't start where that"
                 " runs on the same host",
-                "set another base_port, unless no host of this deployment has it",
-                known[port]["source"],
+                source=known[port]["source"],
             )
 
 

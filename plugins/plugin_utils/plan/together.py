@@ -27,10 +27,8 @@ def check_names(deployments: Sequence[Deployment]) -> Iterator[Finding]:
         if count > 1:
             yield Finding(
                 "PLAN-NAME-TWICE",
-                "error",
                 name,
                 f"{count} deployments of one host have this name, and their units would too",
-                "give each deployment a name of its own",
             )
 
 
@@ -46,10 +44,8 @@ def check_gpus(
         told = ", ".join(f"{name} needs {count}" for name, count in need.items())
         yield Finding(
             "PLAN-TOO-FEW-GPUS",
-            "error",
             topology.host,
             f"{told}, together {sum(need.values())} GPUs; {usable} are usable here",
-            "ask for fewer or smaller replicas in one of them",
         )
 
 
@@ -65,13 +61,10 @@ def check_memory(plans: Sequence[Plan], topology: Topology) -> Iterator[Finding]
         told = ", ".join(f"{name} {gib:.0f} GiB" for name, gib in held.items())
         yield Finding(
             "PLAN-HOST-MEMORY",
-            "warning",
             topology.host,
             f"engines hold {told} of host memory, {sum(held.values()):.0f} GiB together, and the"
             f" host has {total:.0f}: the kernel would end one of them",
-            "use fewer replicas, or lower what their --cpu-offload-gb, --kv-offloading-size or"
-            " --swap-space take",
-            knowledge("host_memory.yml")["worker"]["source"],
+            source=knowledge("host_memory.yml")["worker"]["source"],
         )
 
 
@@ -108,10 +101,8 @@ def running_plans(
             findings.append(
                 Finding(
                     "PLAN-OTHER-UNREADABLE",
-                    "warning",
                     subject,
                     f"can't be read, so its GPUs and ports were not left out ({first.message})",
-                    "have the version of Apiary that wrote it remove the deployment",
                 )
             )
     return plans, findings
@@ -140,11 +131,7 @@ def tell_others(others: Sequence[Plan], removed: bool) -> Iterator[Finding]:
         )
         yield Finding(
             "PLAN-OTHER-DEPLOYMENT",
-            "info" if removed else "warning",
             plan.host,
             f"the host has {units} of {plan.deployment.name}, which is not asked for; {fate}",
-            "nothing"
-            if removed
-            else "add it to apiary_deployments, or set apiary_remove_other_deployments to true to"
-            " have its units removed",
+            accepted=removed,
         )

@@ -166,13 +166,12 @@ def _absent(asked: str, rows: Iterable[Explained], version: str, subject: str) -
     flag = flags(version).get(f"--{dashed}") or flags(version).get(f"-{dashed}")
     known = flag or env_vars(version).get(bare)
     if known is None:
-        said, remedy = _unknown(bare, version), nearest
+        said = _unknown(bare, version)
     else:
         default = "" if known.default is None else f" ({known.default})"
         said = f"vLLM {version} knows it, and its own default{default} holds"
-        remedy = f"set it in engine.args or engine.env if it is needed; {nearest}"
     message = f"{asked} is not in this plan: {said}"
-    return error("EXPLAIN-NO-ELEMENT", subject, message, remedy)
+    return error("EXPLAIN-NO-ELEMENT", subject, message, nearest=nearest)
 
 
 def _unknown(name: str, version: str) -> str:

@@ -68,8 +68,7 @@ def environment_file(variables: Mapping[str, str]) -> str:
                 f"engine.env.{name!r}" if not _NAME.fullmatch(name) else f"engine.env.{name}",
                 f"is {value!r}; systemd passes on names of letters, digits and _, "
                 "and values without control characters",
-                "correct or remove the variable",
-                "systemd src/basic/env-util.c",
+                source="systemd src/basic/env-util.c",
             )
         bare = not value or _BARE.fullmatch(value)
         escaped = re.sub(r'(["\\`$])', r"\\\1", value)

@@ -80,8 +80,7 @@ def password_file(password: str) -> RenderedFile:
             "ROUTER-VIRTUAL",
             "the password",
             f"is not {limits['password_text']}",
-            "choose another; VRRP looks at no more than 8 characters",
-            limits["source"],
+            source=limits["source"],
         )
     text = templates().get_template("keepalived_password.conf.j2")
     return RenderedFile(PASSWORD, "0600", text.render(password=secret_reference(SECRET)))
@@ -90,8 +89,8 @@ def password_file(password: str) -> RenderedFile:
 def _check(virtual: VirtualAddress, name: str) -> None:
     limits = knowledge("keepalived.yml")["limits"]
 
-    def refuse(subject: str, message: str, remedy: str) -> None:
-        raise error("ROUTER-VIRTUAL", subject, message, remedy, limits["source"])
+    def refuse(subject: str, message: str) -> None:
+        raise error("ROUTER-VIRTUAL", subject, message, source=limits["source"])
 
     for address in virtual.addresses:
         try:
@@ -99,26 +98,20 @@ def _check(virtual: VirtualAddress, name: str) -> None:
                 raise ValueError
             ipaddress.ip_interface(address)
         except ValueError:
-            refuse(name, f"{address!r} is no address with a prefix", "write it as 192.0.2.10/24")
+            refuse(name, f"{address!r} is no address with a prefix")
     if len({ipaddress.ip_interface(one).version for one in virtual.addresses}) > 1:
-        refuse(
-            name, "has addresses of both IPv4 and IPv6", "choose one kind, and DNS for the other"
-        )
+        refuse(name, "has addresses of both IPv4 and IPv6")
     if not _INTERFACE.fullmatch(virtual.interface):
-        refuse(name, f"interface {virtual.interface!r} is none", "name the interface, such as eth0")
+        refuse(name, f"interface {virtual.interface!r} is none")
     if not 1 <= virtual.router_id <= limits["router_id"]:
-        refuse(name, f"id {virtual.router_id} is not 1 to {limits['router_id']}", "choose another")
+        refuse(name, f"id {virtual.router_id} is not 1 to {limits['router_id']}")
     if name not in [peer.host for peer in virtual.peers]:
-        refuse(name, "is not among the routers that share the address", "add it to router_peers")
+        refuse(name, "is not among the routers that share the address")
     most = knowledge("keepalived.yml")["priority"]
     if len(virtual.peers) > (most["first"] - 1) // most["step"]:
-        refuse(name, f"{len(virtual.peers)} routers are too many for one address", "use DNS")
+        refuse(name, f"{len(virtual.peers)} routers are too many for one address")
     for peer in virtual.peers:
         try:
             ipaddress.ip_address(peer.address)
         except ValueError:
-            refuse(
-                peer.host,
-                f"{peer.address!r} is no IP address, and keepalived needs one",
-                "set apiary_address of the router to its IP address",
-            )
+            refuse(peer.host, f"{peer.address!r} is no IP address, and keepalived needs one")

@@ -37,7 +37,6 @@ def engines_map(keys: Mapping[str, str]) -> RenderedFile:
                 "ROUTER-KEY",
                 f"the engines' key of {name!r}",
                 "is empty, or has spaces or letters that a header cannot have",
-                "set replicas_secrets to a key without them",
             )
     lines = "".join(f"{name} {secret_reference(name)}\n" for name in sorted(keys))
     return RenderedFile(f"{DIRECTORY}/engines.map", "0640", lines)

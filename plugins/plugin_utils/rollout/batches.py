@@ -24,7 +24,6 @@ def share(text: str, whole: int, subject: str) -> int:
             "ROLLOUT-SETTING",
             subject,
             f"is {text!r}, expected a number like 2 or a percentage like 25%",
-            f"set {subject} to one of both",
         )
     if found[2]:
         return int(found[2])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..findings import Finding, Severity
+from ..findings import Finding
 from .batches import allowed_out, cut_batches
 from .steps import down, host_steps
 from .types import HostSteps, Rollout, Settings, Situation, Step
@@ -98,10 +98,8 @@ def _unknown(canary: Sequence[str], decided: dict[str, HostSteps]) -> Iterator[F
         if host not in decided:
             yield Finding(
                 "ROLLOUT-UNKNOWN-HOST",
-                "error",
                 host,
                 "is to be the canary, but is not among the hosts of this run",
-                "name a host of the run in rollout_canary, or widen target",
             )
 
 
@@ -112,12 +110,11 @@ def _locked(hosts: Sequence[Situation], settings: Settings) -> Iterator[Finding]
         taken = settings.take_over or one.lock.dead
         yield Finding(
             "ROLLOUT-IN-PROGRESS",
-            "info" if taken else "error",
             one.host,
             f"{one.lock.owner} has been changing it since {one.lock.since}"
             + (f"; out of the routers: {', '.join(one.lock.out)}" if one.lock.out else "")
             + ("; this run takes over" if taken else ""),
-            "let that run end; if it is dead, run again with rollout_take_over=true",
+            accepted=taken,
         )
 
 
@@ -129,11 +126,9 @@ def _unhealthy(hosts: Sequence[Situation], settings: Settings) -> Iterator[Findi
             allowed = settings.allow_unhealthy
             yield Finding(
                 "ROLLOUT-HOST-UNHEALTHY",
-                "warning" if allowed else "error",
                 one.host,
                 f"{', '.join(broken)} does not serve before the change",
-                "mend it first (journalctl -u UNIT), or run with rollout_allow_unhealthy=true "
-                "where the change is what mends it",
+                accepted=allowed,
             )
 
 
@@ -142,10 +137,8 @@ def _nothing_to_go_back_to(hosts: Sequence[Situation]) -> Iterator[Finding]:
         if one.running and one.kept is None:
             yield Finding(
                 "ROLLOUT-NO-PREVIOUS",
-                "warning",
                 one.host,
                 "keeps no release of what it runs: if the new one fails, there is no way back",
-                "run playbooks/site.yml with the present settings once, which keeps a release",
             )
 
 
@@ -157,11 +150,10 @@ def _new_ports(hosts: Sequence[Situation], settings: Settings) -> Iterator[Findi
         if other:
             yield Finding(
                 "ROLLOUT-NEW-PORTS",
-                "warning" if settings.allow_outage else "error",
                 one.host,
                 f"{', '.join(other)} would listen on another port, where no router looks for it "
                 "until all hosts have changed",
-                "keep base_port, or accept the outage with rollout_allow_outage=true",
+                accepted=settings.allow_outage,
             )
 
 
@@ -173,13 +165,11 @@ def _engine_key(hosts: Sequence[Situation], settings: Settings) -> Iterator[Find
         alone = not settings.elsewhere
         yield Finding(
             "ROLLOUT-ENGINE-KEY",
-            "warning" if settings.allow_outage and alone else "error",
             one.host,
             "the key that the engine asks for (VLLM_API_KEY) changes; routers show one key to all "
             "replicas of the deployment, which would refuse it until all have changed"
             + ("" if alone else f", and {settings.elsewhere} replicas are not of this run"),
-            "keep the key, or change it on all hosts of the deployment in a maintenance window "
-            "with rollout_allow_outage=true: replicas stay out until the routers have the new key",
+            accepted=settings.allow_outage and alone,
         )
 
 
@@ -189,11 +179,8 @@ def _several_nodes(hosts: Sequence[Situation]) -> Iterator[Finding]:
         if one.nodes > 1:
             yield Finding(
                 "ROLLOUT-NODES",
-                "error",
                 one.host,
                 f"its replicas span {one.nodes} hosts, which can only change together",
-                "drain all hosts of the group with playbooks/drain.yml, change them with "
-                "playbooks/site.yml, and bring them back with playbooks/undrain.yml",
             )
 
 
@@ -205,7 +192,6 @@ def _too_many(
     ``counts`` are the replicas there are, those that may be out, and those that are out already.
     """
     replicas, allowed, missing = counts
-    severity: Severity = "warning" if allow else "error"
     capacity = max(0, allowed - missing)
     for one in hosts:
         if one.out <= capacity:
@@ -214,19 +200,15 @@ def _too_many(
         if missing + one.out >= replicas:
             yield Finding(
                 "ROLLOUT-OUTAGE",
-                severity,
                 one.host,
                 f"{gone}changing it takes out {one.out}: nothing of {deployment}, which has "
                 f"{replicas} replicas, would answer",
-                "give the deployment more replicas first, or accept the outage with "
-                "rollout_allow_outage=true",
+                accepted=allow,
             )
         else:
             yield Finding(
                 "ROLLOUT-MAX-UNAVAILABLE",
-                severity,
                 one.host,
                 f"{gone}changing it takes out {one.out} of {replicas}, {allowed} may be out",
-                "mend what does not serve, change fewer replicas of a host at once (keep the "
-                "layout), raise rollout_max_unavailable, or run with rollout_allow_outage=true",
+                accepted=allow,
             )

@@ -25,12 +25,7 @@ def slots_of(plan: Mapping[str, Any] | None, subject: str) -> tuple[Slot, ...]:
             for one in (plan or {}).get("replicas", ())
         )
     except (KeyError, TypeError, ValueError) as failure:
-        raise error(
-            "ROLLOUT-PLAN",
-            subject,
-            f"is no plan: {failure}",
-            "apply the present settings with playbooks/site.yml first",
-        ) from failure
+        raise error("ROLLOUT-PLAN", subject, f"is no plan: {failure}") from failure
 
 
 def situation_of(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ..findings import Finding, Severity
+from ..findings import Finding
 from .batches import allowed_out
 
 
@@ -29,14 +29,14 @@ def room_for(
         deployment, _slash, server = name.partition("/")
         serves = bool(told.get("up")) and told.get("state") == "ready"
         pools.setdefault(deployment, {})[server] = serves
-    return tuple(_findings(pools, hosts, max_unavailable, "warning" if allow_outage else "error"))
+    return tuple(_findings(pools, hosts, max_unavailable, allow_outage))
 
 
 def _findings(
     pools: Mapping[str, Mapping[str, bool]],
     hosts: Collection[str],
     max_unavailable: str,
-    severity: Severity,
+    allow_outage: bool,
 ) -> Iterator[Finding]:
     for deployment, pool in sorted(pools.items()):
         leaving = [one for one in pool if one.rpartition("-")[0] in hosts]
@@ -50,20 +50,16 @@ def _findings(
         if out >= total:
             yield Finding(
                 "ROLLOUT-OUTAGE",
-                severity,
                 names,
                 f"{gone}taking it out takes {len(leaving)} more: nothing of {deployment}, which "
                 f"has {total} replicas, would answer",
-                "give the deployment more replicas on other hosts first, or accept the outage "
-                "with rollout_allow_outage=true",
+                accepted=allow_outage,
             )
         elif out > (allowed := allowed_out(max_unavailable, total)):
             yield Finding(
                 "ROLLOUT-MAX-UNAVAILABLE",
-                severity,
                 names,
                 f"{gone}taking it out takes {len(leaving)} of {total} of {deployment}, "
                 f"{allowed} may be out",
-                "mend what does not serve, take fewer hosts at a time, raise "
-                "rollout_max_unavailable, or run with rollout_allow_outage=true",
+                accepted=allow_outage,
             )

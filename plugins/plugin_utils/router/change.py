@@ -29,9 +29,5 @@ def _shrunk(old: Pool, new: Pool | None) -> Finding | None:
     if not names or len(kept) * 2 >= len(names):
         return None
     return Finding(
-        "ROUTER-SHRUNK",
-        "error",
-        old.deployment,
-        f"would keep {len(kept)} of {len(names)} replicas",
-        "see that artifacts/ has the plans of all hosts; if it is meant, set allow_removed",
+        "ROUTER-SHRUNK", old.deployment, f"would keep {len(kept)} of {len(names)} replicas"
     )

@@ -31,11 +31,7 @@ def check_router(router: Router) -> tuple[Finding, ...]:
 
 def _bad(field: str, value: object, expected: str) -> Finding:
     return Finding(
-        "ROUTER-SETTING",
-        "error",
-        field,
-        f"is {value!r}, expected {expected}",
-        f"set {field} of the router to {expected}",
+        "ROUTER-SETTING", field, f"is {value!r}, expected {expected}", field=field, allowed=expected
     )
 
 
@@ -159,8 +155,7 @@ def _names(router: Router) -> Iterator[Finding]:
             if not good:
                 yield Finding(
                     "ROUTER-NAME",
-                    "error",
                     repr(text),
                     f"cannot be the name of a {what} in HAProxy, or is one of the router's own",
-                    f"use letters, digits and . _ : -, and for a deployment not {own}*",
+                    own=own,
                 )

@@ -96,10 +96,9 @@ def _locked(router: Router, engine_keys: frozenset[str]) -> Iterator[Finding]:
         if router.settings.keys and pool.engine_key and pool.deployment not in engine_keys:
             yield Finding(
                 "ROUTER-ENGINE-KEY",
-                "error",
                 pool.deployment,
                 f"its engines ask for {variable}, which the router does not have",
-                f"set replicas_secrets.{variable} for its hosts, or router_engine_keys",
+                variable=variable,
             )
 
 
@@ -108,19 +107,13 @@ def _missing(absent: Mapping[str, str], kept: set[str]) -> Iterator[Finding]:
         if host in kept:
             yield Finding(
                 "ROUTER-HOST-KEPT",
-                "warning",
                 host,
                 f"{reason}; its replicas stay in the router as they are, while they answer",
-                f"bring it to serving: ansible-playbook playbooks/site.yml --limit {host}, or "
-                "take it from the inventory",
+                host=host,
             )
         else:
             yield Finding(
-                "ROUTER-HOST-MISSING",
-                "warning",
-                host,
-                f"{reason}; nothing is routed to it",
-                f"bring it to serving: ansible-playbook playbooks/site.yml --limit {host}",
+                "ROUTER-HOST-MISSING", host, f"{reason}; nothing is routed to it", host=host
             )
 
 
@@ -133,10 +126,8 @@ def _gone(before: Router, after: Router) -> Iterator[Finding]:
             shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if names[8:] else "")
             yield Finding(
                 "ROUTER-SERVER-GONE",
-                "warning",
                 pool.deployment,
                 f"{shown} leave the router: no plan has them, or the host is in no inventory",
-                "nothing, if that is meant; requests that they work on are answered",
             )
 
 
@@ -156,24 +147,17 @@ def api_keys(keys: Mapping[str, Any]) -> tuple[ApiKey, ...]:
                 "ROUTER-KEY",
                 f"key {name}",
                 f"has {', '.join(unknown)}" if unknown else "is no text",
-                "give a text, or a mapping with key and requests_per_minute",
             )
         if len(key) < least["minimum"]:
             raise error(
                 "ROUTER-KEY",
                 f"key {name}",
                 f"has {len(key)} characters, expected at least {least['minimum']}",
-                "make one: openssl rand -hex 24",
-                least["source"],
+                source=least["source"],
             )
         digest = hashlib.sha256(str(key).encode()).hexdigest()
         found.append(ApiKey(str(name), digest, None if rate is None else int(rate)))
     doubles = {key.sha256 for key in found}
     if len(doubles) < len(found):
-        raise error(
-            "ROUTER-KEY",
-            "keys",
-            "two names have the same key",
-            "give each a key of its own, or logs and rates could not tell them apart",
-        )
+        raise error("ROUTER-KEY", "keys", "two names have the same key")
     return tuple(found)

@@ -138,20 +138,12 @@ def _differences(name: str, hosts: Sequence[PlannedHost]) -> Iterator[Finding]:
     models = _by({one.host: one.plan.deployment.model.name for one in hosts})
     if len(models) > 1:
         yield Finding(
-            "ROUTER-MODELS",
-            "error",
-            name,
-            f"is {_told(models)}: clients would get answers of either",
-            "give each model a deployment of its own name, then plan all its hosts again",
+            "ROUTER-MODELS", name, f"is {_told(models)}: clients would get answers of either"
         )
     versions = _by({one.host: one.plan.deployment.engine.version for one in hosts})
     if len(versions) > 1:
         yield Finding(
-            "ROUTER-VERSIONS",
-            "info",
-            name,
-            f"runs {_told(versions)}; answers may differ in wording",
-            "plan and roll out all hosts of the deployment unless that is meant",
+            "ROUTER-VERSIONS", name, f"runs {_told(versions)}; answers may differ in wording"
         )
 
 
@@ -175,42 +167,26 @@ def check_pools(pools: Sequence[Pool], settings: RouterSettings) -> Iterator[Fin
     if not pools:
         yield Finding(
             "ROUTER-NO-REPLICAS",
-            "error",
             "router",
             "no plan of any host has a replica, so there is nothing to route to",
-            "plan the hosts first: ansible-playbook playbooks/plan.yml",
         )
     ports = Counter([*(pool.port for pool in pools), settings.admin_port])
     for pool in pools:
         if not pool.servers:
-            yield Finding(
-                "ROUTER-NO-REPLICAS",
-                "error",
-                pool.deployment,
-                "has no replica on any host",
-                "plan its hosts again, or remove the deployment",
-            )
+            yield Finding("ROUTER-NO-REPLICAS", pool.deployment, "has no replica on any host")
         if ports[pool.port] > 1 or not 1 <= pool.port <= 65535:
             yield Finding(
                 "ROUTER-PORT",
-                "error",
                 pool.deployment,
                 f"would listen on port {pool.port}, which another deployment or the router's own "
                 f"metrics have, or which is none",
-                "give it a port of its own in `ports` of the router's settings",
             )
     places = [(server.address, server.port, server) for pool in pools for server in pool.servers]
     several = Counter((address, port) for address, port, _server in places)
     for (address, port), count in sorted(several.items()):
         if count > 1:
             names = sorted(one.name for there, at, one in places if (there, at) == (address, port))
-            yield Finding(
-                "ROUTER-ADDRESS",
-                "error",
-                ", ".join(names),
-                f"are all at {address} port {port}",
-                "give each host an apiary_address of its own, each deployment a base_port",
-            )
+            yield Finding("ROUTER-ADDRESS", ", ".join(names), f"are all at {address} port {port}")
 
 
 def renumbered(pool: Pool) -> Pool:

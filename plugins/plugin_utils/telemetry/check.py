@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..documents import knowledge
@@ -27,44 +28,31 @@ def check_hosts(hosts: Sequence[MonitoredHost]) -> Iterator[Finding]:
     for name, count in sorted(Counter(one.name for one in hosts).items()):
         if count > 1:
             yield _refused(
-                "TELEMETRY-HOST",
-                name,
-                f"is given {count} times, so that its series would be mixed",
-                "give each host once, with all of its plans",
+                "TELEMETRY-HOST", name, f"is given {count} times, so that its series would be mixed"
             )
     for one in hosts:
         if not _matches("address", one.address):
-            yield _refused(
-                "TELEMETRY-HOST",
-                one.name,
-                f"has the address {one.address!r}",
-                "set apiary_address or ansible_host to an address that Prometheus reaches",
-            )
+            yield _refused("TELEMETRY-HOST", one.name, f"has the address {one.address!r}")
         for plan in one.plans:
             if plan.host != one.name:
                 yield _refused(
                     "TELEMETRY-HOST",
                     one.name,
                     f"has a plan of {plan.deployment.name} that is for {plan.host}",
-                    "give each host its own plans: ansible-playbook playbooks/plan.yml",
                 )
             for other in plan.node.hosts if plan.node else ():
                 if other not in names:
                     yield Finding(
                         "TELEMETRY-UNKNOWN-HOST",
-                        "warning",
                         one.name,
                         f"{other} carries replicas of {plan.deployment.name} with it and is not "
                         "watched",
-                        f"add {other} to the hosts that are watched",
+                        other=other,
                     )
         for field, text in (("rack", one.rack), ("failure_domain", one.failure_domain)):
             if text and not _matches("label", text):
                 yield _refused(
-                    "TELEMETRY-LABEL",
-                    f"{one.name}: {field}",
-                    f"{text!r} cannot be a label's value",
-                    "use at most 128 printable letters",
+                    "TELEMETRY-LABEL", f"{one.name}: {field}", f"{text!r} cannot be a label's value"
                 )
 
 
@@ -74,12 +62,7 @@ def check_targets(targets: Sequence[Target]) -> Iterator[Finding]:
     for (job, address), count in sorted(places.items()):
         if count > 1:
             who = _told(one for one in targets if (one.job, one.address) == (job, address))
-            yield _refused(
-                "TELEMETRY-ADDRESS",
-                f"{job} {address}",
-                f"is where {who} would be read",
-                "give each host an apiary_address of its own, each deployment a base_port",
-            )
+            yield _refused("TELEMETRY-ADDRESS", f"{job} {address}", f"is where {who} would be read")
     ports: dict[str, set[str]] = {}
     for one in targets:
         ports.setdefault(one.address, set()).add(one.job)
@@ -89,7 +72,6 @@ def check_targets(targets: Sequence[Target]) -> Iterator[Finding]:
                 "TELEMETRY-ADDRESS",
                 address,
                 f"would be read as {words(jobs)}, and only one of them can listen there",
-                "change the port of the exporter, or base_port of the deployment",
             )
     several = Counter((one.job, tuple(sorted(one.labels.items()))) for one in targets if one.labels)
     for (job, labels), count in sorted(several.items()):
@@ -99,7 +81,6 @@ def check_targets(targets: Sequence[Target]) -> Iterator[Finding]:
                 "TELEMETRY-LABEL",
                 f"{job}: {told}",
                 f"are the labels of {count} targets, so that nothing tells their series apart",
-                "give each deployment of a host a name of its own",
             )
 
 
@@ -114,10 +95,8 @@ def check_settings(settings: TelemetrySettings, deployments: Iterable[str]) -> I
         # Hosts may all be in quarantine, or gone for a while; the others are watched all the same.
         yield Finding(
             "TELEMETRY-SLO-UNKNOWN",
-            "warning",
             name,
             f"has an SLO, and no plan serves it; the plans serve {words(deployments) or 'nothing'}",
-            "correct the name in slos, or plan its hosts: ansible-playbook playbooks/plan.yml",
         )
     for field, texts in (
         ("alertmanagers", settings.alertmanagers),
@@ -162,22 +141,16 @@ def _receivers(settings: TelemetrySettings) -> Iterator[Finding]:
     named = Counter(one.name for one in settings.receivers)
     for name, count in sorted(named.items()):
         if count > 1 or not _matches("receiver", name):
-            yield _receiver(name, "is no name, or that of two", "give each receiver its own name")
+            yield _receiver(name, "is no name, or that of two")
     for severity, names in sorted(settings.routes.items()):
         for name in names:
             if name not in named:
-                yield _receiver(
-                    name,
-                    f"is to hear of {severity} alerts, and is no receiver",
-                    f"add it to receivers; those are {words(named) or 'none'}",
-                )
+                yield _receiver(name, f"is to hear of {severity} alerts, and is no receiver")
     if not settings.routes.get("critical"):
         yield Finding(
             "TELEMETRY-NOBODY",
-            "warning",
             "routes",
             "nobody hears of critical alerts; they are seen in Alertmanager alone",
-            "name receivers, and who hears of what: routes: {critical: [NAME], warning: [NAME]}",
         )
     for one in settings.receivers:
         yield from _complete(one, settings)
@@ -193,32 +166,24 @@ def _complete(one: Receiver, settings: TelemetrySettings) -> Iterator[Finding]:
     }[one.kind]
     missing = [name for name, there in needs.items() if not there]
     if missing:
-        yield _receiver(
-            one.name, f"of kind {one.kind} has no {words(missing)}", "give what is missing"
-        )
+        yield _receiver(one.name, f"of kind {one.kind} has no {words(missing)}")
     if one.secret_file and not _matches("file", one.secret_file):
-        yield _receiver(
-            one.name,
-            f"has the secret_file {one.secret_file!r}",
-            "name an absolute path of a file on the monitoring host",
-        )
+        yield _receiver(one.name, f"has the secret_file {one.secret_file!r}")
     since = knowledge("telemetry/settings.yml")["alertmanager"]["since"][one.kind]
     if one.secret_file and _version(settings.alertmanager_version) < _version(since):
         yield _receiver(
             one.name,
             f"keeps its secret in a file, which Alertmanager reads for {one.kind} since {since}",
-            f"install Alertmanager {since} or later, or use another kind",
         )
     if one.url:
         parts = urlsplit(one.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            yield _receiver(one.name, "has a url that is none", "give one as https://host/path")
+            yield _receiver(one.name, "has a url that is none")
         elif parts.username or parts.password or _URL_SECRET.search(one.url):
             yield _refused(
                 "TELEMETRY-SECRET",
                 one.name,
                 "has a secret in its url, which everybody could read who reads the configuration",
-                "put it into a file on the monitoring host and name that as secret_file",
             )
 
 
@@ -244,13 +209,14 @@ def _setting(field: str, value: object, expected: str) -> Finding:
         "TELEMETRY-SETTING",
         field,
         f"is {value!r}, expected {expected}",
-        f"set {field} of the settings to {expected}",
+        field=field,
+        allowed=expected,
     )
 
 
-def _receiver(name: str, found: str, remedy: str) -> Finding:
-    return _refused("TELEMETRY-RECEIVER", name, found, remedy)
+def _receiver(name: str, found: str) -> Finding:
+    return _refused("TELEMETRY-RECEIVER", name, found)
 
 
-def _refused(code: str, subject: str, found: str, remedy: str) -> Finding:
-    return Finding(code, "error", subject, found, remedy)
+def _refused(code: str, subject: str, found: str, **values: Any) -> Finding:
+    return Finding(code, subject, found, **values)

@@ -33,12 +33,7 @@ def telemetry_plan(
     settings = settings or TelemetrySettings()
     hosts = sorted(hosts, key=lambda one: one.name)
     if not hosts:
-        raise error(
-            "TELEMETRY-NO-HOSTS",
-            "hosts",
-            "there is no host to watch",
-            "put hosts into the groups gpu_hosts and routers of the inventory",
-        )
+        raise error("TELEMETRY-NO-HOSTS", "hosts", "there is no host to watch")
     plans = _serving(hosts)
     findings = [*check_hosts(hosts), *check_settings(settings, plans)]
     if has_errors(findings):
@@ -97,18 +92,14 @@ def _engines(plans: dict[str, list[Plan]]) -> Iterator[Finding]:
             if parsed is None or parsed > order(last):
                 yield Finding(
                     "TELEMETRY-ENGINE-VERSION",
-                    "info",
                     name,
                     f"runs vLLM {version}; the names of metrics are known up to {last}",
-                    "compare its /metrics with knowledge/telemetry/vllm.yml where a panel is empty",
                 )
         if any(variable in plan.deployment.secrets for plan in plans[name]):
             yield Finding(
                 "TELEMETRY-OPEN-METRICS",
-                "info",
                 name,
                 "has a key for its API, and vLLM serves /metrics without one: whoever reaches the "
                 "port reads it",
-                "let only routers and the monitoring hosts reach the engines' ports",
-                facts["guarded"]["source"],
+                source=facts["guarded"]["source"],
             )

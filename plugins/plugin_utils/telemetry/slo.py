@@ -86,12 +86,9 @@ def _objective(
     if not below:
         return None, Finding(
             "TELEMETRY-SLO-UNSEEN",
-            "warning",
             f"{name}: {slo}",
             f"no histogram of the engine has a bound at or below {limit.seconds:g} s, so nothing "
             "tells whether the limit is kept",
-            "set bounds of your own with the engine's --custom-histogram-buckets (vLLM 0.32.0 or "
-            "later), or measure it: apiary bench",
         )
     target = int(limit.percentile[1:]) / 100
     one = Objective(name, slo, target, limit.seconds, below[-1])
@@ -108,20 +105,17 @@ def _approximate(
     if exact and any(version and version < order(exact) for version in versions):
         return Finding(
             "TELEMETRY-SLO-TOKENS",
-            "info",
             subject,
             f"vLLM before {exact} tells the gap between tokens, not a request's mean: a share of "
             "tokens is counted, not of requests",
-            f"upgrade the engine to {exact} or later to have requests counted",
+            exact=exact,
         )
     if one.bucket != one.limit:
         return Finding(
             "TELEMETRY-SLO-BUCKET",
-            "warning",
             subject,
             f"the engine's histogram has no bound at {one.limit:g} s; {one.bucket:g} s is counted, "
             "the next below, so that misses are never fewer than shown",
-            "choose a limit that is a bound, or set bounds with --custom-histogram-buckets",
         )
     return None
 
@@ -129,10 +123,9 @@ def _approximate(
 def _missing(name: str) -> Finding:
     return Finding(
         "TELEMETRY-SLO-MISSING",
-        "info",
         name,
         "has no SLO, so that only failed requests burn its budget and nothing calls for slow ones",
-        f"name its limits: slos: {{{name}: 'ttft:p90:2s,tpot:p90:50ms'}}",
+        name=name,
     )
 
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..documents import knowledge
 from ..findings import Finding
 
 
 @cache
 def finding(code: str, subject: str, message: str, source: str | None = None) -> Finding:
-    """Return a finding with the severity and remedy that knowledge has for its code."""
-    entry = knowledge("findings/topology.yml")[code]
-    source = source or entry.get("source")
-    return Finding(code, entry["severity"], subject, message, entry["remedy"], source)
+    """Return a finding, the same one for the same facts."""
+    return Finding(code, subject, message, source=source)
 
 
 def unrecognised(subject: str, message: str) -> Finding:

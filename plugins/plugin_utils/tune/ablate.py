@@ -84,8 +84,6 @@ def other(world: candidates.World, current: Candidate) -> Candidate:
             "TRIAL-NOTHING",
             world.question.deployment.name,
             f"{knobs.label(path, value)}: {made.reason}",
-            "name a flag that the engines have (apiary plan shows them), or another value: "
-            "-e tune_ablate=FLAG=VALUE",
         )
     return made
 
@@ -113,10 +111,4 @@ def told(state: Tune) -> Iterator[str]:
 
 
 def _wrong(text: str, problem: str) -> ApiaryError:
-    return error(
-        "TRIAL-KNOB",
-        f"tune_ablate={text}",
-        problem,
-        "name one flag, as enable-prefix-caching or VLLM_ROCM_USE_AITER=0, or a path such as "
-        "limits.max_num_seqs=256",
-    )
+    return error("TRIAL-KNOB", f"tune_ablate={text}", problem)

@@ -59,20 +59,16 @@ def _compared(
             there, ours = _difference(known[what], here[what])
             yield Finding(
                 CODE,
-                "warning",
                 name,
                 f"{what}: {ours} here, {there} on {first}, so neither can stand for the other",
-                f"make both the same, or tune on alike hosts ({_PAGE})",
-                knowledge("tune.yml")["alike_source"],
+                source=knowledge("tune.yml")["alike_source"],
             )
     unseen = [what for what in known if not (known[what] and here[what])]
     if unseen:
         yield Finding(
             "TRIAL-HOSTS-UNSEEN",
-            "warning",
             name,
             f"not compared with {first}, for one of them does not tell: {', '.join(unseen)}",
-            "collect evidence of the scopes gpu and tuning, as root",
         )
 
 

@@ -77,7 +77,6 @@ def layouts(world: World) -> Queue:
             "TRIAL-NODES",
             world.question.deployment.name,
             "its replicas span several hosts, and a trial is one host's",
-            "measure the layouts of several hosts by hand: `apiary bench`, then `apiary compare`",
         )
     current, refused = _current(world)
     plans = [] if current is None else [world.plan({})]
@@ -104,7 +103,6 @@ def layouts(world: World) -> Queue:
             world.question.deployment.name,
             "nothing can be measured: "
             + "; ".join(f"{one.label}: {one.reason}" for one in left_out[:5]),
-            "change the deployment or the model until `apiary plan` accepts it",
         )
     return Queue(_numbered(found, ()), tuple(left_out))
 
@@ -161,12 +159,7 @@ def _named(name: str) -> ConsideredLayout:
     elif mixed:
         sizes = tuple(int(size) for size in re.findall(r"\d+", mixed[1]))
     if not 0 < sum(sizes) <= MOST_DEVICES:
-        raise error(
-            "TRIAL-LAYOUT",
-            "tune_knobs.layouts",
-            f"{name!r} names no layout",
-            "write DP2/TP4, DP2/TP4/EP4 with expert parallelism, or TP4+TP2+TP2",
-        )
+        raise error("TRIAL-LAYOUT", "tune_knobs.layouts", f"{name!r} names no layout")
     whole = bool(equal and equal[3]) or bool(mixed and mixed[2])
     return ConsideredLayout(name, sizes, whole, "possible", "the operator names it")
 
@@ -243,11 +236,9 @@ def _notes(stage: str) -> tuple[Finding, ...]:
         return ()
     note = Finding(
         "TRIAL-ANSWERS",
-        "warning",
         stage,
         "it may change what the model answers, and only its speed was measured",
-        "compare answers on your own prompts before it serves",
-        entry["source"],
+        source=entry["source"],
     )
     return (note,)
 

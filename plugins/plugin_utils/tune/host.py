@@ -79,8 +79,6 @@ def prepare(seen: Seen, serving: bool = False, take_over: bool = False) -> Ready
             "TRIAL-LOCKED",
             seen.host,
             f"{lock.owner} is changing {seen.deployment} on this host, or was and left its lock",
-            "let that run end; where it is dead, bring the host to a known state by the same"
-            " playbook again, or go on with tune_take_over=true",
         )
     resumed = lock is not None
     # A tuning leaves a plan of its own; a rollout that died leaves one that serves.
@@ -90,7 +88,6 @@ def prepare(seen: Seen, serving: bool = False, take_over: bool = False) -> Ready
             "TRIAL-NO-RELEASE",
             seen.host,
             f"it has a plan of {seen.deployment} and no release, so it could not be brought back",
-            "run playbooks/site.yml with the present settings once",
         )
     routed = _routed(seen)
     busy = routed if seen.servers is not None else (() if resumed else seen.serving)
@@ -99,11 +96,9 @@ def prepare(seen: Seen, serving: bool = False, take_over: bool = False) -> Ready
         where = "routers send requests to" if seen.servers is not None else "it serves, undrained:"
         told = Finding(
             "TRIAL-SERVES",
-            "warning" if serving else "error",
             seen.host,
             f"{where} {', '.join(busy)}, which tuning replaces",
-            "drain it (playbooks/drain.yml), name another host in tune_hosts, or set"
-            " tune_serving=true",
+            accepted=serving,
         )
         if not serving:
             raise ApiaryError(told)

@@ -71,13 +71,7 @@ def _values(name: str, values: Any) -> tuple[Any, ...]:
 
 
 def _wrong(name: str, message: str) -> Exception:
-    return error(
-        "TRIAL-KNOB",
-        f"tune_knobs.{name}",
-        message,
-        "name a knob of docs/explanation/tuning-by-measuring.md, or a path such as"
-        " limits.max_num_seqs, engine.args.FLAG or engine.env.NAME, with a list of values",
-    )
+    return error("TRIAL-KNOB", f"tune_knobs.{name}", message)
 
 
 def label(path: str, value: Any) -> str:

@@ -174,11 +174,9 @@ def _end_alike(state: Tune, current: Round) -> Tune:
     findings = tuple(
         Finding(
             "TRIAL-HOSTS-DIFFER",
-            "warning",
             one.name,
             f"takes no part: {one.reason}",
-            "see what differs (docs/explanation/tuning-by-measuring.md), or tune on alike hosts",
-            knowledge("tune.yml")["sources"]["mlperf"],
+            source=knowledge("tune.yml")["sources"]["mlperf"],
         )
         for one in hosts
         if not one.used and one.name in before

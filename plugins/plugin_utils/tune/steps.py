@@ -50,14 +50,12 @@ def begin(
             "tune_budget",
             f"lives: {budget.lives}, confirm_lives: {budget.confirm_lives}: a single life has no"
             " spread, so two configurations could not be compared by it",
-            "give lives of 2 or more, and confirm_lives of 2 or more, or 0 for no repeat",
         )
     if budget.repeats is not None and budget.repeats < 1:
         raise error(
             "TRIAL-BUDGET",
             "tune_budget",
             f"repeats: {budget.repeats}: a level that is not measured tells nothing",
-            "give repeats of 1 or more, or leave it out",
         )
     world = candidates.World(question, architecture, topology, others)
     queue = candidates.layouts(world)
@@ -86,16 +84,7 @@ def _host(name: str, findings: tuple[Finding, ...]) -> Host:
 
 def gone(names: Sequence[str]) -> tuple[Finding, ...]:
     """Return that hosts cannot be reached, so that they take no part from now on."""
-    return tuple(
-        Finding(
-            GONE,
-            "warning",
-            name,
-            "could not be reached, so it takes no part",
-            "bring it up; a run that begins anew (tune_restart=true) has it take part again",
-        )
-        for name in names
-    )
+    return tuple(Finding(GONE, name, "could not be reached, so it takes no part") for name in names)
 
 
 def without(state: Tune, names: Sequence[str]) -> Tune:
@@ -112,8 +101,6 @@ def without(state: Tune, names: Sequence[str]) -> Tune:
             GONE,
             ", ".join(lost),
             "could not be reached, and no other host takes part in this tuning",
-            "bring it up and run the same command again, or begin anew on others with"
-            " tune_restart=true",
         )
     findings = gone(lost)
     hosts = tuple(_host(one.name, findings) if one.name in lost else one for one in state.hosts)

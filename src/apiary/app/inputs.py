@@ -118,10 +118,7 @@ def load_deployments(name: str) -> tuple[Deployment, ...]:
         listed = data["apiary_deployments"]
         if not isinstance(listed, list) or not listed:
             raise error(
-                "DOC-TYPE",
-                name,
-                "field apiary_deployments: expected a list of deployments",
-                "list at least one deployment there",
+                "DOC-TYPE", name, "field apiary_deployments: expected a list of deployments"
             )
         return tuple(from_document(Deployment, item, name) for item in listed)
     return (load_deployment(name),)
@@ -140,13 +137,10 @@ def _load_yaml(name: str, made: str = DEPLOYMENT) -> Any:
     """Return the data of a YAML or JSON file; ``made`` says where one comes from."""
     text = read_output(name, made)
     if not text.strip():
-        raise error("FILE-SYNTAX", name, "is empty", "give the file that was meant")
+        raise error("FILE-SYNTAX", name, "is empty")
     try:
         return json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
     except (yaml.YAMLError, json.JSONDecodeError) as failure:
         raise error(
-            "FILE-SYNTAX",
-            name,
-            f"is neither JSON nor YAML: {' '.join(str(failure).split())}",
-            "correct the file at that place",
+            "FILE-SYNTAX", name, f"is neither JSON nor YAML: {' '.join(str(failure).split())}"
         ) from failure

@@ -79,10 +79,8 @@ def choose(
     unheard = [
         Finding(
             "PROBE-OPTION",
-            "warning",
             names[0] if len(names) == 1 else f"{len(names)} hosts, {names[0]} first",
             note,
-            "nothing, if the host answers; else say it in ~/.ssh/config, or log in by key",
         )
         for note, names in ignored.items()
     ]
@@ -101,8 +99,7 @@ def _read(
             raise error(
                 "FILE-UNREADABLE",
                 source,
-                "cannot be read: No such file or directory",
-                INVENTORY,
+                f"cannot be read: No such file or directory; {INVENTORY}",
             )
     request = {
         "sources": list(sources),
@@ -168,7 +165,6 @@ def _asked(
             "PROBE-VARIABLE",
             name,
             "; ".join(" ".join(problem.split()) for problem in entry["problems"])[:1000],
-            "correct the variable; a vaulted one needs ANSIBLE_VAULT_PASSWORD_FILE",
         )
     connection = str(entry["ansible_connection"]).rpartition(".")[2]
     python = entry["ansible_python_interpreter"]
@@ -182,7 +178,6 @@ def _asked(
             "PROBE-NOT-SSH",
             name,
             f"ansible_connection is {entry['ansible_connection']}; SSH and local are supported",
-            "set it to ssh or local, or gather the evidence by the site playbook",
         )
     given = entry["options"]
     lines: list[Line] = []

@@ -149,10 +149,7 @@ class Findings(click.Group):
             self._refuse(ctx, "FILE-UNWRITABLE", "the output", why)
 
     def _refuse(self, ctx: click.Context, code: str, subject: str, message: str) -> None:
-        remedy = "give the file that Apiary or a tool wrote"
-        if code == "FILE-UNWRITABLE":
-            remedy = "`df -h .` shows what is full; make room, or write elsewhere"
-        report([Finding(code, "error", subject, message, remedy)], self._as_json(ctx))
+        report([Finding(code, subject, message)], self._as_json(ctx))
         ctx.exit(EXIT_FINDINGS)
 
     @staticmethod

@@ -105,7 +105,8 @@ def refuse_prompts() -> None:
                 "FLEET-PROMPT",
                 f"{name} in Ansible's configuration",
                 "has Ansible ask for a password, and here nobody would be asked",
-                f"switch it off (ANSIBLE_{name.upper()}=0), and give the password by {instead}",
+                name=name.upper(),
+                instead=instead,
             )
 
 
@@ -199,7 +200,6 @@ def run_playbook(
                 "FILE-UNWRITABLE",
                 str(artifacts),
                 f"cannot be written: {failure.strerror or failure}",
-                "make room, or give another directory for the artifacts",
             ) from failure
     status = "canceled" if stopper.asked_at is not None else str(runner.status)
     return Ended(

@@ -96,7 +96,6 @@ def _of_slo(benches: tuple[Bench, ...], text: str) -> tuple[Bench, ...]:
             "REPORT-OTHER-SLO",
             ", ".join(dict.fromkeys(bench.name for bench in benches)),
             f"no result is of {slo_text(wanted)}; there is {'; '.join(others)}",
-            "measure under that SLO, or leave out --slo",
         )
     return kept
 

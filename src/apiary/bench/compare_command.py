@@ -146,32 +146,22 @@ def _of_regression(found: Regression, name: str, allow_first: bool) -> Iterator[
         # A gate that compares nothing and passes would never be noticed.
         yield Finding(
             "REPORT-NO-EARLIER",
-            "info" if allow_first else "error",
             name,
             f"none of the earlier results is of the same thing ({unlike} differ), so whether it is "
             "slower than before is not known",
-            "give earlier results of the same model, workload, SLO, layout and versions, or "
-            "--allow-first where this is the first one of its kind",
+            accepted=allow_first,
         )
     if found.verdict == "not decided":
         yield Finding(
             "REPORT-NOT-DECIDED",
-            "error",
             name,
             "was measured in one life of the engine, or the earlier results were, so whether it is "
             "slower than before is not known",
-            "measure both with restarts (--lives), three times or more",
         )
     worse = [verdict for verdict in found.verdicts if verdict.verdict == "worse"]
     if worse:
         told = "; ".join(f"{verdict.what}: {against_text(verdict)}" for verdict in worse)
-        yield Finding(
-            "REPORT-REGRESSION",
-            "error",
-            name,
-            f"is worse than it was: {told}",
-            "see what changed between the two: the report of both lists their environments",
-        )
+        yield Finding("REPORT-REGRESSION", name, f"is worse than it was: {told}")
 
 
 def comparison_table(made: Comparison) -> RenderableType:

@@ -182,18 +182,8 @@ class Restart:
             time.sleep(facts["ask_seconds"])
 
     def _refusal(self, why: str) -> ApiaryError:
-        return error(
-            "BENCH-RESTART",
-            shlex.join(self.argv),
-            why,
-            "try it by hand and read the engine's journal; run again with the same --out",
-        )
+        return error("BENCH-RESTART", shlex.join(self.argv), why)
 
 
 def _unable(host: str, why: str) -> ApiaryError:
-    return error(
-        "BENCH-HOST",
-        host,
-        f"cannot run a level: {why}",
-        "see that the load host can be reached and has Python 3.9 or newer",
-    )
+    return error("BENCH-HOST", host, f"cannot run a level: {why}")

@@ -117,8 +117,7 @@ def read_hosts(
             raise error(
                 "FILE-UNREADABLE",
                 source,
-                "cannot be read: No such file or directory",
-                INVENTORY,
+                f"cannot be read: No such file or directory; {INVENTORY}",
             )
     request = {
         "sources": list(sources),
@@ -134,9 +133,7 @@ def read_hosts(
             "PROBE-INVENTORY",
             where,
             "; ".join([" ".join(answer["error"].split()), *warnings])[:2000],
-            _UNLOCK
-            if "vault" in answer["error"]
-            else f"correct that place, until `{command} --list` reads it",
+            command=command,
         )
     total = answer["matched"][pattern]
     if not total:
@@ -144,16 +141,12 @@ def read_hosts(
             "PROBE-NO-HOSTS",
             where,
             "; ".join([f"the inventory has no hosts in {pattern}", *warnings])[:2000],
-            f"put hosts into {pattern}; `{command} --graph` shows the groups"
-            if sources
-            else "give --inventory inventory/mine, or name one in your ansible.cfg",
         )
     if not answer["hosts"]:
         raise error(
             "PROBE-NO-HOSTS",
             where,
             f"--limit {limit} leaves none of the {total} hosts in {pattern}",
-            f"give a host, group or pattern of it; `{command} --graph` shows them",
         )
     return Hosts(
         tuple(_host(name, entry, pattern) for name, entry in answer["hosts"].items()),

@@ -104,12 +104,7 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(read_text(str(path)))
     except json.JSONDecodeError as failure:
-        raise error(
-            "FILE-SYNTAX",
-            str(path),
-            f"is no JSON: {failure}",
-            "remove it; the next run writes it anew",
-        ) from failure
+        raise error("FILE-SYNTAX", str(path), f"is no JSON: {failure}") from failure
 
 
 def _quarantined(path: Path, host: str, findings: list[Finding]) -> Quarantined | None:
@@ -142,20 +137,11 @@ def _why(host: str, run: Run, age: int | None, there: bool) -> str:
 
 
 def _no_survey(host: str, why: str, run: Run) -> Finding:
-    remedy = "look at the survey's run: ansible-playbook playbooks/survey.yml --limit HOST"
-    if run.began is None:
-        remedy = "run without --offline, or playbooks/survey.yml"
-    return Finding("FLEET-PLAN-NO-SURVEY", "error", host, why, remedy)
+    return Finding("FLEET-PLAN-NO-SURVEY", host, why)
 
 
 def _other(path: Path, host: str, found: str) -> Finding:
-    return Finding(
-        "FLEET-PLAN-NO-SURVEY",
-        "error",
-        host,
-        f"{path} is the survey of {found}",
-        "remove it, and survey the host",
-    )
+    return Finding("FLEET-PLAN-NO-SURVEY", host, f"{path} is the survey of {found}")
 
 
 def age_text(seconds: int) -> str:

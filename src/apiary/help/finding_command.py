@@ -56,7 +56,7 @@ def finding(code: str | None, as_json: bool) -> int:
             "EXPLAIN-NO-FINDING",
             code,
             "is neither the code of a finding nor the first word of one",
-            f"did you mean {' or '.join(near)}?" if near else "`apiary finding` lists the areas",
+            nearest=" or ".join(near) or "none",
         )
     return 0
 

@@ -209,9 +209,7 @@ def _answer(line: str, subject: str, cost: str) -> tuple[dict[str, Any], list[Fi
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as failure:  # a number may have too many digits
-        raise error(
-            "FILE-SYNTAX", subject, f"is not JSON: {failure}", "give one JSON object a line"
-        ) from failure
+        raise error("FILE-SYNTAX", subject, f"is not JSON: {failure}") from failure
     asked = from_document(_Line, data, subject)
     document = asked.topology
     if str(document.get("schema", "")).startswith("apiary.evidence/"):

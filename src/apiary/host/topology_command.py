@@ -137,8 +137,6 @@ def _of_this_host(found: Topology, placement: Shares | None) -> Finding | None:
         return None
     return Finding(
         "TOPO-OTHER-PLACEMENT",
-        "warning",
         found.host,
         f"{len(strangers)} GPUs of the placement, {strangers[0]} first, are not in this topology",
-        "pass the plan or placement that was made for this host",
     )

@@ -82,12 +82,7 @@ def explain(
             return _plan(document, plan_file, why, brief, as_json)
         deployment, architecture, model = document.deployment, document.model, document.gpu_model
     elif against is None and recipe_file is None:
-        raise error(
-            "EXPLAIN-NEEDS-PLAN",
-            plan_file,
-            "is a deployment, which has no commands yet",
-            "give a plan (`apiary plan … --out plan.json`), or --against VERSION or --recipe FILE",
-        )
+        raise error("EXPLAIN-NEEDS-PLAN", plan_file, "is a deployment, which has no commands yet")
     else:
         deployment, model = document, gpu
         architecture = load_architecture(document, config_json, plan_file)

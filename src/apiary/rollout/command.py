@@ -287,10 +287,8 @@ def _status(store: Store, which: str, as_json: bool) -> int:
         if holder.get("run") != run.id:
             gone = Finding(
                 "FLEET-RUN-GONE",
-                "warning",
                 run.id,
                 f"its process {run.pid} on {run.controller} has gone without an end",
-                "go on with apiary rollout --resume",
             )
             report([gone], as_json)
     if as_json:

@@ -78,10 +78,8 @@ class Plays:
             self.findings.append(
                 Finding(
                     "FLEET-HELD",
-                    "warning",
                     ", ".join(kept[:5]) + (" …" if len(kept) > 5 else ""),
                     f"{len(kept)} hosts could not be let go: other controllers keep off them",
-                    "nothing for this controller; elsewhere apiary rollout --take-over",
                 )
             )
 
@@ -184,7 +182,6 @@ def _other(host: str, ended: Ended) -> Finding:
     reported = failed.message.splitlines()[0] if failed.message else ""
     return Finding(
         "FLEET-OTHER-FAILED",
-        "error",
         host,
         f"failed in this wave, though it is none of its hosts: {failed.task}: {reported}",
         "mend it, then go on with --resume",
@@ -194,8 +191,6 @@ def _other(host: str, ended: Ended) -> Finding:
 def _no_run(playbook: str, ended: Ended) -> Finding:
     return Finding(
         "FLEET-RUN-FAILED",
-        "error",
         playbook,
         f"ansible-playbook ended with status {ended.rc} before its end: {ended.said[-600:]}",
-        "mend what it says; `ansible-playbook --syntax-check` may say more",
     )

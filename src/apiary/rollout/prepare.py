@@ -80,10 +80,7 @@ class Prepared:
         now = self.store.load_run(self.run.id) if known else None
         if now != self.before:
             raise error(
-                "FLEET-LOCKED",
-                str(directory),
-                "another rollout went on with this run in between",
-                "see how it went with apiary rollout --status, then try again",
+                "FLEET-LOCKED", str(directory), "another rollout went on with this run in between"
             )
 
 
@@ -101,7 +98,6 @@ def prepare(wanted: Wanted) -> Prepared:
             "FLEET-ALL-SKIPPED",
             first.host if len(skipped) == 1 else f"{len(skipped)} hosts, {first.host} first",
             f"nothing is left to roll out to: {first.reason}",
-            "mend what it says, then give the hosts back with --include-quarantined",
         )
     sizes = options.batches or tuple(map(str, knowledge("rollout.yml")["batches"]["value"]))
     order = order_hosts(
@@ -205,12 +201,10 @@ def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepare
         findings.append(
             Finding(
                 "FLEET-RESUME-OTHER-CODE",
-                "warning",
                 before.id,
                 f"began with commit {before.asked.commit or 'unknown'} and ansible-core "
                 f"{before.asked.ansible_core}, goes on with {asked.commit or 'unknown'} and "
                 f"{asked.ansible_core}",
-                "nothing, if that makes no difference; the ledgers say which host had which",
             )
         )
     outcome = _prepared(again, run, store, path, result, tuple(findings))

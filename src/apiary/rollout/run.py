@@ -126,11 +126,10 @@ class Conductor:
             self.plays.findings.append(
                 Finding(
                     "FLEET-DOMAIN-DOWN",
-                    "error",
                     host,
                     f"is not begun: {failed} failed in the same failure domain "
                     f"({self.domains[host]})",
-                    f"mend {failed}, then go on with --resume --include-quarantined",
+                    failed=failed,
                 )
             )
         return [host for host in hosts if host not in held]
@@ -224,10 +223,8 @@ class Conductor:
                 self.plays.findings.append(
                     Finding(
                         "FLEET-WINDOW",
-                        "error",
                         hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts, {hosts[0]} first",
                         self._closed,
-                        "go on with --resume then, or wait for it with --wait",
                     )
                 )
                 return False

@@ -60,7 +60,7 @@ class Store:
                 "FLEET-NO-RUN",
                 run,
                 f"is no run below {self.fleet / 'runs'}",
-                f"give one of {', '.join(known[-5:])}" if known else "give the right --artifacts",
+                names=", ".join(known[-5:]) or "none",
             )
         return _load(FleetRollout, self.run_directory(name) / "run.json")
 
@@ -133,10 +133,7 @@ def write_durably(path: Path, content: str) -> None:
             os.close(directory)
     except OSError as failure:
         raise error(
-            "FILE-UNWRITABLE",
-            str(path),
-            f"cannot be written: {failure.strerror or failure}",
-            "make room, or give --artifacts in a writable directory, and go on with --resume",
+            "FILE-UNWRITABLE", str(path), f"cannot be written: {failure.strerror or failure}"
         ) from failure
 
 
@@ -145,12 +142,7 @@ def _load(cls: type[T], path: Path) -> T:
     try:
         return from_document(cls, json.loads(text), str(path))
     except ValueError as failure:
-        raise error(
-            "FILE-SYNTAX",
-            str(path),
-            f"is no JSON: {failure}",
-            "move it away; what it said is lost",
-        ) from failure
+        raise error("FILE-SYNTAX", str(path), f"is no JSON: {failure}") from failure
 
 
 class Lock:
@@ -198,7 +190,6 @@ class Lock:
                 "FILE-UNWRITABLE",
                 str(self.path),
                 f"cannot be opened: {failure.strerror or failure}",
-                "have a directory of artifacts that every operator may write to",
             ) from failure
         return stream
 

@@ -122,7 +122,16 @@ def test_a_guest_has_no_power_cap(host):
 
 def test_a_concerns_failed_check_and_its_refusal_count(host):
     good = Check("X-GOOD", "gpu-001", "pass", "0", "0")
-    drift = Check("X-DRIFT", "gpu-001", "fail", "1", "0", "warning", "set it")
+    drift = Check.from_fields(
+        code="X-DRIFT",
+        subject="gpu-001",
+        state="fail",
+        found="1",
+        expected="0",
+        severity="warning",
+        remedy="set it",
+        source=None,
+    )
     refusal = {
         "code": "X-REFUSED",
         "severity": "error",

@@ -26,7 +26,14 @@ STEPS = (1, 8, 64)
 
 def marked(made, code, every=1):
     """The same result, a warning on every so many of its levels."""
-    note = Finding(code, "warning", "level", "nobody knows", "look")
+    note = Finding.from_fields(
+        code=code,
+        severity="warning",
+        subject="level",
+        message="nobody knows",
+        remedy="look",
+        source=None,
+    )
     return replace(
         made,
         levels=tuple(

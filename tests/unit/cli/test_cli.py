@@ -45,7 +45,16 @@ def test_no_color_is_heard(monkeypatch, capsys):
     """Before FORCE_COLOR, which is heard where no terminal is."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    found = [Finding("A-B", "error", "h", "is broken", "mend it")]
+    found = [
+        Finding.from_fields(
+            code="A-B",
+            severity="error",
+            subject="h",
+            message="is broken",
+            remedy="mend it",
+            source=None,
+        )
+    ]
     report(found, as_json=False)
     assert "\x1b[31m" in capsys.readouterr().err
     monkeypatch.setenv("NO_COLOR", "1")
@@ -212,7 +221,7 @@ def test_a_finding_for_people_names_its_remedy(files, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: PLACE-TOO-FEW-GPUS: gpu-001: ")
-    assert "\n  remedy: possible here: TP4 × 1 leaves 3 free" in err
+    assert "\n  remedy: Possible here: TP4 × 1 leaves 3 free." in err
 
 
 @pytest.mark.parametrize("command", [["place", "host.json"], ["nonsense"], ["schema", "x"]])

@@ -303,7 +303,14 @@ def test_a_survey_from_before_does_not_count(here, capsys, monkeypatch):
 
 
 def test_the_failure_of_the_survey_is_the_reason(here, capsys, monkeypatch):
-    refusal = Finding("HOST-PYTHON", "error", "gpu-0002", "no Python", "install it")
+    refusal = Finding.from_fields(
+        code="HOST-PYTHON",
+        severity="error",
+        subject="gpu-0002",
+        message="no Python",
+        remedy="install it",
+        source=None,
+    )
     failed = {
         "gpu-0002": Failed("Survey", "no Python", (refusal,)),
         "gpu-0003": Failed("Survey", "No route\n to host", kind="unreachable"),
@@ -317,7 +324,14 @@ def test_the_failure_of_the_survey_is_the_reason(here, capsys, monkeypatch):
 
 
 def test_a_host_that_the_survey_calls_unreached_says_so_once(here, capsys, monkeypatch):
-    dead = Finding("FLEET-UNREACHABLE", "error", "gpu-0001", "no route", "look")
+    dead = Finding.from_fields(
+        code="FLEET-UNREACHABLE",
+        severity="error",
+        subject="gpu-0001",
+        message="no route",
+        remedy="look",
+        source=None,
+    )
     survey = Survey("gpu-0001", "2026-11-22T12:00:00Z", reached=False, findings=(dead,))
     hosts(settled("gpu-0001"))
     survey_run(monkeypatch, [survey], {"gpu-0001": Failed("Survey", "no route", (dead,))})

@@ -183,9 +183,30 @@ def test_vaults_that_cannot_be_read_and_open_passwords():
 
 def test_findings_of_the_variables_stand_where_they_belong():
     found = (
-        Finding("ENGINE-UNKNOWN-VERSION", "error", "a", "version 0.1", "say another"),
-        Finding("MODEL-UNKNOWN", "error", "a", "the model x", "give config"),
-        Finding("INVENTORY-VALUE", "warning", "a", "m", "r"),
+        Finding.from_fields(
+            code="ENGINE-UNKNOWN-VERSION",
+            severity="error",
+            subject="a",
+            message="version 0.1",
+            remedy="say another",
+            source=None,
+        ),
+        Finding.from_fields(
+            code="MODEL-UNKNOWN",
+            severity="error",
+            subject="a",
+            message="the model x",
+            remedy="give config",
+            source=None,
+        ),
+        Finding.from_fields(
+            code="INVENTORY-VALUE",
+            severity="warning",
+            subject="a",
+            message="m",
+            remedy="r",
+            source=None,
+        ),
     )
     checks = {one.name: one for one in judge_inventory(inventory(variables=found), ANSIBLE)}
     assert checks["engine versions"].findings == found[:1]

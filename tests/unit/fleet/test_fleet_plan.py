@@ -85,14 +85,30 @@ def test_hosts_that_say_the_same_are_one_finding(large):
 
 
 def test_a_finding_about_something_of_a_host_names_both():
-    warning = Finding("HOST-X", "warning", "/etc/a", "hm", "look")
+    warning = Finding.from_fields(
+        code="HOST-X",
+        severity="warning",
+        subject="/etc/a",
+        message="hm",
+        remedy="look",
+        source=None,
+    )
     plan = planned(*(seen(replace(settled(name), findings=(warning,))) for name in ("n1", "n2")))
     assert plan.findings[0].subject == "n[1:2]: /etc/a"
 
 
 def test_errors_come_first_and_refuse_the_host():
-    refusal = Finding("HOST-GPU-MISSING", "error", "b", "7 GPUs", "look")
-    warning = Finding("HOST-X", "warning", "a", "hm", "look")
+    refusal = Finding.from_fields(
+        code="HOST-GPU-MISSING",
+        severity="error",
+        subject="b",
+        message="7 GPUs",
+        remedy="look",
+        source=None,
+    )
+    warning = Finding.from_fields(
+        code="HOST-X", severity="warning", subject="a", message="hm", remedy="look", source=None
+    )
     fine = replace(settled("a"), findings=(warning,))
     broken = changing(settled("b"), "rocm", CHANGE, findings=(refusal,))
     broken = replace(broken, wanted=(served("new", layout="DP1/TP8"),))
@@ -104,7 +120,9 @@ def test_errors_come_first_and_refuse_the_host():
 
 
 def test_a_refusal_of_the_whole_host_is_a_group_too():
-    refusal = Finding("ENGINE-X", "error", "a", "no", "look")
+    refusal = Finding.from_fields(
+        code="ENGINE-X", severity="error", subject="a", message="no", remedy="look", source=None
+    )
     plan = planned(seen(replace(settled("a"), findings=(refusal,))))
     assert [one.name for one in plan.changes] == ["host/1"]
     assert plan.totals.refused == 1

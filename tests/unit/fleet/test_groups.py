@@ -116,7 +116,14 @@ def test_the_largest_group_comes_first_and_hosts_are_grouped_as_a_whole():
 
 def test_a_refusal_or_a_reboot_or_a_cause_sets_apart():
     change = Change("x")
-    refusal = Finding("HOST-GPU-MISSING", "error", "c", "7 GPUs on c", "look")
+    refusal = Finding.from_fields(
+        code="HOST-GPU-MISSING",
+        severity="error",
+        subject="c",
+        message="7 GPUs on c",
+        remedy="look",
+        source=None,
+    )
     hosts = {
         "a": [concern(change)],
         "b": [concern(change, reboot=("driver",))],
@@ -132,7 +139,9 @@ def test_a_refusal_or_a_reboot_or_a_cause_sets_apart():
 
 
 def test_what_only_warns_is_the_same_change():
-    warning = Finding("HOST-X", "warning", "b", "hm", "look")
+    warning = Finding.from_fields(
+        code="HOST-X", severity="warning", subject="b", message="hm", remedy="look", source=None
+    )
     hosts = {"a": [concern(Change("x"))], "b": [concern(Change("x"), findings=(warning,))]}
     groups, _whole = grouped(hosts)
     assert len(groups) == 1

@@ -143,7 +143,14 @@ def test_what_goes_away_by_itself_is_tried_again_and_not_for_ever():
 
 
 def test_what_is_refused_stays_refused():
-    refusal = Finding("HOST-X", "error", "h", "Connection timed out", "mend it")
+    refusal = Finding.from_fields(
+        code="HOST-X",
+        severity="error",
+        subject="h",
+        message="Connection timed out",
+        remedy="mend it",
+        source=None,
+    )
     assert again("sudo: a password is required") is None
     assert again("Connection timed out", findings=[refusal]) is None
     assert again("Connection timed out") is not None

@@ -30,7 +30,14 @@ from apiary.rollout.run import Conductor, Signals
 from apiary.rollout.store import Store
 
 MONDAY_NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
-NOBODY = Finding("ROCM-BROKEN", "error", "h01", "no driver", "mend it")
+NOBODY = Finding.from_fields(
+    code="ROCM-BROKEN",
+    severity="error",
+    subject="h01",
+    message="no driver",
+    remedy="mend it",
+    source=None,
+)
 
 
 class World:
@@ -297,7 +304,14 @@ def test_an_unreachable_host_is_tried_again_and_then_does_well(world, store):
 
 
 def test_who_cannot_be_held_is_not_changed_and_stops_the_others_beyond_the_budget(world, store):
-    taken = Finding("ROLLOUT-IN-PROGRESS", "error", "", "bob changes it", "wait")
+    taken = Finding.from_fields(
+        code="ROLLOUT-IN-PROGRESS",
+        severity="error",
+        subject="",
+        message="bob changes it",
+        remedy="wait",
+        source=None,
+    )
     world.will["hold", "h03"] = [Failed("Hold", str(taken), (taken,))]
     run, _quiet = conduct(world, store)
     assert outcomes(run)["h03"] == "failed"
@@ -356,8 +370,13 @@ def test_a_playbook_that_does_not_begin_ends_the_run(world, store):
 
 
 def test_a_mistake_in_the_inventory_is_told_before_anything_is_touched(world, store):
-    wrong = Finding(
-        "INVENTORY-UNKNOWN", "error", "h02", "apiary_rak is no variable", "apiary_rack?"
+    wrong = Finding.from_fields(
+        code="INVENTORY-UNKNOWN",
+        severity="error",
+        subject="h02",
+        message="apiary_rak is no variable",
+        remedy="apiary_rack?",
+        source=None,
     )
     world.will["validate", "h01"] = [Failed("Validate", str(wrong), (wrong,))]
     run, _quiet = conduct(world, store)

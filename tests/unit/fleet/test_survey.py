@@ -59,7 +59,18 @@ def test_each_changed_file_and_value_is_a_change_with_its_diff():
     [
         {"changes": (Change("update-grub"),)},
         {"reboot": ("the running kernel was not told iommu=pt",)},
-        {"findings": (Finding("X-Y", "error", "gpu-001", "wrong", "mend it"),)},
+        {
+            "findings": (
+                Finding.from_fields(
+                    code="X-Y",
+                    severity="error",
+                    subject="gpu-001",
+                    message="wrong",
+                    remedy="mend it",
+                    source=None,
+                ),
+            )
+        },
         {"unsure": True},
     ],
     ids=["a step of the plan", "a reboot", "an error", "nobody can tell"],
@@ -71,7 +82,14 @@ def test_what_no_look_shows_keeps_a_concern_from_being_settled(more):
 
 
 def test_a_warning_does_not():
-    warning = Finding("X-Y", "warning", "gpu-001", "mind this", "look")
+    warning = Finding.from_fields(
+        code="X-Y",
+        severity="warning",
+        subject="gpu-001",
+        message="mind this",
+        remedy="look",
+        source=None,
+    )
     told = survey_of(dataclasses.replace(TUNING, findings=(warning,)), answer(), answer())
     assert told.settled
     assert told.findings == (warning,)

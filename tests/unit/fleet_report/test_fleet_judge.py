@@ -58,7 +58,14 @@ def test_the_state_of_a_host(given, expected):
 
 
 def test_a_document_that_cannot_be_read_is_a_failure():
-    damaged = Finding("FILE-SYNTAX", "error", "x", "is no JSON", "delete it")
+    damaged = Finding.from_fields(
+        code="FILE-SYNTAX",
+        severity="error",
+        subject="x",
+        message="is no JSON",
+        remedy="delete it",
+        source=None,
+    )
     made = judge(HostInput("h", acceptance=GOOD, problems=(damaged,)))
     assert (made.state, made.why) == ("failing", "FILE-SYNTAX: is no JSON")
 

@@ -257,7 +257,14 @@ class TestDeployments:
         )
 
     def test_a_file_that_cannot_be_read_is_told(self):
-        wrong = Finding("FILE-UNREADABLE", "error", "x.json", "cannot be read", "look")
+        wrong = Finding.from_fields(
+            code="FILE-UNREADABLE",
+            severity="error",
+            subject="x.json",
+            message="cannot be read",
+            remedy="look",
+            source=None,
+        )
         one = asked(model={**ASKED["model"], "config": "x.json"})
         assert (
             only(gpu_host("a", apiary_deployment=one), unread={"x.json": wrong})[1]

@@ -62,14 +62,28 @@ def test_the_operators_own_cache_stands():
 
 
 def test_findings_of_all_stages_stay_with_the_plan_once():
-    note = Finding("TOPO-TOOLS-ABSENT", "info", "gpu-001", "x", "y")
+    note = Finding.from_fields(
+        code="TOPO-TOOLS-ABSENT",
+        severity="info",
+        subject="gpu-001",
+        message="x",
+        remedy="y",
+        source=None,
+    )
     plan = planned(dataclasses.replace(mi325x(), findings=(note, note)))
     assert plan.findings.count(note) == 1
     assert "FIT-RESERVE-ASSUMED" in {finding.code for finding in plan.findings}
 
 
 def test_a_topology_with_an_error_is_not_planned_on():
-    broken = Finding("TOPO-TRUNCATED", "error", "gpu-001", "x", "y")
+    broken = Finding.from_fields(
+        code="TOPO-TRUNCATED",
+        severity="error",
+        subject="gpu-001",
+        message="x",
+        remedy="y",
+        source=None,
+    )
     with pytest.raises(ApiaryError) as caught:
         planned(dataclasses.replace(mi325x(), findings=(broken,)))
     assert codes(caught) == ["TOPO-TRUNCATED"]

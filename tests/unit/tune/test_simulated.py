@@ -99,7 +99,14 @@ def level(status, phase="slo", finding=None):
 
 
 def test_requests_that_failed_are_the_engines_fault():
-    told = Finding("BENCH-ERRORS", "error", "x", "3 of 200 requests failed", "")
+    told = Finding.from_fields(
+        code="BENCH-ERRORS",
+        severity="error",
+        subject="x",
+        message="3 of 200 requests failed",
+        remedy="",
+        source=None,
+    )
     outcome = scores.outcome_of(bench_of(level("FAILED", finding=told)))
     assert (outcome.status, outcome.cause) == (
         "failed",
@@ -118,7 +125,14 @@ def test_no_level_that_keeps_the_limits_is_a_score_of_nothing():
 
 
 def test_a_search_that_concluded_nothing_is_not_taken_for_one_that_failed():
-    told = Finding("BENCH-SLO-UNFINISHED", "warning", "5/5", "the level at 8 is invalid", "")
+    told = Finding.from_fields(
+        code="BENCH-SLO-UNFINISHED",
+        severity="warning",
+        subject="5/5",
+        message="the level at 8 is invalid",
+        remedy="",
+        source=None,
+    )
     outcome = scores.outcome_of(bench_of(level("OK"), findings=(told,)))
     assert (outcome.status, outcome.score) == ("invalid", None)
     assert "the level at 8 is invalid" in outcome.summary

@@ -313,7 +313,14 @@ def test_a_host_outside_of_the_band_takes_no_part():
 
 
 def test_a_host_that_is_not_like_the_first_takes_no_part_from_the_start():
-    other = Finding("TRIAL-HOSTS-DIFFER", "warning", "b", "another driver", "")
+    other = Finding.from_fields(
+        code="TRIAL-HOSTS-DIFFER",
+        severity="warning",
+        subject="b",
+        message="another driver",
+        remedy="",
+        source=None,
+    )
     state = begun((other,), hosts=("a", "b"))
     assert [one.used for one in state.hosts] == [True, False]
     assert [one.kind for one in steps.assign(state, ("a", "b"))] == ["short"]

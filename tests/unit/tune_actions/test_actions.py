@@ -163,7 +163,14 @@ def test_a_lock_is_not_set_aside_with_what_was_measured(tmp_path):
 
 def test_what_was_not_checked_is_said_with_the_choice(tmp_path):
     """Two levels of one trial: of one the client's own delay is not known."""
-    untested = Finding("BENCH-UNTESTED", "info", "x", "no self-test", "run it")
+    untested = Finding.from_fields(
+        code="BENCH-UNTESTED",
+        severity="info",
+        subject="x",
+        message="no self-test",
+        remedy="run it",
+        source=None,
+    )
     levels = tuple(
         Level(Load("fixed", ASKED_LOAD, 80, 8, repeat=repeat), "OK", None, findings=found)
         for repeat, found in enumerate(((untested,), ()))

@@ -193,7 +193,14 @@ def test_only_what_the_candidate_decides_is_held_against_it():
 def benched(status):
     """A benchmark of one level that ended so."""
     load = Load("fixed", Workload("32/4", 32, 4), 80, concurrency=8)
-    told = Finding("BENCH-ERRORS", "error", "fixed", "3 of 80 requests failed", "look")
+    told = Finding.from_fields(
+        code="BENCH-ERRORS",
+        severity="error",
+        subject="fixed",
+        message="3 of 80 requests failed",
+        remedy="look",
+        source=None,
+    )
     target = Target(("http://a:1",), "m", hosts=1)
     level = Level(load, status, None, findings=(told,))
     return to_document(

@@ -146,13 +146,7 @@ def compare(
     notes = list(verdict.findings)
     if flag is not None and unlike:
         notes.append(
-            Finding(
-                "BENCH-CONFOUNDED",
-                "warning",
-                flag,
-                f"more than {flag} differs: {listed(unlike)}",
-                "change nothing but the flag, and measure both again",
-            )
+            Finding("BENCH-CONFOUNDED", flag, f"more than {flag} differs: {listed(unlike)}")
         )
     doubts = [doubt(side[0].name, unproven(side)) for side in (a, b)]
     notes += dict.fromkeys(note for side in doubts for note in side)
@@ -210,10 +204,8 @@ def regression(earlier: Sequence[Bench], now: Sequence[Bench]) -> Regression:
     notes = [
         Finding(
             "BENCH-DIFFERS",
-            "info",
             bench.name,
             f"measured under other conditions, so it is not compared: {listed(other)}",
-            "measure the same thing again to compare with it",
         )
         for bench, other in unlike
     ]
@@ -254,11 +246,9 @@ def _at_slo(a: Sequence[Bench], b: Sequence[Bench], by: By, confidence: float | 
         return compare_values(first, second, what, confidence=confidence, resolution=width)
     none = Finding(
         "BENCH-SLO-NEVER",
-        "warning",
         what,
         ("neither side keeps" if not first and not second else "one side does not keep")
         + f" the limits at any {by.replace('_', ' ')}",
-        "compare at common loads, or under limits that both keep",
     )
     says: Says = "no difference found"
     if first or second:
@@ -288,7 +278,6 @@ def _highest(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[By, float]:
         "BENCH-NOTHING-COMMON",
         f"{a[0].name}, {b[0].name}",
         "no load was measured on both sides with a valid level",
-        "measure both with the same levels, or search both for the SLO",
     )
 
 
@@ -339,9 +328,8 @@ def _at(name: str, by: By, size: float) -> str:
 def _few(what: str, lives: int, needed: int) -> Finding:
     return Finding(
         "BENCH-LIVES",
-        "warning",
         what,
         f"{lives} li{'fe' if lives == 1 else 'ves'} of the engine on a side, expected {needed}: "
         "restarts differ by more than repeats in one life, so this is not to be published",
-        f"measure {needed} lives or more of each, with a restart between them (--lives)",
+        needed=needed,
     )

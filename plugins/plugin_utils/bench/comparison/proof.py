@@ -51,15 +51,7 @@ def doubt(subject: str, reasons: Sequence[str]) -> tuple[Finding, ...]:
     """Return the warning that goes with numbers that are not proven; empty where they are."""
     if not reasons:
         return ()
-    return (
-        Finding(
-            "BENCH-UNPROVEN",
-            "warning",
-            subject,
-            f"is not to be published: {'; '.join(reasons)}",
-            "measure with the engines' /metrics, the self-test and the protocol's own rules",
-        ),
-    )
+    return (Finding("BENCH-UNPROVEN", subject, f"is not to be published: {'; '.join(reasons)}"),)
 
 
 def unanswered(bench: Bench) -> tuple[Finding, ...]:
@@ -76,5 +68,5 @@ def unanswered(bench: Bench) -> tuple[Finding, ...]:
         why = f"its search for the SLO's limit by {kinds} did not end"
     if answered:
         return ()
-    remedy = "mend what the findings of its levels name, and run it again with the same directory"
-    return (Finding("BENCH-NO-ANSWER", "error", bench.name, why, remedy),)
+
+    return (Finding("BENCH-NO-ANSWER", bench.name, why),)

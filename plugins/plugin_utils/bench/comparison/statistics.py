@@ -46,10 +46,7 @@ def finite(values: Sequence[float], least: int = 1) -> tuple[float, ...]:
     """Return the values, having checked that each is a number and that there are enough."""
     if len(values) < least:
         raise error(
-            "BENCH-STATISTICS",
-            "statistics",
-            f"{len(values)} values, expected at least {least}",
-            "measure more repeats",
+            "BENCH-STATISTICS", "statistics", f"{len(values)} values, expected at least {least}"
         )
     wrong = [value for value in values if not math.isfinite(value)]
     if wrong:
@@ -57,7 +54,6 @@ def finite(values: Sequence[float], least: int = 1) -> tuple[float, ...]:
             "BENCH-STATISTICS",
             "statistics",
             f"{wrong[0]} among the values, expected finite numbers",
-            "look at the raw result of the level that gave it",
         )
     return tuple(float(value) for value in values)
 
@@ -79,9 +75,7 @@ def stdev(values: Sequence[float]) -> float:
 def quantile(values: Sequence[float], share: float) -> float:
     """Return the value below which ``share`` (0 to 1) lies, interpolated as numpy does."""
     if not 0 <= share <= 1:
-        raise error(
-            "BENCH-STATISTICS", "statistics", f"quantile {share}, expected 0 to 1", "pass a share"
-        )
+        raise error("BENCH-STATISTICS", "statistics", f"quantile {share}, expected 0 to 1")
     ordered = sorted(finite(values))
     position = share * (len(ordered) - 1)
     below = math.floor(position)
@@ -172,7 +166,6 @@ def ratio_interval(a: Sequence[float], b: Sequence[float], level: float = 0.95) 
             "BENCH-STATISTICS",
             "statistics",
             f"a ratio of {means[1]:g} to {means[0]:g} with a value of zero or below",
-            "compare rates or times, which are positive",
         )
     parts = tuple(
         (stdev(values) / middle) ** 2 / len(values)

@@ -80,7 +80,6 @@ def asked_of(given: Mapping[str, Any], workload: str | None, slo: str, subject: 
             "BENCH-ASKED",
             subject,
             f"a load of {', '.join(map(str, (*rates, *sizes)))} is none that can be sent",
-            "give finite numbers above zero",
         )
     return asked
 
@@ -123,10 +122,8 @@ def _judged(bench: Bench) -> tuple[Finding, ...]:
         findings.append(
             Finding(
                 "BENCH-THRESHOLD",
-                "warning",
                 bench.name,
                 f"was measured by other rules than the protocol's: {replaced}",
-                "measure by the protocol's own rules before you publish a number",
             )
         )
     doubt = proof.doubt(bench.name, proof.unproven([bench]))
@@ -147,11 +144,9 @@ def _served(order: Order, seen: Seen) -> tuple[Order, tuple[Finding, ...]]:
         notes = (
             Finding(
                 "BENCH-PLAN-VERSION",
-                "warning",
                 order.name,
                 f"is served by version {seen.version}, its plan says {said}; the result is of "
                 f"{seen.version}",
-                "apply the plan, or give the plan of what serves",
             ),
         )
     environment = {**order.environment, "engine": engine}
@@ -250,7 +245,6 @@ def _claim(order: Order, session: Session, seen: Seen) -> tuple[str, int]:
                 "BENCH-OTHER",
                 str(order.directory),
                 f"has results of another benchmark: its {differs} is another",
-                "give another directory, or remove that one",
             )
         return created, seed if order.own_seed else order.asked.seed
     seed = secrets.randbelow(SEEDS) if order.own_seed else order.asked.seed

@@ -186,10 +186,7 @@ class _Driver:
         raw = self.store.get(load.key)
         if raw is not None and {**raw.load, "attempt": 0} != to_document(load):
             raise error(
-                "BENCH-RESUME",
-                load.key,
-                "the results here are of another load with that name",
-                "choose another directory, or move the old results away",
+                "BENCH-RESUME", load.key, "the results here are of another load with that name"
             )
         return raw
 

@@ -45,10 +45,9 @@ def plain_addresses(urls: Iterable[str]) -> None:
                 "BENCH-URL",
                 host or "an address",
                 "its URL has a name or password in it, which every result would show",
-                "leave it out of the URL; give the engine's key in a file",
             )
         if not host or parts.scheme not in ("http", "https"):
-            raise error("BENCH-URL", url, "is no URL", "give http://HOST:PORT")
+            raise error("BENCH-URL", url, "is no URL")
 
 
 def judge_look(look: dict[str, Any], model: str, backend: str, known: str | None = None) -> Seen:
@@ -71,10 +70,8 @@ def judge_look(look: dict[str, Any], model: str, backend: str, known: str | None
         findings.append(
             Finding(
                 "BENCH-MODEL",
-                "error",
                 ", ".join(server["url"] for server in look["servers"]),
                 f"serve several models, {', '.join(sorted(set(names)))}; a level is of one",
-                "name the one that is meant with --model",
             )
         )
     if not any(one.code == "BENCH-UNREACHABLE" for one in findings):
@@ -87,10 +84,8 @@ def judge_look(look: dict[str, Any], model: str, backend: str, known: str | None
         findings.append(
             Finding(
                 "BENCH-SERVER-VERSION",
-                "info",
                 look["servers"][0]["url"],
                 "tells no version, as a router may; the load generator's own is used",
-                "give --version where the client is not of the server's version",
             )
         )
     if has_errors(findings):
@@ -107,12 +102,12 @@ def _server(server: dict[str, Any], model: str) -> tuple[list[Finding], str, str
     if status is None or status >= 500:
         why = text if status is None else f"status {status}"
         return (
-            [_finding("BENCH-UNREACHABLE", url, f"does not answer the load host: {why}")],
+            [Finding("BENCH-UNREACHABLE", url, f"does not answer the load host: {why}")],
             "",
             None,
         )
     if status in (401, 403):
-        return [_finding("BENCH-KEY", url, f"refuses the request: status {status}")], "", None
+        return [Finding("BENCH-KEY", url, f"refuses the request: status {status}")], "", None
     served = _ids(text)
     name = model or (served[0] if served else "")
     findings = []
@@ -120,7 +115,7 @@ def _server(server: dict[str, Any], model: str) -> tuple[list[Finding], str, str
         told = ", ".join(served) or "none"
         hint = "; leave out /v1 at its end" if url.rstrip("/").endswith("/v1") else ""
         findings.append(
-            _finding("BENCH-MODEL", url, f"serves {told}, expected {name or 'a model'}{hint}")
+            Finding("BENCH-MODEL", url, f"serves {told}, expected {name or 'a model'}{hint}")
         )
     else:
         findings += _completion(url, *server["completion"])
@@ -132,17 +127,17 @@ def _completion(url: str, status: int | None, text: str) -> Iterator[Finding]:
     """Yield what is wrong with the one completion that was asked for."""
     if status != 200:
         why = text[:200] if status is None else f"status {status}: {text[:200]}"
-        yield _finding("BENCH-UNREACHABLE", url, f"completes no prompt: {why}")
+        yield Finding("BENCH-UNREACHABLE", url, f"completes no prompt: {why}")
         return
     usage = _json(text).get("usage")
     if not isinstance(usage, dict) or not usage.get("prompt_tokens"):
-        yield _finding("BENCH-USAGE", url, "answers without `usage`, so tokens can't be counted")
+        yield Finding("BENCH-USAGE", url, "answers without `usage`, so tokens can't be counted")
 
 
 def _metrics(seen: dict[str, bool]) -> Iterator[Finding]:
     for url, readable in seen.items():
         if not readable:
-            yield _finding("BENCH-METRICS", url, "has no metrics that the load host could read")
+            yield Finding("BENCH-METRICS", url, "has no metrics that the load host could read")
 
 
 def _client(
@@ -162,33 +157,17 @@ def _client(
         lines = [line for line in said["text"].splitlines() if line.strip()] if said else [last]
         told = " | ".join(lines[-3:]) or last
         return [
-            _finding("BENCH-CLIENT", "the load host", f"has no load generator that runs: {told}")
+            Finding("BENCH-CLIENT", "the load host", f"has no load generator that runs: {told}")
         ], None
     version = found.group(1)
     if server is not None and not server.startswith(version):
         finding = Finding(
             "BENCH-CLIENT-VERSION",
-            "warning",
             "the load host",
             f"has the client of vLLM {version}, the server is {server}",
-            "use the server's own environment or image for the client",
         )
         return [finding], version
     return [], version
-
-
-_REMEDIES = {
-    "BENCH-CLIENT": "give the server's own vLLM with --command or --image, or --backend builtin",
-    "BENCH-KEY": "give the engine's key in a file with --api-key-file",
-    "BENCH-METRICS": "give the engines' own addresses with --metrics; a router has no such page",
-    "BENCH-MODEL": "give --model a name that /v1/models lists",
-    "BENCH-UNREACHABLE": "check the address from the load host: curl URL/v1/models",
-    "BENCH-USAGE": "measure the engine itself, or a proxy that passes `usage` on",
-}
-
-
-def _finding(code: str, subject: str, message: str) -> Finding:
-    return Finding(code, "error", subject, message, _REMEDIES[code])
 
 
 def _ids(text: str) -> list[str]:

@@ -139,10 +139,8 @@ class Session:
         self.findings.append(
             Finding(
                 "BENCH-NUMA",
-                "warning",
                 "the load host",
                 "has no NUMA node without a replica, so client and engines share CPUs",
-                "send the load from another host, or leave a NUMA node to the client",
             )
         )
 
@@ -151,11 +149,8 @@ class Session:
         why = unsendable(load, self.client)
         subject = f"workload {load.workload.name}"
         if why and not any(one.subject == subject for one in self.findings):
-            remedy = "nothing is to be done; its levels say which client they are of"
             self.findings.append(
-                Finding(
-                    "BENCH-BUILTIN", "info", subject, f"{why}; the builtin client sends it", remedy
-                )
+                Finding("BENCH-BUILTIN", subject, f"{why}; the builtin client sends it")
             )
 
     def _crowded(self, load: Load) -> None:
@@ -165,11 +160,9 @@ class Session:
         self.findings.append(
             Finding(
                 "BENCH-CORES",
-                "warning",
                 "the load host",
                 f"has {self.client.cores} cores, fewer than the client processes that "
                 f"{load.key} needs; the self-test tells whether that shows in the numbers",
-                "send the load from a host with more idle cores (--load-host)",
             )
         )
 
@@ -179,7 +172,6 @@ def _late(load: Load, raw: Raw) -> ApiaryError:
         "BENCH-TIMEOUT",
         load.key,
         f"was not done within {raw.seconds:.0f} s, so engines or client hang",
-        "read the engine's journal; give a level more time with --timeout if it is only slow",
     )
 
 
@@ -192,5 +184,4 @@ def _failed(load: Load, raw: Raw) -> ApiaryError:
         "BENCH-RUN",
         load.key,
         f"the load generator measured nothing, exit {codes or 'unknown'}: {last[:500]}",
-        "mend what the load generator says; what was measured before is kept, so run again",
     )

@@ -47,10 +47,7 @@ class RawStore:
             return None
         except (OSError, EOFError, ValueError, zlib.error) as failure:
             raise error(
-                "BENCH-RAW",
-                str(path),
-                f"cannot be read as a raw result: {failure}",
-                "remove the file, so that the level is measured again",
+                "BENCH-RAW", str(path), f"cannot be read as a raw result: {failure}"
             ) from failure
         return from_document(Raw, data, str(path))
 
@@ -68,7 +65,6 @@ class RawStore:
                     "BENCH-RAW",
                     str(path),
                     f"cannot be read as a count of what was begun: {failure}",
-                    "give another directory, for it is not known which prompts the engines know",
                 ) from failure
         before = begun.get(key, 0)
         write_text(path, dumps({**begun, key: before + 1}))

@@ -115,7 +115,7 @@ def _limits(thresholds: Mapping[str, float]) -> Mapping[str, float]:
                 "BENCH-UNKNOWN-THRESHOLD",
                 f"thresholds.{name}",
                 "there is no such threshold",
-                f"use one of {', '.join(known)}",
+                choices=", ".join(known),
             )
     return {**known, **thresholds}
 
@@ -133,7 +133,9 @@ def _broken(seen: Seen, subject: str) -> tuple[Finding, ...]:
 
 def _finding(rule: str, subject: str, message: str) -> Finding:
     facts = RULES[rule]
-    return Finding(facts.code, facts.severity, subject, message, facts.remedy, facts.source)
+    # The rule, which is knowledge too, says it more closely than the catalogue can.
+    finding = Finding(facts.code, subject, message, source=facts.source)
+    return finding.reworded(remedy=facts.remedy)
 
 
 def _replaced(thresholds: Mapping[str, float], subject: str) -> tuple[Finding, ...]:

@@ -19,27 +19,11 @@ from .types import STATES, FleetReport, Group, HostInput, HostReport, HostState,
 
 _SEVERITIES = ("error", "warning", "info")
 # What a state means for acceptance: code, what is said of the hosts, and what to do.
-_REFUSED: dict[HostState, tuple[str, str, str]] = {
-    "failing": (
-        "FLEET-REPORT-FAILING",
-        "not accepted",
-        "mend what their findings name; most of it is what playbooks/site.yml does",
-    ),
-    "quarantined": (
-        "FLEET-REPORT-QUARANTINED",
-        "in quarantine: a run failed there",
-        "mend what quarantine.json names, then run again: a run that ends well lifts it",
-    ),
-    "unreached": (
-        "FLEET-REPORT-UNREACHED",
-        "not reached",
-        "see whether they are up, then survey again; --allow-unreached accepts the rest",
-    ),
-    "unknown": (
-        "FLEET-REPORT-UNKNOWN",
-        "without an acceptance",
-        "run playbooks/verify.yml on them; --allow-unreached accepts the rest",
-    ),
+_REFUSED: dict[HostState, tuple[str, str]] = {
+    "failing": ("FLEET-REPORT-FAILING", "not accepted"),
+    "quarantined": ("FLEET-REPORT-QUARANTINED", "in quarantine: a run failed there"),
+    "unreached": ("FLEET-REPORT-UNREACHED", "not reached"),
+    "unknown": ("FLEET-REPORT-UNKNOWN", "without an acceptance"),
 }
 
 
@@ -82,17 +66,15 @@ def fleet_report(
 
 def _refusals(hosts: Sequence[HostReport], allow_unreached: bool) -> Iterator[Finding]:
     """Yield one finding a state that is no acceptance."""
-    for state, (code, said, remedy) in _REFUSED.items():
+    for state, (code, said) in _REFUSED.items():
         named = [one.host for one in hosts if one.state == state]
         if named:
-            allowed = allow_unreached and state in ("unreached", "unknown")
             verb = "is" if len(named) == 1 else "are"
             yield Finding(
                 code,
-                "warning" if allowed else "error",
                 "fleet",
                 f"{len(named)} of {len(hosts)} hosts {verb} {said}: {fold(named)}",
-                remedy,
+                accepted=allow_unreached,
             )
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from ...deployment import Deployment
 from ...documents import from_document
-from ...findings import ApiaryError, Severity
+from ...findings import ApiaryError, Finding
 from ...plan.nodes import Member, node_of, nodes_of
 from ..names import fold
 from .scope import texts
-from .types import HostVariables, Mistake
+from .types import HostVariables
 
 # What routers of one group have to have in common, or clients notice which one they asked.
 _SHARED = (
@@ -29,7 +29,7 @@ _SHARED = (
 )
 
 
-def fleet_mistakes(hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
+def fleet_mistakes(hosts: Sequence[HostVariables]) -> Iterator[Finding]:
     """Yield mistakes that take more than one host to see."""
     gpu_hosts = [host for host in hosts if "gpu_hosts" in host.groups]
     routers = [host for host in hosts if "routers" in host.groups]
@@ -40,15 +40,13 @@ def fleet_mistakes(hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
     yield from _served(gpu_hosts, bool(routers))
 
 
-def _both(gpu_hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
+def _both(gpu_hosts: Sequence[HostVariables]) -> Iterator[Finding]:
     for host in gpu_hosts:
         if "routers" in host.groups:
-            yield Mistake(
+            yield Finding(
                 "INVENTORY-TWO-PARTS",
-                "warning",
                 host.host,
                 "is a GPU host and a router, whose CPUs and ports replicas then share",
-                "take it out of gpu_hosts or routers, unless it is meant",
             )
 
 
@@ -59,7 +57,7 @@ def _address(host: HostVariables) -> str:
 
 def _addresses(
     gpu_hosts: Sequence[HostVariables], routers: Sequence[HostVariables]
-) -> Iterator[Mistake]:
+) -> Iterator[Finding]:
     """Yield hosts that are one host to Ansible, or to routers."""
     logins: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     served: defaultdict[str, list[str]] = defaultdict(list)
@@ -75,7 +73,7 @@ def _addresses(
     for (address, _port), names in logins.items():
         if len(names) > 1:
             message = f"{fold(names)} are all reached at {address}"
-            yield from _same(names, message, "ansible_host", "error")
+            yield from _same(names, message, "ansible_host", minor=False)
     together = {frozenset(names) for names in logins.values()}
     for address, names in served.items():
         if len(names) > 1 and frozenset(names) not in together:
@@ -83,41 +81,30 @@ def _addresses(
             virtual = " and the routers' virtual one" if len(real) < len(names) else ""
             message = f"{address} is the address of {fold(real)}{virtual}"
             # Without routers only people meet there, through ports of their own.
-            yield from _same(real, message, "apiary_address", "error" if routers else "warning")
+            yield from _same(real, message, "apiary_address", minor=not routers)
 
 
-def _same(
-    names: Sequence[str], message: str, variable: str, severity: Severity
-) -> Iterator[Mistake]:
+def _same(names: Sequence[str], message: str, variable: str, *, minor: bool) -> Iterator[Finding]:
     for name in names:
-        yield Mistake(
-            "INVENTORY-ADDRESS-TWICE",
-            severity,
-            name,
-            message,
-            f"give each host its own {variable}, or take the second name out",
-        )
+        yield Finding("INVENTORY-ADDRESS-TWICE", name, message, minor=minor, variable=variable)
 
 
-def _places(hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
+def _places(hosts: Sequence[HostVariables]) -> Iterator[Finding]:
     """Yield hosts of which nobody knows what fails with them, and racks that are two."""
     known = [host for host in hosts if _place(host, "rack") or _place(host, "failure_domain")]
     for host in hosts:
         if _place(host, "failure_domain") and not _place(host, "rack"):
-            yield Mistake(
+            yield Finding(
                 "INVENTORY-NO-RACK",
-                "info",
                 host.host,
                 "has a failure domain and no rack, so maps and groups by rack leave it out",
-                "set apiary_rack",
+                minor=True,
             )
         elif known and not _place(host, "rack"):
-            yield Mistake(
+            yield Finding(
                 "INVENTORY-NO-RACK",
-                "warning",
                 host.host,
                 "has no rack while others have one, so it may be changed at once with any of them",
-                "set apiary_rack, or apiary_failure_domain",
             )
     spots: defaultdict[str, defaultdict[tuple[str, str], list[str]]] = defaultdict(
         lambda: defaultdict(list)
@@ -131,12 +118,10 @@ def _places(hosts: Sequence[HostVariables]) -> Iterator[Mistake]:
                 for spot, names in rows.items()
             )
             for name in (name for names in rows.values() for name in names):
-                yield Mistake(
+                yield Finding(
                     "INVENTORY-RACK-TWICE",
-                    "warning",
                     name,
                     f"rack {rack} stands in several places ({where}), and counts as one",
-                    "name racks apart, such as ROW-RACK, or correct apiary_row and apiary_site",
                 )
 
 
@@ -144,7 +129,7 @@ def _place(host: HostVariables, kind: str) -> str:
     return str(host.values.get(f"apiary_{kind}") or "")
 
 
-def _routers(routers: Sequence[HostVariables]) -> Iterator[Mistake]:
+def _routers(routers: Sequence[HostVariables]) -> Iterator[Finding]:
     """Yield settings that differ between routers, without their values: some are secrets."""
     if len(routers) < 2:
         return
@@ -152,16 +137,15 @@ def _routers(routers: Sequence[HostVariables]) -> Iterator[Mistake]:
         first = routers[0].values.get(name)
         differ = [one.host for one in routers if one.values.get(name) != first]
         for host in differ:
-            yield Mistake(
+            yield Finding(
                 "INVENTORY-ROUTERS-DIFFER",
-                "warning",
                 host,
                 f"{name} is not that of {routers[0].host}, and clients ask any of the routers",
-                f"set {name} in group_vars/routers/, once for all of them",
+                name=name,
             )
 
 
-def _served(hosts: Sequence[HostVariables], routed: bool) -> Iterator[Mistake]:
+def _served(hosts: Sequence[HostVariables], routed: bool) -> Iterator[Finding]:
     """Yield deployments that hosts do not share as they would have to."""
     members: defaultdict[str, list[tuple[HostVariables, Deployment]]] = defaultdict(list)
     read: dict[int, Deployment | None] = {}
@@ -173,7 +157,7 @@ def _served(hosts: Sequence[HostVariables], routed: bool) -> Iterator[Mistake]:
             if deployment is not None:
                 members[deployment.name].append((host, deployment))
     for name, serving in members.items():
-        yield from _one_model(name, serving, "error" if routed else "warning")
+        yield from _one_model(name, serving, minor=not routed)
         if any(nodes_of(deployment) > 1 for _host, deployment in serving):
             yield from _groups(serving)
 
@@ -194,24 +178,23 @@ def _read(document: Any) -> Deployment | None:
 
 
 def _one_model(
-    name: str, serving: Sequence[tuple[HostVariables, Deployment]], severity: Severity
-) -> Iterator[Mistake]:
+    name: str, serving: Sequence[tuple[HostVariables, Deployment]], *, minor: bool
+) -> Iterator[Finding]:
     if len({deployment.model.name for _host, deployment in serving}) < 2:
         return
     first = serving[0][1].model.name
     for host, deployment in serving:
         if deployment.model.name != first:
-            yield Mistake(
+            yield Finding(
                 "INVENTORY-MODELS-DIFFER",
-                severity,
                 host.host,
                 f"deployment {name} is {deployment.model.name} here and {first} on "
                 f"{serving[0][0].host}; routers make one endpoint of each name",
-                "name the deployments apart",
+                minor=minor,
             )
 
 
-def _groups(serving: Sequence[tuple[HostVariables, Deployment]]) -> Iterator[Mistake]:
+def _groups(serving: Sequence[tuple[HostVariables, Deployment]]) -> Iterator[Finding]:
     """Yield groups of hosts that are too small or too large for replicas over several hosts."""
     members = [
         Member(host.host, _address(host), _place(host, "node_group") or None, deployment)
@@ -225,6 +208,4 @@ def _groups(serving: Sequence[tuple[HostVariables, Deployment]]) -> Iterator[Mis
             node_of(one.host, members, one.deployment)
         except ApiaryError as refusal:
             for finding in refusal.findings:
-                yield Mistake(
-                    finding.code, finding.severity, one.host, finding.message, finding.remedy
-                )
+                yield finding.about(one.host)

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...findings import Severity
-
 
 @dataclass(frozen=True)
 class PlainSecret:
@@ -35,17 +33,6 @@ class HostVariables:
     values: Mapping[str, Any] = field(default_factory=dict)
     unresolved: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[PlainSecret, ...] = ()
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """One thing that is wrong with one host; the same with others is told once of all."""
-
-    code: str
-    severity: Severity
-    host: str
-    message: str
-    remedy: str
 
 
 # Options of a role by name, as meta/argument_specs.yml describes each; roles by name.

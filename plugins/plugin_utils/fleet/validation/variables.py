@@ -16,14 +16,14 @@ from typing import Any
 
 from ...deployment import Deployment, check_deployment
 from ...documents import from_document, knowledge
-from ...findings import ApiaryError, Finding, Severity
+from ...findings import ApiaryError, Finding
 from ...host.option_values import checked
 from ...plan.build import architecture_of
 from ..names import fold
 from ..windows import parse_window
 from .between_hosts import fleet_mistakes
 from .scope import EVERYTHING, STEPS, Scope
-from .types import HostVariables, Mistake, Roles
+from .types import HostVariables, Roles
 
 # How alike a name has to be to be meant: one or two letters of host_tuning_profile.
 _ALIKE = 0.9
@@ -67,7 +67,7 @@ def validate(
         )
     )
     seen: dict[tuple[object, ...], tuple[_Said, ...]] = {}
-    found: list[Mistake] = []
+    found: list[Finding] = []
     for host in hosts:
         chosen = scope.roles(host)
         reading = _chosen(roles, chosen)
@@ -77,9 +77,9 @@ def validate(
             if part.key not in seen:
                 seen[part.key] = tuple(_judged(part, roles, unread or {}))
             said += seen[part.key]
-        found += [Mistake(one[0], one[1], host.host, *one[2:]) for one in said]
+        found += [one.about(host.host) for one in said]
     found += fleet_mistakes(hosts)
-    return told(one for one in found if only is None or one.host in only)
+    return told(one for one in found if only is None or one.subject in only)
 
 
 def _chosen(roles: Roles, chosen: Collection[str]) -> Roles:
@@ -96,15 +96,15 @@ def known_names(roles: Roles) -> set[str]:
     }
 
 
-def told(mistakes: Iterable[Mistake]) -> tuple[Finding, ...]:
+def told(mistakes: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return one finding for each mistake, whichever hosts have it; errors and many hosts first."""
-    hosts: defaultdict[tuple[Any, ...], dict[str, None]] = defaultdict(dict)
+    hosts: defaultdict[Finding, dict[str, None]] = defaultdict(dict)
     for one in mistakes:
-        hosts[one.code, one.severity, one.message, one.remedy][one.host] = None
-    ordered = sorted(hosts, key=lambda key: (_ORDER[key[1]], -len(hosts[key]), key[0], key[2]))
-    return tuple(
-        Finding(key[0], key[1], _whom(list(hosts[key])), key[2], key[3]) for key in ordered
+        hosts[one.about("")][one.subject] = None
+    ordered = sorted(
+        hosts, key=lambda one: (_ORDER[one.severity], -len(hosts[one]), one.code, one.message)
     )
+    return tuple(one.about(_whom(list(hosts[one]))) for one in ordered)
 
 
 def _whom(hosts: list[str]) -> str:
@@ -112,8 +112,8 @@ def _whom(hosts: list[str]) -> str:
     return folded if len(hosts) == 1 else f"{len(hosts)} hosts, {folded}"
 
 
-# Code, severity, message, remedy: a mistake that is not yet a host's.
-_Said = tuple[str, Severity, str, str]
+# A mistake that is not yet a host's: it has no subject.
+_Said = Finding
 
 
 def _names(
@@ -129,15 +129,14 @@ def _names(
             continue
         near = difflib.get_close_matches(name, known, 1, _ALIKE)
         if near and not name.startswith(f"{near[0]}_"):
-            message, remedy = f"nothing reads the variable {name}", f"did you mean {near[0]}?"
-            severity: Severity = "error" if near[0] in read else "warning"
-            yield "INVENTORY-UNKNOWN", severity, message, remedy
+            message = f"nothing reads the variable {name}; {near[0]} is perhaps meant"
+            yield Finding("INVENTORY-UNKNOWN", "", message, minor=near[0] not in read)
         elif name.startswith(prefixes):
-            yield (
+            yield Finding(
                 "INVENTORY-UNKNOWN",
-                "warning",
+                "",
                 f"nothing reads the variable {name}, which is named like one of Apiary's",
-                "see the role's README for its variables; give one of your own another name",
+                minor=True,
             )
 
 
@@ -147,22 +146,17 @@ def _unresolved(host: HostVariables, unread: Collection[str]) -> Iterator[_Said]
         if name in unread or _LATER.search(why):
             continue
         missing = _UNDEFINED.search(why)
-        if missing and missing[1].startswith("vault_"):
-            remedy = f"put {missing[1]} into the vault (docs/how-to/keep-secrets.md)"
-        elif missing:
-            remedy = f"define {missing[1]}"
-        else:
-            remedy = f"correct the template of {name}"
-        yield "INVENTORY-UNRESOLVED", "error", f"{name}: {why}", remedy
+        yield Finding(
+            "INVENTORY-UNRESOLVED", "", f"{name}: {why}", name=missing[1] if missing else name
+        )
 
 
 def _secrets(host: HostVariables) -> Iterator[_Said]:
     for secret in host.secrets:
-        yield (
+        yield Finding(
             "INVENTORY-PLAIN-SECRET",
-            "warning",
+            "",
             f"{secret.variable} is a secret and plain text in {secret.file}",
-            "put it into a vault (docs/how-to/keep-secrets.md)",
         )
 
 
@@ -213,12 +207,7 @@ def _options(role: str, options: Mapping[str, Any], values: Mapping[str, Any]) -
     for name, value in values.items():
         _value, messages = checked(name, options[name], value)
         for message in messages:
-            yield (
-                "INVENTORY-OPTION",
-                "error",
-                message,
-                f"correct it; roles/{role}/README.md has the variables of this role",
-            )
+            yield Finding("INVENTORY-OPTION", "", message, role=role)
 
 
 def _read(part: _Part, unread: Mapping[str, Finding]) -> Iterator[_Said]:
@@ -228,18 +217,13 @@ def _read(part: _Part, unread: Mapping[str, Finding]) -> Iterator[_Said]:
         expected, fits = _TYPES[entry["type"]]
         if values.get(name) is not None and not fits(values[name]):
             del values[name]
-            yield "INVENTORY-VALUE", "error", f"{name} is not {expected}", f"set it to {expected}"
+            yield Finding("INVENTORY-VALUE", "", f"{name} is not {expected}", allowed=expected)
     yield from _steps(values.get("apiary_concerns") or ())
     for text in values.get("apiary_maintenance_windows") or ():
         yield from _refusals(functools.partial(parse_window, text, "apiary_maintenance_windows"))
     given = values.keys() | part.unresolved | part.values.keys()
     if part.serves and not given & {"apiary_deployment", "apiary_deployments"}:
-        yield (
-            "INVENTORY-NO-DEPLOYMENT",
-            "error",
-            "nothing says what it serves",
-            "give its group an apiary_deployment (docs/how-to/set-up-an-inventory.md)",
-        )
+        yield Finding("INVENTORY-NO-DEPLOYMENT", "", "nothing says what it serves")
     serves = part.serves and "replicas_secrets" not in part.unresolved
     yield from _deployments(values, serves, unread)
 
@@ -248,11 +232,11 @@ def _steps(concerns: Iterable[str]) -> Iterator[_Said]:
     for name in concerns:
         if name not in STEPS:
             near = difflib.get_close_matches(name, STEPS, 1)
-            yield (
+            yield Finding(
                 "INVENTORY-VALUE",
-                "error",
+                "",
                 f"apiary_concerns has {name!r}, which is no step of site.yml",
-                f"did you mean {near[0]}?" if near else f"use some of {', '.join(STEPS)}",
+                allowed=near[0] if near else f"some of {', '.join(STEPS)}",
             )
 
 
@@ -265,7 +249,7 @@ def _refusals(action: Callable[[], object]) -> Iterator[_Said]:
 
 
 def _said(finding: Finding) -> _Said:
-    return finding.code, finding.severity, f"{finding.subject}: {finding.message}", finding.remedy
+    return finding.about("").reworded(message=f"{finding.subject}: {finding.message}")
 
 
 def _deployments(
@@ -283,8 +267,8 @@ def _deployments(
             yield from map(_said, refusal.findings)
             continue
         read.append(deployment)
-        for code, severity, message, remedy in map(_said, check_deployment(deployment)):
-            yield code, severity, f"{where}: {message}", remedy
+        for mistake in map(_said, check_deployment(deployment)):
+            yield mistake.reworded(message=f"{where}: {mistake.message}")
         config = deployment.model.config
         if config is None:
             yield from _refusals(functools.partial(architecture_of, deployment, where))
@@ -300,11 +284,11 @@ def _credentials(deployment: Deployment, values: Mapping[str, Any]) -> Iterator[
     given = values.get("replicas_secrets") or {}
     for name in deployment.secrets:
         if isinstance(given, Mapping) and name not in given:
-            yield (
+            yield Finding(
                 "INVENTORY-SECRET-MISSING",
-                "error",
+                "",
                 f"{deployment.name} wants the secret {name}, which replicas_secrets lacks",
-                f"add {name} there, its value from a vault (docs/how-to/keep-secrets.md)",
+                name=name,
             )
 
 
@@ -314,11 +298,10 @@ def _beside(deployments: Sequence[Deployment]) -> Iterator[_Said]:
     names: set[str] = set()
     for one in deployments:
         if one.name in names:
-            yield (
+            yield Finding(
                 "INVENTORY-DEPLOYMENT-TWICE",
-                "error",
+                "",
                 f"two deployments of one host are named {one.name}",
-                "name them apart: units, directories and endpoints are named by it",
             )
         names.add(one.name)
         replicas = getattr(one.layout, "replicas", 1)
@@ -327,10 +310,9 @@ def _beside(deployments: Sequence[Deployment]) -> Iterator[_Said]:
         ):
             other = taken.setdefault(port, one.name)
             if other != one.name:
-                yield (
+                yield Finding(
                     "INVENTORY-PORT-TWICE",
-                    "error",
+                    "",
                     f"deployments {other} and {one.name} both want port {port}",
-                    "set their base_port a hundred apart",
                 )
                 break

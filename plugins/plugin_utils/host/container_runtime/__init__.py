@@ -153,32 +153,25 @@ def _engine_findings(
         )
         yield Finding(
             "CONTAINER-ENGINE-ABSENT",
-            "error",
             evidence.host,
             f"found no {engine.name}: {why}",
-            "install it before, or choose the other one with container_runtime_engine",
         )
     if settings.cdi_enabled and engine.too_old:
         where = "installed" if engine.installed else f"what {host.name} has"
         yield Finding(
             "CONTAINER-ENGINE-OLD",
-            "error",
             evidence.host,
             f"found {engine.name} {engine.version} ({where}), expected at least "
             f"{engine.facts['minimum']}, which knows GPUs by name (CDI)",
-            "choose the other engine with container_runtime_engine, install a newer one, or set "
-            "container_runtime_cdi_enabled: false and pass the device nodes",
-            engine.facts["minimum_source"],
+            source=engine.facts["minimum_source"],
         )
 
 
 def _no_gpu(evidence: Evidence) -> Finding:
     return Finding(
         "CONTAINER-NO-GPU",
-        "warning",
         evidence.host,
         "found no GPU that the kernel driver serves, so containers get none",
-        "run the role rocm first, and see whether amdgpu is loaded: ls /dev/kfd /dev/dri",
     )
 
 
@@ -195,11 +188,9 @@ def _restart_findings(files: list[HostFile], daemon: Any, evidence: Evidence) ->
     if stale:
         yield Finding(
             "CONTAINER-RUNNING",
-            "error",
             evidence.host,
             f"{', '.join(stale)} would change, which restarts Docker, and {running} containers run",
-            "stop them first, or set live-restore in daemon.json and `systemctl reload docker`",
-            "https://docs.docker.com/engine/daemon/live-restore/",
+            source="https://docs.docker.com/engine/daemon/live-restore/",
         )
 
 
@@ -218,7 +209,6 @@ def _check_engine(settings: Settings, engine: Engine) -> Check:
         state,
         engine.installed or "not installed",
         f"{floor} or later" if floor else "installed",
-        remedy=_AGAIN,
         source=engine.facts["minimum_source"],
     )
 
@@ -232,8 +222,8 @@ def _check_service(evidence: Evidence) -> Check:
         "pass" if found == "enabled" else "fail",
         found,
         "enabled",
-        remedy=f"systemctl enable {SERVICE}: the numbers of device nodes change between boots",
         source=names.SPEC_SOURCE,
+        service=SERVICE,
     )
 
 
@@ -246,7 +236,6 @@ def _check_docker(evidence: Evidence) -> Check:
         "pass" if found == "active" else "fail",
         found,
         "active",
-        remedy="journalctl --unit=docker, then systemctl start docker",
     )
 
 
@@ -260,7 +249,6 @@ def _check_file(wanted: HostFile, evidence: Evidence) -> Check:
         "pass" if right else "fail",
         expected if right else found,
         expected,
-        remedy=_AGAIN,
     )
 
 
@@ -291,10 +279,7 @@ def _check_nodes(evidence: Evidence, devices: tuple[Any, ...]) -> Iterator[Check
         state,
         found,
         "one group that may read and write them",
-        "warning",
-        "getent group render; udevadm control --reload && udevadm trigger; containers are given "
-        "the group by its number, which differs between distributions",
-        _NODES_SOURCE,
+        source=_NODES_SOURCE,
     )
 
 
@@ -315,7 +300,7 @@ def _check_selinux(evidence: Evidence) -> tuple[str | None, Check]:
         state,
         value or (mode or "no SELinux"),
         f"{boolean} --> on",
-        remedy=f"setsebool -P {boolean} on",
         source=facts["source"],
+        boolean=boolean,
     )
     return (boolean if state == "fail" else None), check

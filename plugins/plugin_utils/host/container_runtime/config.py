@@ -36,22 +36,19 @@ def findings(settings: Settings, evidence: Evidence) -> Iterator[Finding]:
     if size is None or size < limits["shm_floor_bytes"]:
         yield Finding(
             "CONTAINER-SHM",
-            "error" if size is None else "warning",
             "container_runtime_shm_size",
             f"found {settings.shm_size!r}, expected a size from "
             f"{limits['shm_floor_bytes'] // 1000**3}g up",
-            "write it as 16g; RCCL and an engine's workers share memory in /dev/shm",
-            limits["shm_source"],
+            source=limits["shm_source"],
+            minor=size is not None,
         )
     for name in ("open_files", "log_size_mib", "log_files"):
         number = getattr(settings, name)
         if number < 1:
             yield Finding(
                 "CONTAINER-NUMBER",
-                "error",
                 f"container_runtime_{name}",
                 f"found {number}, expected at least 1",
-                "take it out of your settings for the role's own value",
             )
     for mirror in settings.mirrors:
         foreign = settings.engine == "docker" and mirror.registry != _DOCKER_HUB
@@ -61,7 +58,6 @@ def findings(settings: Settings, evidence: Evidence) -> Iterator[Finding]:
         if foreign or path or not all(_REGISTRY.fullmatch(name) for name in names):
             yield Finding(
                 "CONTAINER-MIRROR",
-                "error",
                 "container_runtime_mirrors",
                 # A user and password before the @ stay untold.
                 f"found {names[0].split('@')[-1]} from {names[1].split('@')[-1]}, expected host "
@@ -71,8 +67,6 @@ def findings(settings: Settings, evidence: Evidence) -> Iterator[Finding]:
                     if foreign or path
                     else ""
                 ),
-                "write registry: docker.io, mirror: registry.example.com; log in with "
-                "`podman login` or `docker login` instead of a user here",
             )
     if settings.engine == "docker":
         yield from _daemon_findings(evidence)
@@ -87,13 +81,7 @@ def _daemon_findings(evidence: Evidence) -> Iterator[Finding]:
     if DAEMON_JSON in evidence.unreadable:
         problem = evidence.unreadable[DAEMON_JSON]
     if problem:
-        yield Finding(
-            "CONTAINER-DAEMON-JSON",
-            "error",
-            DAEMON_JSON,
-            f"cannot be read: {problem}",
-            "correct the file, with which Docker does not start either, and run again",
-        )
+        yield Finding("CONTAINER-DAEMON-JSON", DAEMON_JSON, f"cannot be read: {problem}")
 
 
 def size_bytes(text: str) -> int | None:
@@ -218,6 +206,5 @@ def check_daemon(wanted: Mapping[str, Any], evidence: Evidence) -> Check:
         "fail" if wrong else "pass",
         (found or f"none of {', '.join('.'.join(path) for path in wrong)}") if wrong else expected,
         expected,
-        remedy="run the role container_runtime again, which restarts Docker",
         source="https://docs.docker.com/reference/cli/dockerd/#daemon-configuration-file",
     )

@@ -105,11 +105,7 @@ def system(evidence: Evidence, engine: EngineName) -> System:
             )
     known = sorted(name for facts in families.values() for name in facts["releases"])
     raise error(
-        "CONTAINER-OS",
-        evidence.host,
-        f"runs {release.name}, expected one of {', '.join(known)}",
-        "take this host out of container_runtime, or add its family to "
-        "knowledge/host/container_runtime.yml",
+        "CONTAINER-OS", evidence.host, f"runs {release.name}, expected one of {', '.join(known)}"
     )
 
 

@@ -137,9 +137,7 @@ def check_specification(wanted: Specification, engine: Engine, evidence: Evidenc
 
     def told(code: str, found: str, expected: str) -> Check:
         state: Any = "pass" if found == expected else "fail"
-        return Check(
-            code, SPECIFICATION, state, found, expected, remedy=_REWRITE, source=SPEC_SOURCE
-        )
+        return Check(code, SPECIFICATION, state, found, expected, source=SPEC_SOURCE)
 
     text = evidence.files.get(SPECIFICATION)
     if not wanted.devices:
@@ -202,7 +200,6 @@ def check_rivals(evidence: Evidence) -> Check:
         "fail" if rivals else "pass",
         ", ".join(rivals) or "no other file",
         f"no other file that names {cdi.KIND}",
-        "warning",
-        f"remove {', '.join(rivals)}" if rivals else "",
-        SPEC_SOURCE,
+        source=SPEC_SOURCE,
+        files=", ".join(rivals),
     )

@@ -126,11 +126,11 @@ def _unknown(host: str, path: str, why: str, wanted: dict[str, Any]) -> Finding:
         by_hand = "set " + json.dumps(wanted, sort_keys=True)
     return Finding(
         "KUBE-FILE-UNKNOWN",
-        "error",
         f"{host}: {path}",
         f"found {why}, expected a text that can be written again whole",
-        f"edit {path} by hand: {by_hand}; or set device_plugin_kubelet_enabled=false",
-        kubelet["drop_in"]["source"],
+        source=kubelet["drop_in"]["source"],
+        path=path,
+        by_hand=by_hand,
     )
 
 
@@ -147,12 +147,10 @@ def _wanted(
         findings.append(
             Finding(
                 "KUBE-FLAGS",
-                "error",
                 evidence.host,
                 f"its kubelet is started with {', '.join(flags)}, which beats the configuration",
-                f"remove them ({node.arguments_path}, /var/lib/kubelet/kubeadm-flags.env, the"
-                " unit), or set device_plugin_kubelet_enabled=false",
-                facts["flags"]["source"],
+                source=facts["flags"]["source"],
+                arguments_path=node.arguments_path,
             )
         )
     directory = facts["drop_in"]["directory"]
@@ -165,24 +163,19 @@ def _wanted(
         findings.append(
             Finding(
                 "KUBE-CONFIG-DIR",
-                "error",
                 evidence.host,
                 f"its kubelet is started with {others[0]}, expected --config-dir={directory}",
-                "move its drop-ins there, or set device_plugin_kubelet_enabled=false and write"
-                " your own",
-                facts["drop_in"]["source"],
+                source=facts["drop_in"]["source"],
             )
         )
     if not has_drop_ins(node) and node.config is None:
         findings.append(
             Finding(
                 "KUBE-NO-CONFIG",
-                "error",
                 evidence.host,
                 f"has no readable {facts['config']}, and its kubelet knows no drop-ins",
-                f"have Kubernetes {facts['drop_in']['since']} or newer, or set"
-                " device_plugin_kubelet_enabled=false",
-                facts["drop_in"]["source"],
+                source=facts["drop_in"]["source"],
+                since=facts["drop_in"]["since"],
             )
         )
     try:
@@ -268,12 +261,11 @@ def _undrained(settings: Settings, node: Node, evidence: Evidence) -> Iterator[F
     if held:
         yield Finding(
             "KUBE-NOT-DRAINED",
-            "error",
             evidence.host,
             f"its kubelet must restart with other settings, and {len(held)} pods hold CPUs of"
             " their own, which it would forget",
-            f"{drain} and run again",
-            source,
+            source=source,
+            drain=drain,
         )
         return
     running = [
@@ -287,11 +279,10 @@ def _undrained(settings: Settings, node: Node, evidence: Evidence) -> Iterator[F
     what = f"{shown} run" if running else "nothing tells which pods run (crictl did not answer)"
     yield Finding(
         "KUBE-NOT-DRAINED",
-        "error",
         evidence.host,
         f"its kubelet must restart with other settings, and {what}",
-        f"{drain} and run again, or set device_plugin_kubelet_restart_allowed=true",
-        source,
+        source=source,
+        drain=drain,
     )
 
 

@@ -35,7 +35,6 @@ def checks(
             node.active,
             "active" if node.active else "not active",
             "active",
-            "see why: systemctl status kubelet, journalctl -u kubelet",
         )
     for key, value in sorted(wanted.items()):
         found = (node.config or {}).get(key)
@@ -45,8 +44,7 @@ def checks(
             None if node.config is None else holds(found, value),
             _shown(found),
             _shown(value),
-            _ROLE,
-            facts["kubelet"]["managers"]["source"],
+            source=facts["kubelet"]["managers"]["source"],
         )
     yield from _policies(wanted, evidence)
     for path, least in facts["inotify"]["least"].items():
@@ -57,8 +55,7 @@ def checks(
             int(text) >= least if text.isdigit() else None,
             text or "unreadable",
             f"at least {least}",
-            "run the role device_plugin",
-            facts["inotify"]["source"],
+            source=facts["inotify"]["source"],
         )
     if not settings.dra_version:
         yield _resources(settings, node, host)
@@ -77,8 +74,7 @@ def _policies(wanted: dict[str, Any], evidence: Evidence) -> Iterator[Check]:
             None if found is None else found.lower() == wanted[key].lower(),
             found or "nothing",
             wanted[key],
-            _ROLE,
-            states["source"],
+            source=states["source"],
         )
 
 
@@ -98,10 +94,7 @@ def _resources(settings: Settings, node: Node, host: Topology) -> Check:
         complete,
         "no device plugin" if not found else _shown(found),
         "unknown, as the partition modes are" if expected is None else _shown(expected),
-        "see the plugin's pod on this node (kubectl -n kube-system logs -l"
-        " app.kubernetes.io/name=amdgpu-device-plugin); if the driver was loaded after it, or"
-        " partitions changed, delete that pod",
-        knowledge("host/kubernetes.yml")["plugin"]["source"],
+        source=knowledge("host/kubernetes.yml")["plugin"]["source"],
     )
 
 
@@ -117,8 +110,7 @@ def _check(
     passed: bool | None,
     found: str,
     expected: str,
-    remedy: str,
     source: str | None = None,
 ) -> Check:
     state: CheckState = "unknown" if passed is None else "pass" if passed else "fail"
-    return Check(code, subject, state, found, expected, "error", remedy, source)
+    return Check(code, subject, state, found, expected, source=source)

@@ -81,7 +81,6 @@ def reserved_cpus(host: Topology) -> str:
             "KUBE-CPUS-UNKNOWN",
             host.host,
             "its evidence does not tell the CPUs of its NUMA nodes, so none can be reserved",
-            "collect the evidence again with scope gpu, or set device_plugin_kubelet_enabled=false",
         )
     # The static policy does not start without a CPU for the system.
     return format_cpulist(kept or first)
@@ -94,13 +93,7 @@ def reserved_memory(host: Topology, total: int) -> list[dict[str, Any]]:
     """
     nodes = [node for node in host.numa_nodes if node.memory_bytes != 0]
     if not nodes:
-        raise error(
-            "KUBE-RESERVED",
-            host.host,
-            "its evidence names no NUMA node with memory",
-            "collect the evidence again with scope gpu, or set device_plugin_memory_manager_enabled"
-            "=false",
-        )
+        raise error("KUBE-RESERVED", host.host, "its evidence names no NUMA node with memory")
     parts = list(zip(nodes, shares(total, len(nodes)), strict=True))
     for node, part in parts:
         if part <= 0 or (node.memory_bytes is not None and part >= node.memory_bytes):
@@ -108,9 +101,7 @@ def reserved_memory(host: Topology, total: int) -> list[dict[str, Any]]:
                 "KUBE-RESERVED",
                 host.host,
                 f"NUMA node {node.id} has {node.memory_bytes} bytes and would reserve {part}",
-                "lower device_plugin_system_memory and device_plugin_kubelet_memory, or set"
-                " device_plugin_memory_manager_enabled=false",
-                knowledge("host/kubernetes.yml")["kubelet"]["reserved"]["source"],
+                source=knowledge("host/kubernetes.yml")["kubelet"]["reserved"]["source"],
             )
     return [{"numaNode": node.id, "limits": {"memory": format_memory(p)}} for node, p in parts]
 
@@ -129,9 +120,8 @@ def _topology_options(
             host.host,
             f"has {count} NUMA nodes; the topology manager of this kubelet starts with at most"
             f" {managers['most_numa_nodes']}",
-            f"have Kubernetes {managers['numa_option_since']} or newer, give the CPUs fewer NUMA"
-            " nodes (BIOS: NPS1), or set device_plugin_topology_manager_policy=none",
-            managers["source"],
+            source=managers["source"],
+            numa_option_since=managers["numa_option_since"],
         )
     return {managers["numa_option"]: str(count)}
 
@@ -143,6 +133,6 @@ def _bytes(host: str, name: str, text: str) -> int:
             "KUBE-QUANTITY",
             host,
             f"{name} is {text!r}, expected a whole amount of memory such as 4Gi",
-            f"set {name} to one; a percentage would differ between hosts",
+            name=name,
         )
     return size

@@ -38,12 +38,10 @@ def review(settings: Settings, node: Node, host: Topology) -> Iterator[Finding]:
     if settings.health_enabled and not settings.dra_version and not node.exporter_socket:
         yield Finding(
             "KUBE-NO-EXPORTER",
-            "warning",
             host.host,
             "the plugin's health check finds no socket of the metrics exporter, so it sees only"
             " whether the driver answers",
-            "run the metrics exporter on the host, or set device_plugin_health_enabled=false",
-            knowledge("host/kubernetes.yml")["plugin"]["source"],
+            source=knowledge("host/kubernetes.yml")["plugin"]["source"],
         )
 
 
@@ -72,10 +70,9 @@ def _inputs(settings: Settings, host: str) -> Iterator[Finding]:
     for name, found, expected in wrong:
         yield Finding(
             "KUBE-INPUT",
-            "error",
             f"{host}: device_plugin_{name}",
             f"found {found}, expected {expected}",
-            f"correct device_plugin_{name}",
+            name=name,
         )
 
 
@@ -85,12 +82,10 @@ def _supported(node: Node, host: str) -> Iterator[Finding]:
     if node.version and not oldest <= node.version[:2] <= newest:
         yield Finding(
             "KUBE-VERSION",
-            "warning",
             host,
             f"runs Kubernetes {_text(node.version)}, expected {facts['oldest']} to"
             f" {facts['newest']}",
-            "update the cluster to a version that AMD supports",
-            facts["source"],
+            source=facts["source"],
         )
 
 
@@ -106,13 +101,10 @@ def _owners(settings: Settings, node: Node, host: str) -> Iterator[Finding]:
     if owned and settings.state == "present":
         yield Finding(
             "KUBE-OPERATOR",
-            "error",
             host,
             f"runs pods of AMD's GPU operator ({', '.join(sorted(owned))}), which brings its own"
             " device plugin and labeller",
-            "leave this role out and configure the operator's DeviceConfig (spec.driver.enable:"
-            " false, as Apiary installs the driver), or remove the operator first",
-            operator["source"],
+            source=operator["source"],
         )
     plugin = any(name.startswith("amd.com/") and found for name, found in _resources(node))
     both = node.dra if not settings.dra_version else plugin
@@ -122,11 +114,9 @@ def _owners(settings: Settings, node: Node, host: str) -> Iterator[Finding]:
             asked, there = "the device plugin", "a DRA driver (gpu.amd.com)"
         yield Finding(
             "KUBE-DRA-EXCLUSIVE",
-            "error",
             host,
             f"is to have {asked} and has {there}: both would give the same GPU away",
-            "remove one of them first; device_plugin_dra_version says that the cluster uses DRA",
-            facts["dra"]["source"],
+            source=facts["dra"]["source"],
         )
     if (
         settings.dra_version
@@ -135,12 +125,10 @@ def _owners(settings: Settings, node: Node, host: str) -> Iterator[Finding]:
     ):
         yield Finding(
             "KUBE-DRA-KUBERNETES",
-            "error",
             host,
             f"runs Kubernetes {_text(node.version)}, which has no DRA that AMD's driver knows;"
             f" expected at least {facts['dra']['kubernetes']}",
-            "use the device plugin (device_plugin_dra_version empty), or update the cluster",
-            facts["dra"]["source"],
+            source=facts["dra"]["source"],
         )
 
 
@@ -162,12 +150,11 @@ def _floors(settings: Settings, node: Node, host: str) -> Iterator[Finding]:
         if found and newer and found < version(floor["version"]):
             yield Finding(
                 floor["code"],
-                "warning" if name == "exporter" else "error",
                 host,
                 f"{name} {versions[name]} beside driver {_text(node.driver) or 'unknown'}:"
                 f" {floor['why']}; expected at least {floor['version']}",
-                f"use {name} {floor['version']} or newer",
-                floor["source"],
+                source=floor["source"],
+                version=floor["version"],
             )
 
 
@@ -205,13 +192,11 @@ def _naming(settings: Settings, host: Topology) -> Iterator[Finding]:
     if settings.naming == "single" and len(modes) > 1:
         yield Finding(
             "KUBE-HETEROGENEOUS",
-            "error",
             host.host,
             "its GPUs are cut in several ways ("
             + ", ".join("/".join(filter(None, mode)) for mode in sorted(modes))
             + "), and with device_plugin_naming=single the plugin refuses such a node",
-            "set device_plugin_naming=mixed on every node, or cut all GPUs alike",
-            knowledge("host/kubernetes.yml")["plugin"]["source"],
+            source=knowledge("host/kubernetes.yml")["plugin"]["source"],
         )
 
 
@@ -228,10 +213,9 @@ def _pinned(settings: Settings) -> Iterator[Finding]:
         if not digest:
             yield Finding(
                 "KUBE-UNPINNED",
-                "warning",
                 image(settings, tag, ""),
                 "is named by its tag, which its registry can move; expected a digest",
-                f"set {variable} to the sha256:… that your registry shows for it",
+                variable=variable,
             )
 
 

@@ -155,11 +155,9 @@ def _argument_checks(
                 state,
                 found,
                 f"{word} in /proc/cmdline",
-                "error" if one.setting.grade == "required" and only_here else "warning",
-                "run the role host_tuning, then reboot"
-                if booted.loader
-                else f"put {word} on the kernel command line by hand, then reboot",
-                one.setting.source,
+                source=one.setting.source,
+                minor=not (one.setting.grade == "required" and only_here),
+                word=word,
             )
     if booted.loader is None or not wanted.ours:
         return
@@ -190,8 +188,6 @@ def _boot_files(evidence: Evidence, booted: boot.BootPlan) -> Iterator[Check]:
             "pass" if found == item.content else "fail",
             "as decided" if found == item.content else absent,
             "the text that host_tuning decides" if item.content else "no such file",
-            "error",
-            "run the role host_tuning",
         )
 
 
@@ -199,15 +195,7 @@ def _next_boot(
     host: Machine, state: Literal["pass", "fail", "unknown"], found: str, wanted: boot.Wanted
 ) -> Check:
     expected = " ".join(wanted.ours)
-    return Check(
-        "TUNE-NEXT-BOOT",
-        f"{host.name}: boot loader",
-        state,
-        found,
-        expected,
-        "warning",
-        "run the role host_tuning; see what else writes the boot loader's configuration",
-    )
+    return Check("TUNE-NEXT-BOOT", f"{host.name}: boot loader", state, found, expected)
 
 
 def _unmanaged(booted: boot.BootPlan, wanted: boot.Wanted) -> Iterator[Skipped]:
@@ -244,18 +232,14 @@ def _told(evidence: Evidence, host: Machine, selection: catalogue.Selection) -> 
     if new and len(numbered) > 1:
         yield Finding(
             "TUNE-NIC-NAMES",
-            "warning",
             f"{host.name}: {' '.join(one.arguments[0] for one in new)}",
             f"found NICs with the kernel's own names ({', '.join(numbered)}), expected predictable "
             "ones: they may change at next boot",
-            "see that the network is configured by MAC address, or switch the setting off",
-            new[0].setting.source,
+            source=new[0].setting.source,
         )
     if host.kubernetes and any(one.setting.id == "amdgpu_later" for one in selection.chosen):
         yield Finding(
             "TUNE-BLACKLIST",
-            "warning",
             f"{host.name}: amdgpu_later",
             "found a Kubernetes node, expected a host whose driver nobody else loads",
-            "switch amdgpu_later off where the gpu-operator manages the driver",
         )

@@ -107,11 +107,9 @@ def _has(evidence: Evidence, loader: Mapping[str, Any]) -> bool:
 def _unsupported(host: str, found: str, wanted: Wanted) -> Finding:
     return Finding(
         "TUNE-BOOT-LOADER",
-        "warning",
         host,
         f"found {found} as boot loader, expected GRUB with update-grub or grubby",
-        f"put these words on the kernel command line by hand: {' '.join(wanted.ours) or 'none'}; "
-        "set host_tuning_boot_loader to none once that is done",
+        words=" ".join(wanted.ours) or "none",
     )
 
 
@@ -186,10 +184,8 @@ def _left_over(evidence: Evidence, booted: Sequence[cmdline.Words]) -> bool:
 def _later(host: str, path: str) -> Finding:
     return Finding(
         "TUNE-GRUB-LATER",
-        "warning",
         f"{host}: {path}",
         "found a file that sets the kernel command line anew after Apiary's, expected none",
-        "rename it so that it comes before zz-apiary.cfg",
     )
 
 
@@ -213,11 +209,9 @@ def _conflict(subject: str, against: Sequence[str], wanted: Wanted) -> Finding:
     ours += [wanted.against[one] for one in against if one in wanted.against]
     return Finding(
         "TUNE-ARGUMENT-CONFLICT",
-        "warning",
         subject,
         f"found {' '.join(against)}, expected {' '.join(dict.fromkeys(ours))}, which wins at next "
         "boot",
-        "take the word out there, or switch the setting off in host_tuning_settings to keep it",
     )
 
 
@@ -280,11 +274,10 @@ class _Rewriter:
         self.findings.append(
             Finding(
                 "TUNE-FILE-UNKNOWN",
-                "error",
                 f"{self.host}: {path}",
                 f"found {why}, expected a text that can be written again whole",
-                f"edit {path} by hand so that its kernel command line has these words: {line}; "
-                "or set host_tuning_boot_loader to none",
+                path=path,
+                line=line,
             )
         )
         return ()
@@ -316,7 +309,7 @@ def _defaults(evidence: Evidence, variable: str, rewriter: _Rewriter) -> tuple[H
             "TUNE-GRUB-SYNTAX",
             f"{evidence.host}: {DEFAULTS}",
             f"found {match.group(0).strip()!r}, expected {variable} with a plain value in quotes",
-            f"write {variable} in one line, without expansions, and run again",
+            variable=variable,
         )
     words = cmdline.split(value)
     after = rewriter.line(words, f"{DEFAULTS}: {variable}")

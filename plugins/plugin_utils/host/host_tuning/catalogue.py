@@ -165,21 +165,18 @@ def _value(host: str, setting: Setting, answer: Any) -> tuple[str | None, Findin
         expected = f"a whole number such as {default}" + (f", at most {most}" if most else "")
     return None, Finding(
         "TUNE-VALUE",
-        "error",
         f"{host}: host_tuning_settings.{setting.id}",
         f"found {said!r}, expected {expected}",
-        f"set it to {expected}, or to false to leave it alone",
-        setting.source,
+        source=setting.source,
+        allowed=expected,
     )
 
 
 def _unknown(host: str, name: str, known: Mapping[str, Setting]) -> Finding:
     return Finding(
         "TUNE-UNKNOWN-SETTING",
-        "error",
         f"{host}: host_tuning_settings.{name}",
         f"found a setting of this name, expected one of {', '.join(known)}",
-        "correct the name; docs/reference/tuning.md lists them",
     )
 
 
@@ -187,30 +184,26 @@ def _not_insecure(host: str, name: str, known: Mapping[str, Setting]) -> Finding
     allowed = ", ".join(one.id for one in known.values() if one.lowers_security)
     return Finding(
         "TUNE-UNKNOWN-SETTING",
-        "error",
         f"{host}: host_tuning_insecure",
         f"found {name}, expected settings that lower security: {allowed}",
-        "name others in host_tuning_settings",
     )
 
 
 def _refused(host: str, setting: Setting) -> Finding:
     return Finding(
         "TUNE-INSECURE",
-        "error",
         f"{host}: host_tuning_settings.{setting.id}",
         f"found it switched on, expected it in host_tuning_insecure: {setting.facts['lowers']}",
-        f"add {setting.id} to host_tuning_insecure if that is meant, or switch it off",
-        setting.source,
+        source=setting.source,
+        setting=setting.id,
     )
 
 
 def _lowered(host: str, setting: Setting) -> Finding:
     return Finding(
         "TUNE-SECURITY-LOWERED",
-        "warning",
         f"{host}: {setting.id}",
         f"found it in host_tuning_insecure, expected none: {setting.facts['lowers']}",
-        f"take {setting.id} out of host_tuning_insecure unless only your own programs run here",
-        setting.source,
+        source=setting.source,
+        setting=setting.id,
     )

@@ -92,8 +92,5 @@ def _check(host: str, one: Chosen, unit: str, name: str, found: str, value: str)
         "pass" if right else "fail",
         found,
         f"{value} or more" if least and value != _ENDLESS else value,
-        "warning",
-        "run the role host_tuning; a service that runs has it after its next start"
-        + (" (pods and containers, too)" if value == _ENDLESS else ""),
-        one.setting.source,
+        source=one.setting.source,
     )

@@ -191,9 +191,7 @@ def _live(evidence: Evidence, one: Chosen, paths: list[str], value: str) -> Chec
         "fail" if wrong else "pass",
         found,
         f"{value} in {one.setting.facts.get('sysfs') or IDLE + '/disable'}",
-        "warning",
-        f"run the role host_tuning, or `systemctl start {UNIT}`",
-        one.setting.source,
+        source=one.setting.source,
     )
 
 
@@ -212,8 +210,6 @@ def _unit(evidence: Evidence, file: HostFile) -> Check:
         "pass" if there and enabled else "fail",
         ", ".join(found),
         "as written, enabled",
-        "warning",
-        "run the role host_tuning",
     )
 
 
@@ -225,8 +221,6 @@ def _loaded(evidence: Evidence) -> Check:
         "pass" if state == "live" else "fail",
         state or "not loaded",
         "live",
-        "error",
-        f"see `systemctl status {LOADER}`",
     )
 
 

@@ -26,15 +26,12 @@ GIB = 2**30
 def check(evidence: Evidence, machine: Machine, setting: Setting) -> Check:
     """Return the check of one setting that can only be looked at."""
     state, found, expected = LOOKS[setting.id](evidence, machine, setting)
-    default = "error" if setting.grade == "required" else "warning"
     return Check(
-        code=str(setting.facts["code"]),
-        subject=f"{evidence.host}: {setting.id}",
-        state=state,
-        found=found,
-        expected=expected,
-        severity=setting.facts.get("severity", default),
-        remedy=str(setting.facts["remedy"]),
+        str(setting.facts["code"]),
+        f"{evidence.host}: {setting.id}",
+        state,
+        found,
+        expected,
         source=setting.source,
     )
 

@@ -111,10 +111,9 @@ def _live(host: str, one: Chosen, key: str, now: str | None) -> Check:
         "skip" if now is None else "pass" if right else "fail",
         found,
         f"{value} or more" if setting.facts.get("at_least") else value,
-        "error" if setting.grade == "required" else "warning",
-        "run the role host_tuning; see what else sets it: "
-        f"`grep -r {key.rpartition('.')[2]} /etc/sysctl.d /etc/sysctl.conf`",
-        setting.source,
+        source=setting.source,
+        minor=setting.grade != "required",
+        name=key.rpartition(".")[2],
     )
 
 
@@ -129,9 +128,8 @@ def _persistent(evidence: Evidence, one: Chosen, key: str) -> Iterator[Check]:
         "pass" if ours == [value] else "fail",
         ours[-1] if ours else "nothing",
         value,
-        "error" if setting.grade == "required" else "warning",
-        "run the role host_tuning",
-        setting.source,
+        source=setting.source,
+        minor=setting.grade != "required",
     )
     # Before ours is written it is where it will be.
     order = [path for path, _found in told]
@@ -143,9 +141,9 @@ def _persistent(evidence: Evidence, one: Chosen, key: str) -> Iterator[Check]:
         "fail" if against else "pass",
         "; ".join(f"{path} sets {found}" for path, found in against) or f"{PATH} has the last word",
         f"nothing sets another value than {value} after {PATH}",
-        "warning",
-        f"remove {key} from {', '.join(dict.fromkeys(path for path, _v in against)) or 'it'}",
-        setting.source,
+        source=setting.source,
+        key=key,
+        files=", ".join(dict.fromkeys(path for path, _v in against)) or "it",
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...evidence.types import Evidence
-from ...findings import Finding, Severity
+from ...findings import Finding
 from .. import resources
 from ..facts import boot_id, serving_replicas
 from ..types import ConcernPlan, HostFile
@@ -59,10 +59,8 @@ def _decide(settings: Settings, evidence: Evidence) -> RebootPlan:
             findings=(
                 _finding(
                     "REBOOT-PENDING",
-                    "warning",
                     evidence,
                     f"needs a reboot ({why}) and may not have one in this run",
-                    "run again with reboot_allowed=true when the host can be spared",
                 ),
             ),
         )
@@ -73,11 +71,8 @@ def _decide(settings: Settings, evidence: Evidence) -> RebootPlan:
             findings=(
                 _finding(
                     "REBOOT-SERVING",
-                    "error",
                     evidence,
                     f"needs a reboot ({why}), and {', '.join(serving)} run",
-                    "drain the host and stop its replicas (systemctl stop the deployment's target),"
-                    " or run with reboot_allowed=false to leave the reboot for later",
                 ),
             ),
         )
@@ -88,12 +83,7 @@ def _decide(settings: Settings, evidence: Evidence) -> RebootPlan:
             reboot=reasons,
             findings=(
                 _finding(
-                    "REBOOT-NO-USE",
-                    "error",
-                    evidence,
-                    f"was rebooted, and the reason is still there: {why}",
-                    "see what the host made of its last boot (journalctl --boot, dmesg); when it is"
-                    f" mended, remove {RECORD} and run again",
+                    "REBOOT-NO-USE", evidence, f"was rebooted, and the reason is still there: {why}"
                 ),
             ),
         )
@@ -125,7 +115,5 @@ def _attempts(evidence: Evidence, boot: str | None) -> int:
     return count if isinstance(count, int) else 0
 
 
-def _finding(
-    code: str, severity: Severity, evidence: Evidence, message: str, remedy: str
-) -> Finding:
-    return Finding(code, severity, evidence.host, message, remedy)
+def _finding(code: str, evidence: Evidence, message: str) -> Finding:
+    return Finding(code, evidence.host, message)

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from ....module_utils.evidence.host import CREDENTIALS
 from ...evidence.types import Evidence
-from ...findings import Severity
 from ..types import Check, CheckState, HostFile
 from .driver import Driver, kept_away, loaded_problem
 from .host import HostState, boot_minimum
@@ -33,12 +33,10 @@ def _check(
     right: bool | None,
     found: str,
     expected: str,
-    remedy: str,
-    severity: Severity = "error",
-    source: str | None = None,
+    **facts: Any,
 ) -> Check:
     state: CheckState = "unknown" if right is None else "pass" if right else "fail"
-    return Check(code, subject, state, found, expected, severity, remedy, source)
+    return Check(code, subject, state, found, expected, **facts)
 
 
 def present(
@@ -63,8 +61,7 @@ def present(
                 state.boot_mib >= boot_minimum(),
                 f"{state.boot_mib} MiB free",
                 f"{boot_minimum()} MiB or more",
-                "remove kernels that are no longer booted",
-                "warning",
+                minor=True,
             )
         for kernel in driver.stale_ramdisks:
             yield _check(
@@ -73,8 +70,6 @@ def present(
                 False,
                 "an initial ramdisk older than the driver",
                 "one written after it",
-                AGAIN,
-                "warning",
             )
 
 
@@ -91,7 +86,6 @@ def files(
             right,
             "no such file" if found is None else "the right text" if right else "another text",
             "no such file" if file.content is None else "the text that the role writes",
-            AGAIN,
         )
     for key in keys:
         found = "no such file"
@@ -101,9 +95,7 @@ def files(
             # apt trusts every key of the file, so one more is as wrong as another.
             sure = held is None or held == {key.fingerprint}
             found = "a file" if held is None else ", ".join(sorted(held)) or "no key"
-        yield _check(
-            "ROCM-KEYRING", key.path, sure, found, f"the key {key.fingerprint} alone", AGAIN
-        )
+        yield _check("ROCM-KEYRING", key.path, sure, found, f"the key {key.fingerprint} alone")
 
 
 def _same(wanted: str, found: str | None) -> bool:
@@ -125,7 +117,6 @@ def _packages(packages: tuple[Package, ...], state: HostState) -> Iterator[Check
             is_right(one, state),
             "half-configured" if broken else version or "not installed",
             one.version or "any version",
-            AGAIN,
         )
     if state.broken:
         yield _check(
@@ -134,7 +125,6 @@ def _packages(packages: tuple[Package, ...], state: HostState) -> Iterator[Check
             False,
             "not configured",
             "installed",
-            f"{AGAIN}, or `dpkg --configure -a` and read what it prints",
             source=DKMS_SOURCE,
         )
 
@@ -148,8 +138,7 @@ def _streams(target: Target, state: HostState) -> Iterator[Check]:
             False,
             f"{len(other)} packages of the other stream, {other[0]} among them",
             "none",
-            "set rocm_remove_legacy to true and run the role rocm again",
-            "warning",
+            minor=True,
         )
 
 
@@ -157,7 +146,7 @@ def _kernels(driver: Driver) -> Iterator[Check]:
     newest = driver.kernels[0].release if driver.kernels else ""
     for kernel in driver.kernels:
         # An older kernel is booted by hand only.
-        severity: Severity = "error" if kernel.running or kernel.release == newest else "warning"
+        minor = not (kernel.running or kernel.release == newest)
         words = f"kernel {kernel.release}" + (" (running)" if kernel.running else "")
         if not kernel.dkms:
             yield _check(
@@ -166,9 +155,8 @@ def _kernels(driver: Driver) -> Iterator[Check]:
                 kernel.headers,
                 "headers" if kernel.headers else "no /lib/modules/*/build",
                 "the kernel's headers",
-                f"{AGAIN}, or remove the kernel",
-                severity,
-                DKMS_SOURCE,
+                source=DKMS_SOURCE,
+                minor=minor,
             )
         yield _check(
             "ROCM-DKMS",
@@ -176,9 +164,8 @@ def _kernels(driver: Driver) -> Iterator[Check]:
             kernel.dkms,
             "installed" if kernel.dkms else f"no installed driver {driver.module or ''}".strip(),
             f"`dkms status` says installed for driver {driver.module or ''}".strip(),
-            f"{AGAIN}; if it fails, read /var/lib/dkms/amdgpu/*/build/make.log",
-            severity,
-            DKMS_SOURCE,
+            source=DKMS_SOURCE,
+            minor=minor,
         )
 
 
@@ -193,9 +180,7 @@ def _modules(target: Target, state: HostState) -> Iterator[Check]:
                 there,
                 name if there else f"no {name}",
                 name,
-                f"{AGAIN}, or install it from where the kernel came from",
-                "warning",
-                ACCESS,
+                source=ACCESS,
             )
 
 
@@ -209,9 +194,7 @@ def _loaded(target: Target, driver: Driver, state: HostState) -> Iterator[Check]
             False,
             f"{state.blacklisted}, and no amdgpu loaded",
             "a driver that is loaded after boot",
-            "run `modprobe amdgpu` from a unit before the replicas, or take the blacklist away",
-            "warning",
-            "https://instinct.docs.amd.com/projects/system-acceptance/en/latest/common/kernel-parameters.html",
+            source="https://instinct.docs.amd.com/projects/system-acceptance/en/latest/common/kernel-parameters.html",
         )
     yield _check(
         "ROCM-DRIVER-LOADED",
@@ -219,19 +202,11 @@ def _loaded(target: Target, driver: Driver, state: HostState) -> Iterator[Check]
         problem is None,
         problem or f"driver {state.loaded.version if state.loaded else ''} loaded",
         f"driver {driver.module or target.driver}, built by DKMS",
-        "run `modprobe amdgpu`" if blacklisted else REBOOT,
     )
     path = state.module.get("file", "")
     if path:
         built = "/kernel/drivers/" not in path
-        yield _check(
-            "ROCM-DKMS",
-            "modprobe",
-            built,
-            path,
-            "a driver below updates/ or extra/",
-            f"run `depmod -a`, then {AGAIN}",
-        )
+        yield _check("ROCM-DKMS", "modprobe", built, path, "a driver below updates/ or extra/")
 
 
 def _devices(state: HostState) -> Iterator[Check]:
@@ -244,7 +219,6 @@ def _devices(state: HostState) -> Iterator[Check]:
         bool(kfd) and len(render) >= count,
         f"{'' if kfd else 'no '}/dev/kfd, {len(render)} render nodes",
         f"/dev/kfd, {count} render nodes or more",
-        f"{REBOOT}; then look at `dmesg` for amdgpu",
     )
     for node in (*kfd, *render):
         opened = node.mode[-1:] in ("6", "7")
@@ -256,7 +230,6 @@ def _devices(state: HostState) -> Iterator[Check]:
                 False,
                 f"group {node.group}, mode {node.mode}",
                 "group render, mode 660",
-                "set rocm_udev_rule to true, or correct the rules in /etc/udev/rules.d",
                 source=ACCESS,
             )
 
@@ -269,9 +242,6 @@ def secure_boot(state: HostState) -> Iterator[Check]:
             bool(state.enrolled),
             "on, DKMS's key " + ("enrolled" if state.enrolled else "not enrolled"),
             "the key that DKMS signs with enrolled",
-            "`mokutil --import` the key (/var/lib/shim-signed/mok/MOK.der, /var/lib/dkms/mok.pub; "
-            "`dkms generate_mok` makes one) and confirm at the console at the next boot, or switch "
-            "Secure Boot off",
             source="https://instinct.docs.amd.com/projects/gpu-operator/en/latest/drivers/secure-boot.html",
         )
 
@@ -280,15 +250,7 @@ def holds(wanted: Iterable[str], state: HostState) -> Iterator[Check]:
     """Yield whether packages are held."""
     for name in wanted:
         held = name in state.held
-        yield _check(
-            "ROCM-HOLDS",
-            name,
-            held,
-            "held" if held else "not held",
-            "held",
-            AGAIN,
-            "warning",
-        )
+        yield _check("ROCM-HOLDS", name, held, "held" if held else "not held", "held")
 
 
 def groups(wanted: Iterable[tuple[str, str]], state: HostState) -> Iterator[Check]:
@@ -302,7 +264,6 @@ def groups(wanted: Iterable[tuple[str, str]], state: HostState) -> Iterator[Chec
             member,
             f"not in {group}" if not member else f"in {group}",
             f"in {group}",
-            AGAIN,
             source=ACCESS,
         )
 
@@ -312,7 +273,7 @@ def absent(
 ) -> Iterator[Check]:
     """Yield what has to be gone."""
     for name in remove:
-        yield _check("ROCM-PACKAGES", name, False, "installed", "not installed", AGAIN)
+        yield _check("ROCM-PACKAGES", name, False, "installed", "not installed")
     for path in own:
         there = path in evidence.files or path in (state.keys or ())
         yield _check(
@@ -321,5 +282,4 @@ def absent(
             not there,
             "a file" if there else "no such file",
             "no such file",
-            AGAIN,
         )

@@ -164,51 +164,43 @@ def _host_findings(
     if other and not settings.remove_legacy:
         yield Finding(
             "ROCM-STREAM",
-            "error",
             host,
             f"found {len(other)} packages of AMD's other stream of ROCm ({other[0]}, …), expected "
             "none: there is no upgrade between the two",
-            "set rocm_remove_legacy to true to have them removed first",
-            "https://rocm.docs.amd.com/en/latest/about/transition-guide-TheRock.html",
+            source="https://rocm.docs.amd.com/en/latest/about/transition-guide-TheRock.html",
         )
     if target.driver and state.secure_boot and not state.enrolled:
         for check in checks.secure_boot(state):
             yield Finding(
                 check.code,
-                "error",
                 host,
                 f"found Secure Boot {check.found}, expected {check.expected}: the kernel would not "
                 "load the driver",
-                check.remedy,
-                check.source,
+                source=check.source,
             )
     if changes and state.boot_mib is not None and state.boot_mib < boot_minimum():
         yield Finding(
             "ROCM-BOOT-SPACE",
-            "error",
             host,
             f"found {state.boot_mib} MiB free on /boot, expected {boot_minimum()} or more: an "
             "initial ramdisk that is cut off does not boot",
-            "remove kernels that are no longer booted",
         )
     for name in packages.unreachable(target, state):
         yield Finding(
             "ROCM-EXTRA-REPOSITORY",
-            "error",
             host,
             f"found no repository {name}, expected one: DKMS comes from it",
-            f"enable {name}, or install dkms from a repository of your own first",
-            "https://rocm.docs.amd.com/en/latest/install/rocm.html",
+            source="https://rocm.docs.amd.com/en/latest/install/rocm.html",
+            name=name,
         )
     for user in settings.users:
         if state.users is not None and user not in state.users:
             yield Finding(
                 "ROCM-USER",
-                # A directory service need not list those it knows.
-                "warning" if state.foreign_users else "error",
                 host,
                 f"found no user {user}, expected one for every name in rocm_users",
-                "create the user first, or correct rocm_users",
+                # A directory service need not list those it knows.
+                minor=state.foreign_users,
             )
 
 
@@ -217,11 +209,9 @@ def _serving(evidence: Evidence, disruptive: tuple[str, ...]) -> Iterator[Findin
     if units and disruptive:
         yield Finding(
             "ROCM-SERVING",
-            "error",
             evidence.host,
             f"found {', '.join(units)} active, expected none while the driver changes "
             f"({disruptive[0]})",
-            "drain the host and stop its replicas first (playbooks/drain.yml)",
         )
 
 

@@ -114,11 +114,9 @@ def key_findings(target: Target) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             "ROCM-KEY-REQUIRED",
-            "error",
             one.id,
             f"found fingerprint {one.key.fingerprint!r}, expected 40 hexadecimal digits",
-            "set rocm_key_fingerprint or rocm_driver_key_fingerprint to what "
-            f"`gpg --show-keys` prints for {one.key.url}",
+            url=one.key.url,
         )
         for one in repositories(target)
         if not re.fullmatch(r"[0-9A-F]{40}", one.key.fingerprint)

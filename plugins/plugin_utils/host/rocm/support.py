@@ -44,12 +44,10 @@ def unknown_system(release: OsRelease, host: str) -> Finding:
     known = "; ".join(f"{one['name']} {', '.join(one['versions'])}" for one in systems)
     return Finding(
         "ROCM-OS-UNSUPPORTED",
-        "error",
         host,
         f"found {release.name or release.id} {release.version}, expected one that AMD publishes "
         f"packages for: {known}",
-        "install one of these systems",
-        support()["sources"]["rocm_10_0"],
+        source=support()["sources"]["rocm_10_0"],
     )
 
 
@@ -76,11 +74,10 @@ def _address(
     if value is not None and not form.fullmatch(value):
         yield Finding(
             "ROCM-URL",
-            "error",
             host,
             f"found rocm_{name} {value!r}, expected https://, http:// or file:// and an address "
             f"without spaces{more}",
-            f"correct rocm_{name}, or leave it out for AMD's",
+            name=name,
         )
 
 
@@ -88,11 +85,7 @@ def _target_findings(settings: Settings, host: str) -> Iterator[Finding]:
     for gfx in settings.gfx_targets or ():
         if not _GFX.fullmatch(gfx):
             yield Finding(
-                "ROCM-GFX",
-                "error",
-                host,
-                f"found GPU target {gfx!r}, expected a name such as gfx942",
-                "correct rocm_gfx_targets, or leave it out for those of the host's GPUs",
+                "ROCM-GFX", host, f"found GPU target {gfx!r}, expected a name such as gfx942"
             )
 
 
@@ -105,21 +98,17 @@ def version_findings(settings: Settings, host: str) -> tuple[Finding, ...]:
         findings.append(
             Finding(
                 "ROCM-VERSION",
-                "error",
                 host,
                 f"found ROCm {settings.rocm_version!r}, expected a release of {', '.join(known)}",
-                f"set rocm_version to one of these, such as 7.2.4, {_ANYWAY}",
-                support()["sources"]["rocm_10_0"],
+                source=support()["sources"]["rocm_10_0"],
             )
         )
     if settings.driver_version is not None and parse(settings.driver_version) is None:
         findings.append(
             Finding(
                 "ROCM-VERSION",
-                "error",
                 host,
                 f"found driver {settings.driver_version!r}, expected a version such as 30.30.4",
-                "set rocm_driver_version to a release of the driver, or leave it out",
             )
         )
     return tuple(findings)
@@ -144,21 +133,18 @@ def _driver(target: Target, host: str) -> Iterator[Finding]:
     if target.driver is None:
         yield Finding(
             "ROCM-DRIVER-UNKNOWN",
-            "error",
             host,
             f"found no driver that ROCm {target.rocm} is known to be published with, expected one",
-            "set rocm_driver_version to the driver that AMD's release notes name",
-            support()["sources"]["releases"],
+            source=support()["sources"]["releases"],
         )
     elif target.series and target.driver.series not in target.series["drivers"]:
         yield Finding(
             "ROCM-DRIVER-PAIR",
-            _refused(settings.allow_unsupported),
             host,
             f"found driver {target.driver} for ROCm {target.rocm}, expected one of "
             + ", ".join(f"{one}.x" for one in target.series["drivers"]),
-            f"leave rocm_driver_version out, set one of these, {_ANYWAY}",
-            _source(target.series["source"]),
+            source=_source(target.series["source"]),
+            accepted=settings.allow_unsupported,
         )
 
 
@@ -172,12 +158,11 @@ def _system(target: Target, series: Any, host: str) -> Iterator[Finding]:
     )
     yield Finding(
         "ROCM-OS-UNSUPPORTED",
-        _refused(target.settings.allow_unsupported),
         host,
         f"found {system.name} {system.version}, expected a system that AMD supports with ROCm "
         f"{target.rocm.series}: {known}",
-        f"set rocm_version to a release for this system, {_ANYWAY}",
-        _source(series["source"]),
+        source=_source(series["source"]),
+        accepted=target.settings.allow_unsupported,
     )
 
 
@@ -191,12 +176,11 @@ def _minor(target: Target, host: str) -> Iterator[Finding]:
         return
     yield Finding(
         "ROCM-EL-MINOR",
-        _refused(target.settings.allow_unsupported),
         host,
         f"found {system.name} {system.version}, expected a minor release that driver "
         f"{target.driver} is published for: {', '.join(published)}",
-        f"stay at one of these or go to it, set another rocm_driver_version, {_ANYWAY}",
-        support()["sources"]["minors"],
+        source=support()["sources"]["minors"],
+        accepted=target.settings.allow_unsupported,
     )
 
 
@@ -205,51 +189,44 @@ def _gpus(target: Target, series: Any, state: HostState, host: str) -> Iterator[
     if not state.gpus:
         yield Finding(
             "ROCM-GPU-ABSENT",
-            _refused(settings.allow_unsupported),
             host,
             "found no AMD GPU on the PCI bus, expected one at least",
-            "take the host out of the group, reseat the boards, check the BIOS (above 4G decoding) "
-            f"or pass the GPUs through to the guest, {_ANYWAY}",
+            accepted=settings.allow_unsupported,
         )
     for device in dict.fromkeys(gpu.device for gpu in state.gpus if gpu.model is None):
         yield Finding(
             "ROCM-GPU-UNSUPPORTED",
-            "warning",
             host,
             f"found an AMD GPU 1002:{device}, expected an Instinct GPU by an id that is known",
-            "look the id up; an integrated or display GPU may be left alone",
+            accepted=True,
         )
     models = {gpu.model: gpu.gfx for gpu in state.gpus if gpu.model}
     for model, gfx in sorted(models.items(), key=str):
         if gfx not in series["gfx"]:
             yield Finding(
                 "ROCM-GPU-UNSUPPORTED",
-                _refused(settings.allow_unsupported),
                 host,
                 f"found {model} ({gfx}), expected a GPU that ROCm {target.rocm.series} supports: "
                 + ", ".join(series["gfx"]),
-                f"set rocm_version to a release that supports it, {_ANYWAY}",
-                _source(series["source"]),
+                source=_source(series["source"]),
+                accepted=settings.allow_unsupported,
             )
             continue
         limited = series["gpus"].get(f"{system.id} {system.major}", series["gpus"].get(system.id))
         if limited is not None and model not in limited:
             yield Finding(
                 "ROCM-GPU-UNSUPPORTED",
-                "warning",
                 host,
                 f"found {model} with {system.name} {system.version}, expected there one of "
                 f"{', '.join(limited)}: AMD does not test the others with it",
-                "use a system from AMD's matrix where support matters",
-                _source(series["source"]),
+                source=_source(series["source"]),
+                accepted=True,
             )
     if "{gfx}" in "".join(target.stream_facts["packages"][settings.profile]) and not target.gfx:
         yield Finding(
             "ROCM-GFX",
-            "error",
             host,
             f"found no GPU target, expected one for the packages of profile {settings.profile}",
-            "set rocm_gfx_targets, such as [gfx942]",
         )
 
 
@@ -263,29 +240,28 @@ def _kernels(target: Target, state: HostState, host: str) -> Iterator[Finding]:
     if not listed and not _not_built(target, state.running):
         yield Finding(
             "ROCM-KERNEL-UNSUPPORTED",
-            "warning",
             host,
             f"found kernel {state.running}, expected one of "
             + ", ".join(f"{one}x" for one in known),
-            "boot the distribution's own (GA) kernel, which is the one AMD tests",
-            _source(target.series["source"]),
+            source=_source(target.series["source"]),
+            minor=True,
         )
 
 
 def _avoided(target: Target, state: HostState, guest: bool, host: str) -> Iterator[Finding]:
     """Refuse drivers that are known to fail: with these GPUs, or to be built for a kernel."""
-    severity = _refused(target.settings.allow_unsupported)
+    allowed = target.settings.allow_unsupported
     for model in sorted({gpu.model for gpu in state.gpus if gpu.model}):
         drivers = gpu_facts(model).drivers
         for one in drivers.avoid:
             if _begins(target, one.driver) and (guest or not one.guest):
                 yield Finding(
                     "ROCM-DRIVER-AVOID",
-                    severity,
                     host,
                     f"found driver {target.driver}, expected another: it fails in {one.message}",
-                    one.remedy,
-                    drivers.source,
+                    source=drivers.source,
+                    accepted=allowed,
+                    instead=one.instead,
                 )
     for kernel in state.kernels:
         source = _not_built(target, kernel)
@@ -293,14 +269,13 @@ def _avoided(target: Target, state: HostState, guest: bool, host: str) -> Iterat
         if source:
             yield Finding(
                 "ROCM-KERNEL-UNSUPPORTED",
-                # The others stop nothing until they are booted, and then there is no driver.
-                severity if running else "warning",
                 host,
                 f"found kernel {kernel}{' running' if running else ''}, expected none that driver "
                 f"{target.driver} is known not to build for",
-                "boot the distribution's own (GA) kernel, set a later driver, "
-                + (_ANYWAY if running else "or remove this kernel"),
-                source,
+                source=source,
+                accepted=allowed,
+                # The others stop nothing until they are booted, and then there is no driver.
+                minor=not running,
             )
 
 

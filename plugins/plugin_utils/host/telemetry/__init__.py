@@ -47,10 +47,8 @@ def _told(settings: Settings, evidence: Evidence) -> Iterator[Finding]:
     if settings.listen.startswith("127.") or settings.listen in ("::1", "localhost"):
         yield Finding(
             "MONITORING-LOOPBACK",
-            "warning",
             evidence.host,
             f"its exporters listen on {settings.listen} alone: no other host reads them",
-            "set apiary_address of the host, or telemetry_listen",
         )
 
 

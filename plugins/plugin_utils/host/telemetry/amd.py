@@ -42,8 +42,8 @@ def version(settings: Settings) -> str:
             "MONITORING-FLOOR",
             f"AMD's metrics exporter {wanted}",
             f"{floor['version']} is the oldest that will do: {floor['why']}",
-            f"set telemetry_amd_version to {floor['version']} or later",
-            floor["source"],
+            source=floor["source"],
+            version=floor["version"],
         )
     return wanted
 
@@ -94,18 +94,15 @@ def method(settings: Settings, evidence: Evidence) -> tuple[Method, list[Finding
             "MONITORING-SYSTEM",
             evidence.host,
             f"AMD has no package of its metrics exporter for {os_release(evidence).name}",
-            "set telemetry_amd_method to container and telemetry_amd_digest, or to none",
-            facts()["source"],
+            source=facts()["source"],
         )
     if chosen != "none":
         return chosen, []
     refusal = Finding(
         "MONITORING-IMAGE",
-        "warning",
         evidence.host,
         "AMD's metrics exporter would run as a container here, and telemetry_amd_digest is empty",
-        "set it to the image's sha256:… as your registry shows it, or telemetry_amd_method to none",
-        facts()["container"]["source"],
+        source=facts()["container"]["source"],
     )
     return "none", [refusal]
 

@@ -108,7 +108,6 @@ def family(settings: Settings, evidence: Evidence) -> Mapping[str, Any]:
             "MONITORING-SYSTEM",
             evidence.host,
             f"nothing is known of node_exporter's package on {release.name}",
-            "run the role telemetry on a supported system",
         )
     return found
 

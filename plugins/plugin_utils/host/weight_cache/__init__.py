@@ -251,10 +251,9 @@ def _family_findings(settings: Settings, evidence: Evidence, family: str) -> tup
     return (
         Finding(
             "WEIGHTS-FAMILY",
-            "info" if known else "error",
             evidence.host,
             f"found {host_facts.os_release(evidence).name}, whose NFS client's package is unknown",
-            "install the NFS client (mount.nfs) and run again",
+            minor=known,
         ),
     )
 
@@ -274,11 +273,9 @@ def _step_findings(
             found.append(
                 Finding(
                     "WEIGHTS-AUTOFS",
-                    "error",
                     one.path,
                     "found a map of the autofs service there, expected no automount",
-                    "take the path out of /etc/auto.* and reload autofs",
-                    knowledge("host/weight_cache.yml")["prefetched"]["source"],
+                    source=knowledge("host/weight_cache.yml")["prefetched"]["source"],
                 )
             )
         if one.fstab or one.automounts:
@@ -286,12 +283,9 @@ def _step_findings(
             found.append(
                 Finding(
                     "WEIGHTS-STALE",
-                    "warning" if settings.replace_existing else "error",
                     one.path,
                     f"found it in {' and '.join(held)}, expected it in {one.unit} alone",
-                    "it is replaced, and what was there is kept below /var/lib/apiary/originals"
-                    if settings.replace_existing
-                    else "take it out, or let the role: weight_cache_replace_existing: true",
+                    accepted=settings.replace_existing,
                 )
             )
         if (
@@ -304,11 +298,8 @@ def _step_findings(
             found.append(
                 Finding(
                     "WEIGHTS-SERVING",
-                    "error",
                     one.path,
                     f"must be {one.action}ed ({why}) while {', '.join(serving)} may read it",
-                    "drain the host first; to have replicas stopped and started with the mount: "
-                    "weight_cache_remount_while_serving: true",
                 )
             )
     return tuple(found)
@@ -326,13 +317,11 @@ def _nconnect_findings(
     return tuple(
         Finding(
             "WEIGHTS-NCONNECT",
-            "warning",
             server,
             "found nconnect "
             + ", ".join(f"{number} for {' '.join(paths)}" for number, paths in by.items())
             + "; the first mount of a server decides for all",
-            "ask for the same nconnect on every mount of the server",
-            knowledge("host/weight_cache.yml")["kerberos"]["source"],
+            source=knowledge("host/weight_cache.yml")["kerberos"]["source"],
         )
         for server, by in counts.items()
         if len(by) > 1

@@ -59,7 +59,6 @@ def _holds(
     state: bool | CheckState,
     found: str,
     expected: str,
-    remedy: str = AGAIN,
     **more: Any,
 ) -> Check:
     """Return a check; ``state`` may be the plain answer."""
@@ -71,7 +70,6 @@ def _holds(
         state,
         expected if state == "pass" else found,
         expected,
-        remedy=remedy,
         **more,
     )
 
@@ -110,7 +108,6 @@ def _client(asked: Mounts, evidence: Evidence) -> list[Check]:
                 bool(helpers) and facts["keytab"] in (helpers.stdout.split() if helpers else []),
                 "no keytab",
                 "the host's keytab, for sec=krb5",
-                "join the host to the realm and put its keytab there",
                 source=facts["source"],
             )
         )
@@ -133,8 +130,8 @@ def _mount(
             bool(there) and not kind,
             "; ".join(kind) or "nothing mounted",
             expected,
-            f"{AGAIN}; see `systemctl status {step.unit}` and whether the server answers",
             source=facts["plain_mount"]["source"],
+            unit=step.unit,
         ),
         _holds(
             "WEIGHTS-BOOT",
@@ -149,7 +146,6 @@ def _mount(
             not step.fstab and not step.automounts,
             " and ".join([*(["an entry in /etc/fstab"] if step.fstab else []), *step.automounts]),
             f"{step.unit} alone",
-            f"{AGAIN}, with weight_cache_replace_existing",
         ),
     ]
     if top is None:
@@ -163,8 +159,6 @@ def _mount(
             not wrong,
             ", ".join(f"{one.option}: {one.found}" for one in wrong),
             ", ".join(f"{one.option}: {one.expected}" for one in wrong) or asked.text,
-            f"{AGAIN}; where only nconnect differs, unmount everything of that server first: "
-            "its first mount decides",
             source=facts["shown"]["source"],
         )
     )
@@ -188,8 +182,6 @@ def _nfs(mount: Mount, step: MountStep, shown: HostMounts, lowered: list[str]) -
             not lowered,
             ", ".join(lowered),
             "the size of requests that was asked for",
-            "raise it on the server, or ask for what it grants",
-            severity="warning",
         ),
         _holds(
             "WEIGHTS-TYPE",
@@ -197,7 +189,6 @@ def _nfs(mount: Mount, step: MountStep, shown: HostMounts, lowered: list[str]) -
             seen in facts["prefetched"]["types"],
             f"{seen}, as vLLM reads /proc/mounts",
             " or ".join(facts["prefetched"]["types"]),
-            f"{AGAIN}: a plain mount takes the automount's place",
             source=facts["prefetched"]["source"],
         ),
     ]
@@ -211,7 +202,6 @@ def _readahead(mount: Mount, step: MountStep) -> Check:
         "unknown" if step.readahead_found is None else step.readahead_found == wanted,
         "none told" if step.readahead_found is None else f"{step.readahead_found} KiB",
         f"{wanted} KiB",
-        f"{AGAIN}, and see whether udev runs: its rule sets it at every mount",
         source=knowledge("host/weight_cache.yml")["readahead"]["source"],
     )
 
@@ -225,8 +215,8 @@ def _local_cache(mount: Mount, evidence: Evidence) -> Check:
         "unknown" if text is None else " yes" in text,
         "no list of volumes" if text is None else "no volume with FSC yes",
         "FSC yes in /proc/fs/nfsfs/volumes",
-        f"see `systemctl status cachefilesd`, unmount {mount.path} and {AGAIN}",
         source="https://docs.kernel.org/filesystems/caching/fscache.html",
+        path=mount.path,
     )
 
 
@@ -239,7 +229,6 @@ def _local_source(mount: Mount, shown: HostMounts) -> Check:
         kind not in knowledge("host/weight_cache.yml")["not_local"]["types"],
         f"a directory on {kind}",
         "a directory on a disk of the host",
-        "give the mount its type and source, or move the directory",
     )
 
 
@@ -260,7 +249,6 @@ def _local(path: str, shown: HostMounts) -> Check:
         kind not in facts["types"] and not read_only,
         f"{kind}, read-only" if read_only else kind,
         "a local file system that can be written",
-        "mount a local disk there: engines lock and write their caches in it",
         source=facts["source"],
     )
 
@@ -270,7 +258,7 @@ def _space(path: str, evidence: Evidence, shown: HostMounts) -> Check:
     holding = shown.holding(path)
     kind = holding.type if holding else "nothing"
     if kind in knowledge("host/weight_cache.yml")["not_local"]["types"]:
-        return _holds("WEIGHTS-STAGE", path, False, kind, "a local disk", "stage to a local disk")
+        return _holds("WEIGHTS-STAGE", path, False, kind, "a local disk")
     said = evidence.commands.get("space")
     free = None
     for line in (said.stdout if said else "").splitlines()[1:]:
@@ -283,8 +271,6 @@ def _space(path: str, evidence: Evidence, shown: HostMounts) -> Check:
         "unknown" if free is None else free > 0,
         "no figure" if free is None else "a full disk",
         "free space",
-        "free some, or lower `keep`",
-        severity="warning",
     )
 
 
@@ -306,7 +292,6 @@ def _models(settings: Settings, evidence: Evidence) -> list[Check]:
                 "fail" if said and said.error == "not found" else "unknown",
                 f"no answer of weights-check ({why})",
                 expected,
-                f"{AGAIN}; if it does not answer, see whether the server does",
             )
         ]
     wanted = [*settings.models, *(path for path in by_path if path not in settings.models)]
@@ -325,6 +310,5 @@ def _model(path: str, told: dict[str, Any] | None, expected: str) -> Check:
         "fail",
         f"{finding['code']}: {finding['message']}",
         expected,
-        finding["remedy"],
-        severity=finding["severity"],
+        minor=finding.get("severity") == "warning",
     )

@@ -93,12 +93,7 @@ def read_mounts(evidence: Evidence) -> HostMounts:
     """Return a host's mounts; raise WEIGHTS-EVIDENCE where the evidence does not tell them."""
     told = evidence.commands.get("mounts")
     if told is None or told.exit != 0:
-        raise error(
-            "WEIGHTS-EVIDENCE",
-            evidence.host,
-            "has no list of mounts in its evidence",
-            "collect it again with the scope weights",
-        )
+        raise error("WEIGHTS-EVIDENCE", evidence.host, "has no list of mounts in its evidence")
     devices = _devices(_stdout(evidence, "mountinfo"))
     mounts = []
     for line in told.stdout.splitlines():

@@ -100,11 +100,10 @@ def _refused(mount: Mount, options: Options) -> list[Finding]:
     found = [
         Finding(
             "WEIGHTS-SOFT",
-            "error",
             mount.path,
             f"found the option {name}, expected hard: {facts['refused']['reason']}",
-            f"take {name} out of options",
-            facts["refused"]["source"],
+            source=facts["refused"]["source"],
+            name=name,
         )
         for name in facts["refused"]["options"]
         if name in options and mount.is_nfs
@@ -118,22 +117,19 @@ def _refused(mount: Mount, options: Options) -> list[Finding]:
             found.append(
                 Finding(
                     "WEIGHTS-SECRET",
-                    "error",
                     mount.path,
                     f"found the option {word}, which every user could read in the mount's unit",
-                    f"take it out, and name a file of mode 0600: {instead}",
-                    secrets["source"],
+                    source=secrets["source"],
+                    instead=instead,
                 )
             )
         elif not _NAME.fullmatch(name) or not _VALUE.fullmatch(str(value)):
             found.append(
                 Finding(
                     "WEIGHTS-OPTION-TEXT",
-                    "error",
                     mount.path,
                     f"found a comma, blank, quote, % or backslash, or nothing, in {word or 'an'} "
                     "option's name or value, expected plain words",
-                    "write each option by its own name",
                 )
             )
         elif name == "nconnect" and mount.is_nfs and not _is_within(value, facts["connections"]):
@@ -141,11 +137,10 @@ def _refused(mount: Mount, options: Options) -> list[Finding]:
             found.append(
                 Finding(
                     "WEIGHTS-NUMBER",
-                    "error",
                     mount.path,
                     f"found nconnect={value}, expected 1 to {most}",
-                    f"take nconnect out of options, or ask for at most {most}",
-                    facts["connections"]["source"],
+                    source=facts["connections"]["source"],
+                    most=most,
                 )
             )
     known = [name for name in facts["versions"] if name != "source"]
@@ -154,11 +149,9 @@ def _refused(mount: Mount, options: Options) -> list[Finding]:
         found.append(
             Finding(
                 "WEIGHTS-VERSION",
-                "error",
                 mount.path,
                 f"found NFS version {version}, expected one of {', '.join(known)}",
-                "choose the newest that the server has; `4` lets both agree",
-                facts["versions"]["source"],
+                source=facts["versions"]["source"],
             )
         )
     return found
@@ -200,11 +193,10 @@ def _fit_kerberos(mount: Mount, options: dict[str, Value]) -> tuple[list[Skipped
         return [Skipped(name, f"{mount.path}: {facts['reason']}")], []
     conflict = Finding(
         "WEIGHTS-KERBEROS",
-        "error",
         mount.path,
         f"found {name}={options[name]} with sec={options['sec']}: {facts['reason']}",
-        f"take {name} out of options",
-        facts["source"],
+        source=facts["source"],
+        name=name,
     )
     return [], [conflict]
 

@@ -114,8 +114,8 @@ def problems(settings: Settings) -> tuple[Finding, ...]:
     """Return what can't be right whatever the host is."""
     found: list[Finding] = []
 
-    def refuse(code: str, subject: str, message: str, remedy: str, source: str = "") -> None:
-        found.append(Finding(code, "error", subject, message, remedy, source or None))
+    def refuse(code: str, subject: str, message: str, source: str | None = None) -> None:
+        found.append(Finding(code, subject, message, source=source))
 
     paths = [one.path for one in settings.mounts]
     places = [
@@ -130,12 +130,9 @@ def problems(settings: Settings) -> tuple[Finding, ...]:
                 "WEIGHTS-PATH",
                 path or "(empty)",
                 f"found {path!r}, expected an absolute path without . and .., below /",
-                "write the path in full",
             )
     for path in sorted({path for path in paths if paths.count(path) > 1}):
-        refuse(
-            "WEIGHTS-TWICE", path, "found two mounts there, expected one", "take one of them out"
-        )
+        refuse("WEIGHTS-TWICE", path, "found two mounts there, expected one")
     system = knowledge("host/weight_cache.yml")["system"]
     for one in settings.mounts:
         found += _source_problems(one)
@@ -146,7 +143,6 @@ def problems(settings: Settings) -> tuple[Finding, ...]:
                 "WEIGHTS-PLACE",
                 one.path,
                 f"found a directory of the system, expected one that does not hold {hidden[0]}",
-                "mount below /srv or /mnt",
             )
     for subject, number, least, most in _numbers(settings):
         if number < least or (most is not None and number > most):
@@ -155,7 +151,6 @@ def problems(settings: Settings) -> tuple[Finding, ...]:
                 subject,
                 f"found {number}, expected "
                 + (f"at least {least}" if most is None else f"{least} to {most}"),
-                "take it out of your settings for the role's own value",
             )
     for staged in settings.staged:
         if not REPOSITORY.fullmatch(staged.repository) or ".." in staged.repository:
@@ -163,7 +158,6 @@ def problems(settings: Settings) -> tuple[Finding, ...]:
                 "WEIGHTS-REPOSITORY",
                 "weight_cache_staged",
                 f"found the repository {staged.repository!r}, expected ORG/NAME",
-                "write it as the model's page shows it",
             )
         if any(
             staged.to == one.path or staged.to.startswith(one.path + "/")
@@ -174,7 +168,6 @@ def problems(settings: Settings) -> tuple[Finding, ...]:
                 "WEIGHTS-STAGE",
                 staged.to,
                 "found a mount of NFS there, expected a disk of the host's own",
-                "stage to a local file system",
             )
     return tuple(found)
 
@@ -209,10 +202,8 @@ def _source_problems(one: Mount) -> list[Finding]:
         found.append(
             Finding(
                 "WEIGHTS-PROFILE",
-                "error",
                 one.path,
                 f"found the profile {profile}, expected {' or '.join(facts['profiles'])}",
-                "choose one of these, and change it by options",
             )
         )
     if one.type == LOCAL and not one.source:
@@ -221,44 +212,33 @@ def _source_problems(one: Mount) -> list[Finding]:
         found.append(
             Finding(
                 "WEIGHTS-SOURCE",
-                "error",
                 one.path,
                 f"found the type {one.type!r}, expected the name of a file system",
-                "choose one of /proc/filesystems, or nfs, bind or local",
             )
         )
     elif one.type in (LOCAL, "bind") and not is_plain(one.source):
         found.append(
             Finding(
                 "WEIGHTS-SOURCE",
-                "error",
                 one.path,
                 f"found the source {one.source!r}, expected an absolute path without . and ..",
-                "write the directory's path in full",
             )
         )
     elif one.is_nfs and not NFS_SOURCE.fullmatch(one.source):
-        remedy = "write host:/path"
-        if one.source.count(":") > 1 and not one.source.startswith("["):
-            remedy = "put an IPv6 address in brackets: [2001:db8::1]:/export"
         found.append(
             Finding(
                 "WEIGHTS-SOURCE",
-                "error",
                 one.path,
                 f"found the source {one.source!r}, expected server:/path",
-                remedy,
-                "https://man7.org/linux/man-pages/man5/nfs.5.html",
+                source="https://man7.org/linux/man-pages/man5/nfs.5.html",
             )
         )
     elif not one.source or not one.source.isprintable():
         found.append(
             Finding(
                 "WEIGHTS-SOURCE",
-                "error",
                 one.path,
                 f"found the source {one.source!r}, expected what {one.type} is mounted from",
-                "set source",
             )
         )
     return found

@@ -34,21 +34,17 @@ def review(plan: Plan) -> Iterator[Finding]:
             if garbled:
                 yield Finding(
                     "CONTAINER-WORD",
-                    "error",
                     f"replica {index}",
                     f"{where} has {', '.join(map(repr, garbled))}; Podman's generator drops empty"
                     " words and garbles what can't be printed",
-                    "correct it in engine.args or engine.env and plan again",
-                    knowledge(FACTS)["engines"]["quadlet"]["garbles_source"],
+                    source=knowledge(FACTS)["engines"]["quadlet"]["garbles_source"],
                 )
     path = plan.deployment.model.path
     if ":" in path or "," in path:
         yield Finding(
             "CONTAINER-PATH",
-            "error",
             "model.path",
             f"{path} has a colon or comma, which parts the fields of a mount",
-            "bind or link the weights to a path without one",
         )
     if plan.deployment.engine.image is not None:
         yield from _ipc(plan, plan.deployment.engine.image)
@@ -60,20 +56,17 @@ def _image(plan: Plan) -> Iterator[Finding]:
         official = list(knowledge(FACTS)["images"]["families"])[0]  # noqa: RUF015 - a generator
         yield Finding(
             "CONTAINER-NO-IMAGE",
-            "error",
             "engine.image",
             f"is not set, and runtime {engine.runtime} runs an image",
-            f"set engine.image to one that has vLLM {engine.version} for ROCm"
-            f" (docker.io/{official}:v{engine.version}@sha256:…) and plan again",
+            version=engine.version,
+            official=official,
         )
     elif not is_pinned(engine.image):
         yield Finding(
             "CONTAINER-UNPINNED",
-            "warning",
             engine.image,
             "is named by its tag, which its registry can move: replicas of one fleet could run"
             " different engines; expected a digest",
-            "add @sha256:… to engine.image (`skopeo inspect --format '{{.Digest}}'`)",
         )
 
 
@@ -86,12 +79,10 @@ def _ipc(plan: Plan, image: str) -> Iterator[Finding]:
     if baked and several and not told:
         yield Finding(
             "CONTAINER-IPC-MODE",
-            "info",
             image,
             "sets HSA_ENABLE_IPC_MODE_LEGACY=1, with which some driver and ROCm pairs fail:"
             " `hipIpcGetMemHandle failed`, p2p.cc:256",
-            "if replicas die so, set HSA_ENABLE_IPC_MODE_LEGACY to 0 in engine.env",
-            facts["legacy_ipc_source"],
+            source=facts["legacy_ipc_source"],
         )
 
 
@@ -108,21 +99,16 @@ def engine_findings(runtime: str, version: str | None, host: str) -> Iterator[Fi
     if found is None:
         yield Finding(
             "CONTAINER-ENGINE-ABSENT",
-            "error",
             host,
             f"found no {engine}, which engine.runtime {runtime} needs",
-            f"run the role container_runtime with container_runtime_engine={engine} first",
         )
     elif _order(found[0]) < _order(facts["minimum"]):
         what = "reads no quadlets" if runtime == "quadlet" else "lacks options of `run`"
         yield Finding(
             "CONTAINER-RUNTIME-OLD",
-            "error",
             host,
             f"found {engine} {found[0]}, which {what}; expected {facts['minimum']} or later",
-            "update the distribution (Debian 13, Ubuntu 24.04, RHEL 9 and later have it), or choose"
-            " another engine.runtime",
-            facts["source"],
+            source=facts["source"],
         )
 
 

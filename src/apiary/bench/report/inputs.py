@@ -64,7 +64,7 @@ def load_results(names: Iterable[str]) -> Results:
                 "DOC-SCHEMA",
                 name,
                 f"schema is {schema!r}, expected {Bench.SCHEMA!r} or {Tune.SCHEMA!r}",
-                "give a result of `apiary bench` or the state of a tuning",
+                document="a result of `apiary bench` or the state of a tuning",
             )
     empty = next((bench.name for bench in matches if not bench.levels), None)
     if empty is not None or not matches:
@@ -109,21 +109,14 @@ def _negative(data: Any) -> str:
 
 
 def _refuse(name: str, problem: str) -> None:
-    raise error(
-        "REPORT-IMPOSSIBLE",
-        name,
-        problem,
-        "give the file as `apiary bench` wrote it; the same command with its --out writes it again",
-    )
+    raise error("REPORT-IMPOSSIBLE", name, problem)
 
 
 def _json_of(name: str) -> Any:
     try:
         return json.loads(read_output(name, BENCH))
     except ValueError as failure:
-        raise error(
-            "FILE-SYNTAX", name, f"is no JSON: {failure}", "give a whole result, as it was written"
-        ) from failure
+        raise error("FILE-SYNTAX", name, f"is no JSON: {failure}") from failure
 
 
 def _of_tuning(state: Tune, folder: Path) -> Iterator[Bench]:

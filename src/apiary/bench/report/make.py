@@ -65,7 +65,6 @@ def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:
                 "warning",
                 configuration.name,
                 f"was measured otherwise than {configurations[0].name}: {'; '.join(differs)}",
-                "compare only what was asked alike; measure it again in the same way",
             )
         if not {"OK", "SLO_MISS"} & set(configuration.counts):
             yield Finding(

@@ -52,8 +52,8 @@ def reported_hosts(artifacts: Path) -> tuple[FleetHost, ...]:
         raise error(
             "FILE-UNREADABLE",
             str(artifacts),
-            "is no directory of artifacts",
-            "`ansible-playbook playbooks/verify.yml` writes it; or give what apiary_artifacts says",
+            "is no directory of artifacts; `ansible-playbook playbooks/verify.yml` writes what "
+            "apiary_artifacts names",
         )
     names = {
         path.name
@@ -65,8 +65,7 @@ def reported_hosts(artifacts: Path) -> tuple[FleetHost, ...]:
         raise error(
             "FILE-UNREADABLE",
             str(artifacts),
-            "holds no document of any host",
-            "run playbooks/verify.yml first, or name the hosts with --inventory",
+            "holds no document of any host; playbooks/verify.yml writes them",
         )
     return tuple(FleetHost(name, artifacts=str(artifacts)) for name in sorted(names))
 
@@ -176,9 +175,7 @@ def _read(path: Path) -> Read:
 
 
 def _damaged(path: Path, message: str) -> Finding:
-    return Finding(
-        "FILE-SYNTAX", "error", str(path), message, "delete it and run the playbook again"
-    )
+    return Finding("FILE-SYNTAX", str(path), message)
 
 
 def _time_of(data: Mapping[str, Any]) -> str | None:

@@ -82,8 +82,6 @@ def _is_below(name: str) -> bool:
 def _kept(path: Path) -> Finding:
     return Finding(
         "TELEMETRY-FILE-KEPT",
-        "warning",
         str(path),
         "is not part of the telemetry any more, but was changed since it was written",
-        "remove it, or keep it under another name",
     )

@@ -88,8 +88,7 @@ def hosts_of_artifacts(
         raise error(
             "FILE-UNREADABLE",
             str(artifacts),
-            "holds no plan of any host",
-            "run playbooks/site.yml or plan.yml first, or name the hosts with --inventory",
+            "holds no plan of any host; playbooks/site.yml and plan.yml write them",
         )
     hosts = tuple(_monitored(FleetHost(name), artifacts) for name in names)
     return hosts, _without_plan(hosts)
@@ -103,10 +102,8 @@ def _without_plan(gpu_hosts: Iterable[MonitoredHost]) -> tuple[Finding, ...]:
     return (
         Finding(
             "TELEMETRY-NO-PLAN",
-            "warning",
             ", ".join(names),
             "no plan was found, or the host is quarantined: no replica of it is watched",
-            "run playbooks/site.yml or plan.yml, or give the directory that they write to",
         ),
     )
 
@@ -116,8 +113,7 @@ def _entries(directory: Path) -> Iterable[Path]:
         raise error(
             "FILE-UNREADABLE",
             str(directory),
-            "is no directory of artifacts",
-            "give the directory that the playbooks write to (apiary_artifacts), or run them first",
+            "is no directory of artifacts, which the playbooks write to (apiary_artifacts)",
         )
     return directory.iterdir()
 
@@ -160,10 +156,7 @@ def load_settings(name: str | None) -> TelemetrySettings:
         data: Any = yaml.safe_load(read_text(name)) or {}
     except yaml.YAMLError as failure:
         raise error(
-            "FILE-SYNTAX",
-            name,
-            f"is no YAML: {' '.join(str(failure).split())}",
-            "correct the file at that place",
+            "FILE-SYNTAX", name, f"is no YAML: {' '.join(str(failure).split())}"
         ) from failure
     if isinstance(data, dict) and any(str(key).startswith(PREFIX) for key in data):
         allowed = {field.name for field in fields(TelemetrySettings)}

@@ -40,10 +40,7 @@ def write_archive(out: Path, files: Mapping[str, Path]) -> int:
         os.replace(temporary, out)
     except OSError as failure:
         raise error(
-            "FILE-UNWRITABLE",
-            str(out),
-            f"cannot be written: {failure.strerror or failure}",
-            "give --out a path in a writable directory with room",
+            "FILE-UNWRITABLE", str(out), f"cannot be written: {failure.strerror or failure}"
         ) from failure
     finally:
         if temporary:

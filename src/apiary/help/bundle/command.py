@@ -211,10 +211,7 @@ def _hosts(options: Options) -> tuple[list[FleetHost], Path]:
     saved = [FleetHost(name, artifacts=str(directory)) for name in saved_hosts(directory)]
     if not saved:
         raise error(
-            "BUNDLE-NOTHING",
-            str(directory),
-            "has no saved documents, and no inventory was given",
-            "`apiary support-bundle --inventory inventory/mine`, or give --artifacts DIR",
+            "BUNDLE-NOTHING", str(directory), "has no saved documents, and no inventory was given"
         )
     hosts = [item for item in saved if not options.names or item.name in options.names]
     if not hosts:
@@ -252,20 +249,16 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
         findings.append(
             Finding(
                 "BUNDLE-HOST",
-                "warning",
                 stage.clean(one.host),
                 f"could not be asked, so only what was saved is there: {stage.clean(one.why)}",
-                "`apiary doctor --inventory … --connect` says why",
             )
         )
     if masker.short:
         findings.append(
             Finding(
                 "BUNDLE-SHORT",
-                "warning",
                 f"{masker.short} secrets",
                 "are shorter than 4 characters or a common word, so they were not removed",
-                "look through the archive before you send it, and change such a secret",
             )
         )
     large = sum("as large as it may be" in one.why for one in stage.left_out)
@@ -273,10 +266,8 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
         findings.append(
             Finding(
                 "BUNDLE-SIZE",
-                "warning",
                 f"{large} files",
                 f"were left out, because the others have {options.most >> 20} MB already",
-                "`apiary support-bundle --host HOST`, or give --max-size",
             )
         )
     manifest = SupportBundle(

@@ -65,7 +65,6 @@ def _of_inventory(sources: Sequence[str], vault: Sequence[str]) -> list[str]:
             "BUNDLE-VAULT",
             ", ".join(sources),
             f"its secrets cannot be read, so nobody could take them out: {answer['error'][-600:]}",
-            "give --vault-password-file FILE, or `apiary doctor --inventory …` says what is wrong",
         )
     secrets: list[str] = answer["secrets"]
     return secrets

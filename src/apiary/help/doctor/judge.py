@@ -74,10 +74,9 @@ def _python(seen: Controller, limits: Known) -> Iterator[Finding]:
     if numbers(seen.version) < numbers(least):
         yield Finding(
             "DOCTOR-PYTHON",
-            "error",
             HERE,
             f"Python {seen.version} is older than {least}, which ansible-core needs here",
-            f"`python{least} -m venv .venv && .venv/bin/pip install .` installs Apiary anew",
+            least=least,
         )
 
 
@@ -88,31 +87,19 @@ def _of_locale(ansible: AnsibleFacts) -> bool:
 
 def _locale(ansible: AnsibleFacts) -> Iterator[Finding]:
     if _of_locale(ansible):
-        yield Finding(
-            "DOCTOR-LOCALE",
-            "error",
-            HERE,
-            f"Ansible does not start: {ansible.refused}",
-            "`export LC_ALL=C.UTF-8` in this shell and in your profile",
-        )
+        yield Finding("DOCTOR-LOCALE", HERE, f"Ansible does not start: {ansible.refused}")
 
 
 def _ansible(seen: Controller, limits: Known) -> Iterator[Finding]:
     ansible = seen.ansible
-    again = "`pip install .` in Apiary's clone brings the right one"
     if ansible.version is None or (ansible.refused and not _of_locale(ansible)):
         why = f" ({ansible.refused})" if ansible.refused else ""
-        if "config file" in why or "Config '" in why:
-            again = "correct that setting, or `export ANSIBLE_CONFIG=$(apiary --ansible-config)`"
-        yield Finding(
-            "DOCTOR-ANSIBLE", "error", HERE, f"ansible-core cannot be started{why}", again
-        )
+        yield Finding("DOCTOR-ANSIBLE", HERE, f"ansible-core cannot be started{why}")
         return
     found, least, tried = map(numbers, (ansible.version, limits["minimum"], limits["tried"]))
     if found < least:
         yield Finding(
             "DOCTOR-ANSIBLE",
-            "error",
             HERE,
             f"ansible-core {ansible.version} is older than {limits['minimum']}",
             again,
@@ -120,7 +107,6 @@ def _ansible(seen: Controller, limits: Known) -> Iterator[Finding]:
     elif found[:2] > tried[:2]:
         yield Finding(
             "DOCTOR-ANSIBLE-NEWER",
-            "warning",
             HERE,
             f"ansible-core {ansible.version} is newer than {limits['tried']}, which Apiary is"
             " tested with",
@@ -129,47 +115,32 @@ def _ansible(seen: Controller, limits: Known) -> Iterator[Finding]:
     if seen.playbook is None:
         path = (seen.expected or "").rpartition("/")[0] or "…/bin"
         yield Finding(
-            "DOCTOR-ANSIBLE-PATH",
-            "warning",
-            HERE,
-            "ansible-playbook is not on PATH",
-            f"`export PATH={path}:$PATH`",
+            "DOCTOR-ANSIBLE-PATH", HERE, "ansible-playbook is not on PATH", directory=path
         )
     elif seen.expected and seen.playbook != seen.expected:
         yield Finding(
             "DOCTOR-ANSIBLE-PATH",
-            "warning",
             HERE,
             f"PATH leads to {seen.playbook}, another Ansible than Apiary's {seen.expected}",
-            f"`export PATH={seen.expected.rpartition('/')[0]}:$PATH`",
+            directory=seen.expected.rpartition("/")[0],
         )
 
 
 def _config(ansible: AnsibleFacts) -> Iterator[Finding]:
     for text in ansible.warnings:
-        yield Finding(
-            "DOCTOR-CONFIG-IGNORED",
-            "warning",
-            "ansible.cfg",
-            text,
-            "`chmod o-w .`, or `export ANSIBLE_CONFIG=$PWD/ansible.cfg`",
-        )
+        yield Finding("DOCTOR-CONFIG-IGNORED", "ansible.cfg", text)
     if ansible.config is None and ansible.refused is None and not ansible.warnings:
         yield Finding(
             "DOCTOR-CONFIG",
-            "warning",
             "ansible.cfg",
             "no ansible.cfg is in effect, so Ansible runs with 5 forks and a login for each task",
-            "`export ANSIBLE_CONFIG=$(apiary --ansible-config)`, or work in Apiary's clone",
         )
     for name in ansible.prompts:
         yield Finding(
             "DOCTOR-PROMPT",
-            "warning",
             f"{name} in Ansible's configuration",
             "has Ansible ask for a password, and `apiary rollout` and others have nobody to ask",
-            f"`export ANSIBLE_{name.upper()}=0`, and keep the password in a vault"
-            " (docs/how-to/keep-secrets.md)",
+            name=name.upper(),
         )
 
 
@@ -182,23 +153,16 @@ def _collections(ansible: AnsibleFacts, needed: Iterable[str]) -> Check:
     for name, entry in matches.items():
         if entry is None:
             findings.append(
-                Finding(
-                    "DOCTOR-COLLECTION",
-                    "error",
-                    name,
-                    "Ansible does not find this collection",
-                    "`cd` into Apiary's clone, or `pip install .` there",
-                )
+                Finding("DOCTOR-COLLECTION", name, "Ansible does not find this collection")
             )
     ours, wanted = matches.get("apiary.instinct"), ansible.expected
     if ours and wanted and ours[0] != wanted:
         findings.append(
             Finding(
                 "DOCTOR-COLLECTION-VERSION",
-                "error",
                 "apiary.instinct",
                 f"Ansible finds {ours[0]} in {ours[1]}, and this command is {wanted}",
-                f"`rm -r {ours[1]}` if nothing else needs it, or install the same version",
+                path=ours[1],
             )
         )
     reported = ", ".join(f"{name} {entry[0]}" for name, entry in matches.items() if entry)
@@ -207,13 +171,7 @@ def _collections(ansible: AnsibleFacts, needed: Iterable[str]) -> Check:
 
 def _ssh(seen: Controller) -> Iterator[Finding]:
     if seen.ssh is None:
-        yield Finding(
-            "DOCTOR-SSH",
-            "error",
-            HERE,
-            "there is no ssh, by which Ansible reaches hosts",
-            "`apt-get install openssh-client`, or `dnf install openssh-clients`",
-        )
+        yield Finding("DOCTOR-SSH", HERE, "there is no ssh, by which Ansible reaches hosts")
 
 
 def _keys_said(seen: Controller) -> str:
@@ -225,10 +183,9 @@ def _keys(seen: Controller) -> Iterator[Finding]:
     for name in seen.open_keys:
         yield Finding(
             "DOCTOR-KEY-OPEN",
-            "warning",
             name,
             "ssh ignores this private key, because others may read it",
-            f"`chmod 600 {name}`",
+            name=name,
         )
 
 
@@ -240,10 +197,9 @@ def _open_files(seen: Controller, limits: Known) -> Check:
         findings.append(
             Finding(
                 "DOCTOR-OPEN-FILES",
-                "warning",
                 HERE,
                 f"a process may open {seen.open_files} files, and {forks} forks want {need}",
-                f"`ulimit -n {max(1024, need)}`, or fewer forks in ansible.cfg",
+                limit=max(1024, need),
             )
         )
     limit = "no limit" if seen.open_files is None else str(seen.open_files)
@@ -263,10 +219,9 @@ def _memory(seen: Controller, limits: Known) -> Check:
         findings.append(
             Finding(
                 "DOCTOR-MEMORY",
-                "warning",
                 HERE,
                 f"{seen.memory_megabytes} MB are free, and {forks} forks take {need} MB",
-                f"`export ANSIBLE_FORKS={fewer}`",
+                fewer=fewer,
             )
         )
     return check("controller", "memory", f"{seen.memory_megabytes} MB free", findings)
@@ -276,29 +231,26 @@ def _room(artifacts: Artifacts, hosts: int, limits: Known) -> Iterator[Finding]:
     if not artifacts.directory:
         yield Finding(
             "DOCTOR-ARTIFACTS",
-            "error",
             artifacts.path,
             "is to be the directory for the hosts' documents, and a file is in its way",
-            f"`ls -l {artifacts.path}` shows it; set apiary_artifacts to another directory",
+            path=artifacts.path,
         )
     elif not artifacts.writable:
         yield Finding(
             "DOCTOR-ARTIFACTS",
-            "error",
             artifacts.path,
             "the directory for the hosts' documents cannot be written to",
-            f"`sudo mkdir -p {artifacts.path} && sudo chown -R $USER {artifacts.path}`, or set"
-            " apiary_artifacts in the inventory",
+            path=artifacts.path,
         )
     need = limits["base_megabytes"] + limits["each_host_megabytes"] * hosts
     if artifacts.free_megabytes is not None and artifacts.free_megabytes < need:
         yield Finding(
             "DOCTOR-DISK",
-            "error" if artifacts.free_megabytes * 4 < need else "warning",
             artifacts.path,
             f"{artifacts.free_megabytes} MB are free, and documents and logs of {hosts} hosts may"
             f" take {need} MB",
-            f"`df -h {artifacts.path}` shows what is full; make room, or set apiary_artifacts",
+            minor=artifacts.free_megabytes * 4 >= need,
+            path=artifacts.path,
         )
 
 
@@ -306,8 +258,7 @@ def _clock(when: datetime.datetime, limits: Known) -> Iterator[Finding]:
     if f"{when:%Y-%m-%d}" < limits["not_before"]:
         yield Finding(
             "DOCTOR-CLOCK",
-            "error",
             HERE,
             f"the clock says {when:%Y-%m-%d}, which is before Apiary was made",
-            "`sudo timedatectl set-ntp true`, then `timedatectl`",
+            command="sudo timedatectl set-ntp true",
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, Severity
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
 
 from apiary.help.doctor.judge import check, numbers
@@ -64,20 +64,20 @@ def _groups(seen: Inventory) -> Iterator[Finding]:
         if wanted and not seen.limited and not seen.groups.get(name):
             yield Finding(
                 "DOCTOR-GROUP",
-                "error",
                 source,
                 f"no host is in the group {name}, which the playbooks address",
-                f"put your hosts into {name}; `ansible-inventory -i {source} --graph` shows groups",
+                name=name,
+                inventory=source,
             )
     for name in sorted(seen.groups):
         near = difflib.get_close_matches(name, limits, 1, 0.85)
         if name not in limits and near and not seen.groups.get(near[0]):
             yield Finding(
                 "DOCTOR-GROUP-NAME",
-                "warning",
                 source,
                 f"nothing addresses the group {name}, which is named almost like {near[0]}",
-                f"rename it to {near[0]}; `ansible-inventory -i {source} --graph` shows groups",
+                near=near[0],
+                inventory=source,
             )
 
 
@@ -85,22 +85,12 @@ def judge_vault(seen: Inventory, ansible: AnsibleFacts) -> Check:
     """Judge whether what is encrypted can be read."""
     failed = {name: why for name, why in ansible.vault.items() if why}
     findings = [
-        Finding(
-            "DOCTOR-VAULT",
-            "error",
-            name,
-            f"is encrypted and cannot be read: {why}",
-            "`export ANSIBLE_VAULT_PASSWORD_FILE=FILE`, or give --vault-password-file FILE",
-        )
+        Finding("DOCTOR-VAULT", name, f"is encrypted and cannot be read: {why}")
         for name, why in failed.items()
     ]
     findings += [
         Finding(
-            "DOCTOR-VAULT-OPEN",
-            "warning",
-            name,
-            "holds a vault's password, and others may read it",
-            f"`chmod 600 {name}`",
+            "DOCTOR-VAULT-OPEN", name, "holds a vault's password, and others may read it", name=name
         )
         for name in seen.open_passwords
     ]
@@ -124,10 +114,9 @@ def judge_ways(hosts: Sequence[Reached], sources: Sequence[str] = ()) -> tuple[C
             f"{named} of {len(remote)} resolve" if remote else "no host is remote",
             _each(
                 "DOCTOR-NAME",
-                "error",
                 unnamed,
                 lambda why: f"has no address: {why}",
-                lambda name: f"set ansible_host for it; `getent hosts {_of(remote, name)}` asks",
+                lambda name: {"address": _of(remote, name)},
             ),
         ),
         check(
@@ -145,9 +134,7 @@ def judge_ways(hosts: Sequence[Reached], sources: Sequence[str] = ()) -> tuple[C
                 "error",
                 {item.name: item.user for item in remote if not item.log_in},
                 lambda user: f"there is no key to log in with as {user or 'the login user'}",
-                lambda name: (
-                    f"`ssh-add`, or `ssh-keygen -t ed25519 && ssh-copy-id {_login(remote, name)}`"
-                ),
+                lambda name: {"login": _login(remote, name)},
             ),
         ),
     )
@@ -186,10 +173,10 @@ def _host_keys(unknown: Sequence[Reached], sources: Sequence[str]) -> Iterator[F
             scan = f"{listed} --list-hosts | tail -n +2 | ssh-keyscan {port_option}-f -"
         yield Finding(
             "DOCTOR-HOST-KEY",
-            "error",
             _whom(names),
             f"the host key is not in {file}, so Ansible would ask for each host",
-            f"`{scan} >> {file}`, then compare the keys with the hosts' own",
+            scan=scan,
+            file=file,
         )
 
 
@@ -221,12 +208,9 @@ def judge_answers(
             f"{count(closed, total)} open",
             _each(
                 "DOCTOR-PORT",
-                "error",
                 closed,
                 lambda why: f"its SSH port cannot be connected to: {why}",
-                lambda name: (
-                    f"see that the host is up and sshd runs: `ssh -v {_reach(ways, name)} true`"
-                ),
+                lambda name: {"target": _reach(ways, name)},
             ),
         ),
         check(
@@ -235,10 +219,9 @@ def judge_answers(
             f"{count(refused, len(open_))} run a task",
             _each(
                 "DOCTOR-LOGIN",
-                "error",
                 refused,
                 lambda why: f"Ansible cannot run anything there: {why}",
-                lambda name: f"`{run} {name} -m ansible.builtin.ping -vvv` shows the whole of it",
+                lambda name: {"ansible": f"{run} {name}"},
             ),
         ),
         check(
@@ -247,13 +230,9 @@ def judge_answers(
             f"{count(powerless, len(inside))} grant it",
             _each(
                 "DOCTOR-SUDO",
-                "error",
                 powerless,
                 lambda why: f"Ansible may not become root there: {why}",
-                lambda name: (
-                    "give ansible_become_password from a vault, or sudo without a password;"
-                    f" `{run} {name} -b -m ansible.builtin.ping` tries it"
-                ),
+                lambda name: {"ansible": f"{run} {name}"},
             ),
         ),
         check(
@@ -262,15 +241,11 @@ def judge_answers(
             f"{count(old, len(inside))} new enough",
             _each(
                 "DOCTOR-HOST-PYTHON",
-                "error",
                 old,
                 lambda version: (
                     f"has Python {version}, older than {limits['host_python']['minimum']}"
                 ),
-                lambda name: (
-                    "install a newer one and set ansible_python_interpreter;"
-                    f" `{run} {name} -m ansible.builtin.setup -a filter=ansible_python*` shows it"
-                ),
+                lambda name: {"ansible": f"{run} {name}"},
             ),
         ),
         _clocks(inside, limits["clock"], run),
@@ -290,7 +265,8 @@ def _clocks(answers: Sequence[Answer], limits: Mapping[str, Any], run: str) -> C
             name,
             f"its clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this"
             " machine's; repositories and certificates are refused then",
-            f"`{run} {name} -b -a 'timedatectl set-ntp true'`",
+            minor=not (abs(ahead) > known["wrong_seconds"]),
+            command=f"{run} {name} -b -a 'timedatectl set-ntp true'",
         )
         for name, ahead in off.items()
     ]
@@ -300,17 +276,16 @@ def _clocks(answers: Sequence[Answer], limits: Mapping[str, Any], run: str) -> C
 
 def _each(
     code: str,
-    severity: Severity,
     bad: Mapping[str, str | None],
     message: Callable[[str], str],
-    remedy: Callable[[str], str],
+    values: Callable[[str], Mapping[str, Any]],
 ) -> Iterator[Finding]:
     """Yield a finding for each reason; hosts that share it are told together."""
     hosts: defaultdict[str, list[str]] = defaultdict(list)
     for name, why in bad.items():
         hosts[why or ""].append(name)
     for why, names in hosts.items():
-        yield Finding(code, severity, _whom(names), message(why), remedy(names[0]))
+        yield Finding(code, _whom(names), message(why), **values(names[0]))
 
 
 def _whom(names: Sequence[str]) -> str:

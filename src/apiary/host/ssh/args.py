@@ -138,4 +138,4 @@ def _options(text: str, place: str) -> Iterator[tuple[str, str]]:
 
 
 def _wrong(place: str, text: str, why: str) -> ApiaryError:
-    return refusal(place, f"{text}: {why}", "correct the variable in the inventory")
+    return refusal(place, f"{text}: {why}")

@@ -117,12 +117,7 @@ def parse_target(text: str) -> Target:
         target = Target(host, match["user"], port)
         if target.possible:
             return target
-    raise error(
-        "PROBE-TARGET",
-        text,
-        "is no host that SSH could reach",
-        "give HOST, USER@HOST, HOST:PORT or ssh://USER@HOST:PORT",
-    )
+    raise error("PROBE-TARGET", text, "is no host that SSH could reach")
 
 
 def option_line(text: str, place: str) -> Line:
@@ -136,9 +131,9 @@ def keyword(text: str) -> str:
     return match[1].lower() if match else ""
 
 
-def refusal(subject: str, message: str, remedy: str = "correct ssh_config") -> ApiaryError:
+def refusal(subject: str, message: str) -> ApiaryError:
     """Return the refusal of what ssh_config says."""
-    return error("PROBE-CONFIG", subject, message, remedy)
+    return error("PROBE-CONFIG", subject, message)
 
 
 def settings_of(target: Target, options: SshOptions, lines: tuple[Line, ...] = ()) -> Settings:
@@ -168,7 +163,7 @@ def _evaluate(target: Target, options: SshOptions, lines: tuple[Line, ...]) -> d
             timeout=options.timeout,
         )
     except FileNotFoundError as failure:
-        raise refusal("ssh", "there is no such program", "install the OpenSSH client") from failure
+        raise refusal("ssh", "there is no such program: install the OpenSSH client") from failure
     except subprocess.TimeoutExpired as failure:
         why = f"`ssh -G` did not end within {options.timeout:g} s"
         raise refusal(target.host, why) from failure
@@ -189,7 +184,7 @@ def _unread(target: Target, lines: tuple[Line, ...], printed: list[str]) -> Apia
             return refusal(f"{match['file']}:{match['line']}", match["why"])
         if match:
             place = ", ".join(dict.fromkeys(line.place for line in lines)) or target.host
-            return refusal(place, match["why"], "correct the variable in the inventory")
+            return refusal(place, match["why"])
     return refusal(target.host, "; ".join(printed[-3:]) or "`ssh -G` failed and printed nothing")
 
 

@@ -52,8 +52,8 @@ class Connector:
             raise refusal(
                 host,
                 f"ProxyJump leads back to itself or over more than {MAX_JUMPS} hosts: "
-                + " → ".join(trail),
-                f"put a block `Host {target.host}` with `ProxyJump none` first in ssh_config",
+                + " → ".join(trail)
+                + f"; a block `Host {target.host}` with `ProxyJump none` first ends it",
             )
         # What is asked for this host alone stands before ssh_config, not for its jump hosts.
         own = self.options.lines if len(trail) == 1 else ()
@@ -193,5 +193,5 @@ def unreachable(host: str, why: str, target: Target | None = None) -> ApiaryErro
         "PROBE-UNREACHABLE",
         host,
         f"cannot be reached over SSH{f' at {other}' if other else ''}: {why}",
-        f"check the name, the port and that sshd runs: ssh {f'ssh://{other}' if other else host}",
+        target=f"ssh://{other}" if other else host,
     )

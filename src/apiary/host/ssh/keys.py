@@ -119,7 +119,6 @@ def check_host_key(host: str, key: paramiko.PKey, keys: KnownKeys, settings: Set
             host,
             f"the host key {shown} is not the known one of {places}: "
             "somebody may be in between, or the host was reinstalled",
-            f"verify the new key out of band, then replace {settings.host_key_name} in known_hosts",
         )
     notes = [f"{place} cannot be read" for place in keys.unreadable[:3]]
     notes += [f"{place}: host certificates are not supported" for place in keys.authorities[:3]]
@@ -129,7 +128,6 @@ def check_host_key(host: str, key: paramiko.PKey, keys: KnownKeys, settings: Set
         "PROBE-HOST-KEY",
         host,
         "; ".join([f"the host key {shown} of {settings.host_key_name} is not in {files}", *notes]),
-        "verify the key and add it (ssh-keyscan prints it), or give --known-hosts FILE",
     )
 
 
@@ -259,9 +257,4 @@ def log_in(
 
 def refused(host: str, settings: Settings, notes: list[str]) -> ApiaryError:
     """Return the refusal of a login."""
-    return error(
-        "PROBE-AUTH",
-        host,
-        f"login as {settings.user} refused: {'; '.join(notes)}",
-        "check the user and key: --user, --identity, ssh-agent, ~/.ssh/config",
-    )
+    return error("PROBE-AUTH", host, f"login as {settings.user} refused: {'; '.join(notes)}")

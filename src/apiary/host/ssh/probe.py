@@ -118,10 +118,7 @@ def _probe(request: ProbeRequest) -> Probed:
         return Probed(host, None, failure)
     except Exception as failure:  # whatever it is, the other hosts go on
         unforeseen = error(
-            "PROBE-FAILED",
-            host,
-            f"an error nobody foresaw: {type(failure).__name__}: {failure}",
-            "try ssh " + host + "; if that works, this is a bug of apiary",
+            "PROBE-FAILED", host, f"an error nobody foresaw: {type(failure).__name__}: {failure}"
         )
         return Probed(host, None, unforeseen)
 
@@ -130,12 +127,7 @@ def _gather(request: ProbeRequest) -> dict[str, Any]:
     host, options = request.name, request.options
     target = parse_target(request.target) if isinstance(request.target, str) else request.target
     if target is None or not target.possible:
-        raise error(
-            "PROBE-TARGET",
-            host,
-            f"{target} is no host that SSH could reach",
-            "correct ansible_host, ansible_user or ansible_port",
-        )
+        raise error("PROBE-TARGET", host, f"{target} is no host that SSH could reach")
     target = replace(target, user=target.user or options.user, port=target.port or options.port)
     with ExitStack() as stack:
         transport = Connector(options, stack).connect(target, host)
@@ -158,11 +150,7 @@ def _gather(request: ProbeRequest) -> dict[str, Any]:
         problem = "ended without a status"
     last = (complaint.strip() or text.strip() or "no output").splitlines()[-1]
     raise error(
-        "PROBE-COLLECTOR",
-        host,
-        f"the collector {problem}: {last[:200]}",
-        f"the host needs {options.python}, 3.9 or newer, on the login user's PATH, "
-        "and a login shell that prints nothing",
+        "PROBE-COLLECTOR", host, f"the collector {problem}: {last[:200]}", python=options.python
     )
 
 

@@ -217,7 +217,7 @@ def test_a_check_says_what_it_found():
 def test_a_blacklisted_driver_is_loaded_not_rebooted_for():
     failed = failing(DRIFTS["blacklisted"][0].plan(**SETTINGS))
     remedies = {one.code: one.remedy for one in failed}
-    assert remedies["ROCM-DRIVER-LOADED"] == "run `modprobe amdgpu`"
+    assert "`modprobe amdgpu`" in remedies["ROCM-DRIVER-LOADED"]
     assert "ROCM-BLACKLISTED" not in {one.code for one in failing(DRIFTS["no driver"][0].plan())}
 
 
