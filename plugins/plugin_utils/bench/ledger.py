@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..documents import knowledge
 from ..findings import Finding, has_errors
@@ -96,11 +96,9 @@ class Ledger:
         self._asked_before: Counter[tuple[int, str, str, float]] = Counter()
         self._warmups: Counter[int] = Counter()
 
-    def find(
-        self, code: str, severity: Literal["error", "warning", "info"], subject: str, *texts: str
-    ) -> None:
-        """Keep a finding of the protocol itself; ``texts`` are its message and its remedy."""
-        finding = Finding(code, severity, subject, *texts)
+    def find(self, code: str, subject: str, message: str, **values: Any) -> None:
+        """Add a finding of the protocol itself, once."""
+        finding = Finding(code, subject, message, **values)
         if finding not in self.findings:
             self.findings.append(finding)
 

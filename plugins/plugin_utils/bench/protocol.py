@@ -84,13 +84,7 @@ class _Run:
             message = (
                 f"the median latency still changed after {len(medians)} warm-up levels: {told}"
             )
-        self.ledger.find(
-            "BENCH-WARMUP",
-            "warning",
-            f"life {self.ledger.life}",
-            message,
-            "see that nothing else runs on the hosts, and that clocks and power are not capped",
-        )
+        self.ledger.find("BENCH-WARMUP", f"life {self.ledger.life}", message)
 
     def _baseline(self) -> Steps[None]:
         yield from self._level("baseline", 1)
@@ -126,10 +120,8 @@ class _Run:
         if not self.asked.slo:
             self.ledger.find(
                 "BENCH-SLO-NOT-ASKED",
-                "info",
                 self.asked.workload.name,
                 "no limits were given, so there is none to search for",
-                "give them, for example --slo ttft:p90:2s,tpot:p90:50ms",
             )
             return
         # Streams first: what they were served is where the rates begin.
@@ -164,11 +156,9 @@ class _Run:
             if slots > self.asked.most:
                 self.ledger.find(
                     "BENCH-NOT-SATURATED",
-                    "info",
                     self.asked.workload.name,
                     f"the throughput still grew at {int(max(known, default=0))} concurrent "
                     f"requests, and {self.asked.most} is the most that was asked",
-                    "raise --most to find where it stops",
                 )
                 return
             if not (yield from self._level("saturation", slots)):
@@ -218,10 +208,8 @@ class _Run:
             return
         self.ledger.find(
             "BENCH-SOAK-DRIFT",
-            "warning",
             self.asked.workload.name,
             "the same load got slower: " + ", ".join(f"{rate:.4g}" for rate in rates) + " req/s",
-            "see GPU clocks, power and temperature, the engine's memory and its preemptions",
         )
 
     def _level(
@@ -240,11 +228,9 @@ class _Run:
         codes = ", ".join(dict.fromkeys(finding.code for finding in level.findings))
         self.ledger.find(
             "BENCH-PHASE-ENDED",
-            "warning",
             level.load.key,
             f"the level is {level.status} ({codes or 'no finding'}): {level.load.phase} does not "
             "go on, and it counts nowhere",
-            "mend what the level's findings name and run the same command again",
         )
 
     def _best_rate(self) -> float | None:

@@ -175,29 +175,24 @@ class Search:
         if at.best is None:
             self.ledger.find(
                 "BENCH-SLO-NONE",
-                "warning",
                 name,
                 f"even a {by} of {at.fails:g} misses {_limits(self._missed())}",
-                "relax the limits, or give the model more GPUs or another layout",
             )
         elif at.fails is None:
             self.ledger.find(
                 "BENCH-SLO-CEILING",
-                "info",
                 name,
                 f"a {by} of {at.best:g} keeps every limit, and no more was asked",
-                f"{self._more()} to find where the limits break",
+                more=self._more(),
             )
         kept = self.ledger.known(self.workload, self.by)
         above = [size for size in kept if at.fails and size > at.fails and keeps(kept[size])]
         if above:
             self.ledger.find(
                 "BENCH-SLO-ORDER",
-                "warning",
                 name,
                 f"a {by} of {at.fails:g} misses the limits though {max(above):g} keeps them; the "
                 "lower one counts, for a growing load passes through it",
-                "look at the engine's metrics at both; measure again with more repeats",
             )
 
     def _more(self) -> str:
@@ -213,10 +208,8 @@ class Search:
         at = self._edge()
         self.ledger.find(
             "BENCH-SLO-UNFINISHED",
-            "warning",
             self.workload.name,
             f"the search ended between {at.best or 0:g} and {at.fails or math.inf:g}: {why}",
-            "mend what the invalid levels name, or measure longer levels, and run again",
         )
 
 

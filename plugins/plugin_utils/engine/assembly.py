@@ -154,7 +154,7 @@ class Assembly(Command):
         decides = (
             f"but {owner.field} decides it" if owner.field else "but it is the plan's to decide"
         )
-        instead = f"set {owner.field} instead, and " if owner.field else ""
+        instead = f" and set {owner.field} instead" if owner.field else ""
         self._refuse_override(
             "ENGINE-OVERRIDE-OWNED",
             name,

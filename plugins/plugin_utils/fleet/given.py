@@ -38,7 +38,13 @@ def given_evidence(given: Any) -> tuple[dict[str, Any], str]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise error("DOC-TYPE", str(given), "is no evidence")
+        raise error(
+            "DOC-TYPE",
+            str(given),
+            "is no evidence",
+            field="the file",
+            allowed="what evidence_info's result is saved in",
+        )
     return document, text
 
 

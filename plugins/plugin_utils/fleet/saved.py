@@ -63,4 +63,6 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _refusal(path: Path, found: str) -> Exception:
-    return error("DOC-TYPE", str(path), found)
+    return error(
+        "DOC-TYPE", str(path), found, field="the file", allowed="a plan, as plan.yml writes"
+    )

@@ -118,7 +118,11 @@ def load_deployments(name: str) -> tuple[Deployment, ...]:
         listed = data["apiary_deployments"]
         if not isinstance(listed, list) or not listed:
             raise error(
-                "DOC-TYPE", name, "field apiary_deployments: expected a list of deployments"
+                "DOC-TYPE",
+                name,
+                "field apiary_deployments: expected a list of deployments",
+                field="apiary_deployments",
+                allowed="a list of one deployment or more",
             )
         return tuple(from_document(Deployment, item, name) for item in listed)
     return (load_deployment(name),)

@@ -32,7 +32,7 @@ def test_a_forced_refusal_is_a_warning_that_says_what_was_refused():
     (finding,) = warnings(made)
     assert finding.code == "ENGINE-FORCED"
     assert "no multiple of the FP8 block" in finding.message
-    assert "remove VLLM-MOE-BLOCK from force" in finding.remedy
+    assert "Remove VLLM-MOE-BLOCK from force" in finding.remedy
 
 
 def test_only_the_named_rule_is_forced():
@@ -80,7 +80,7 @@ def test_what_would_make_the_plan_untrue_cannot_be_forced(force):
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("VLLM-MOE-BLOK", "did you mean VLLM-MOE-BLOCK?"),
+        ("VLLM-MOE-BLOK", "the nearest: VLLM-MOE-BLOCK"),
         ("ENGINE-X", "remove"),
         ("VLLM-AITER", ""),
     ],

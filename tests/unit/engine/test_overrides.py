@@ -284,7 +284,7 @@ def test_a_flag_that_the_plan_decides_is_refused_with_the_reason(version, args, 
 def test_a_variable_that_the_plan_decides_is_refused_with_the_reason(name):
     finding = refused(env={name: "0"})
     assert (finding.code, finding.subject) == ("ENGINE-OVERRIDE-OWNED", name)
-    assert finding.remedy.endswith(f"remove {name} from engine.env")
+    assert finding.remedy.startswith(f"Remove {name} from engine.env")
 
 
 @pytest.mark.parametrize("name", ["APIARY_DOUBLE_PHASE_SECONDS", "HF_HOME", "VLLM_CACHE_ROOT"])

@@ -49,7 +49,7 @@ def test_a_misspelt_code_names_those_that_are_alike(capsys):
     assert main(["finding", "TOPO-TRUNCATE"]) == 1
     said = capsys.readouterr().err
     assert "EXPLAIN-NO-FINDING: TOPO-TRUNCATE" in said
-    assert "did you mean TOPO-TRUNCATED" in said
+    assert "the nearest: TOPO-TRUNCATED" in said
 
 
 def test_json_has_the_whole_page(capsys):

@@ -131,7 +131,6 @@ def _mount(
             "; ".join(kind) or "nothing mounted",
             expected,
             source=facts["plain_mount"]["source"],
-            unit=step.unit,
         ),
         _holds(
             "WEIGHTS-BOOT",

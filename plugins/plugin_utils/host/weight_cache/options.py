@@ -140,7 +140,6 @@ def _refused(mount: Mount, options: Options) -> list[Finding]:
                     mount.path,
                     f"found nconnect={value}, expected 1 to {most}",
                     source=facts["connections"]["source"],
-                    most=most,
                 )
             )
     known = [name for name in facts["versions"] if name != "source"]

@@ -445,7 +445,7 @@ def test_dra_needs_a_kubernetes_that_knows_it():
 
 def test_an_unpinned_image_is_told_with_its_variable():
     told = [one for one in plan().findings if one.code == "KUBE-UNPINNED"]
-    assert [one.remedy.split()[1] for one in told] == [
+    assert [one.remedy.split()[-1].rstrip(".") for one in told] == [
         "device_plugin_digest",
         "device_plugin_labeller_digest",
     ]

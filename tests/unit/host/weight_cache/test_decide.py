@@ -241,7 +241,7 @@ def test_a_model_without_a_manifest_is_a_warning():
     }
     host.with_check({"directory": "/m", "finding": finding})
     (check,) = [one for one in plan(host, models=["/m"]).checks if one.state == "fail"]
-    assert (check.severity, check.remedy) == ("warning", "publish it")
+    assert (check.severity, check.found) == ("warning", "WEIGHTS-MANIFEST-MISSING: none")
 
 
 def test_no_answer_of_the_check_is_not_taken_for_a_right_model():

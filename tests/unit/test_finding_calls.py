@@ -1,0 +1,126 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Code gives facts and the catalogue explains them: no call can contradict it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("plugins", "src")
+CATALOGUE = ROOT / "plugins/plugin_utils/knowledge/findings"
+SEVERITIES = ("error", "warning", "info")
+# A finding's own keywords, and the catalogue's keys that two of them choose.
+CASES = {"accepted", "minor"}
+OWN = {"source", "unknown", *CASES}
+# How many facts a shape takes by position: code, subject and message, a check two more.
+FACTS = {"Finding": 3, "error": 3, "Check": 5}
+# Who words a remedy more closely than the catalogue can: rules, which are knowledge, too, and who
+# shows it elsewhere than where it was written.
+REWORDING = {
+    "plugins/module_utils/finding.py",
+    "plugins/plugin_utils/bench/validity/evaluate.py",
+    "plugins/plugin_utils/engine/rules.py",
+    "plugins/plugin_utils/files.py",
+    "plugins/plugin_utils/fleet/groups.py",
+    "plugins/plugin_utils/plan/cases.py",
+}
+
+
+# They give the values themselves, and are no findings.
+INDIRECT = {"explanation", "_Misfit", "_each", "_unknown"}
+
+
+@functools.cache
+def catalogue():
+    entries = {}
+    for path in sorted(CATALOGUE.glob("*.yml")):
+        entries |= yaml.safe_load(path.read_text(encoding="utf-8"))
+    return entries
+
+
+@functools.cache
+def calls():
+    """Return every call of the product: its file, the name of what is called, the call."""
+    found = []
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            name = path.relative_to(ROOT).as_posix()
+            found += [(name, _name(one.func), one) for one in _calls(tree)]
+    return tuple(found)
+
+
+def _calls(tree):
+    return (one for one in ast.walk(tree) if isinstance(one, ast.Call))
+
+
+def _name(function):
+    return getattr(function, "id", None) or getattr(function, "attr", "")
+
+
+def _keywords(call):
+    return {one.arg for one in call.keywords}
+
+
+def _where(file, call):
+    return f"{file}:{call.lineno}"
+
+
+def placeholders(entry):
+    return set(re.findall(r"\{([a-z_]+)\}", entry["remedy"])) - {"subject"}
+
+
+def test_code_gives_no_severity_and_no_remedy():
+    wrong = [
+        _where(file, call)
+        for file, name, call in calls()
+        if FACTS.get(name)
+        and (len(call.args) > FACTS[name] or _keywords(call) & {"severity", "remedy"})
+        and "/engine/" not in file.replace("plugin_utils/engine/problems", "")
+        and not (name == "error" and isinstance(call.func, ast.Attribute))
+        and "/doctor/" not in file
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_rules_and_pages_put_a_remedy_in_other_words():
+    wrong = [
+        _where(file, call)
+        for file, name, call in calls()
+        if name == "reworded" and "remedy" in _keywords(call) and file not in REWORDING
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_values_of_a_call_are_the_placeholders_of_the_remedy():
+    wrong = []
+    for file, name, call in calls():
+        first = call.args[0] if call.args else None
+        code = first.value if isinstance(first, ast.Constant) else None
+        if code not in catalogue() or None in _keywords(call) or name in INDIRECT:
+            continue
+        entry = catalogue()[code]
+        if _keywords(call) - OWN != placeholders(entry):
+            given = sorted(_keywords(call) - OWN)
+            wrong.append(f"{_where(file, call)}: {code} gives {given}: {entry['remedy']}")
+        wrong += [
+            f"{_where(file, call)}: {code} has no {case}"
+            for case in _keywords(call) & CASES
+            if case not in entry
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_entry_has_severities_and_a_whole_sentence():
+    for code, entry in catalogue().items():
+        assert entry["severity"] in SEVERITIES, code
+        assert all(entry[case] in SEVERITIES for case in CASES if case in entry), code
+        assert entry["remedy"].endswith((".", "?", "!")), code
