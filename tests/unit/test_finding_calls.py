@@ -34,6 +34,8 @@ REWORDING = {
 }
 
 
+# They read findings back from text, until every module returns them as data.
+READING_TEXT = {"plugins/plugin_utils/fleet/survey.py", "src/apiary/app/runner_events.py"}
 # They give the values themselves, and are no findings.
 INDIRECT = {"explanation", "_Misfit", "_each", "_unknown"}
 
@@ -84,9 +86,8 @@ def test_code_gives_no_severity_and_no_remedy():
         for file, name, call in calls()
         if FACTS.get(name)
         and (len(call.args) > FACTS[name] or _keywords(call) & {"severity", "remedy"})
-        and "/engine/" not in file.replace("plugin_utils/engine/problems", "")
         and not (name == "error" and isinstance(call.func, ast.Attribute))
-        and "/doctor/" not in file
+        and file not in READING_TEXT
     ]
     assert not wrong, "\n".join(wrong)
 

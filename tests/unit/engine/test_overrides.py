@@ -137,7 +137,7 @@ def test_rules_see_the_overrides():
             {"enable-prefix-cachin": True},
             {},
             "ENGINE-UNKNOWN-FLAG",
-            ["--enable-prefix-caching?"],
+            ["--enable-prefix-caching is meant"],
         ),
         ("0.33.0", {"": 1}, {}, "ENGINE-UNKNOWN-FLAG", []),
         ("0.33.0", {"-x y": 1}, {}, "ENGINE-UNKNOWN-FLAG", []),
@@ -155,7 +155,13 @@ def test_rules_see_the_overrides():
             "ENGINE-UNKNOWN-ENV",
             ["--attention-backend"],
         ),
-        ("0.33.0", {}, {"VLLM_ROCM_USE_AITR": 1}, "ENGINE-UNKNOWN-ENV", ["VLLM_ROCM_USE_AITER?"]),
+        (
+            "0.33.0",
+            {},
+            {"VLLM_ROCM_USE_AITR": 1},
+            "ENGINE-UNKNOWN-ENV",
+            ["VLLM_ROCM_USE_AITER is meant"],
+        ),
         (
             "0.33.0",
             {"compilation-config": {"full_cuda_graph": False}},
