@@ -117,10 +117,8 @@ class ActionModule(ActionBase):
         )
         if stat["exists"]:
             return []
-        remedy = "publish and mount the weights first: playbooks/site.yml --tags weight_cache"
-        return list(
-            error("ROLLOUT-NO-WEIGHTS", host, f"{path} has no config.json", remedy).findings
-        )
+
+        return list(error("ROLLOUT-NO-WEIGHTS", host, f"{path} has no config.json").findings)
 
     def _would(self, name: str, arguments: dict, variables: dict) -> dict:
         """Run one of our modules in check mode."""

@@ -82,14 +82,7 @@ class ActionModule(ActionBase):
             DISPLAY.display(f"  {line}")
         if state.choice is None:
             name = state.asked.deployment.name
-            raise refused(
-                error(
-                    "TRIAL-OPEN",
-                    name,
-                    "not all was measured",
-                    "see above what was lost, bring it up, and run the same command again",
-                )
-            )
+            raise refused(error("TRIAL-OPEN", name, "not all was measured"))
         winner = winner_of(state)
         used = {one.name for one in state.hosts if one.used}
         serve = to_document(candidates.deployment_of(state, winner)) if winner else None

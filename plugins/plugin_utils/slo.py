@@ -41,30 +41,30 @@ def slo(text: str) -> tuple[Limit, ...]:
     for part in filter(None, (item.strip() for item in text.split(","))):
         limit = _limit(part)
         if (limit.metric, limit.percentile) in limits:
-            raise _slo_error(part, "repeats a limit", "give each metric's percentile once")
+            raise _slo_error(part, "repeats a limit")
         limits[limit.metric, limit.percentile] = limit
     if not limits:
-        raise _slo_error(text, "has no limit", "give one as ttft:p90:2s")
+        raise _slo_error(text, "has no limit")
     return tuple(limits.values())
 
 
 def _limit(part: str) -> Limit:
     match = _LIMIT.fullmatch(part)
     if match is None:
-        raise _slo_error(part, "is not METRIC:PERCENTILE:TIME", "write it as ttft:p90:2s")
+        raise _slo_error(part, "is not METRIC:PERCENTILE:TIME")
     metric, percentile, unit = match["metric"], match["percentile"], match["unit"]
     if metric not in _METRICS:
-        raise _slo_error(part, f"has no metric {metric}", f"use one of {', '.join(_METRICS)}")
+        raise _slo_error(part, f"has no metric {metric}, only {', '.join(_METRICS)}")
     if percentile not in _PERCENTILES:
-        raise _slo_error(part, f"has no {percentile}", f"use one of {', '.join(_PERCENTILES)}")
+        raise _slo_error(part, f"has no {percentile}, only {', '.join(_PERCENTILES)}")
     if unit not in _UNITS:
         found = f"has the unit {unit!r}" if unit else "has no unit"
-        raise _slo_error(part, found, f"end the time with one of {', '.join(_UNITS)}")
+        raise _slo_error(part, found)
     seconds = float(match["value"]) * _UNITS[unit]
     if not seconds:
-        raise _slo_error(part, "allows no time at all", "give a time above zero")
+        raise _slo_error(part, "allows no time at all")
     return Limit(metric, percentile, seconds)
 
 
-def _slo_error(part: str, found: str, remedy: str) -> Exception:
-    return error("BENCH-SLO", "slo", f"{part!r} {found}", remedy)
+def _slo_error(part: str, found: str) -> Exception:
+    return error("BENCH-SLO", "slo", f"{part!r} {found}")

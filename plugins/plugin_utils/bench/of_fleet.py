@@ -56,6 +56,5 @@ def _configuration(bench: Bench) -> tuple[str, str, str, str]:
                 "FLEET-PLAN-BENCH-UNKNOWN",
                 bench.name,
                 f"the result does not say of which {part} it is, or hosts differed in it",
-                "measure with `apiary bench --plan`, hosts of one layout together",
             )
     return (str(parts["model"]), str(parts["layout"]), str(parts["engine"]), str(parts["GPU"]))

@@ -39,7 +39,6 @@ def goal_of_plans(plans: Sequence[Plan], deployment: str | None, host: str) -> G
             "ROLLOUT-WHICH",
             host,
             f"serves {', '.join(names)}; rollout_deployment is {deployment or 'not set'}",
-            "run again with -e rollout_deployment=NAME, one deployment after the other",
         )
     (plan,) = chosen
     name = plan.deployment.name

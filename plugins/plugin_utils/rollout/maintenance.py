@@ -111,9 +111,6 @@ def _several_nodes(host: str, served: Sequence[Mapping[str, Any]]) -> Iterator[F
     if any((one.get("plan") or {}).get("node") for one in served):
         yield Finding(
             "ROLLOUT-NODES",
-            "error",
             host,
             "its replicas span hosts, which can only change together",
-            "drain all hosts of the group with playbooks/drain.yml, change them with "
-            "playbooks/site.yml, and bring them back with playbooks/undrain.yml",
         )

@@ -65,15 +65,10 @@ def lost(hosts: Mapping[str, Progress], maintaining: bool) -> Finding | None:
         return None
     if maintaining:
         doing, out = "maintained", "stays out of the routers"
-        remedy = "see what became of it, and run again when it can be reached"
     else:
         doing, out = "changed", "what was drained stays out"
-        remedy = (
-            "see what it serves (systemctl status 'apiary-*'), and run again with "
-            "rollout_take_over=true when it can be reached"
-        )
     message = f"could not be reached any more while it was {doing}; it is locked, and {out}"
-    return Finding("ROLLOUT-LOST", "error", ", ".join(names), message, remedy)
+    return Finding("ROLLOUT-LOST", ", ".join(names), message)
 
 
 def drained(progress: Progress, step: Step) -> Progress:
@@ -111,11 +106,7 @@ def failed(progress: Progress, failure: Failure) -> Progress:
 def returned(progress: Progress, host: str, release: str) -> Progress:
     """Note that a host serves its former release again, of itself or because others failed."""
     finding = Finding(
-        "ROLLOUT-ROLLED-BACK",
-        "error",
-        host,
-        f"the change failed; the host serves release {release} again",
-        "read the message above it, mend the deployment, and roll out again",
+        "ROLLOUT-ROLLED-BACK", host, f"the change failed; the host serves release {release} again"
     )
     outcome: Outcome = "back" if progress.outcome == "done" else progress.outcome
     return replace(progress, outcome=outcome, way_back=finding, release=release)
@@ -126,12 +117,9 @@ def stranded(progress: Progress, host: str, failure: Failure) -> Progress:
     first = failure.message.splitlines()[:1]
     finding = Finding(
         "ROLLOUT-ROLLBACK-FAILED",
-        "error",
         host,
         f"it could not be brought back ({failure.task}: {''.join(first)}); "
         f"out of the routers: {', '.join(progress.out) or 'nothing'}",
-        "mend the host, then run playbooks/rollback.yml or playbooks/rollout.yml for it with "
-        "rollout_take_over=true",
     )
     return replace(
         progress,
@@ -162,10 +150,8 @@ def closing(progress: Progress, host: str) -> tuple[Finding, ...]:
         findings.append(
             Finding(
                 "ROLLOUT-ROUTER-UNREACHABLE",
-                "error",
                 ", ".join(progress.unreached),
                 f"could not be reached; {host} may still be drained there",
-                f"when it is back, run playbooks/undrain.yml -e target={host}",
             )
         )
     return tuple(findings)
@@ -187,15 +173,12 @@ def _failed(progress: Progress, host: str) -> Finding:
     if progress.stranded and progress.way_back:
         return progress.way_back
     message = progress.failure.message if progress.failure else "it failed"
+    message = "".join(message.splitlines()[:1])
     if progress.way_back:
-        remedy = f"{progress.way_back.message}; {progress.way_back.remedy}"
-    elif not progress.maintaining:
-        remedy = "mend what it says, and run again"
-    elif progress.away:
-        remedy = "it stays out of the routers; mend what it says, and run again"
-    else:
-        remedy = "nothing was changed; mend what it says, and run again"
-    return Finding("ROLLOUT-FAILED", "error", host, "".join(message.splitlines()[:1]), remedy)
+        message += f"; {progress.way_back.message}"
+    elif progress.maintaining:
+        message += "; it stays out of the routers" if progress.away else "; nothing was changed"
+    return Finding("ROLLOUT-FAILED", host, message)
 
 
 def _union(first: Collection[str], second: Collection[str]) -> tuple[str, ...]:

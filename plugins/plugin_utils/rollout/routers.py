@@ -43,7 +43,7 @@ def cannot_drain(routers: Collection[str], host: str) -> Iterator[Finding]:
     """Yield the refusal to begin with routers that cannot be reached."""
     if routers:
         message = f"could not be reached, so {host} could not be drained there"
-        yield _unreachable("error", routers, message, _leave_out(routers))
+        yield _unreachable(routers, message)
 
 
 def still_sends(routers: Collection[str], replicas: Collection[str]) -> Iterator[Finding]:
@@ -51,25 +51,21 @@ def still_sends(routers: Collection[str], replicas: Collection[str]) -> Iterator
     if routers:
         names = ", ".join(replicas) or "the replicas"
         message = f"could not be reached; it may still send requests to {names}"
-        yield _unreachable("error", routers, message, _leave_out(routers))
+        yield _unreachable(routers, message)
 
 
 def goes_on_without(routers: Collection[str]) -> Iterator[Finding]:
     """Yield the warning that a drain goes on without routers that did not answer."""
     if routers:
         message = "did not answer; it goes on without"
-        yield _unreachable("warning", routers, message, _leave_out(routers))
+        yield _unreachable(routers, message, minor=True)
 
 
 def still_drained(routers: Collection[str], host: str, severity: Severity) -> Iterator[Finding]:
     """Yield that replicas may still be out at routers that did not answer."""
     if routers:
-        remedy = (
-            f"when it is back, run playbooks/undrain.yml -e target={host}; "
-            "if it is gone for good, name it in drain_skip"
-        )
         message = f"did not answer; {host} may still be drained there"
-        yield _unreachable(severity, routers, message, remedy)
+        yield _unreachable(routers, message, minor=severity == "warning")
 
 
 def not_drained(results: Sequence[Result], host: str, timeout: object) -> Iterator[Finding]:
@@ -77,11 +73,8 @@ def not_drained(results: Sequence[Result], host: str, timeout: object) -> Iterat
     if not all(result["finished"] for result in results):
         yield Finding(
             "ROUTER-DRAIN-TIMEOUT",
-            "error",
             host,
             f"not drained within {timeout} s",
-            "run it again with a longer drain_timeout, or with drain_force=true where what is in "
-            "work may be lost",
         )
 
 
@@ -94,22 +87,10 @@ def not_up(results: Sequence[Result], variable: str) -> Iterator[Finding]:
     if left:
         yield Finding(
             "ROUTER-NOT-UP",
-            "error",
             ", ".join(str(result[variable]) for result in left),
             f"{', '.join(servers)} not up",
-            "see whether the replica answers: curl http://HOST:PORT/health",
         )
 
 
-def _leave_out(routers: Collection[str]) -> str:
-    names = ", ".join(f'"{router}"' for router in routers)
-    return (
-        "bring it up; if it is dead and gets no request, leave it out: "
-        f"-e '{{\"drain_skip\": [{names}]}}'"
-    )
-
-
-def _unreachable(
-    severity: Severity, routers: Collection[str], message: str, remedy: str
-) -> Finding:
-    return Finding("ROLLOUT-ROUTER-UNREACHABLE", severity, ", ".join(routers), message, remedy)
+def _unreachable(routers: Collection[str], message: str, *, minor: bool = False) -> Finding:
+    return Finding("ROLLOUT-ROUTER-UNREACHABLE", ", ".join(routers), message, minor=minor)
