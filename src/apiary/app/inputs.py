@@ -64,7 +64,7 @@ def read_output(name: str, made: str) -> str:
         if os.path.lexists(name):
             raise
         (finding,) = refusal.findings
-        raise ApiaryError(finding.reworded(remedy=made)) from refusal
+        raise ApiaryError(finding.reworded(message=f"{finding.message}; {made}")) from refusal
 
 
 def load_topology(name: str) -> Topology:
@@ -97,9 +97,7 @@ def _document_of(name: str, schema: str, made: str, command: str) -> Any:
     data = _load_yaml(name, command)
     result = data.get("schema") if isinstance(data, dict) else None
     if result != schema:
-        raise error(
-            "DOC-SCHEMA", name, f"schema is {result!r}, expected {schema!r}", f"give {made}"
-        )
+        raise error("DOC-SCHEMA", name, f"schema is {result!r}, expected {schema!r}", document=made)
     return data
 
 

@@ -114,16 +114,10 @@ def _read(
             "PROBE-INVENTORY",
             ", ".join(sources),
             "; ".join([answer["error"], *reported])[:2000],
-            f"correct that place, until `{command} --list` reads it",
+            command=command,
         )
     warnings = [
-        Finding(
-            "PROBE-INVENTORY-SAID",
-            "warning",
-            ", ".join(sources),
-            text,
-            f"look at the file that it names; `{command} --list` says the same",
-        )
+        Finding("PROBE-INVENTORY-SAID", ", ".join(sources), text, command=command)
         for text in reported
     ]
     return answer, warnings
@@ -140,20 +134,10 @@ def _nobody(
 ) -> ApiaryError:
     where = ", ".join(sources)
     if not total:
-        return error(
-            "PROBE-NO-HOSTS",
-            where,
-            "the inventory has no hosts",
-            "put hosts into it, or start what lists them",
-        )
+        return error("PROBE-NO-HOSTS", where, "the inventory has no hosts")
     requests = f"{' '.join(hosts)} " if hosts else ""
     limited = f"--limit {limit} " if limit else ""
-    return error(
-        "PROBE-NO-HOSTS",
-        where,
-        f"{requests}{limited}leaves none of its {total} hosts",
-        "give a host, group or pattern of it; `ansible-inventory --graph` shows them",
-    )
+    return error("PROBE-NO-HOSTS", where, f"{requests}{limited}leaves none of its {total} hosts")
 
 
 def _asked(

@@ -84,12 +84,7 @@ def playbook_path(name: str) -> Path:
     if file.is_file():
         return file.absolute()
     available = ", ".join(sorted(path.stem for path in PLAYBOOKS.glob("*.yml")))
-    raise error(
-        "FLEET-PLAYBOOK",
-        name,
-        "is no playbook of Apiary and no file",
-        f"give the path of a playbook, or one of {available}",
-    )
+    raise error("FLEET-PLAYBOOK", name, "is no playbook of Apiary and no file", available=available)
 
 
 def refuse_prompts() -> None:

@@ -135,12 +135,7 @@ def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> R
             result = result or bool(ended.counts)
             lost |= _lost(part, ended)
     if not result:
-        raise error(
-            "FLEET-PLAN-FAILED",
-            ", ".join(options.sources),
-            _nowhere(ended),
-            "make `ansible-playbook -i INVENTORY playbooks/survey.yml` run first",
-        )
+        raise error("FLEET-PLAN-FAILED", ", ".join(options.sources), _nowhere(ended))
     return Run(began, lost)
 
 

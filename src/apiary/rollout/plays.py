@@ -55,9 +55,7 @@ class Plays:
             return []
         matches = [finding for failed in ended.failed.values() for finding in failed.findings]
         reported = "; ".join(failed.message for failed in ended.failed.values()) or ended.said
-        other = Finding(
-            "FLEET-RUN-FAILED", "error", "validate", reported[-600:], "mend what it says"
-        )
+        other = Finding("FLEET-RUN-FAILED", "validate", reported[-600:])
         return list(dict.fromkeys(matches)) or [other]
 
     def hold(self, number: int, hosts: list[str]) -> dict[str, HostOutcome]:
@@ -184,7 +182,6 @@ def _other(host: str, ended: Ended) -> Finding:
         "FLEET-OTHER-FAILED",
         host,
         f"failed in this wave, though it is none of its hosts: {failed.task}: {reported}",
-        "mend it, then go on with --resume",
     )
 
 

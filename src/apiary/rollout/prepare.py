@@ -280,14 +280,7 @@ def _without_quarantined(
 
 def _told(skipped: Sequence[Skipped]) -> tuple[Finding, ...]:
     return tuple(
-        Finding(
-            "FLEET-SKIPPED",
-            "warning",
-            item.host,
-            f"is left alone: {item.reason}",
-            "mend it, then give it back with --include-quarantined",
-        )
-        for item in skipped
+        Finding("FLEET-SKIPPED", item.host, f"is left alone: {item.reason}") for item in skipped
     )
 
 

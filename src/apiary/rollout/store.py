@@ -274,5 +274,4 @@ def _locked(path: Path, record: dict[str, Any], reason: str) -> Exception:
         str(path),
         f"{who}, process {record.get('pid', '?')}, has been at run {record.get('run', '?')} since "
         f"{record.get('since', '?')}; {reason}",
-        "wait until that run ends (apiary rollout --status); if it is dead for sure, --take-over",
     )

@@ -68,12 +68,7 @@ def load_results(names: Iterable[str]) -> Results:
             )
     empty = next((bench.name for bench in matches if not bench.levels), None)
     if empty is not None or not matches:
-        raise error(
-            "REPORT-EMPTY",
-            empty or ", ".join(listed),
-            "no level was measured",
-            "let the benchmark run on; the same command resumes it",
-        )
+        raise error("REPORT-EMPTY", empty or ", ".join(listed), "no level was measured")
     return Results(tuple(matches), tunings[0] if len(listed) == len(tunings) == 1 else None)
 
 

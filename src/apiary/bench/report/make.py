@@ -62,15 +62,12 @@ def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:
         if differs:
             yield Finding(
                 "REPORT-DIFFERENT",
-                "warning",
                 configuration.name,
                 f"was measured otherwise than {configurations[0].name}: {'; '.join(differs)}",
             )
         if not {"OK", "SLO_MISS"} & set(configuration.counts):
             yield Finding(
                 "REPORT-NOTHING-VALID",
-                "warning",
                 configuration.name,
                 f"none of its {sum(configuration.counts.values())} levels is valid",
-                "see the findings of its levels, mend what they name and measure again",
             )

@@ -104,8 +104,7 @@ def load_run(artifacts: Path, run: str | None) -> FleetRollout | None:
     raise error(
         "FILE-UNREADABLE",
         str(path),
-        "cannot be read: there is no such run",
-        f"give one of {existing}" if existing else "leave out --run: there has been no rollout",
+        f"cannot be read: there is no such run, only {existing or 'none: leave out --run'}",
     )
 
 

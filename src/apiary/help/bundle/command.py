@@ -216,10 +216,7 @@ def _hosts(options: Options) -> tuple[list[FleetHost], Path]:
     hosts = [item for item in saved if not options.names or item.name in options.names]
     if not hosts:
         raise error(
-            "BUNDLE-NOTHING",
-            ", ".join(options.names),
-            f"{directory} has no documents of it",
-            f"give one of {', '.join(item.name for item in saved[:8])}",
+            "BUNDLE-NOTHING", ", ".join(options.names), f"{directory} has no documents of it"
         )
     return hosts, directory
 

@@ -134,11 +134,10 @@ def validate_variables(scope: Scope, names: Sequence[str]) -> tuple[Finding, ...
         return (
             Finding(
                 "DOCTOR-VALIDATE",
-                "error",
                 ", ".join(scope.sources),
                 "Ansible ended before it came to the variables: "
                 + " ".join(reported.split())[-600:],
-                f"`ansible-playbook -i {scope.sources[0]} playbooks/validate.yml` shows all of it",
+                sources=scope.sources[0],
             ),
         )
     return tuple(Finding(**item) for item in told)

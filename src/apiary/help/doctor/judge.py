@@ -102,7 +102,6 @@ def _ansible(seen: Controller, limits: Known) -> Iterator[Finding]:
             "DOCTOR-ANSIBLE",
             HERE,
             f"ansible-core {ansible.version} is older than {limits['minimum']}",
-            again,
         )
     elif found[:2] > tried[:2]:
         yield Finding(
@@ -110,7 +109,7 @@ def _ansible(seen: Controller, limits: Known) -> Iterator[Finding]:
             HERE,
             f"ansible-core {ansible.version} is newer than {limits['tried']}, which Apiary is"
             " tested with",
-            f"go on; if something fails, `pip install 'ansible-core=={limits['tried']}.*'`",
+            tried=limits["tried"],
         )
     if seen.playbook is None:
         path = (seen.expected or "").rpartition("/")[0] or "…/bin"

@@ -131,7 +131,6 @@ def judge_ways(hosts: Sequence[Reached], sources: Sequence[str] = ()) -> tuple[C
             f"{sum(item.log_in for item in remote)} of {len(remote)} have a key",
             _each(
                 "DOCTOR-NO-KEY",
-                "error",
                 {item.name: item.user for item in remote if not item.log_in},
                 lambda user: f"there is no key to log in with as {user or 'the login user'}",
                 lambda name: {"login": _login(remote, name)},
@@ -261,11 +260,10 @@ def _clocks(answers: Sequence[Answer], limits: Mapping[str, Any], run: str) -> C
     findings = [
         Finding(
             "DOCTOR-CLOCK",
-            "error" if abs(ahead) > limits["wrong_seconds"] else "warning",
             name,
             f"its clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this"
             " machine's; repositories and certificates are refused then",
-            minor=not (abs(ahead) > known["wrong_seconds"]),
+            minor=abs(ahead) <= limits["wrong_seconds"],
             command=f"{run} {name} -b -a 'timedatectl set-ntp true'",
         )
         for name, ahead in off.items()

@@ -107,10 +107,7 @@ def check_host_key(host: str, key: paramiko.PKey, keys: KnownKeys, settings: Set
     files = ", ".join(settings.known_hosts) or "known_hosts"
     if blob in keys.revoked:
         raise error(
-            "PROBE-HOST-KEY",
-            host,
-            f"the host key {shown} is revoked by {keys.revoked[blob]}",
-            "do not trust this host; give it a new key and verify that out of band",
+            "PROBE-HOST-KEY", host, f"the host key {shown} is revoked by {keys.revoked[blob]}"
         )
     if keys.trusted:
         places = ", ".join(place for _kind, place in keys.trusted.values())
