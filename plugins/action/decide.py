@@ -16,7 +16,9 @@ from ..plugin_utils.fleet.given import given_evidence
 from ..plugin_utils.host.concerns import CONCERNS, decide
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import interpreter, options_of, read_role, settings_of
-from ..plugin_utils.role_plans import ROLES, decide_role
+from ..plugin_utils.role_plans import ROLES, decide_replicas, decide_role
+
+_CHOICES = [*CONCERNS, *ROLES, "replicas"]
 
 
 class ActionModule(ActionBase):
@@ -31,9 +33,10 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(
             {
-                "role": {"type": "str", "required": True, "choices": [*CONCERNS, *ROLES]},
+                "role": {"type": "str", "required": True, "choices": _CHOICES},
                 "settings": {"type": "dict"},
-                "evidence": {"type": "raw", "required": True},
+                "evidence": {"type": "raw", "default": {}},
+                "plan": {"type": "dict"},
                 "refuse": {"type": "bool", "default": True},
                 "require": {"type": "bool", "default": False},
             }
@@ -41,13 +44,17 @@ class ActionModule(ActionBase):
         host = task_vars["inventory_hostname"]
         role, settings = arguments["role"], arguments["settings"]
         try:
-            # The host is named as the inventory names it: that is the name its operator uses.
-            document = {**given_evidence(arguments["evidence"])[0], "host": host}
-            evidence = from_document(Evidence, document, f"{host}: evidence")
-            options = {}
+            evidence, options = None, {}
+            if arguments["evidence"] or role != "replicas":
+                # The host is named as the inventory names it: its operator uses that name.
+                document = {**given_evidence(arguments["evidence"])[0], "host": host}
+                evidence = from_document(Evidence, document, f"{host}: evidence")
             if settings is None:
                 options = options_of(read_role(role), task_vars, self._templar, host)
-            if role in ROLES:
+            if role == "replicas":
+                checking = self._task.check_mode
+                plan = decide_replicas(host, arguments["plan"], options, evidence, checking)
+            elif role in ROLES:
                 python = interpreter(task_vars, self._templar)
                 plan = decide_role(role, options, evidence, python, self._task.check_mode)
             else:

@@ -12,11 +12,16 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ..plugin_utils.adapters import refused
-from ..plugin_utils.documents import knowledge, to_document
-from ..plugin_utils.findings import ApiaryError, Finding, error
-from ..plugin_utils.plan.check import check_plan, plan_of
+from ..plugin_utils.documents import from_document, knowledge, to_document
+from ..plugin_utils.evidence.types import Evidence
+from ..plugin_utils.findings import ApiaryError, Finding, error, has_errors
+from ..plugin_utils.host.resources import with_overrides
+from ..plugin_utils.host.role_options import options_of, read_role
+from ..plugin_utils.plan.check import plan_of
+from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.render.replicas import ENGINE_SCOPE, decide
 from ..plugin_utils.rollout.compare import BACK, compare_answers
-from ..plugin_utils.rollout.goal import Goal, goal_of_plans, goal_of_release
+from ..plugin_utils.rollout.goal import Goal, chosen_plan, goal_of_plan, goal_of_release
 from ..plugin_utils.rollout.read import situation_of
 from ..plugin_utils.rollout.routers import cannot_drain, read_answers
 from ..plugin_utils.run_owner import is_dead, owner
@@ -37,7 +42,6 @@ class ActionModule(ActionBase):
                 "deployment": {"type": "str"},
                 "plans": {"type": "list", "elements": "dict"},
                 "release": {"type": "str"},
-                "secrets": {"type": "dict", "default": {}, "no_log": False},
                 "routers": {"type": "list", "elements": "dict", "default": []},
                 "back": {"type": "bool", "default": False},
             },
@@ -55,10 +59,9 @@ class ActionModule(ActionBase):
         name = arguments["deployment"]
         if arguments["release"] is None:
             plans = [plan_of(one, f"{host}: plan") for one in arguments["plans"]]
-            for plan in plans:
-                check_plan(plan, f"{host}: plan")
-            goal = goal_of_plans(plans, name, host)
-            name = goal.plan["deployment"]["name"]
+            plan = chosen_plan(plans, name, host)
+            goal = goal_of_plan(plan, self._resources(host, plan, variables), owner())
+            name = plan.deployment.name
             return goal, self._module("rollout_info", {"deployment": name}, variables), ""
         asked = {"deployment": name, "release": arguments["release"]}
         reported, note = self._module("rollout_info", asked, variables), ""
@@ -70,14 +73,37 @@ class ActionModule(ActionBase):
             reported = self._module("rollout_info", {**asked, "release": "current"}, variables)
         return goal_of_release(reported["release"]), reported, note
 
+    def _resources(self, host: str, plan: Plan, variables: dict) -> list[dict]:
+        """Return the resources of the role replicas, which a rolling change drains first."""
+        options = options_of(read_role("replicas"), variables, self._templar, host)
+        evidence = None
+        if plan.deployment.engine.runtime != "native":
+            report = self._module("evidence_info", {"scopes": [ENGINE_SCOPE]}, variables)
+            document = {**report["evidence"], "host": host}
+            evidence = from_document(Evidence, document, f"{host}: evidence")
+        later = self._task.check_mode
+        decided = decide(plan, options, evidence, restart=True, engine_later=later)
+        if has_errors(decided.findings):
+            raise ApiaryError(*decided.findings)
+        return with_overrides("replicas", decided.resources, options)
+
+    def _would(self, host: str, goal: Goal, variables: dict) -> dict:
+        """Return what converging the replicas would do."""
+        secrets = {}
+        if not goal.release:
+            options = options_of(read_role("replicas"), variables, self._templar, host)
+            secrets = options["replicas_secrets"]
+        asked = {"resources": [*goal.prepare, goal.replicas], "secrets": secrets}
+        report = self._checked("converge", asked, variables)
+        name = f"replicas {goal.replicas['deployment']}"
+        ours = [item for item in report["resources"] if item["resource"] == name]
+        return {**ours[0].get("result", {}), "changed": ours[0]["changed"]} if ours else {}
+
     def _inspect(
         self, host: str, arguments: dict, goal: Goal, reported: dict, variables: dict
     ) -> dict:
-        back, secrets = arguments["back"], arguments["secrets"]
-        outdated = [] if goal.release else secrets.get("outdated", [])
-        asked = {"files": goal.files, **goal.units, "outdated": outdated}
-        would = self._would("replica_units", asked, variables)
-        would["secrets"] = [*secrets.get("written", []), *secrets.get("removed", [])]
+        back = arguments["back"]
+        would = self._would(host, goal, variables)
         answers = read_answers(arguments["routers"], (), "__router", "servers")
         servers = answers.results[0]["servers"] if answers.results else {}
         situation = situation_of(host, reported, goal.plan, would, servers, back)
@@ -102,7 +128,6 @@ class ActionModule(ActionBase):
             "servers": servers,
             "situation": to_document(situation),
             "owner": owner(),
-            "outdated": outdated,
             "compare": {
                 unit: to_document(BACK if back else compare_answers(before, goal.plan, unit))
                 for unit in sorted(units)
@@ -120,7 +145,7 @@ class ActionModule(ActionBase):
 
         return list(error("ROLLOUT-NO-WEIGHTS", host, f"{path} has no config.json").findings)
 
-    def _would(self, name: str, arguments: dict, variables: dict) -> dict:
+    def _checked(self, name: str, arguments: dict, variables: dict) -> dict:
         """Run one of our modules in check mode."""
         checking, self._task.check_mode = self._task.check_mode, True
         try:

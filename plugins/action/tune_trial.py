@@ -13,8 +13,9 @@ from pathlib import Path
 from ansible.plugins.action import ActionBase
 
 from ..plugin_utils.documents import from_document, to_document
-from ..plugin_utils.plan.check import check_plan, plan_of
-from ..plugin_utils.render.systemd import render_systemd
+from ..plugin_utils.host.role_options import options_of, read_role
+from ..plugin_utils.plan.check import plan_of
+from ..plugin_utils.render.replicas import decide
 from ..plugin_utils.tune import trial as trials
 
 # One that died has its old InvocationID until it is started anew.
@@ -42,7 +43,6 @@ class ActionModule(ActionBase):
                 "progress": {"type": "dict", "default": {}},
                 "result": {"type": "dict", "default": {}},
                 "options": {"type": "dict", "default": {}},
-                "outdated": {"type": "list", "elements": "str", "default": []},
                 "state": {"type": "path", "default": ""},
             }
         )
@@ -53,7 +53,7 @@ class ActionModule(ActionBase):
         if step == "failed":
             return self._progress(trials.failed(progress, result))
         if step == "serve":
-            return self._serve(progress, given["outdated"], task_vars)
+            return self._serve(progress, task_vars)
         path = result.get("path") or ""
         told = trials.ended(
             progress,
@@ -73,23 +73,21 @@ class ActionModule(ActionBase):
             host, address, given["trial"], given["result"], given["options"], began
         )
 
-    def _serve(self, progress, outdated, task_vars):
+    def _serve(self, progress, task_vars):
         """Have the trial's replicas serve; every trial is an engine run of its own."""
         if progress.failed:
             return self._progress(progress)
         plan = plan_of(progress.plan, "plan")
-        check_plan(plan, "plan")
         # The first one finds no target.
         self._low_level_execute_command(shlex.join(["systemctl", "stop", plan.target]))
+        host = task_vars["inventory_hostname"]
+        options = options_of(read_role("replicas"), task_vars, self._templar, host)
+        decided = decide(plan, options, None, engine_later=True)  # the engine is checked before
+        # What is tried is no release.
+        replicas = [item for item in decided.resources if item["kind"] == "replicas"]
         result = self._execute_module(
-            module_name="apiary.instinct.replica_units",
-            module_args={
-                "files": to_document(render_systemd(plan)),
-                "services": progress.units,
-                "target": plan.target,
-                "stale_pattern": rf"apiary-{plan.deployment.name}-[0-9]+\.service",
-                "outdated": outdated,
-            },
+            module_name="apiary.instinct.converge",
+            module_args={"resources": replicas, "secrets": options["replicas_secrets"]},
             task_vars=task_vars,
         )
         starts = "" if result.get("failed") else self._starts(progress)

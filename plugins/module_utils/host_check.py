@@ -15,8 +15,6 @@ from . import host_files, live_settings, service_config, system_looks
 from .looking import Looking, Refused
 from .packages import repositories as rocm_repositories
 from .packages import transaction as rocm_packages
-from .replicas import looks as replica_looks
-from .replicas import release_looks, unit_absent
 from .resources.converge import inspect_all, items
 from .resources.types import Host
 from .resources.types import Refused as RefusedResource
@@ -37,7 +35,9 @@ def _packages(module: AnsibleModule) -> dict[str, Any]:
 
 def _converge(module: AnsibleModule) -> dict[str, Any]:
     """Return what converge would do: the bridge until a survey is one converge in check mode."""
-    host = Host(getattr(module, "_module", module), module.params["secrets"])
+    real = getattr(module, "_module", module)
+    real.check_mode = True  # nothing is applied here
+    host = Host(real, module.params["secrets"])
     try:
         reports = inspect_all(host, items(module.params["resources"]))
     except RefusedResource as refusal:
@@ -71,22 +71,6 @@ LOOKS: dict[str, tuple[dict[str, Any], Look]] = {
         live_settings.ARGUMENTS,
         lambda module: live_settings.look(module).outcome,
     ),
-    "replica_absent": (
-        unit_absent.ARGUMENTS,
-        lambda module: unit_absent.result(unit_absent.found_for(module)),
-    ),
-    "replica_release": (
-        release_looks.ARGUMENTS,
-        lambda module: release_looks.look(module).outcome,
-    ),
-    "replica_secrets": (
-        replica_looks.SECRETS,
-        lambda module: replica_looks.look_at_secrets(module).outcome,
-    ),
-    "replica_units": (
-        replica_looks.UNITS,
-        lambda module: replica_looks.look_at_units(module).outcome,
-    ),
     "rocm_packages": (rocm_packages.ARGUMENTS, _packages),
     "rocm_repositories": (rocm_repositories.ARGUMENTS, _repositories),
     "service_config": (
@@ -101,7 +85,7 @@ LOOKS: dict[str, tuple[dict[str, Any], Look]] = {
 def check(module: AnsibleModule, step: dict[str, Any], secrets: dict[str, Any]) -> dict[str, Any]:
     """Return what one step would change; a refusal is in its ``failure`` and ``findings``.
 
-    ``secrets`` are the values of a replica_secrets step, which come apart from its arguments.
+    ``secrets`` are the values of secrets by concern, which come apart from a step's arguments.
     """
     told: dict[str, Any] = {
         "concern": step["concern"],
@@ -115,8 +99,6 @@ def check(module: AnsibleModule, step: dict[str, Any], secrets: dict[str, Any]) 
     }
     spec, look = LOOKS[step["module"]]
     given = dict(step["arguments"])
-    if step["module"] == "replica_secrets":
-        given["values"] = secrets.get(step["concern"], {})
     if step["module"] == "converge":
         given["secrets"] = secrets.get(step["concern"], {})
     checked = ArgumentSpecValidator(spec).validate(given)

@@ -103,6 +103,10 @@ resources:
       elements: dict
       returned: always
       sample: []
+    result:
+      description: What a caller may read, as C(restarted) of C(replicas).
+      type: dict
+      returned: where the kind has it
 failed_resource:
   description: The resource that could not be applied.
   type: str

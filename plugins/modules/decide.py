@@ -25,7 +25,7 @@ options:
     description: The role.
     type: str
     required: true
-    choices: [rocm, host_tuning, weight_cache, container_runtime, device_plugin, reboot]
+    choices: [rocm, host_tuning, weight_cache, container_runtime, device_plugin, reboot, replicas]
   settings:
     description:
       - The role's settings, without the prefix of their names.
@@ -35,9 +35,12 @@ options:
   evidence:
     description:
       - The host's evidence, as M(apiary.instinct.evidence_info) returns it, or the path of a file
-        on the controller that it is saved in.
+        on the controller that it is saved in. Only replicas that run on the host itself need none.
     type: raw
-    required: true
+    default: {}
+  plan:
+    description: The plan that the role replicas serves, as M(apiary.instinct.plan) returns it.
+    type: dict
   require:
     description:
       - Whether checks that fail with severity error end the task, but for those that pass only

@@ -50,10 +50,6 @@ options:
           - converge
           - host_files
           - live_settings
-          - replica_absent
-          - replica_release
-          - replica_secrets
-          - replica_units
           - rocm_packages
           - rocm_repositories
           - service_config
@@ -64,7 +60,7 @@ options:
         type: dict
         default: {}
   secrets:
-    description: The values of C(replica_secrets) steps, by concern; they are not logged.
+    description: The values of secrets, by concern; they are not logged.
     type: dict
     default: {}
 """

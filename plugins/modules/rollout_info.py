@@ -85,7 +85,7 @@ previous:
 release:
   description:
     - The release that was asked for, with RV(ignore:files) and RV(ignore:units) as
-      M(apiary.instinct.replica_units) takes them. None where V(rollback) has nothing to do.
+      M(apiary.instinct.converge) takes them. None where V(rollback) has nothing to do.
   type: dict
   returned: when O(release) is given
 """
@@ -96,6 +96,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.replicas import releases, rollout_lock, units
+from ..module_utils.resources.types import Refused
 
 
 def read_plan(path: str):
@@ -148,8 +149,8 @@ def main() -> None:
             outcome["release"] = None
         if wanted:
             outcome["release"] = releases.restore(directory, shelf, wanted)
-    except releases.ReleaseError as refusal:
-        module.fail_json(msg=str(refusal), **outcome)
+    except Refused as refusal:
+        module.fail_json(msg=str(refusal), findings=list(refusal.findings), **outcome)
     module.exit_json(changed=False, **outcome)
 
 

@@ -30,10 +30,6 @@ options:
   release:
     description: The release to go back to, its id, V(current), V(previous) or V(rollback).
     type: str
-  secrets:
-    description: What M(apiary.instinct.replica_secrets) returned in check mode.
-    type: dict
-    default: {}
   routers:
     description:
       - The results of M(apiary.instinct.router_servers) in a loop whose variable is C(__router).
@@ -57,7 +53,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 to:
-  description: What the host is to serve, its plan, files and units.
+  description: What the host is to serve, its plan and resources.
   type: dict
   returned: success
 reported:
@@ -75,11 +71,6 @@ situation:
 owner:
   description: Who this run is, for the lock.
   type: str
-  returned: success
-outdated:
-  description: Units that run with secrets of before.
-  type: list
-  elements: str
   returned: success
 compare:
   description: By unit, whether it must answer as before (must, should, no), and why.

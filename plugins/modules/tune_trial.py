@@ -48,11 +48,6 @@ options:
     description: The operator's C(command), C(key_file) and C(rules) of the measurement.
     type: dict
     default: {}
-  outdated:
-    description: Replicas whose secrets changed, by M(apiary.instinct.replica_secrets).
-    type: list
-    elements: str
-    default: []
   state:
     description: The file of the tuning's state; paths are relative to its directory.
     type: path

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The roles that follow all hosts' plans: reads the plans on the controller, then decides.
+"""The roles that follow plans: reads them on the controller, or takes one, then decides.
 
 For the action `decide`; nothing that decides imports this.
 """
@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from .evidence.types import Evidence
+from .findings import error
 from .fleet import router_role
 from .fleet.saved import quarantined, saved_plans
 from .host.types import ConcernPlan
 from .plan.check import plan_of
+from .render import replicas
 from .router.fleet import MissingHost
 from .router.pools import PlannedHost
 
@@ -29,6 +31,25 @@ def decide_role(
 ) -> ConcernPlan:
     """Return what one of ROLES makes of a host; raise ApiaryError with every refusal."""
     return _router(options, evidence, python, check_mode)
+
+
+def decide_replicas(
+    host: str,
+    document: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+    evidence: Evidence | None,
+    check_mode: bool,
+) -> replicas.ReplicasPlan:
+    """Return what the role replicas makes of a host by a plan; raise ApiaryError."""
+    if options["replicas_state"] == "absent":
+        deployment = replicas.absent_deployment(options, document, host)
+        return replicas.decide_absent(deployment, options)
+    if not document:
+        raise error("FLEET-VARIABLE", f"{host}: replicas_plan", "is not set", "pass a plan")
+    plan = plan_of(document, "replicas_plan")
+    # In check mode another role may not have brought the container engine yet.
+    restart = options["replicas_restart"]
+    return replicas.decide(plan, options, evidence, restart, engine_later=check_mode)
 
 
 def _router(

@@ -21,12 +21,15 @@ PLAYBOOK = """
       register: probed
     - ansible.builtin.assert:
         that: probed.evidence.schema == 'apiary.evidence/v1'
-    - ansible.builtin.set_fact:
-        files: "{{ text | from_json | apiary.instinct.systemd_files }}"
-      vars:
-        text: "{{ lookup('ansible.builtin.file', plan) }}"
+    - apiary.instinct.decide:
+        role: replicas
+        plan: "{{ lookup('ansible.builtin.file', plan) | from_json }}"
+      register: decided
     - ansible.builtin.assert:
-        that: files | length == wanted | int
+        that: (decided.resources | selectattr('kind', 'eq', kind) | first).files | length == count
+      vars:
+        count: "{{ wanted | int }}"
+        kind: replicas
 """
 
 

@@ -78,7 +78,10 @@ def test_a_release_that_cannot_start_goes_back_by_itself(operator, watched, depl
     assert operator.starts()[UNITS[0]] != before[UNITS[0]]
     assert answers.nobody == []
     quarantine = operator.document("quarantine.json")
-    assert [one["code"] for one in quarantine["findings"]] == ["ROLLOUT-ROLLED-BACK"]
+    assert [one["code"] for one in quarantine["findings"]] == [
+        "REPLICA-START-FAILED",
+        "ROLLOUT-ROLLED-BACK",
+    ]
     assert "REPLICA-START-FAILED" in quarantine["message"]
     assert operator.locked() == ""
 

@@ -20,17 +20,11 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
+from ..resources.types import Refused, refused
+
 SCHEMA = "apiary.release/v1"
 UNFINISHED = ".new-"
 _ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}")
-
-
-class ReleaseError(Exception):
-    """Something that cannot be recorded or given back: code, what was found, what to do."""
-
-    def __init__(self, code: str, message: str, remedy: str) -> None:
-        super().__init__(f"error: {code}: {message}\n  remedy: {remedy}")
-        self.code = code
 
 
 @dataclass(frozen=True)
@@ -103,22 +97,24 @@ def plan_switch(shelf: Shelf, name: str, keep: int) -> ShelfChange:
 def resolve(shelf: Shelf, name: str) -> str:
     """Return the id of a release: by its id, by the hash in it, or current, or previous.
 
-    Raises ReleaseError: RELEASE-NONE, RELEASE-UNKNOWN.
+    Raises Refused: RELEASE-NONE, RELEASE-UNKNOWN.
     """
     if name in ("current", "previous"):
         linked = shelf.current if name == "current" else shelf.previous
         if linked is None:
-            raise ReleaseError(
+            raise refused(
                 "RELEASE-NONE",
-                f"the host keeps no {name} release; it has {_listed(shelf)}",
+                name,
+                f"the host retains no such release; it has {_listed(shelf)}",
                 "apply a deployment first (playbooks/site.yml), or name one of those",
             )
         return linked
     found = [one for one in shelf.releases if name in (one, one.rpartition("-")[2])]
     if not found:
-        raise ReleaseError(
+        raise refused(
             "RELEASE-UNKNOWN",
-            f"release {name} is not kept; the host has {_listed(shelf)}",
+            name,
+            f"is not retained; the host has {_listed(shelf)}",
             "name one of those",
         )
     return found[-1]
@@ -128,7 +124,7 @@ def default_rollback(shelf: Shelf) -> str | None:
     """Return the release that a rollback goes to where none is named; None where it is there.
 
     A previous release that is newer than the current one was left by a rollback: doing the same
-    once more must not go forward again. Raises ReleaseError: RELEASE-NONE.
+    once more must not go forward again. Raises Refused: RELEASE-NONE.
     """
     back = resolve(shelf, "previous")
     return None if shelf.current is None or back > shelf.current else back
@@ -172,9 +168,10 @@ def describe(
                 {"unit": one["unit"], "port": one["port"]} for one in plan["replicas"]
             ]
         except (KeyError, TypeError, ValueError) as failure:
-            raise ReleaseError(
+            raise refused(
                 "RELEASE-PLAN",
-                f"{item['path']} is no plan: {failure}",
+                item["path"],
+                f"is no plan: {failure}",
                 "give the files as they were rendered from the plan",
             ) from failure
         told["plan_sha256"] = _sha256(item["content"])
@@ -182,9 +179,9 @@ def describe(
 
 
 def restore(directory: str, shelf: Shelf, name: str) -> dict[str, Any]:
-    """Return a release with the contents of its files, as replica_units takes them.
+    """Return a release with the contents of its files, as the kind replicas takes them.
 
-    Raises ReleaseError: RELEASE-NONE, RELEASE-UNKNOWN, RELEASE-DAMAGED.
+    Raises Refused: RELEASE-NONE, RELEASE-UNKNOWN, RELEASE-DAMAGED.
     """
     found = resolve(shelf, name)
     told = shelf.releases[found]
@@ -271,10 +268,11 @@ def _listed(shelf: Shelf) -> str:
     return ", ".join(shelf.releases) or "none"
 
 
-def _damaged(path: str, why: str) -> ReleaseError:
-    return ReleaseError(
+def _damaged(path: str, why: str) -> Refused:
+    return refused(
         "RELEASE-DAMAGED",
-        f"{path}: {why}",
+        path,
+        why,
         "name another release, or apply the deployment anew with playbooks/site.yml",
     )
 
@@ -282,8 +280,8 @@ def _damaged(path: str, why: str) -> ReleaseError:
 def _inside(directory: str, path: str) -> str:
     """Return the place of a file in a release; a path must be absolute and lead nowhere else."""
     if not os.path.isabs(path) or os.path.normpath(path) != path:
-        raise ReleaseError(
-            "RELEASE-PATH", f"{path!r} is no plain absolute path", "give it without . and .."
+        raise refused(
+            "RELEASE-PATH", repr(path), "is no plain absolute path", "give it without . and .."
         )
     return os.path.join(directory, "files", path.lstrip("/"))
 

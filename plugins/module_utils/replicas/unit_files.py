@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,21 +176,13 @@ def _unfit(value: Any) -> str | None:
 
 
 def secret_changes(
-    directory: str, names: list[str], values: dict[str, Any]
+    directory: str, names: list[str], values: Mapping[str, Any]
 ) -> tuple[list[FileChange], list[tuple[str, str, str]]]:
     """Return a change for each secret file, and what is wrong as (code, message, remedy).
 
     A secret without a value keeps the file that the host has; files of no name go.
     """
     changes, wrong = [], []
-    for name in sorted(set(values) - set(names)):
-        wrong.append(
-            (
-                "REPLICA-SECRET-UNNAMED",
-                f"replicas_secrets has a value for {name}, which the deployment does not name",
-                f"add {name} to `secrets` of the deployment, or remove the value",
-            )
-        )
     for name in names:
         path = os.path.join(directory, name)
         before, mode = read_file(path)

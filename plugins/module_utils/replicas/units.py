@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Callable
 
 # A systemctl call: its arguments in, (exit code, stdout, stderr) out.
 Systemctl = Callable[[list[str]], "tuple[int, str, str]"]
@@ -102,13 +102,8 @@ class UnitChanges:
     start: list[str] = field(default_factory=list)
     reload: bool = False
 
-    @property
-    def changed(self) -> bool:
-        lists = (self.remove, self.enable, self.move, self.restart, self.start)
-        return self.reload or any(lists)
-
-    def announce(self) -> str:
-        """Return what happens to units, a line each, for --diff."""
+    def steps(self) -> tuple[str, ...]:
+        """Return what happens to units, in words."""
         steps = (
             ("stop and remove", self.remove),
             ("enable", self.enable),
@@ -116,8 +111,8 @@ class UnitChanges:
             ("restart", self.restart),
             ("start", self.start),
         )
-        lines = [f"{verb}: {' '.join(names)}\n" for verb, names in steps if names]
-        return "".join(lines) or "reload systemd\n"
+        words = tuple(f"{verb}: {' '.join(names)}" for verb, names in steps if names)
+        return words or (("reload systemd",) if self.reload else ())
 
 
 def read_file(path: str) -> tuple[str | None, str | None]:
@@ -216,7 +211,9 @@ def plan_units(
         start=[name for name in wanted if name not in again and not is_up(name)],
         reload=bool(stale)
         or any(item.changed and is_unit(item.path) for item in files)
-        or any(state(name, "NeedDaemonReload") == "yes" for name in wanted),
+        # Also after a run that ended between a unit's file and the reload.
+        or any(state(name, "NeedDaemonReload") == "yes" for name in states)
+        or any(state(name, "LoadState") == "not-found" for name in wanted),
     )
 
 
@@ -224,21 +221,3 @@ def is_unit(path: str) -> bool:
     """Say whether systemd, or one of its generators, reads the file."""
     suffixes = (".service", ".target", ".slice", ".container", ".network", ".volume", ".mount")
     return path.endswith(suffixes)
-
-
-def result(
-    directories: list[DirectoryChange], files: list[FileChange], units: UnitChanges
-) -> dict[str, Any]:
-    """Return the module's result: what changed, or in check mode would change, and the diff."""
-    diffs = [{"prepared": units.announce()}] if units.changed else []
-    diffs += [item.diff() for item in directories if item.changed]
-    diffs += [item.diff() for item in files if item.changed]
-    return {
-        "changed": bool(diffs),
-        "diff": diffs,
-        "written": [item.path for item in files if item.changed and item.after is not None],
-        "removed": units.remove,
-        "enabled": units.enable,
-        "restarted": [*units.move, *units.restart],
-        "started": units.start,
-    }

@@ -32,6 +32,8 @@ NAMES = (
     "mount",
     "offline_files",
     "packages",
+    "release",
+    "replicas",
     "repository",
     "service",
     "transaction",
@@ -82,6 +84,14 @@ def kind_of(name: str) -> Any:
         from . import packages
 
         return packages
+    if name == "release":
+        from . import release
+
+        return release
+    if name == "replicas":
+        from . import replicas
+
+        return replicas
     if name == "repository":
         from . import repository
 
@@ -150,6 +160,7 @@ class Item:
             "diff": list(difference.diff),
             "steps": list(difference.steps),
             "findings": [*difference.findings, *warnings],
+            **({"result": difference.result} if difference.result else {}),
         }
 
 

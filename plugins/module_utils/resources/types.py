@@ -57,13 +57,15 @@ class Difference:
 
     ``diff`` are Ansible's entries, ``steps`` what is done in words where there is no text to
     compare. ``findings`` warn, or refuse the resource where one is an error (raise Refused for
-    that). ``actual`` is what apply needs of what inspect read.
+    that). ``actual`` is what apply needs of what inspect read, ``result`` what the module returns
+    of it as data.
     """
 
     diff: tuple[dict[str, str], ...] = ()
     steps: tuple[str, ...] = ()
     findings: tuple[dict[str, Any], ...] = ()
     actual: Any = None
+    result: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def changed(self) -> bool:

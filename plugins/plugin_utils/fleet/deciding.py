@@ -20,8 +20,8 @@ from ..host.role_options import Role, digest, settings_of, without_secrets
 from ..model.types import Architecture
 from ..plan.check import plan_of
 from ..plan.types import Plan
-from ..render.containers.review import engine_findings
-from ..render.systemd import render_systemd
+from ..render.replicas import decide as decide_replicas
+from ..render.replicas import decide_absent
 from ..topology.types import Topology
 from .facts import facts_of
 from .serving import (
@@ -33,7 +33,7 @@ from .serving import (
     running_paths,
     topology_of,
 )
-from .steps import absent_of, concern_of, replicas_of
+from .steps import concern_of, replicas_of
 from .survey import Concern, refused, running, served
 from .types import Change, ConcernSurvey, HostFacts, Served, Survey
 
@@ -47,7 +47,6 @@ _PARTS = (
 )
 # What these change may need a reboot.
 _REBOOTING = ("rocm", "host_tuning")
-_ENGINES = {"quadlet": "podman_version", "docker": "docker_version"}
 
 
 def scopes_for(concerns: Sequence[str], whole: bool, contained: bool) -> list[str]:
@@ -231,13 +230,12 @@ class Deciding:
         if options is None:
             return serving, []
         found = [
-            absent_of(plan, options, asked[plan.deployment.name])
-            if self._gone()
-            else self._replicas(plan, options, evidence, asked[plan.deployment.name])
+            self._replicas(plan, options, evidence, asked[plan.deployment.name], serving)
             for plan in serving.plans
         ]
         if self.wish.remove_others:
-            found = [*(absent_of(plan, options) for plan in serving.others), *found]
+            others = [plan.deployment.name for plan in serving.others]
+            found = [*(self._absent(name, options) for name in others), *found]
         return serving, found
 
     def _gone(self) -> bool:
@@ -245,17 +243,24 @@ class Deciding:
         return bool(self.options.get("replicas", {}).get("replicas_state") == "absent")
 
     def _replicas(
-        self, plan: Plan, options: Mapping[str, Any], evidence: Evidence, asked: str
+        self,
+        plan: Plan,
+        options: Mapping[str, Any],
+        evidence: Evidence,
+        asked: str,
+        serving: Serving,
     ) -> Concern:
-        runtime = plan.deployment.engine.runtime
-        said = evidence.commands.get(_ENGINES.get(runtime, ""))
-        absent = runtime in _ENGINES and (said is None or said.exit != 0)
-        refusals: Sequence[Finding] = ()
-        if said is not None and not absent:
-            refusals = tuple(engine_findings(runtime, said.stdout, self.host))
-        one = replicas_of(plan, options, self.restart, refusals, asked)
-        # Another role may bring the engine first.
-        return replace(one, unsure=absent)
+        name = plan.deployment.name
+        if self._gone():
+            return self._absent(name, options, asked)
+        files = serving.files[name]
+        # Another role may bring the container engine first.
+        decided = decide_replicas(plan, options, evidence, self.restart, files, engine_later=True)
+        return replicas_of(name, decided, options, asked, plan.findings)
+
+    def _absent(self, name: str, options: Mapping[str, Any], asked: str = "") -> Concern:
+        decided = decide_absent(options["replicas_deployment"] or name, options)
+        return replicas_of(name, decided, options, asked)
 
     def _secrets(self, concerns: Sequence[Concern]) -> dict[str, Any]:
         values = self.options.get("replicas", {}).get("replicas_secrets") or {}
@@ -274,9 +279,7 @@ class Deciding:
 
 def _wanted(serving: Serving) -> Iterator[Served]:
     for plan in serving.plans:
-        path = f"/etc/apiary/{plan.deployment.name}/plan.json"
-        (text,) = (one.content for one in render_systemd(plan) if one.path == path)
-        yield served(plan, text)
+        yield served(plan, serving.plan_text(plan.deployment.name))
 
 
 def _nothing_asked(host: str) -> ApiaryError:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from ..plan.explain import summary
 from ..plan.nodes import Member, Place, check_nodes, node_of, nodes_of
 from ..plan.together import others_of, running_plans, tell_others
 from ..plan.types import Plan
+from ..render.files import RenderedFile
 from ..render.systemd import render_systemd
 from ..topology.host import from_evidence
 from ..topology.types import Topology
@@ -56,6 +58,16 @@ class Serving:
     others: tuple[Plan, ...]
     findings: tuple[Finding, ...]
 
+    @functools.cached_property
+    def files(self) -> Mapping[str, tuple[RenderedFile, ...]]:
+        """Return the files of each deployment, rendered once."""
+        return {plan.deployment.name: render_systemd(plan) for plan in self.plans}
+
+    def plan_text(self, deployment: str) -> str:
+        """Return the plan of a deployment as its host has it."""
+        path = f"/etc/apiary/{deployment}/plan.json"
+        return next(item.content for item in self.files[deployment] if item.path == path)
+
     @property
     def summary(self) -> list[str]:
         """Return what people are shown, a line each."""
@@ -64,15 +76,16 @@ class Serving:
 
     def documents(self) -> dict[str, str]:
         """Return what is saved on the controller, texts by path below the host's directory."""
+        texts = {plan.deployment.name: self.plan_text(plan.deployment.name) for plan in self.plans}
         files = {
             f"files{item.path}": item.content
-            for plan in self.plans
-            for item in render_systemd(plan)
+            for rendered in self.files.values()
+            for item in rendered
         }
         return {
             "topology.json": dumps(self.topology),
-            "plan.json": dumps(self.plans[0]),
-            **{f"{plan.deployment.name}/plan.json": dumps(plan) for plan in self.plans},
+            "plan.json": next(iter(texts.values())),
+            **{f"{name}/plan.json": text for name, text in texts.items()},
             **files,
         }
 

@@ -15,8 +15,7 @@ from typing import Any
 from ..documents import to_document
 from ..findings import Finding
 from ..host.resources import with_overrides
-from ..plan.types import Plan
-from ..render.systemd import render_systemd
+from ..render.replicas import ReplicasPlan
 from .survey import Concern, Step
 
 Options = Mapping[str, Any]
@@ -46,48 +45,13 @@ def _unsure(name: str, options: Options) -> bool:
 
 
 def replicas_of(
-    plan: Plan,
-    options: Options,
-    restart: bool,
-    refusals: Sequence[Finding],
-    asked: str,
+    name: str, plan: ReplicasPlan, options: Options, asked: str, findings: Sequence[Finding] = ()
 ) -> Concern:
-    """Return a deployment's concern; ``restart`` says whether replicas that serve may be."""
-    name = plan.deployment.name
-    files = to_document(render_systemd(plan))
-    services = [one.unit for one in plan.replicas]
-    stale = rf"apiary-{name}-[0-9]+\.service" if options["replicas_remove_stale"] else "(?!)"
-    units = {"services": services, "target": plan.target, "stale_pattern": stale}
-    steps = (
-        Step(
-            "user",
-            {
-                "name": plan.deployment.user,
-                "home": options["replicas_home"],
-                "shell": "/usr/sbin/nologin",
-            },
-        ),
-        Step(
-            "replica_secrets",
-            {
-                "directory": f"/etc/apiary/{name}/credentials",
-                "names": list(plan.deployment.secrets),
-                "services": services,
-                "restart": restart,
-            },
-        ),
-        Step("replica_units", {"files": files, **units, "restart": restart}),
-        Step("replica_release", {"deployment": name, "files": files, "units": units}),
-    )
-    told = [one for one in (*plan.findings, *refusals) if one.severity != "info"]
-    return Concern(f"replicas:{name}", asked, steps, findings=tuple(told))
-
-
-def absent_of(plan: Plan, options: Options, asked: str = "") -> Concern:
-    """Return a deployment that the host has and is to lose."""
-    name = options["replicas_deployment"] or plan.deployment.name
-    gone = {"deployment": name, "caches": options["replicas_remove_caches"]}
-    return Concern(f"replicas:{plan.deployment.name}", asked, (Step("replica_absent", gone),))
+    """Return a deployment's concern: what it is brought to, or its absence."""
+    resources = with_overrides("replicas", plan.resources, options)
+    told = tuple(item for item in (*findings, *plan.findings) if item.severity != "info")
+    step = Step("converge", {"resources": resources})
+    return Concern(f"replicas:{name}", asked, (step,), findings=told, unsure=plan.unsure)
 
 
 def _files(files: Sequence[Any]) -> Step:

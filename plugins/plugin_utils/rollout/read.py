@@ -38,7 +38,7 @@ def situation_of(
 ) -> Situation:
     """Return a host's situation.
 
-    ``told`` is what rollout_info returned, ``wanted`` the new plan, ``would`` what replica_units
+    ``told`` is what rollout_info returned, ``wanted`` the new plan, ``would`` what converging
     would do with it, as it says in check mode, with ``secrets``, the files of them that change;
     ``servers`` is what a router knows: states by deployment/host-replica. ``back`` says that this
     is the way back from a change, whose own drains are nobody else's.

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.apiary.instinct.plugins.module_utils.host_check import LOOKS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet import steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.deciding import due, scopes_for
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
@@ -16,6 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
     Survey,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import decide
 
 from support.demo import demo_plan
 
@@ -52,14 +52,7 @@ KNOWN = {
         "apiary.instinct.converge": "the same resources",
         "ansible.builtin.reboot": "plan.needed",
     },
-    "replicas": {
-        "apiary.instinct.replica_secrets": "a step",
-        "apiary.instinct.replica_units": "a step",
-        "apiary.instinct.replica_release": "a step",
-        "apiary.instinct.replica_absent": "a step of a deployment that goes",
-        "ansible.builtin.user": "a step",
-        "ansible.builtin.command": "asks for a version only",
-    },
+    "replicas": {"apiary.instinct.converge": "the same resources"},
 }
 OPTIONS = {
     "replicas_remove_stale": True,
@@ -86,38 +79,15 @@ def test_a_survey_knows_all_that_a_role_does(role):
     assert found - QUIET == set(KNOWN[role])
 
 
-def test_every_step_has_a_look():
-    plan = demo_plan()
-    asked = steps.replicas_of(plan, OPTIONS, True, (), "abc").steps
-    asked += steps.absent_of(plan, OPTIONS).steps
-    assert {one.module for one in asked} <= set(LOOKS)
-
-
-def test_a_deployment_is_asked_what_its_role_applies():
-    told = {
-        one.module: one.arguments
-        for one in steps.replicas_of(demo_plan(), OPTIONS, False, (), "").steps
-    }
-    assert told["replica_units"]["stale_pattern"] == r"apiary-qwen3-235b-[0-9]+\.service"
-    assert told["replica_units"]["restart"] is False
-    assert told["replica_release"]["files"] == told["replica_units"]["files"]
-    assert told["user"]["shell"] == "/usr/sbin/nologin"
-    kept = {**OPTIONS, "replicas_remove_stale": False}
-    (units,) = [
-        one.arguments
-        for one in steps.replicas_of(demo_plan(), kept, True, (), "").steps
-        if one.module == "replica_units"
+def test_a_deployment_is_what_its_role_converges():
+    decided = decide(demo_plan(), OPTIONS, None, restart=False)
+    concern = steps.replicas_of("qwen3-235b", decided, OPTIONS, "sha")
+    assert (concern.name, concern.asked) == ("replicas:qwen3-235b", "sha")
+    (step,) = concern.steps
+    assert step.module == "converge"
+    assert step.arguments["resources"] == [
+        {**resource, "role": "replicas"} for resource in decided.resources
     ]
-    assert units["stale_pattern"] == "(?!)"
-
-
-def test_a_deployment_that_is_to_go_is_asked_what_its_role_takes_away():
-    options = {"replicas_deployment": "", "replicas_remove_caches": True}
-    one = steps.absent_of(demo_plan(), options, "sha")
-    assert (one.name, one.asked) == ("replicas:qwen3-235b", "sha")
-    assert one.steps[0].arguments == {"deployment": "qwen3-235b", "caches": True}
-    other = steps.absent_of(demo_plan(), {**options, "replicas_deployment": "old"})
-    assert other.steps[0].arguments["deployment"] == "old"
 
 
 @pytest.mark.parametrize(

@@ -95,14 +95,14 @@ def test_arguments_that_a_module_would_not_take_are_a_failure(ask):
     assert "remember" in told["failure"]
 
 
-def test_secrets_come_apart_and_are_in_no_answer(ask, tmp_path, capsys):
-    arguments = {"directory": str(tmp_path / "credentials"), "names": ["API_KEY"]}
+def test_secrets_come_apart_and_are_in_no_answer(ask, tmp_path):
+    resource = {"kind": "file", "path": str(tmp_path / "key"), "secret": "API_KEY"}
     secrets = {"replicas:x": {"API_KEY": "hunter-two-is-long"}}
-    (told,) = ask(("replicas:x", "replica_secrets", arguments), secrets=secrets)
+    (told,) = ask(("replicas:x", "converge", {"resources": [resource]}), secrets=secrets)
     assert told["changed"]
     assert "hunter-two" not in repr(told)
-    (lacking,) = ask(("replicas:y", "replica_secrets", arguments), secrets=secrets)
-    assert "REPLICA-SECRET-MISSING" in lacking["failure"]
+    (lacking,) = ask(("replicas:y", "converge", {"resources": [resource]}), secrets=secrets)
+    assert lacking["findings"]
 
 
 def test_units_go_by_the_rules_of_ansible_s_own_module(ask, systemd):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.replicas import (
-    unit_absent,
+    absent,
     unit_files,
     units,
 )
@@ -152,7 +152,6 @@ def test_a_secret_that_is_named_no_longer_goes(tmp_path):
     ("names", "values", "code"),
     [
         (["KEY"], {}, "REPLICA-SECRET-MISSING"),
-        ([], {"KEY": "x"}, "REPLICA-SECRET-UNNAMED"),
         (["KEY"], {"KEY": ""}, "REPLICA-SECRET-VALUE"),
         (["KEY"], {"KEY": None}, "REPLICA-SECRET-VALUE"),
         (["KEY"], {"KEY": "\n"}, "REPLICA-SECRET-VALUE"),
@@ -207,7 +206,7 @@ def test_all_of_a_deployment_is_found_and_nothing_of_others(tmp_path):
         "usr/libexec/apiary/launch",
         "usr/libexec/apiary/weights-check",
     )
-    found = unit_absent.find(str(tmp_path), "x", caches=False)
+    found = absent.remains_of(str(tmp_path), "x", caches=False)
     assert found.units == ["apiary-x-0.service", "apiary-x-1.service", "apiary-x.target"]
     relative = [path[len(str(tmp_path)) + 1 :] for path in found.paths]
     assert relative == [
@@ -217,18 +216,19 @@ def test_all_of_a_deployment_is_found_and_nothing_of_others(tmp_path):
         "etc/apiary/x",
         "var/lib/apiary/releases/x",
     ]
-    with_caches = unit_absent.find(str(tmp_path), "x", caches=True).paths
+    with_caches = absent.remains_of(str(tmp_path), "x", caches=True).paths
     assert set(with_caches) - set(found.paths) == {str(tmp_path / "var/cache/apiary-x-0")}
 
 
 def test_the_last_deployment_takes_the_supervisor_along(tmp_path):
     grow(tmp_path, "etc/systemd/system/apiary-x-0.service", "etc/systemd/system/apiary.slice")
     grow(tmp_path, "usr/libexec/apiary/launch", "usr/libexec/apiary/weights-check")
-    found = unit_absent.find(str(tmp_path), "x", caches=False).paths
+    found = absent.remains_of(str(tmp_path), "x", caches=False).paths
     assert str(tmp_path / "usr/libexec/apiary/launch") in found
     assert str(tmp_path / "etc/systemd/system/apiary.slice") in found
     assert str(tmp_path / "usr/libexec/apiary/weights-check") not in found
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path):
-    assert unit_absent.find(str(tmp_path), "x", caches=True) == unit_absent.Found([], [])
+    remains = absent.remains_of(str(tmp_path), "x", caches=True)
+    assert (remains.units, remains.paths) == ([], [])

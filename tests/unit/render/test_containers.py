@@ -8,10 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.filter import container_refusals as plugin
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     knowledge,
-    to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
@@ -203,16 +201,6 @@ def test_who_sets_the_variable_is_not_told_of_it():
 )
 def test_the_engine_of_the_host(runtime, version, expected):
     assert [one.code for one in engine_findings(runtime, version, "gpu-001")] == expected
-
-
-def test_playbooks_are_told_of_an_engine_that_will_not_do():
-    refusals = plugin.FilterModule().filters()["container_refusals"]
-    plan = to_document(container_plan("quadlet"))
-    (told,) = refusals(plan, version="podman version 4.3.1")
-    assert "CONTAINER-RUNTIME-OLD" in told
-    assert "remedy:" in told
-    assert refusals(plan, version="podman version 5.4.2") == []
-    assert refusals(to_document(demo_plan()), version="") == []
 
 
 def test_real_systemd_finds_nothing_wrong_with_docker_s_units(tmp_path):

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from dataclasses import dataclass
-from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
+from ..resources.types import Difference, Host, Resource
 from .unit_files import Places, services_matching
 
-ARGUMENTS: dict[str, Any] = {
-    "deployment": {"type": "str", "required": True},
-    "caches": {"type": "bool", "default": False},
-    "root": {"type": "path", "default": "/"},
-}
 # Of all deployments together; they go with the last one.
 SHARED = (
     "etc/systemd/system/apiary.slice",
@@ -29,19 +23,15 @@ SHARED = (
 
 
 @dataclass(frozen=True)
-class Found:
+class Remains:
     """Units to stop, and files and directories to remove, in this order."""
 
     units: list[str]
     paths: list[str]
-
-    def diff(self) -> dict[str, str]:
-        """Return Ansible's diff: what is named here, and in the end is not."""
-        steps = [f"{name} enabled\n" for name in self.units]
-        return {"before": "".join([*steps, *(f"{path}\n" for path in self.paths)]), "after": ""}
+    due: str
 
 
-def find(root: str, deployment: str, caches: bool) -> Found:
+def remains_of(root: str, deployment: str, caches: bool) -> Remains:
     """Return what the host has of a deployment below ``root``, whatever plan it is from."""
 
     def below(path: str) -> str:
@@ -61,20 +51,35 @@ def find(root: str, deployment: str, caches: bool) -> Found:
     replicas = services_matching(places, r"apiary-.*-[0-9]+\.service")
     if not set(replicas) - set(services):
         paths += [below(path) for path in SHARED]
-    return Found(units, [path for path in paths if os.path.lexists(path)])
+    present = [path for path in paths if os.path.lexists(path)]
+    return Remains(units, present, f"reload without {deployment}")
 
 
-def found_for(module: AnsibleModule) -> Found:
-    """Return what the host has of the deployment that the module's parameters name."""
-    asked = module.params
-    return find(asked["root"], asked["deployment"], asked["caches"])
+def inspect(host: Host, resource: Resource) -> Difference:
+    remains = remains_of(resource["root"], resource["deployment"], resource["caches"])
+    if not remains.units and not remains.paths:
+        due = host.is_due(remains.due)
+        return Difference(steps=("reload systemd",) if due else (), actual=remains)
+    before = "".join(
+        [*(f"{name} enabled\n" for name in remains.units), *(f"{path}\n" for path in remains.paths)]
+    )
+    return Difference(({"before": before, "after": ""},), actual=remains)
 
 
-def result(found: Found) -> dict[str, Any]:
-    """Return the module's result: what is, or in check mode would be, stopped and removed."""
-    return {
-        "changed": bool(found.units or found.paths),
-        "stopped": found.units,
-        "removed": found.paths,
-        "diff": found.diff(),
-    }
+def apply(host: Host, remains: Remains) -> None:
+    from .apply import must
+
+    host.mark(remains.due)
+    if remains.units:
+        # A generated unit can be stopped only; its file, which goes, is what enables it.
+        must(host, "stop", "--", *remains.units)
+        host.systemctl("disable", "--", *remains.units)
+    for path in remains.paths:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    must(host, "daemon-reload")
+    if remains.units:
+        host.systemctl("reset-failed", "--", *remains.units)
+    host.settle(remains.due)

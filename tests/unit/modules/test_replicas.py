@@ -2,18 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+"""The kind replicas: units and secrets of a deployment, and their absence."""
+
 import json
 import os
 import stat
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.apiary.instinct.plugins.module_utils.replicas import unit_apply
-from ansible_collections.apiary.instinct.plugins.modules import (
-    replica_absent,
-    replica_secrets,
-    replica_units,
-)
+from ansible_collections.apiary.instinct.plugins.module_utils.replicas import apply
+from ansible_collections.apiary.instinct.plugins.module_utils.resources import types
+from ansible_collections.apiary.instinct.plugins.modules import converge
 
 SERVICE, OTHER, TARGET = "apiary-x-0.service", "apiary-x-1.service", "apiary-x.target"
 
@@ -21,12 +20,14 @@ SERVICE, OTHER, TARGET = "apiary-x-0.service", "apiary-x-1.service", "apiary-x.t
 class Systemd:
     """The answers of systemctl to one module run, and what it was told."""
 
-    def __init__(self, broken=()):
+    def __init__(self, broken=(), generated=None):
         self.told = []
+        # The file of a unit that systemd has only after it has read it.
+        self.generated, self.loaded = generated, False
         self.enabled, self.active, self.broken = set(), set(), set(broken)
         self.runs, self.cut_at = {}, None
 
-    def run_command(self, command):
+    def run_command(self, command, **_options):
         if command[0] == "journalctl":
             # As --reverse has it.
             assert "--reverse" in command
@@ -35,7 +36,8 @@ class Systemd:
         names = rest[rest.index("--") + 1 :] if "--" in rest else []
         if verb == "show":
             blocks = (
-                f"Id={name}\nActiveState={'active' if name in self.active else 'inactive'}\n"
+                f"Id={name}\nLoadState={self.load_state(name)}\n"
+                f"ActiveState={'active' if name in self.active else 'inactive'}\n"
                 f"UnitFileState={'enabled' if name in self.enabled else 'disabled'}\n"
                 f"NeedDaemonReload=no\nInvocationID={self.runs.get(name, '')}\n"
                 for name in names
@@ -44,6 +46,7 @@ class Systemd:
         if verb == self.cut_at:
             raise KeyboardInterrupt
         self.told.append((verb, *names))
+        self.loaded = self.loaded or verb == "daemon-reload"
         if verb == "enable":
             self.enabled |= set(names)
         if verb == "start":
@@ -56,34 +59,64 @@ class Systemd:
             self.active -= set(names)
         return 0, "", ""
 
+    def load_state(self, name):
+        unread = self.generated and name == SERVICE and not self.loaded
+        return "not-found" if unread else "loaded"
+
 
 def told(systemd, *verbs):
     return [words for words in systemd.told if words[0] in verbs]
 
 
 @pytest.fixture
-def warned(monkeypatch):
-    """What modules warn of: in a controller's process it does not come with their result."""
-    texts = []
-    monkeypatch.setattr(replica_units.AnsibleModule, "warn", lambda _self, text: texts.append(text))
-    return texts
+def bring(tmp_path, capsys, monkeypatch):
+    """Converge one resource; return its report, with what the module failed with."""
+    monkeypatch.setattr(apply, "DUE", str(tmp_path / "due"))
+    monkeypatch.setattr(types, "DUE", str(tmp_path / "reloads"))
+
+    def bring(systemd, check=False, values=None, **resource):
+        monkeypatch.setattr(
+            converge.AnsibleModule,
+            "run_command",
+            lambda _module, line, **_options: systemd.run_command(line),
+        )
+        arguments = {
+            "resources": [
+                {"kind": "replicas", "deployment": "x", "root": str(tmp_path), **resource}
+            ],
+            "secrets": values or {},
+            "_ansible_check_mode": check,
+            "_ansible_remote_tmp": str(tmp_path / "tmp"),
+        }
+        ended = KeyboardInterrupt if systemd.cut_at else SystemExit
+        with patch_module_args(arguments), pytest.raises(ended):
+            converge.main()
+        printed = capsys.readouterr().out
+        assert not any(value in printed for value in (values or {}).values())
+        if not printed:
+            return None
+        result = json.loads(printed)
+        (report,) = result["resources"] or [{}]
+        return {"findings": [], **report, **report.get("result", {}), **result}
+
+    return bring
 
 
 @pytest.fixture
-def run(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(unit_apply, "DUE", str(tmp_path / "due"))
+def system(tmp_path):
+    folder = tmp_path / "etc/systemd/system"
+    folder.mkdir(parents=True)
+    return folder
 
+
+@pytest.fixture
+def run(bring, system):
     def run(systemd, content="[Service]\n", check=False, services=(SERVICE,), below="", **more):
         """``content`` is that of all units, or of each by its name."""
-        monkeypatch.setattr(
-            replica_units.AnsibleModule,
-            "run_command",
-            lambda _module, line: systemd.run_command(line),
-        )
-        arguments = {
+        resource = {
             "files": [
                 {
-                    "path": str(tmp_path / below / name),
+                    "path": str(system / below / name),
                     "mode": "0644",
                     "content": content if isinstance(content, str) else content[name],
                     **({} if name == TARGET else {"unit": name}),
@@ -93,28 +126,20 @@ def run(tmp_path, capsys, monkeypatch):
             "services": list(services),
             "target": TARGET,
             "stale_pattern": r"apiary-x-[0-9]+\.service",
-            "unit_directory": str(tmp_path),
-            "quadlet_directory": str(tmp_path / "quadlets"),
             **more,
-            "_ansible_check_mode": check,
-            "_ansible_remote_tmp": str(tmp_path / "tmp"),
         }
-        ended = KeyboardInterrupt if systemd.cut_at else SystemExit
-        with patch_module_args(arguments), pytest.raises(ended):
-            replica_units.main()
-        told = capsys.readouterr().out
-        return json.loads(told) if told else None
+        return bring(systemd, check, **resource)
 
     return run
 
 
-def test_a_fresh_host_is_written_enabled_and_started(run, tmp_path):
+def test_a_fresh_host_is_written_enabled_and_started(run, system):
     systemd = Systemd()
     result = run(systemd)
     assert result["changed"]
-    assert (tmp_path / SERVICE).read_text() == "[Service]\n"
-    assert stat.S_IMODE((tmp_path / SERVICE).stat().st_mode) == 0o644
-    assert [told[0] for told in systemd.told] == [
+    assert (system / SERVICE).read_text() == "[Service]\n"
+    assert stat.S_IMODE((system / SERVICE).stat().st_mode) == 0o644
+    assert [words[0] for words in systemd.told] == [
         "daemon-reload",
         "enable",
         "reset-failed",
@@ -122,14 +147,14 @@ def test_a_fresh_host_is_written_enabled_and_started(run, tmp_path):
     ]
 
 
-def test_a_strict_umask_closes_nothing_to_the_service_user(run, tmp_path):
+def test_a_strict_umask_closes_nothing_to_the_service_user(run, system):
     before = os.umask(0o077)
     try:
         run(Systemd(), below="apiary/x")
     finally:
         os.umask(before)
     for path in ("apiary", "apiary/x"):
-        assert stat.S_IMODE((tmp_path / path).stat().st_mode) == 0o755
+        assert stat.S_IMODE((system / path).stat().st_mode) == 0o755
 
 
 def test_second_run_changes_nothing(run):
@@ -141,7 +166,7 @@ def test_second_run_changes_nothing(run):
     assert systemd.told == []
 
 
-def test_what_is_stopped_can_be_left_stopped(run, tmp_path):
+def test_what_is_stopped_can_be_left_stopped(run):
     systemd = Systemd()
     outcome = run(systemd, start=False)
     assert (outcome["changed"], outcome["started"]) == (True, [])
@@ -149,23 +174,23 @@ def test_what_is_stopped_can_be_left_stopped(run, tmp_path):
     assert not systemd.active
 
 
-def test_check_mode_predicts_and_touches_nothing(run, tmp_path):
+def test_check_mode_predicts_and_touches_nothing(run, system):
     systemd = Systemd()
     result = run(systemd, check=True)
     assert result["changed"]
     assert result["started"] == [SERVICE, TARGET]
-    assert f"start: {SERVICE} {TARGET}\n" in result["diff"][0]["prepared"]
-    assert result["diff"][1]["after"] == "[Service]\n"
+    assert f"start: {SERVICE} {TARGET}" in result["steps"]
+    assert result["diff"][0]["after"] == "[Service]\n"
     assert systemd.told == []
-    assert not (tmp_path / SERVICE).exists()
+    assert not (system / SERVICE).exists()
 
 
-def test_units_of_an_earlier_plan_go(run, tmp_path):
-    (tmp_path / "apiary-x-1.service").write_text("old\n")
+def test_units_of_an_earlier_plan_go(run, system):
+    (system / "apiary-x-1.service").write_text("old\n")
     systemd = Systemd()
     result = run(systemd)
     assert result["removed"] == ["apiary-x-1.service"]
-    assert not (tmp_path / "apiary-x-1.service").exists()
+    assert not (system / "apiary-x-1.service").exists()
     assert systemd.told[0] == ("disable", "apiary-x-1.service")
 
 
@@ -178,13 +203,13 @@ def test_a_changed_unit_is_restarted(run):
 
 
 @pytest.mark.parametrize("change", ["restart", "move", "remove"])
-def test_replicas_that_serve_are_not_interrupted_unless_allowed(run, warned, tmp_path, change):
+def test_replicas_that_serve_are_not_interrupted_unless_allowed(run, system, tmp_path, change):
     """Of two replicas that are up one would restart, both exchange GPUs, or one go."""
     systemd = Systemd()
     home = tmp_path / "etc/apiary/x"
 
     def files(services, gpus):
-        units = [(tmp_path / name, "[Service]\n", name) for name in services]
+        units = [(system / name, "[Service]\n", name) for name in services]
         told = [
             (home / f"replica-{place}.json", document(name, gpus[place]), name)
             for place, name in enumerate(services)
@@ -195,7 +220,7 @@ def test_replicas_that_serve_are_not_interrupted_unless_allowed(run, warned, tmp
                 for path, text, name in units + told
             ],
             {"path": str(home / "plan.json"), "mode": "0644", "content": "{}"},
-            {"path": str(tmp_path / TARGET), "mode": "0644", "content": "[Unit]\n"},
+            {"path": str(system / TARGET), "mode": "0644", "content": "[Unit]\n"},
         ]
 
     def document(name, gpu):
@@ -212,7 +237,9 @@ def test_replicas_that_serve_are_not_interrupted_unless_allowed(run, warned, tmp
     before = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     shown = run(systemd, services=services, files=wanted, restart=False, check=True)
     assert shown["changed"]
-    assert f"REPLICA-SERVES: {named}: " in str(warned)
+    assert [(one["code"], one["severity"], one["subject"]) for one in shown["findings"]] == [
+        ("REPLICA-SERVES", "warning", named)
+    ]
     refused = run(systemd, services=services, files=wanted, restart=False)
     assert refused["failed"]
     assert f"error: REPLICA-SERVES: {named}: " in refused["msg"]
@@ -232,13 +259,13 @@ def test_what_does_not_serve_is_changed_without_being_allowed_to_restart(run):
     assert not run(systemd, content="[Service]\nNice=1\n", restart=False)["changed"]
 
 
-def test_a_unit_whose_turn_never_came_is_left_to_the_next_run(run, tmp_path):
+def test_a_unit_whose_turn_never_came_is_left_to_the_next_run(run, system):
     """Unit 0 fails to restart: unit 1 must still differ on disk, or nobody would restart it."""
     systemd = Systemd()
     run(systemd, services=[SERVICE, OTHER])
     systemd.broken = {SERVICE}
     assert run(systemd, content="[Service]\nNice=1\n", services=[SERVICE, OTHER])["failed"]
-    assert (tmp_path / OTHER).read_text() == "[Service]\n"
+    assert (system / OTHER).read_text() == "[Service]\n"
     systemd.broken = set()
     again = run(systemd, content="[Service]\nNice=1\n", services=[SERVICE, OTHER])
     assert again["restarted"] == [OTHER]
@@ -248,11 +275,11 @@ def test_a_replica_that_does_not_start_ends_with_its_last_words(run):
     result = run(Systemd(broken=[SERVICE]))
     assert result["failed"]
     assert "REPLICA-START-FAILED" in result["msg"]
-    assert result["msg"].endswith("what it said before\nthe engine's last words")
+    assert "what it said before\nthe engine's last words" in result["msg"]
 
 
 @pytest.mark.parametrize("cut_at", ["daemon-reload", "stop", "start"])
-def test_a_run_cut_off_between_file_and_restart_is_made_good(run, tmp_path, cut_at):
+def test_a_run_cut_off_between_file_and_restart_is_made_good(run, cut_at):
     systemd = Systemd()
     run(systemd)
     systemd.cut_at = cut_at
@@ -280,16 +307,16 @@ def test_a_cut_off_run_is_no_matter_when_the_replica_started_anew_since(run):
     assert not run(systemd, content="[Service]\nNice=1\n")["changed"]
 
 
-def test_only_the_replicas_whose_turn_it_is_are_touched(run, tmp_path):
+def test_only_the_replicas_whose_turn_it_is_are_touched(run, system):
     systemd = Systemd()
     run(systemd, services=[SERVICE, OTHER])
-    (tmp_path / "apiary-x-2.service").write_text("stale\n")
+    (system / "apiary-x-2.service").write_text("stale\n")
     new = {SERVICE: "new\n", OTHER: "new\n", TARGET: "new\n"}
     first = run(systemd, content=new, services=[SERVICE, OTHER], only=[OTHER])
     assert (first["restarted"], first["removed"]) == ([OTHER], [])
-    assert (tmp_path / SERVICE).read_text() == "[Service]\n"
-    assert (tmp_path / TARGET).read_text() == "[Service]\n"
-    assert (tmp_path / "apiary-x-2.service").exists()
+    assert (system / SERVICE).read_text() == "[Service]\n"
+    assert (system / TARGET).read_text() == "[Service]\n"
+    assert (system / "apiary-x-2.service").exists()
     rest = run(systemd, content=new, services=[SERVICE, OTHER])
     assert (rest["restarted"], rest["removed"]) == ([SERVICE], ["apiary-x-2.service"])
     assert not run(systemd, content=new, services=[SERVICE, OTHER])["changed"]
@@ -306,124 +333,114 @@ def test_only_names_services(run):
     assert run(Systemd(), only=["apiary-y-0.service"])["failed"]
 
 
-def test_what_is_outdated_is_restarted(run):
-    systemd = Systemd()
-    run(systemd)
-    assert run(systemd, outdated=[SERVICE])["restarted"] == [SERVICE]
-
-
-def test_a_change_of_runtime_stops_removes_and_starts(run, tmp_path):
+def test_a_change_of_runtime_stops_removes_and_starts(run, system, tmp_path):
     systemd = Systemd()
     run(systemd)
     systemd.told.clear()
-    path = tmp_path / "quadlets/apiary-x-0.container"
+    path = tmp_path / "etc/containers/systemd/apiary-x-0.container"
     quadlet = {"path": str(path), "mode": "0644", "content": "[Container]\n", "unit": SERVICE}
-    target = {"path": str(tmp_path / TARGET), "mode": "0644", "content": "[Service]\n"}
+    target = {"path": str(system / TARGET), "mode": "0644", "content": "[Service]\n"}
     result = run(systemd, files=[quadlet, target])
     assert result["restarted"] == [SERVICE]
     assert [told[0] for told in systemd.told] == [
         *("stop", "disable", "daemon-reload", "reset-failed", "start"),
     ]
     assert path.read_text() == "[Container]\n"
-    assert not (tmp_path / SERVICE).exists()
+    assert not (system / SERVICE).exists()
     assert not run(systemd, files=[quadlet, target])["changed"]
 
 
 @pytest.fixture
-def give(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(unit_apply, "DUE", str(tmp_path / "due"))
+def give(run):
+    """Run with a secret's value, which nothing that is printed may show."""
 
-    def give(systemd, values, check=False, names=("KEY",), **more):
-        monkeypatch.setattr(
-            replica_secrets.AnsibleModule,
-            "run_command",
-            lambda _module, line: systemd.run_command(line),
-        )
-        arguments = {
-            "directory": str(tmp_path / "apiary/x/credentials"),
-            "names": list(names),
-            "values": values,
-            "services": [SERVICE, OTHER],
-            **more,
-            "_ansible_check_mode": check,
-            "_ansible_diff": True,
-            "_ansible_remote_tmp": str(tmp_path / "tmp"),
-        }
-        with patch_module_args(arguments), pytest.raises(SystemExit):
-            replica_secrets.main()
-        told = capsys.readouterr().out
-        assert not any(value in told for value in values.values())
-        return json.loads(told)
+    def give(systemd, value=None, check=False, **more):
+        return run(systemd, check=check, secrets=["KEY"], values=value and {"KEY": value}, **more)
 
     return give
 
 
 def test_secrets_are_written_for_root_alone_and_shown_nowhere(give, tmp_path):
-    result = give(Systemd(), {"KEY": "planted-key-1"})
-    path = tmp_path / "apiary/x/credentials/KEY"
+    systemd = Systemd()
+    assert give(systemd, "planted-key-1")["secrets"]
+    path = tmp_path / "etc/apiary/x/credentials/KEY"
     assert path.read_text() == "planted-key-1"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o755
-    assert (result["written"], result["outdated"]) == ([str(path)], [])
-    assert not give(Systemd(), {"KEY": "planted-key-1"})["changed"]
+    assert not give(systemd, "planted-key-1")["changed"]
+    # One without a value keeps the file that the host has.
+    assert not give(systemd)["changed"]
 
 
-def test_check_mode_tells_of_a_secret_and_writes_none(give, tmp_path):
-    result = give(Systemd(), {"KEY": "planted-key-1"}, check=True)
-    assert result["changed"]
-    assert not (tmp_path / "apiary").exists()
+def test_check_mode_shows_a_secret_and_writes_none(give, tmp_path):
+    assert give(Systemd(), "planted-key-1", check=True)["changed"]
+    assert not (tmp_path / "etc/apiary").exists()
 
 
-def test_a_changed_secret_restarts_what_runs_with_the_old_one(run, give):
+def test_a_changed_secret_restarts_what_runs_with_the_old_one(give):
     systemd = Systemd()
-    give(systemd, {"KEY": "planted-key-1"})
-    run(systemd)
-    assert give(systemd, {"KEY": "planted-key-2"}, check=True)["outdated"] == [SERVICE]
-    assert not run(systemd, check=True)["changed"]
-    assert give(systemd, {"KEY": "planted-key-2"})["outdated"] == [SERVICE]
-    # Without being told: the mark says so, whatever became of the run that wrote the secret.
-    assert run(systemd)["restarted"] == [SERVICE]
-    assert not run(systemd)["changed"]
+    give(systemd, "planted-key-1")
+    shown = give(systemd, "planted-key-2", check=True)
+    assert (shown["outdated"], shown["restarted"]) == ([SERVICE], [SERVICE])
+    assert give(systemd, "planted-key-2")["restarted"] == [SERVICE]
+    assert not give(systemd, "planted-key-2")["changed"]
 
 
-def test_another_secret_is_not_given_to_what_serves_unless_allowed(run, give, warned, tmp_path):
+def test_a_secret_of_a_run_that_was_cut_off_restarts_what_runs_with_the_old_one(give, tmp_path):
     systemd = Systemd()
-    give(systemd, {"KEY": "planted-key-1"}, restart=False)
-    run(systemd)
-    refused = give(systemd, {"KEY": "planted-key-2"}, restart=False)
+    give(systemd, "planted-key-1")
+    systemd.cut_at = "daemon-reload"
+    give(systemd, "planted-key-2")
+    systemd.cut_at = None
+    assert (tmp_path / "etc/apiary/x/credentials/KEY").read_text() == "planted-key-2"
+    # The mark says so, whatever became of the run that wrote the secret.
+    assert give(systemd, "planted-key-2")["restarted"] == [SERVICE]
+
+
+def test_of_replicas_that_change_in_turn_each_takes_the_secret_with_its_restart(give):
+    systemd, both = Systemd(), [SERVICE, OTHER]
+    give(systemd, "planted-key-1", services=both)
+    first = give(systemd, "planted-key-2", services=both, only=[SERVICE])
+    assert (first["outdated"], first["restarted"]) == (both, [SERVICE])
+    second = give(systemd, "planted-key-2", services=both, only=[OTHER])
+    assert second["restarted"] == [OTHER]
+    assert not give(systemd, "planted-key-2", services=both, only=both)["changed"]
+
+
+def test_another_secret_is_not_given_to_what_serves_unless_allowed(give, tmp_path):
+    systemd = Systemd()
+    give(systemd, "planted-key-1", restart=False)
+    refused = give(systemd, "planted-key-2", restart=False)
     assert f"REPLICA-SERVES: {SERVICE}: " in refused["msg"]
-    assert (tmp_path / "apiary/x/credentials/KEY").read_text() == "planted-key-1"
-    give(systemd, {"KEY": "planted-key-2"}, check=True, restart=False)
-    assert f"REPLICA-SERVES: {SERVICE}: " in str(warned)
-    assert not run(systemd)["changed"]
+    assert (tmp_path / "etc/apiary/x/credentials/KEY").read_text() == "planted-key-1"
+    shown = give(systemd, "planted-key-2", check=True, restart=False)
+    assert [one["code"] for one in shown["findings"]] == ["REPLICA-SERVES"]
 
 
-def test_a_missing_secret_changes_nothing(give, tmp_path):
-    assert "REPLICA-SECRET-MISSING" in give(Systemd(), {})["msg"]
-    assert not (tmp_path / "apiary").exists()
+def test_a_missing_secret_changes_nothing(give, tmp_path, system):
+    assert "REPLICA-SECRET-MISSING" in give(Systemd())["msg"]
+    assert not (tmp_path / "etc/apiary").exists()
+    assert not (system / SERVICE).exists()
+
+
+def test_a_quadlet_of_a_run_that_was_cut_off_is_read_by_systemd(run, tmp_path):
+    """Its unit is not there before systemd's generators have run."""
+    path = tmp_path / "etc/containers/systemd/apiary-x-0.container"
+    quadlet = {"path": str(path), "mode": "0644", "content": "[Container]\n", "unit": SERVICE}
+    systemd = Systemd(generated=path)
+    systemd.cut_at = "daemon-reload"
+    run(systemd, files=[quadlet])
+    systemd.cut_at = None
+    assert path.exists()
+    assert run(systemd, files=[quadlet])["started"] == [SERVICE, TARGET]
+    assert ("daemon-reload",) in systemd.told
+    assert SERVICE in systemd.active
 
 
 @pytest.fixture
-def remove(tmp_path, capsys, monkeypatch):
-    def remove(systemd, check=False, **more):
-        monkeypatch.setattr(
-            replica_absent.AnsibleModule,
-            "run_command",
-            lambda _module, line: systemd.run_command(line),
-        )
-        arguments = {
-            "deployment": "x",
-            "root": str(tmp_path),
-            **more,
-            "_ansible_check_mode": check,
-            "_ansible_remote_tmp": str(tmp_path / "tmp"),
-        }
-        with patch_module_args(arguments), pytest.raises(SystemExit):
-            replica_absent.main()
-        return json.loads(capsys.readouterr().out)
-
-    return remove
+def remove(bring):
+    return lambda systemd, check=False, **more: bring(systemd, check, state="absent", **more)
 
 
 def test_a_deployment_is_stopped_and_taken_away(remove, tmp_path):
@@ -437,14 +454,26 @@ def test_a_deployment_is_stopped_and_taken_away(remove, tmp_path):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("")
     systemd = Systemd()
-    asked = remove(systemd, check=True)
-    assert asked["changed"]
+    shown = remove(systemd, check=True)
+    assert shown["changed"]
     assert systemd.told == []
-    done = remove(systemd)
-    assert done["removed"] == asked["removed"]
+    assert remove(systemd)["diff"] == shown["diff"]
     assert systemd.told[0] == ("stop", SERVICE, TARGET)
     assert ("disable", SERVICE, TARGET) in systemd.told
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     assert left == ["var/cache/apiary-x-0/home/kernel"]
     assert not remove(Systemd())["changed"]
-    assert remove(Systemd(), caches=True)["removed"] == [str(tmp_path / "var/cache/apiary-x-0")]
+    (diff,) = remove(Systemd(), caches=True)["diff"]
+    assert diff["before"] == f"{tmp_path}/var/cache/apiary-x-0\n"
+
+
+def test_an_absence_that_was_cut_off_before_the_reload_is_completed(remove, system):
+    (system / SERVICE).write_text("")
+    systemd = Systemd()
+    systemd.cut_at = "daemon-reload"
+    remove(systemd)
+    systemd.cut_at = None
+    systemd.told.clear()
+    assert remove(systemd)["changed"]
+    assert ("daemon-reload",) in systemd.told
+    assert not remove(systemd)["changed"]

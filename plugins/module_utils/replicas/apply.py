@@ -1,0 +1,183 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Let systemd run what was decided, in an order that keeps a working replica working."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from ..resources.file import write
+from ..resources.types import Host, refused
+from .units import FileChange, Systemctl, unit_states
+
+if TYPE_CHECKING:
+    from .inspection import Changes
+
+DUE = "/run/apiary/due"
+
+
+def systemctl_of(host: Host) -> Systemctl:
+    """Return a host's systemctl."""
+    return lambda words: host.run(["systemctl", "--no-ask-password", *words])
+
+
+def must(host: Host, *arguments: str) -> None:
+    """Run systemctl; refuse where it does not obey."""
+    code, output = host.systemctl(*arguments)
+    if code:
+        raise refused(
+            "REPLICA-SYSTEMCTL",
+            f"systemctl {' '.join(arguments)}",
+            output.strip(),
+            "run the same command on the host and mend what it says",
+        )
+
+
+def due_units(states: dict[str, dict[str, str]]) -> frozenset[str]:
+    """Return the replicas that still run what an earlier run of ours has replaced.
+
+    A mark holds the run it was set in: a unit that has started anew since needs nothing.
+    """
+    due = set()
+    for name, state in states.items():
+        with contextlib.suppress(FileNotFoundError):
+            with open(os.path.join(DUE, name), encoding="ascii") as stream:
+                same = stream.read() == state.get("InvocationID", "")
+            if same or state.get("NeedDaemonReload") == "yes":
+                due.add(name)
+    return frozenset(due)
+
+
+def mark_due(name: str, state: dict[str, str]) -> None:
+    """Note that the present run of a unit is outdated; lost at boot, as that run is."""
+    os.makedirs(DUE, mode=0o755, exist_ok=True)
+    with open(os.path.join(DUE, name), "w", encoding="ascii") as stream:
+        stream.write(state.get("InvocationID", ""))
+
+
+def serving(states: dict[str, dict[str, str]], names: list[str]) -> list[str]:
+    """Return those of the units that are up, in order."""
+    return [
+        name for name in names if states.get(name, {}).get("ActiveState") in ("active", "reloading")
+    ]
+
+
+class Applier:
+    """Applies file and unit changes on this host; refuses where systemd does not obey."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def apply(self, changes: Changes) -> None:
+        """Apply everything.
+
+        A restarted unit's files are written right before its restart, so that a run that ends
+        early leaves the rest to the next one. A run cut off right between leaves a mark.
+        """
+        umask = os.umask(0o022)  # a strict login umask would close what we create to the service
+        try:
+            self._apply(changes)
+        finally:
+            os.umask(umask)
+        self._host.reload_due = False
+
+    def _apply(self, changes: Changes) -> None:
+        self._write_secrets(changes)
+        decided = changes.units
+        if decided.remove:
+            must(self._host, "disable", "--now", "--", *decided.remove)
+        if decided.move:
+            must(self._host, "stop", "--", *decided.move)
+        self._remove(changes)
+        for item in changes.files:
+            if item.unit not in decided.restart:
+                self._write(item)
+        if decided.reload:
+            must(self._host, "daemon-reload")
+        if decided.enable:
+            must(self._host, "enable", "--", *decided.enable)
+        for name in decided.restart:
+            mark_due(name, changes.states[name])
+            for item in changes.files:
+                if item.unit == name:
+                    self._write(item)
+            must(self._host, "daemon-reload")
+            # Not `restart`: that keeps the runtime directory, where failed starts are counted.
+            must(self._host, "stop", "--", name)
+            self._start([name])
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(DUE, name))
+        if decided.move or decided.start:
+            self._start([*decided.move, *decided.start])
+
+    def _write_secrets(self, changes: Changes) -> None:
+        for directory in changes.directories:
+            if directory.changed:
+                os.makedirs(directory.path, mode=int(directory.mode_after, 8), exist_ok=True)
+                os.chmod(directory.path, int(directory.mode_after, 8))
+        for name in changes.outdated:
+            mark_due(name, changes.states[name])
+        for item in changes.secrets:
+            if item.after is None:
+                os.unlink(item.path)
+            self._write(item)
+
+    def _remove(self, changes: Changes) -> None:
+        gone = [item for item in changes.files if item.after is None and item.before is not None]
+        shadowed = sorted(
+            {
+                item.unit
+                for item in gone
+                if item.unit
+                and item.unit not in changes.units.remove
+                and item.path.endswith(".service")
+            }
+        )
+        if shadowed:
+            must(self._host, "disable", "--", *shadowed)
+        for item in gone:
+            os.unlink(item.path)
+
+    def _write(self, item: FileChange) -> None:
+        if item.changed and item.after is not None and item.mode_after is not None:
+            different = item.before != item.after
+            write(self._host.module, item.path, item.after, item.mode_after, change=different)
+
+    def _start(self, names: list[str]) -> None:
+        """Start units; a replica that used up its start limit gets a new one."""
+        states = unit_states(systemctl_of(self._host), names)
+        unknown = [name for name in names if states[name].get("LoadState") == "not-found"]
+        if unknown:
+            raise refused(
+                "REPLICA-NO-UNIT",
+                ", ".join(unknown),
+                "systemd has no such unit: the generator refused its file",
+                "run /usr/lib/systemd/system-generators/podman-system-generator --dryrun",
+            )
+        self._host.systemctl("reset-failed", "--", *names)
+        since = int(time.time())
+        if self._host.systemctl("start", "--", *names)[0] != 0:
+            states = unit_states(systemctl_of(self._host), names)
+            broken = [name for name in names if states[name].get("ActiveState") != "active"]
+            self._refuse_start((broken or names)[0], since)
+
+    def _refuse_start(self, name: str, since: int) -> None:
+        """Refuse with the replica's own last words: systemctl only says that a job failed."""
+        properties = "--property=Result,ExecMainStatus,ActiveState"
+        _code, status = self._host.systemctl("show", properties, "--", name)
+        # Only this start's lines: the previous run's say nothing about it. With --since alone -n
+        # counts from there, so the last ones come by --reverse.
+        command = ["journalctl", "--unit", name, f"--since=@{since}", "--no-pager", "-n", "20"]
+        _code, journal, _err = self._host.run([*command, "--reverse", "--output=cat"])
+        journal = "\n".join(reversed(journal.splitlines()))
+        raise refused(
+            "REPLICA-START-FAILED",
+            name,
+            f"did not start ({', '.join(status.split())})",
+            f"read its last lines below, or journalctl -u {name} on the host\n{journal}",
+        )

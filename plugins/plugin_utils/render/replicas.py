@@ -1,0 +1,145 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the role replicas brings a host to: a plan as resources, or a deployment's absence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..documents import to_document
+from ..evidence.types import Evidence
+from ..findings import Finding, error
+from ..plan.types import Plan
+from .containers.review import engine_findings
+from .files import RenderedFile
+from .systemd import render_systemd
+
+Resource = Mapping[str, Any]
+Options = Mapping[str, Any]
+
+# The scope of evidence that has the version of each runtime's container engine.
+ENGINE_SCOPE = "container"
+_VERSIONS = {"quadlet": "podman_version", "docker": "docker_version"}
+_SHELL = "/usr/sbin/nologin"
+
+
+@dataclass(frozen=True)
+class ReplicasPlan:
+    """``unsure`` says that the container engine is missing, which another role may bring."""
+
+    resources: tuple[Resource, ...]
+    findings: tuple[Finding, ...] = ()
+    unsure: bool = False
+
+
+def decide(
+    plan: Plan,
+    options: Options,
+    evidence: Evidence | None,
+    restart: bool = True,
+    files: Sequence[RenderedFile] | None = None,
+    engine_later: bool = False,
+) -> ReplicasPlan:
+    """Return what serving a plan means; ``files`` are the plan's, where they are rendered already.
+
+    ``evidence`` has the container engine's version; replicas on the host itself need none. With
+    ``engine_later`` another role may bring the engine first.
+    """
+    rendered = render_systemd(plan) if files is None else files
+    findings, unsure = _engine(plan, evidence)
+    if unsure and engine_later:
+        findings = []
+    findings += list(_unnamed(plan, options.get("replicas_secrets") or {}))
+    return ReplicasPlan(
+        tuple(_resources(plan, options, restart, rendered)), tuple(findings), unsure
+    )
+
+
+def decide_absent(deployment: str, options: Options) -> ReplicasPlan:
+    """Return what taking a deployment away means."""
+    return ReplicasPlan(
+        (
+            {
+                "kind": "replicas",
+                "deployment": deployment,
+                "state": "absent",
+                "caches": options["replicas_remove_caches"],
+            },
+        )
+    )
+
+
+def absent_deployment(options: Options, plan: Mapping[str, Any] | None, host: str) -> str:
+    """Return the deployment that is to be absent; raise FLEET-VARIABLE where none is named.
+
+    ``plan`` is a document, of which only the name counts: it may be of another version.
+    """
+    deployment = (plan or {}).get("deployment")
+    named = deployment.get("name") if isinstance(deployment, Mapping) else None
+    name = options.get("replicas_deployment") or named
+    if not name:
+        raise error(
+            "FLEET-VARIABLE",
+            f"{host}: replicas_deployment",
+            "is not set, and there is no plan",
+            "set replicas_deployment to the deployment that is to be absent",
+        )
+    return str(name)
+
+
+def _resources(
+    plan: Plan, options: Options, restart: bool, files: Sequence[RenderedFile]
+) -> Iterator[Resource]:
+    name = plan.deployment.name
+    stale = rf"apiary-{name}-[0-9]+\.service" if options["replicas_remove_stale"] else "(?!)"
+    units = {
+        "services": [replica.unit for replica in plan.replicas],
+        "target": plan.target,
+        "stale_pattern": stale,
+    }
+    home = options["replicas_home"]
+    user = {"name": plan.deployment.user, "system": True, "home": home, "shell": _SHELL}
+    yield {"kind": "user", **user}
+    documents = to_document(tuple(files))
+    yield {
+        "kind": "replicas",
+        "deployment": name,
+        "files": documents,
+        **units,
+        "secrets": list(plan.deployment.secrets),
+        "restart": restart,
+    }
+    yield {
+        "kind": "release",
+        "deployment": name,
+        "files": [
+            {key: value for key, value in item.items() if key != "content"} for item in documents
+        ],
+        "units": units,
+    }
+
+
+def _engine(plan: Plan, evidence: Evidence | None) -> tuple[list[Finding], bool]:
+    """Return why the host's container engine can't run the replicas, and whether it is missing."""
+    runtime = plan.deployment.engine.runtime
+    if runtime not in _VERSIONS:
+        return [], False
+    output = evidence.commands.get(_VERSIONS[runtime]) if evidence else None
+    missing = output is None or output.exit != 0
+    version = "" if output is None or missing else output.stdout
+    return list(engine_findings(runtime, version, plan.host)), missing
+
+
+def _unnamed(plan: Plan, values: Mapping[str, Any]) -> Iterator[Finding]:
+    for name in sorted(set(values) - set(plan.deployment.secrets)):
+        yield Finding(
+            "REPLICA-SECRET-UNNAMED",
+            "error",
+            plan.deployment.name,
+            f"replicas_secrets has a value for {name}, which the deployment does not name",
+            f"add {name} to `secrets` of the deployment, or remove the value",
+        )
