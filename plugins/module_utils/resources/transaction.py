@@ -27,7 +27,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
     manager = MANAGERS[resource["manager"]](runner(host.module))
     work = transaction.Packages(manager, transaction.Wanted(**requested))
     try:
-        lacking = work.settle(refresh=host.applying)
+        lacking = work.settle(refresh=not host.module.check_mode)
     except Refusal as refusal:
         raise Refused(refusal.finding()) from None
     host.installing = host.installing or bool(work.stages)

@@ -2,10 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+"""Package work: its order, what is refused before it begins, and what a failure means."""
+
 import pytest
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.apiary.instinct.plugins.module_utils.packages import transaction as work
 from ansible_collections.apiary.instinct.plugins.module_utils.packages.managers import MANAGERS
-from ansible_collections.apiary.instinct.plugins.modules import rocm_packages
+from ansible_collections.apiary.instinct.plugins.module_utils.resources import transaction, types
+from ansible_collections.apiary.instinct.plugins.modules import converge
 
 from support.modules import run_module
 
@@ -51,10 +55,18 @@ class Host:
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    def run(host, check=False, **told):
-        monkeypatch.setattr(work, "runner", lambda _module: host.run)
-        return run_module(rocm_packages, capsys, check, **told)
+def run(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(types, "DUE", str(tmp_path / "due"))
+
+    def run(host, check=False, **options):
+        monkeypatch.setattr(transaction, "runner", lambda _module: host.run)
+        resource = {"kind": "transaction", "name": "rocm", **options}
+        result = run_module(converge, capsys, check, resources=[resource])
+        reports = result["resources"]
+        result["steps"] = [step for each in reports for step in each["steps"]]
+        found = [finding for each in reports for finding in each["findings"]]
+        result["lacking"] = [finding["subject"] for finding in found]
+        return result
 
     return run
 
@@ -95,6 +107,7 @@ def test_what_is_optional_comes_with_the_first_stage_where_it_can_be_had(run):
                optional=[OFFER])  # fmt: skip
     assert verbs(host) == [
         "apt-get update",
+        "apt-get update",
         f"apt-get install {HEADERS} {OLD}",
         f"apt-get install {EXACT}",
         "dkms install amdgpu/6.16.13 6.1.0-9-amd64",
@@ -109,9 +122,7 @@ def test_what_is_optional_comes_with_the_first_stage_where_it_can_be_had(run):
 def test_what_is_optional_and_gone_changes_nothing(run, monkeypatch):
     # Where a controller runs in the same process, Ansible shows warnings instead of returning them.
     warned = []
-    monkeypatch.setattr(
-        rocm_packages.AnsibleModule, "warn", lambda _self, text: warned.append(text)
-    )
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warned.append(text))
     host = Host()
     told = run(host, manager="apt", optional=[OFFER])
     assert (told["changed"], told["lacking"]) == (False, [OLD])

@@ -10,9 +10,9 @@ from ansible_collections.apiary.instinct.plugins.module_utils.packages import ke
 from ansible_collections.apiary.instinct.plugins.module_utils.packages import (
     managers as rocm_managers,
 )
-from ansible_collections.apiary.instinct.plugins.module_utils.packages import repositories as looks
 from ansible_collections.apiary.instinct.plugins.module_utils.packages.repositories import matches
-from ansible_collections.apiary.instinct.plugins.modules import rocm_repositories
+from ansible_collections.apiary.instinct.plugins.module_utils.resources import repository, types
+from ansible_collections.apiary.instinct.plugins.modules import converge
 
 from support.modules import run_module
 from support.openpgp import BOTH, ONE, ONE_ARMORED, TWO
@@ -39,11 +39,12 @@ def run(tmp_path, capsys, monkeypatch):
     """Run the module below a directory in place of /etc/apt."""
     monkeypatch.setattr(rocm_managers.Apt, "sources", f"{tmp_path}/sources/")
     monkeypatch.setattr(host_files, "ORIGINALS", str(tmp_path / "originals"))
+    monkeypatch.setattr(types, "DUE", str(tmp_path / "due"))
     key = tmp_path / "published.asc"
     key.write_bytes(BOTH)
 
     def run(apt, check=False, fingerprint=ONE, content="deb file:///r jammy main\n", **changes):
-        monkeypatch.setattr(looks, "runner", lambda _module: apt.run)
+        monkeypatch.setattr(repository, "runner", lambda _module: apt.run)
         told = {
             "manager": "apt",
             "keys": [{"url": f"file://{key}", "path": str(tmp_path / "amd.gpg"),
@@ -51,7 +52,8 @@ def run(tmp_path, capsys, monkeypatch):
             "files": [{"path": f"{tmp_path}/sources/amdgpu.list", "content": content}],
             "packages": [{"name": "amdgpu-dkms", "version": WANTED}],
         }  # fmt: skip
-        return run_module(rocm_repositories, capsys, check, **(told | changes))
+        resource = {"kind": "repository", "name": "amd", **told, **changes}
+        return run_module(converge, capsys, check, resources=[resource])
 
     return run
 
@@ -67,7 +69,10 @@ def there(tmp_path):
 def test_keys_and_files_are_written_and_a_second_run_asks_nothing(run, tmp_path):
     apt = Apt()
     first = run(apt)
-    assert first["written"] == [str(tmp_path / "amd.gpg"), f"{tmp_path}/sources/amdgpu.list"]
+    assert sorted(diff["after_header"] for diff in first["diff"]) == [
+        str(tmp_path / "amd.gpg"),
+        f"{tmp_path}/sources/amdgpu.list",
+    ]
     assert (tmp_path / "amd.gpg").read_bytes().startswith(b"\x98")
     apt = Apt()
     assert run(apt)["changed"] is False
@@ -147,7 +152,7 @@ def test_files_that_were_not_there_are_gone_again(run, tmp_path):
 def test_a_key_file_with_a_second_key_is_written_anew(run, tmp_path):
     (tmp_path / "amd.gpg").write_bytes(rocm_keys.dearmor(BOTH))
     result = run(Apt())
-    assert str(tmp_path / "amd.gpg") in result["written"]
+    assert str(tmp_path / "amd.gpg") in [diff["after_header"] for diff in result["diff"]]
     assert any(TWO in one["before"] and TWO not in one["after"] for one in result["diff"])
 
 
