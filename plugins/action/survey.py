@@ -24,7 +24,7 @@ from ..plugin_utils.findings import ApiaryError, Finding, error
 from ..plugin_utils.fleet.deciding import ALWAYS, Decided, Deciding, due, scopes_for
 from ..plugin_utils.fleet.given import fleet_of, given_evidence, known_architecture, save_documents
 from ..plugin_utils.fleet.serving import Wish, spans_hosts
-from ..plugin_utils.fleet.survey import judge, questions
+from ..plugin_utils.fleet.survey import evaluate, resources_of
 from ..plugin_utils.fleet.types import Survey
 from ..plugin_utils.fleet.warm import warm
 from ..plugin_utils.host.role_options import options_of
@@ -118,8 +118,8 @@ class ActionModule(ActionBase):
             wrong=wrong,
         )
         decided = deciding.decide(concerns)
-        answers = self._check(decided, variables)
-        survey = decided.survey(judge(decided.concerns, answers, host))
+        reports = self._inspect(decided, variables)
+        survey = decided.survey(evaluate(decided.concerns, reports, host))
         self._save(arguments, survey, decided, whole, "replicas" in everything)
         if not tolerant:
             _warn(survey)
@@ -186,14 +186,17 @@ class ActionModule(ActionBase):
         write_text(path, json.dumps(document, sort_keys=True) + "\n")
         return str(path), document
 
-    def _check(self, decided: Decided, variables: dict) -> list:
-        steps = questions(decided.concerns)
-        if not steps:
+    def _inspect(self, decided: Decided, variables: dict) -> list:
+        """Return what converge reports in check mode of all that was decided."""
+        resources = resources_of(decided.concerns)
+        if not resources:
             return []
-        arguments = {"steps": steps, "secrets": decided.secrets}
-        # All files of all roles, which every look would put into the host's journal.
-        quiet = {**variables, "ansible_no_target_syslog": True}
-        return self._module("host_check", arguments, quiet)["steps"]
+        arguments = {"resources": resources, "secrets": decided.secrets}
+        applies, self._task.check_mode = self._task.check_mode, True
+        try:
+            return self._module("converge", arguments, variables)["resources"]
+        finally:
+            self._task.check_mode = applies
 
     def _module(self, name: str, arguments: dict, variables: dict) -> dict:
         """Run one of our modules on the host."""
@@ -202,7 +205,8 @@ class ActionModule(ActionBase):
         )
         if told.get("unreachable"):
             raise AnsibleConnectionFailure(told.get("msg", ""))
-        if told.get("failed"):
+        # A resource that is refused is in the reports, with the others.
+        if told.get("failed") and "resources" not in told:
             raise AnsibleActionFail(_why(told, name), result=told)
         return told
 

@@ -33,8 +33,7 @@ from .serving import (
     running_paths,
     topology_of,
 )
-from .steps import concern_of, replicas_of
-from .survey import Concern, refused, running, served
+from .survey import Concern, concern_of, deployment_of, refused, running, served
 from .types import Change, ConcernSurvey, HostFacts, Served, Survey
 
 # Beside the concerns that are asked for: a reboot follows from the others.
@@ -256,16 +255,17 @@ class Deciding:
         files = serving.files[name]
         # Another role may bring the container engine first.
         decided = decide_replicas(plan, options, evidence, self.restart, files, engine_later=True)
-        return replicas_of(name, decided, options, asked, plan.findings)
+        return deployment_of(name, decided, options, asked, plan.findings)
 
     def _absent(self, name: str, options: Mapping[str, Any], asked: str = "") -> Concern:
         decided = decide_absent(options["replicas_deployment"] or name, options)
-        return replicas_of(name, decided, options, asked)
+        return deployment_of(name, decided, options, asked)
 
     def _secrets(self, concerns: Sequence[Concern]) -> dict[str, Any]:
+        """Return the values that the resources refer to by name."""
+        serves = any(concern.name.startswith("replicas:") for concern in concerns)
         values = self.options.get("replicas", {}).get("replicas_secrets") or {}
-        names = [one.name for one in concerns if one.name.startswith("replicas:")]
-        return {name: values for name in names} if values else {}
+        return dict(values) if serves else {}
 
     def _running(self, evidence: Evidence) -> tuple[Served, ...]:
         plans = {}

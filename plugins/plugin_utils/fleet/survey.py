@@ -2,56 +2,38 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what was decided for a host, and what host_check saw there, to a survey of it."""
+"""From what was decided for a host, and what converge in check mode reports of it, to a survey."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..documents import from_document, to_document
 from ..evidence.types import Evidence
-from ..findings import ApiaryError, Finding, Severity, has_errors
+from ..findings import ApiaryError, Finding, has_errors
+from ..host.resources import with_overrides
 from ..plan.naming import name_of
 from ..plan.types import Plan
+from ..render.replicas import ReplicasPlan
 from .types import Change, ConcernSurvey, Served
 
-# How modules word a refusal: a finding as text, each with its remedy on a line of its own.
-_REFUSAL = re.compile(
-    r"(?:(?P<severity>error|warning): )?(?P<code>[A-Z]+(?:-[A-Z0-9]+)+): (?P<message>.*?)"
-    r"(?:(?:\n  |; )remedy: (?P<remedy>.*?))?(?=\n(?:error|warning): [A-Z]+-|\Z)",
-    re.DOTALL,
-)
 _UP = ("active", "reloading")
 
 
 @dataclass(frozen=True)
-class Step:
-    """What host_check is asked: a module by name and its arguments.
-
-    ``late`` is for one that the role takes only once all before it is done: it says nothing where
-    something before it would change.
-    """
-
-    module: str
-    arguments: Mapping[str, Any]
-    late: bool = False
-
-
-@dataclass(frozen=True)
 class Concern:
-    """One concern as decided: what has to be looked at, and what is known without a look.
+    """One role of a host as decided, or one deployment: its resources, and what they don't show.
 
-    ``changes`` are what the role does whenever its plan says so. ``unsure`` says that only the
-    role itself can tell whether something would change.
+    ``changes`` are what the role does beside its resources whenever its plan says so. ``unsure``
+    says that only the role itself can tell whether something would change.
     """
 
     name: str
     asked: str = ""
-    steps: tuple[Step, ...] = ()
+    resources: tuple[Mapping[str, Any], ...] = ()
     changes: tuple[Change, ...] = ()
     reboot: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -63,39 +45,70 @@ def refused(name: str, asked: str, refusal: ApiaryError) -> Concern:
     return Concern(name, asked, findings=refusal.findings)
 
 
-def questions(concerns: Sequence[Concern]) -> list[dict[str, Any]]:
-    """Return the steps of host_check, in the order of the concerns."""
+def concern_of(name: str, plan: Any, options: Mapping[str, Any], asked: str) -> Concern:
+    """Return a role's concern: what its plan and these options bring the host to."""
+    return Concern(
+        name,
+        asked,
+        tuple(with_overrides(name, plan.resources, options)),
+        reboot=plan.reboot,
+        findings=_notable(plan.findings),
+        unsure=_unsure(name, options),
+    )
+
+
+def deployment_of(
+    name: str,
+    plan: ReplicasPlan,
+    options: Mapping[str, Any],
+    asked: str,
+    findings: Sequence[Finding] = (),
+) -> Concern:
+    """Return a deployment's concern: what it is brought to, or its absence."""
+    resources = tuple(with_overrides("replicas", plan.resources, options))
+    notable = _notable((*findings, *plan.findings))
+    return Concern(f"replicas:{name}", asked, resources, findings=notable, unsure=plan.unsure)
+
+
+def _notable(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return what somebody may have to act on; information is in the plans."""
+    return tuple(finding for finding in findings if finding.severity != "info")
+
+
+def _unsure(name: str, options: Mapping[str, Any]) -> bool:
+    """Return whether a role also does what is no resource: copy models, ask a cluster."""
+    if name == "weight_cache":
+        here = options["weight_cache_state"] == "present"
+        return bool(here and options["weight_cache_staged"])
+    return bool(name == "device_plugin" and options["device_plugin_apply"])
+
+
+def resources_of(concerns: Sequence[Concern]) -> list[dict[str, Any]]:
+    """Return what converge inspects: all resources, each with its concern as its role."""
     return [
-        {"concern": one.name, "module": step.module, "arguments": to_document(step.arguments)}
-        for one in concerns
-        if not has_errors(one.findings)
-        for step in one.steps
+        {**to_document(resource), "role": concern.name}
+        for concern in concerns
+        if not has_errors(concern.findings)
+        for resource in concern.resources
     ]
 
 
-def judge(
-    concerns: Sequence[Concern], answers: Sequence[Mapping[str, Any]], host: str
+def evaluate(
+    concerns: Sequence[Concern], reports: Sequence[Mapping[str, Any]], host: str
 ) -> tuple[ConcernSurvey, ...]:
-    """Return what is known of each concern; ``answers`` are host_check's, in their order."""
-    left = iter(answers)
-    told = []
-    for one in concerns:
-        asked = [] if has_errors(one.findings) else one.steps
-        told.append(_judged(one, [(step, next(left)) for step in asked], host))
-    return tuple(told)
+    """Return what holds of each concern; ``reports`` are converge's, of any order."""
+    return tuple(
+        _evaluated(concern, [each for each in reports if each["role"] == concern.name], host)
+        for concern in concerns
+    )
 
 
-def _judged(
-    concern: Concern, answers: Sequence[tuple[Step, Mapping[str, Any]]], host: str
-) -> ConcernSurvey:
-    changes: list[Change] = []
-    findings = list(concern.findings)
-    for step, answer in answers:
-        if step.late and (changes or concern.changes):
-            continue
-        changes += changes_of(answer)
-        findings += _findings_of(answer, host)
+def _evaluated(concern: Concern, reports: Sequence[Mapping[str, Any]], host: str) -> ConcernSurvey:
+    changes = [change for report in reports for change in changes_of(report)]
     changes += concern.changes
+    findings = list(concern.findings)
+    for report in reports:
+        findings += (from_document(Finding, item, host) for item in report["findings"])
     settled = not (changes or concern.reboot or concern.unsure or has_errors(findings))
     return ConcernSurvey(
         concern=concern.name,
@@ -107,48 +120,17 @@ def _judged(
     )
 
 
-def changes_of(answer: Mapping[str, Any]) -> Iterator[Change]:
-    """Yield what one step of host_check would change, as its module's --diff shows it."""
-    if not answer["changed"]:
-        return
-    told = False
-    for step in answer["steps"]:
-        told = True
+def changes_of(report: Mapping[str, Any]) -> Iterator[Change]:
+    """Yield what converge would change of one resource, as ``--diff`` shows it."""
+    for step in report["steps"]:
         yield Change(str(step))
-    for diff in answer["diff"]:
+    for diff in report["diff"]:
+        before, after = str(diff.get("before", "")), str(diff.get("after", ""))
         subject = diff.get("after_header") or diff.get("before_header")
         if subject:
-            told = True
-            yield Change(str(subject), str(diff.get("before", "")), str(diff.get("after", "")))
-        elif not answer["steps"]:
-            lines = f"{diff.get('prepared', '')}{diff.get('before', '')}".splitlines()
-            told = told or bool(lines)
-            removed = "" if "prepared" in diff else "remove "
-            yield from (Change(f"{removed}{line}") for line in lines)
-    if not told:
-        yield Change(str(answer["module"]))
-
-
-def _findings_of(answer: Mapping[str, Any], host: str) -> Iterator[Finding]:
-    if answer["findings"]:
-        for one in answer["findings"]:
-            yield from_document(Finding, one, host)
-    elif answer["failure"]:
-        yield from told_findings(str(answer["failure"]), host, "error")
-    for text in answer["warnings"]:
-        yield from told_findings(str(text), host, "warning")
-
-
-def told_findings(text: str, host: str, severity: Severity) -> Iterator[Finding]:
-    """Yield the findings that a module's message has; a text that is none is one all the same."""
-    found = list(_REFUSAL.finditer(text))
-    if not found or found[0].start() > 0:
-        code = "FLEET-CHECK" if severity == "error" else "FLEET-CHECK-WARNING"
-        yield Finding(code, severity, host, text, "see what the role says when it runs")
-        return
-    for one in found:
-        remedy = (one["remedy"] or "see what the role says when it runs").strip()
-        yield Finding(one["code"], severity, host, one["message"].strip(), remedy)
+            yield Change(str(subject), before, after)
+        else:
+            yield from (Change(line) for line in str(diff.get("prepared", "")).splitlines())
 
 
 def served(plan: Plan, text: str, up: int | None = None) -> Served:

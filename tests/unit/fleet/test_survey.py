@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What counts as settled, and how a module's answer becomes changes and findings."""
+"""What counts as settled, and how converge's reports become changes and findings."""
 
 import dataclasses
 import hashlib
@@ -15,49 +15,48 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey import (
     Concern,
-    Step,
     changes_of,
-    judge,
-    questions,
+    evaluate,
     refused,
+    resources_of,
     running,
-    told_findings,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
 
 from support.demo import demo_plan
 
-STEPS = (Step("host_files", {"files": []}), Step("live_settings", {"settings": []}))
-TUNING = Concern("host_tuning", "abc", STEPS)
+FILE = {"kind": "file", "path": "/a", "content": "0\n"}
+TUNING = Concern("host_tuning", "abc", (FILE,))
+DIFF = {"before_header": "/a", "after_header": "/a", "before": "1\n", "after": "0\n"}
 
 
-def answer(module="host_files", changed=False, **more):
-    told = {"diff": [], "steps": [], "warnings": [], "failure": None, "findings": []}
-    return {"concern": "host_tuning", "module": module, "changed": changed, **told, **more}
+def report(role="host_tuning", **more):
+    """What converge reports of one resource."""
+    empty = {"resource": "file /a", "changed": False, "diff": [], "steps": [], "findings": []}
+    return {**empty, "role": role, **more}
 
 
-def survey_of(concern, *answers):
-    (one,) = judge([concern], answers, "gpu-001")
-    return one
+def survey_of(concern, *reports):
+    (survey,) = evaluate([concern], reports, "gpu-001")
+    return survey
 
 
 def test_a_concern_without_a_change_is_settled():
-    told = survey_of(TUNING, answer(), answer("live_settings"))
-    assert told.settled
-    assert (told.changes, told.reboot, told.findings, told.asked) == ((), (), (), "abc")
+    survey = survey_of(TUNING)
+    assert survey.settled
+    assert (survey.changes, survey.reboot, survey.findings, survey.asked) == ((), (), (), "abc")
 
 
-def test_each_changed_file_and_value_is_a_change_with_its_diff():
-    diff = {"before_header": "/a", "after_header": "/a", "before": "1\n", "after": "0\n"}
-    told = survey_of(TUNING, answer(changed=True, diff=[diff]), answer("live_settings"))
-    assert not told.settled
-    assert told.changes == (Change("/a", "1\n", "0\n"),)
+def test_each_changed_file_is_a_change_with_its_diff():
+    survey = survey_of(TUNING, report(changed=True, diff=[DIFF]))
+    assert not survey.settled
+    assert survey.changes == (Change("/a", "1\n", "0\n"),)
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        {"changes": (Change("update-grub"),)},
+        {"changes": (Change("reboot"),)},
         {"reboot": ("the running kernel was not told iommu=pt",)},
         {
             "findings": (
@@ -73,12 +72,10 @@ def test_each_changed_file_and_value_is_a_change_with_its_diff():
         },
         {"unsure": True},
     ],
-    ids=["a step of the plan", "a reboot", "an error", "nobody can tell"],
+    ids=["a change of the controller", "a reboot", "an error", "only the role can tell"],
 )
-def test_what_no_look_shows_keeps_a_concern_from_being_settled(more):
-    concern = dataclasses.replace(TUNING, **more)
-    asked = questions([concern])
-    assert not survey_of(concern, *(answer(one["module"]) for one in asked)).settled
+def test_what_no_resource_shows_keeps_a_concern_from_being_settled(more):
+    assert not survey_of(dataclasses.replace(TUNING, **more)).settled
 
 
 def test_a_warning_does_not():
@@ -90,71 +87,48 @@ def test_a_warning_does_not():
         remedy="look",
         source=None,
     )
-    told = survey_of(dataclasses.replace(TUNING, findings=(warning,)), answer(), answer())
-    assert told.settled
-    assert told.findings == (warning,)
+    survey = survey_of(dataclasses.replace(TUNING, findings=(warning,)))
+    assert survey.settled
+    assert survey.findings == (warning,)
 
 
-def test_a_refused_concern_is_asked_nothing_and_leaves_the_others_their_answers():
+def test_a_refused_concern_is_not_inspected_and_the_others_have_their_reports():
     wrong = refused("rocm", "abc", error("ROCM-VERSION", "gpu-001", "no such", "name another"))
-    assert [one["concern"] for one in questions([wrong, TUNING])] == ["host_tuning"] * 2
-    first, second = judge([wrong, TUNING], [answer(), answer()], "gpu-001")
-    assert [one.code for one in first.findings] == ["ROCM-VERSION"]
-    assert not first.settled
-    assert second.settled
+    wrong = dataclasses.replace(wrong, resources=(FILE,))
+    assert resources_of([wrong, TUNING]) == [{**FILE, "role": "host_tuning"}]
+    first, second = evaluate([wrong, TUNING], [report(changed=True, diff=[DIFF])], "gpu-001")
+    assert [finding.code for finding in first.findings] == ["ROCM-VERSION"]
+    assert (first.changes, first.settled) == ((), False)
+    assert second.changes == (Change("/a", "1\n", "0\n"),)
 
 
-def test_a_look_that_is_refused_is_a_finding():
-    failure = "error: HOST-LIVE-SETTING: /proc/x: cannot be read\n  remedy: see dmesg"
-    told = survey_of(TUNING, answer(), answer("live_settings", failure=failure))
-    assert not told.settled
-    (found,) = told.findings
-    assert (found.code, found.severity) == ("HOST-LIVE-SETTING", "error")
-    assert (found.message, found.remedy) == ("/proc/x: cannot be read", "see dmesg")
+def test_a_resource_that_is_refused_is_a_finding_of_its_concern():
+    finding = {
+        "code": "HOST-LIVE-SETTING",
+        "severity": "error",
+        "subject": "/proc/x",
+        "message": "cannot be read",
+        "remedy": "see dmesg",
+    }
+    survey = survey_of(TUNING, report(findings=[finding]))
+    assert not survey.settled
+    (found,) = survey.findings
+    assert (found.code, found.subject, found.remedy) == (
+        "HOST-LIVE-SETTING",
+        "/proc/x",
+        "see dmesg",
+    )
 
 
-def test_a_late_step_says_nothing_where_something_before_it_would_change():
-    late = dataclasses.replace(TUNING, steps=(STEPS[0], Step("weights_info", {}, late=True)))
-    absent = answer("weights_info", failure="WEIGHTS-ABSENT: nothing there; remedy: mount it")
-    changed = answer(changed=True, steps=["mount /srv/models"])
-    assert survey_of(late, changed, absent).findings == ()
-    assert [one.code for one in survey_of(late, answer(), absent).findings] == ["WEIGHTS-ABSENT"]
-
-
-def test_steps_in_words_are_changes_and_their_diff_says_nothing_more():
-    words = answer("rocm_packages", True, steps=["apt-mark hold x"], diff=[{"after": "hold x\n"}])
-    assert list(changes_of(words)) == [Change("apt-mark hold x")]
-
-
-def test_what_happens_to_units_is_a_change_for_each_line():
-    file = {"before_header": "/u", "after_header": "/u", "before": "", "after": "[Unit]\n"}
-    told = answer("replica_units", True, diff=[{"prepared": "enable: a b\nstart: a\n"}, file])
-    assert list(changes_of(told)) == [
+def test_steps_and_what_happens_to_units_are_a_change_for_each_line():
+    prepared = {"prepared": "enable: a b\nstart: a\n"}
+    changed = report(changed=True, steps=["apt-mark hold x"], diff=[prepared, DIFF])
+    assert list(changes_of(changed)) == [
+        Change("apt-mark hold x"),
         Change("enable: a b"),
         Change("start: a"),
-        Change("/u", "", "[Unit]\n"),
+        Change("/a", "1\n", "0\n"),
     ]
-
-
-def test_what_goes_is_named():
-    told = answer("replica_absent", True, diff=[{"before": "/etc/apiary/x\n", "after": ""}])
-    assert list(changes_of(told)) == [Change("remove /etc/apiary/x")]
-
-
-def test_a_change_without_words_is_still_one():
-    assert list(changes_of(answer("live_settings", True))) == [Change("live_settings")]
-
-
-def test_every_finding_of_a_message_is_told_by_its_own_code():
-    text = "error: A-B: one: 1\n  remedy: do this\nerror: C-D: two\nmore\n  remedy: do that"
-    first, second = told_findings(text, "gpu-001", "error")
-    assert (first.code, first.message, first.remedy) == ("A-B", "one: 1", "do this")
-    assert (second.code, second.message, second.remedy) == ("C-D", "two\nmore", "do that")
-
-
-def test_a_message_that_is_no_finding_is_one_all_the_same():
-    (found,) = told_findings("Traceback: it broke", "gpu-001", "error")
-    assert (found.code, found.message) == ("FLEET-CHECK", "Traceback: it broke")
 
 
 def test_a_running_deployment_counts_what_is_up():

@@ -2,14 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Nothing that a role does escapes the look at it: tasks and steps go by the same modules."""
+"""Nothing that a role does escapes the survey: both converge the same resources."""
 
 from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet import steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.deciding import due, scopes_for
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey import (
+    deployment_of,
+    resources_of,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
     ConcernSurvey,
     Survey,
@@ -20,39 +24,23 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas im
 from support.demo import demo_plan
 
 ROOT = Path(__file__).parents[3]
-# What tells or asks only, or applies what a plan has already said that it would.
+# What gathers, decides or reports.
 QUIET = {
     "apiary.instinct.evidence_info",
     "apiary.instinct.decide",
-    "ansible.builtin.assert",
     "ansible.builtin.debug",
     "ansible.builtin.fail",
     "ansible.builtin.include_tasks",
-    "ansible.builtin.import_tasks",
     "ansible.builtin.set_fact",
-    "ansible.builtin.wait_for",
 }
-# What each role does otherwise, and where a survey has it from.
-KNOWN = {
-    "rocm": {"apiary.instinct.converge": "the same resources"},
-    "host_tuning": {"apiary.instinct.converge": "the same resources"},
-    "weight_cache": {
-        "apiary.instinct.converge": "the same resources",
-        "apiary.instinct.weights_publish": "unsure where models are staged",
-    },
+# What is an act and no state, and where a survey has it from.
+ACTS = {
+    "weight_cache": {"apiary.instinct.weights_publish": "unsure where models are staged"},
     "container_runtime": {
-        "apiary.instinct.converge": "the same resources",
         "ansible.builtin.command": "lists of the package manager, which are nobody's change",
     },
-    "device_plugin": {
-        "apiary.instinct.converge": "the same; the cluster's objects are compared by the action",
-        "kubernetes.core.k8s": "unsure where device_plugin_apply is set",
-    },
-    "reboot": {
-        "apiary.instinct.converge": "the same resources",
-        "ansible.builtin.reboot": "plan.needed",
-    },
-    "replicas": {"apiary.instinct.converge": "the same resources"},
+    "device_plugin": {"kubernetes.core.k8s": "unsure where device_plugin_apply is set"},
+    "reboot": {"ansible.builtin.reboot": "plan.needed"},
 }
 OPTIONS = {
     "replicas_remove_stale": True,
@@ -73,20 +61,18 @@ def modules(tasks):
 
 
 @pytest.mark.parametrize("role", [*CONCERNS, "replicas"])
-def test_a_survey_knows_all_that_a_role_does(role):
+def test_a_role_converges_and_does_nothing_else_that_a_survey_misses(role):
     files = sorted((ROOT / "roles" / role / "tasks").glob("*.yml"))
     found = {one for path in files for one in modules(yaml.safe_load(path.read_text()))}
-    assert found - QUIET == set(KNOWN[role])
+    assert found - QUIET == {"apiary.instinct.converge", *ACTS.get(role, {})}
 
 
 def test_a_deployment_is_what_its_role_converges():
     decided = decide(demo_plan(), OPTIONS, None, restart=False)
-    concern = steps.replicas_of("qwen3-235b", decided, OPTIONS, "sha")
+    concern = deployment_of("qwen3-235b", decided, OPTIONS, "sha")
     assert (concern.name, concern.asked) == ("replicas:qwen3-235b", "sha")
-    (step,) = concern.steps
-    assert step.module == "converge"
-    assert step.arguments["resources"] == [
-        {**resource, "role": "replicas"} for resource in decided.resources
+    assert resources_of([concern]) == [
+        {**to_document(resource), "role": "replicas:qwen3-235b"} for resource in decided.resources
     ]
 
 
