@@ -259,6 +259,16 @@ def test_the_module_runs_as_the_command(files):
     assert "apiary, version" in done.stdout
 
 
+def test_the_version_needs_nothing_of_the_command_and_is_the_same(capsys):
+    program = (
+        "import sys\nfrom apiary.__main__ import main\nmain()\nassert 'click' not in sys.modules"
+    )
+    argv = [sys.executable, "-c", program, "--version"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == done.stdout
+
+
 @pytest.mark.parametrize("words", [["schema", "plan"], ["finding", "FILE-SYNTAX"], ["finding"]])
 def test_a_full_disk_is_one_finding(words):
     with open("/dev/full", "w") as full:
