@@ -64,6 +64,7 @@ STAGES = {
         *map(_make, ("fleet", "e2e", "test-vm", "test-engine", "stranger")),
         Stage("molecule", (sys.executable, "tests/lab/scenarios.py", "ci")),
         Stage("molecule-night", (sys.executable, "tests/lab/scenarios.py", "night")),
+        _pytest("bench", "bench", "-n=auto"),
         _pytest("tutorial", "docs/test_day1.py"),
         _pytest("loss", "router", "loss"),
         _pytest("faults", "faults", "containers", "bundle"),
@@ -79,8 +80,8 @@ STAGES = {
 LAB = ("molecule", "loss", "tutorial", "faults")
 DOCS = ("day-2", "day-1", "measured", "pages")
 SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "check": (("sanity", "lint"), ("unit",), (*LAB, "browser", "telemetry")),
-    "test": (("unit",), (*LAB, "browser", "telemetry")),
+    "check": (("sanity", "lint"), ("unit",), ("bench",), (*LAB, "browser", "telemetry")),
+    "test": (("unit",), ("bench",), (*LAB, "browser", "telemetry")),
     "lab": (LAB,),
     "docs-test": (DOCS,),
     "night": (

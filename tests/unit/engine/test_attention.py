@@ -4,6 +4,8 @@
 
 """Which attention backend vLLM will choose, and why it finds none."""
 
+import itertools
+
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import attention
@@ -11,6 +13,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags impor
     enum_names,
     versions,
 )
+
+from support.each import each
 
 AITER = {"env VLLM_ROCM_USE_AITER": "1"}
 
@@ -151,7 +155,6 @@ def test_every_backend_that_is_named_is_one_of_vllms():
     assert named <= there
 
 
-@pytest.mark.parametrize("version", versions())
-@pytest.mark.parametrize("kind", ["gqa", "mha", "mqa", "mla", "hybrid"])
+@each(itertools.product(versions(), ["gqa", "mha", "mqa", "mla", "hybrid"]))
 def test_every_version_has_a_choice_for_every_kind_of_attention(version, kind):
     assert choose(version, kind, **AITER, **{"flag block_size": ""}).backend

@@ -4,7 +4,8 @@
 
 """Profiles: published limits where the deployment leaves them open."""
 
-import pytest
+import itertools
+
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.profiles import (
     names,
@@ -14,6 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.profiles im
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 
+from support.each import each
 from support.engines import QWEN, deployment
 
 # arXiv:2603.10031, table 6.
@@ -43,8 +45,7 @@ def test_what_the_deployment_says_stands():
     assert (limits.max_num_seqs, limits.max_num_batched_tokens) == (8, 65536)
 
 
-@pytest.mark.parametrize("profile", PUBLISHED)
-@pytest.mark.parametrize("version", versions())
+@each(itertools.product(versions(), PUBLISHED))
 def test_every_version_takes_every_profile_and_scheduler_steps_are_left_out(version, profile):
     made = recipe(known(QWEN), deployment(version=version, profile=profile, ep=True), "MI325X", 1)
     argv = made.argv

@@ -23,13 +23,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions im
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 
+from support.each import each
 from support.engines import KIMI, deployment
 
 EFFECT = {"code": "C", "message": "m", "remedy": "r"}
 ENTRY = {"id": "X", "note": EFFECT, "reason": "x", "source": "y"}
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
+@each(rules(), name=lambda rule: rule.id)
 def test_every_rule_has_reason_and_source(rule):
     assert rule.id.startswith("VLLM-")
     assert rule.reason
@@ -42,7 +43,7 @@ def test_every_rule_has_reason_and_source(rule):
         assert "sources." not in claim.by
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
+@each(rules(), name=lambda rule: rule.id)
 def test_the_versions_of_a_rule_are_known_ones(rule):
     bounds = [rule.versions.first, rule.versions.last, *(first for first, _ in rule.stages[1:])]
     assert {bound for bound in bounds if bound} <= set(versions())
@@ -148,7 +149,7 @@ def test_order_refuses_what_is_no_version():
         order("latest")
 
 
-@pytest.mark.parametrize("dest", knowledge("vllm/owned.yml")["flags"])
+@each(knowledge("vllm/owned.yml")["flags"])
 def test_every_owned_flag_is_one_of_vllms(dest):
     owner = of_flag(dest)
     assert owner.reason

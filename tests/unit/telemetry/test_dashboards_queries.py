@@ -20,29 +20,25 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
 from support import promql
 from support.dashboards import boards
 from support.demo import demo_plan
+from support.each import each
 from support.promql import BadQueryError, labels_of
 from support.telemetry_series import known
 
 KNOWN = known()
-PANELS = [
-    pytest.param(board, panel, id=f"{board.uid}-{panel.title}")
-    for board in boards()
-    for row in board.rows
-    for panel in row.panels
-]
+PANELS = [(board, panel) for board in boards() for row in board.rows for panel in row.panels]
 LABEL = re.compile(r"\{\{(\w+)\}\}")
 VARIABLE = re.compile(r"\$\{?(\w+)")
 GRAFANAS = {"__rate_interval", "__interval", "__range"}
 
 
-@pytest.mark.parametrize(("board", "panel"), PANELS)
+@each(PANELS, name=lambda part: part.title)
 def test_every_series_and_label_of_a_panel_exists(board, panel):
     for query in panel.queries:
         have = labels_of(query.expr, KNOWN)
         assert set(LABEL.findall(query.legend)) <= have, query.expr
 
 
-@pytest.mark.parametrize(("board", "panel"), PANELS)
+@each(PANELS, name=lambda part: part.title)
 def test_a_panel_uses_only_variables_of_its_board(board, panel):
     own = {variable.name for variable in board.variables}
     texts = [panel.title, (panel.repeat and f"${panel.repeat}") or ""]
@@ -50,9 +46,7 @@ def test_a_panel_uses_only_variables_of_its_board(board, panel):
         assert set(VARIABLE.findall(text)) <= own | GRAFANAS, text
 
 
-@pytest.mark.parametrize(
-    ("board", "panel"), [one for one in PANELS if one.values[1].kind == "table"]
-)
+@pytest.mark.parametrize(("board", "panel"), [one for one in PANELS if one[1].kind == "table"])
 def test_the_columns_of_a_table_join(board, panel):
     """Rows become one where all of their labels are equal: the panel's, without the name."""
     for query in panel.queries:
@@ -111,19 +105,17 @@ def test_what_cannot_be_is_found(expression, why):
 
 
 def rules():
-    """Return every rule of a fleet with limits of all kinds: file, rule."""
+    """Return every rule of a fleet with limits of all kinds."""
     slo = "ttft:p90:2s,tpot:p90:50ms,itl:p99:100ms,e2el:p90:10s"
     host = MonitoredHost("gpu-001", "10.0.0.1", plans=(demo_plan(),), router_port=8405)
     plan = telemetry_plan([host], TelemetrySettings(slos={demo_plan().deployment.name: slo}))
     for name, text in plan.files.items():
         if name.startswith("rules/"):
             for group in yaml.safe_load(text)["groups"]:
-                for rule in group["rules"]:
-                    title = rule.get("record") or rule["alert"]
-                    yield pytest.param(rule, id=f"{name}-{title}")
+                yield from group["rules"]
 
 
-@pytest.mark.parametrize("rule", list(rules()))
+@each(rules(), name=lambda rule: rule.get("record") or rule["alert"])
 def test_every_series_and_label_of_a_rule_exists(rule):
     have = labels_of(rule["expr"], KNOWN) | rule.get("labels", {}).keys()
     if "record" in rule:

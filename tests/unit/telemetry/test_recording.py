@@ -33,6 +33,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
 )
 
 from support import telemetry_series
+from support.each import each
 from support.prometheus import check
 from support.promql import labels_of, names
 
@@ -60,14 +61,14 @@ def known():
     return found
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@each(RULES, name=lambda rule: rule.name)
 def test_a_rule_reads_series_and_labels_that_exist_and_records_what_the_table_says(rule, known):
     got = labels_of(rule.expr, known) | set(rule.labels)
     (entry,) = (one for one in recorded_series() if one["record"] == rule.name)
     assert got <= {*SETS[entry["labels"]], *entry.get("more", ())}
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@each(RULES, name=lambda rule: rule.name)
 def test_the_table_says_what_a_series_is_made_of(rule):
     (entry,) = (one for one in recorded_series() if one["record"] == rule.name)
     if rule.name.startswith(("apiary:slo_", "apiary:goodput")):
@@ -81,7 +82,7 @@ def test_the_table_says_what_a_series_is_made_of(rule):
     assert read - joins == said
 
 
-@pytest.mark.parametrize("rule", alert_group(TelemetrySettings()).rules, ids=lambda one: one.name)
+@each(alert_group(TelemetrySettings()).rules, name=lambda rule: rule.name)
 def test_an_alert_reads_series_that_exist_and_has_the_labels_that_it_says(rule, known):
     entry = ALERTS[rule.name]
     got = labels_of(rule.expr, known)
@@ -93,7 +94,7 @@ def test_an_alert_reads_series_that_exist_and_has_the_labels_that_it_says(rule, 
         assert told <= own, text
 
 
-@pytest.mark.parametrize("alert", ALERTS.values(), ids=lambda one: one["alert"])
+@each(ALERTS.values(), name=lambda alert: alert["alert"])
 def test_an_alert_says_whom_it_calls_why_and_what_to_do(alert):
     assert alert["severity"] in ("critical", "warning", "info")
     for field in ("summary", "description", "remedy", "source"):

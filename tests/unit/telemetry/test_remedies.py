@@ -10,10 +10,10 @@ import re
 from pathlib import Path
 
 import click
-import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
 from apiary.app.cli import cli
+from support.each import each
 
 ROOT = Path(__file__).parents[3]
 REMEDIES = {one["alert"]: one["remedy"] for one in knowledge("telemetry/alerts.yml")["alerts"]}
@@ -21,10 +21,10 @@ REMEDIES = {one["alert"]: one["remedy"] for one in knowledge("telemetry/alerts.y
 COMMAND = re.compile(
     r"\bapiary ([a-z]+(?: [a-z]+(?![\w/]))?)((?: (?:-\S+|\S*[A-Z{/]\S*(?: \$\S+ }}\S*)?))*)"
 )
-each = pytest.mark.parametrize("remedy", REMEDIES.values(), ids=REMEDIES)
+each_remedy = each(REMEDIES.values())
 
 
-@each
+@each_remedy
 def test_a_playbook_takes_what_it_is_given(remedy):
     for command in re.findall(r"ansible-playbook [^;]*", remedy):
         assert " -i INVENTORY " in command
@@ -38,7 +38,7 @@ def test_a_playbook_takes_what_it_is_given(remedy):
         assert "reboot" not in command or name == "maintain"
 
 
-@each
+@each_remedy
 def test_a_command_of_apiary_takes_what_it_is_given(remedy):
     for names, rest in COMMAND.findall(remedy):
         command, name = _command(names)
@@ -59,13 +59,13 @@ def _command(names):
     return command, first
 
 
-@each
+@each_remedy
 def test_its_pages_are_there(remedy):
     for page in re.findall(r"docs/\S+\.md", remedy):
         assert (ROOT / page).is_file(), page
 
 
-@each
+@each_remedy
 def test_nothing_is_asked_of_the_loopback_address(remedy):
     # Exporters and Prometheus listen on apiary_address.
     assert "localhost" not in remedy

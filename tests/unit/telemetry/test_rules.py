@@ -38,6 +38,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
     TelemetrySettings,
 )
 
+from support.each import each
 from support.prometheus import check
 
 CASES = Path(__file__).parent / "cases"
@@ -194,7 +195,7 @@ def test_an_alert_fires_where_it_must_and_nowhere_else(tmp_path, alert):
     assert good, said
 
 
-@pytest.mark.parametrize("alert", alert_names())
+@each(alert_names())
 def test_every_alert_has_a_case_that_fires_and_one_that_must_not(alert):
     entry = all_cases()[alert]
     assert fires("fires", entry["fires"])

@@ -4,12 +4,14 @@
 
 """Plans over systems, streams and profiles: what is done, that it is enough, that it ends."""
 
+import itertools
 import json
 from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
+from support.each import each
 from support.host_rocm import MI355X, SYSTEMS, Machine, changes, problems
 
 RELEASES = ("6.4.3", "7.0.2", "7.1.1", "7.2.4", "7.14.1", "10.0.0")
@@ -27,9 +29,7 @@ def test_the_plan_of_a_fresh_host(system, golden):
     golden(f"rocm/{system}.json", dumps(plans))
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("system", SYSTEMS)
+@each(itertools.product(SYSTEMS, RELEASES, PROFILES))
 def test_a_host_that_the_role_has_made_needs_nothing(system, release, profile):
     settings = {
         "rocm_version": release,
