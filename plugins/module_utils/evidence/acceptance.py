@@ -19,7 +19,7 @@ import threading
 import time
 from typing import IO, Any
 
-from .gpu import environment, find_tool
+from .sources import environment, find_tool
 
 HEALTH_SECONDS = 10.0
 # What is kept of a program's output: its beginning and, as verdicts come last, more of its end.

@@ -14,15 +14,15 @@ from ...module_utils import kfd
 READER = Path(kfd.__file__)
 _FUTURE = "from __future__ import annotations\n"
 _IMPORT = re.compile(r"^from \.+(?:module_utils\.)?kfd import ", re.MULTILINE)
-_WHOLE = re.compile(_IMPORT.pattern + r"(?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 
 
-def standalone(path: Path) -> str:
-    """Return a program of one file: the reader's text stands in place of its import."""
-    _head, _future, body = READER.read_text(encoding="utf-8").partition(_FUTURE)
-    text, count = _WHOLE.subn(lambda _import: body, path.read_text(encoding="utf-8"))
+def standalone(path: Path, library: Path = READER) -> str:
+    """Return a program of one file: the text of the library stands in place of its import."""
+    _head, _future, body = library.read_text(encoding="utf-8").partition(_FUTURE)
+    form = re.compile(rf"^from \.{library.stem} import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
+    text, count = form.subn(lambda _import: body, path.read_text(encoding="utf-8"))
     if count != 1 or not body:
-        raise AssertionError(f"{path.name}: the import of kfd has changed its form")
+        raise AssertionError(f"{path.name}: the import of {library.stem} has changed its form")
     return text
 
 

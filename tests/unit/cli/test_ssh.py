@@ -261,10 +261,9 @@ def test_a_proxy_command_that_fails_says_why(lab):
         (canned(b"", b"Traceback\nOSError: broken\n", 1), True, "status 1: OSError: broken"),
     ],
 )
-def test_a_collector_that_fails_says_why(lab, tmp_path, monkeypatch, answer, reads, said):
+def test_a_collector_that_fails_says_why(lab, monkeypatch, answer, reads, said):
     # More than a channel holds: who does not read it closes while it is being sent.
-    (tmp_path / "collector.py").write_bytes(b"#" * (4 << 20))
-    monkeypatch.setattr(ssh, "COLLECTOR", tmp_path / "collector.py")
+    monkeypatch.setattr(ssh, "collector_program", lambda: b"#" * (4 << 20))
     lab.server("gpu-001", answer=answer, reads=reads)
     found = lab.finding("gpu-001")
     assert (found.code, found.subject) == ("PROBE-COLLECTOR", "gpu-001")

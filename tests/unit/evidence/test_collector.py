@@ -14,15 +14,18 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as evidence
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import sources
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program import standalone
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
 
 from support.simulated import absent, simulated_evidence
 from tests.support import printers
 
 ROOT = Path(__file__).parents[3]
-SOURCE = ROOT / "plugins/module_utils/evidence/gpu.py"
+FOLDER = ROOT / "plugins/module_utils/evidence"
+PROGRAM = standalone(FOLDER / "gpu.py", FOLDER / "sources.py")
 
 
 @pytest.fixture
@@ -174,11 +177,11 @@ def test_tools_run_without_filters_and_in_one_locale(tmp_path, monkeypatch):
     tool.write_text("#!/bin/sh\nenv\nprintf 'on stderr' >&2\nexit 3\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    for name in evidence.FILTERS:
+    for name in sources.FILTERS:
         monkeypatch.setenv(name, "0")
     code, stdout, stderr, problem = evidence.run_command(["rocm-smi"])
     variables = dict(line.split("=", 1) for line in stdout.decode().splitlines())
-    assert not set(evidence.FILTERS) & variables.keys()
+    assert not set(sources.FILTERS) & variables.keys()
     assert variables["LC_ALL"] == "C"
     assert (code, stderr, problem) == (3, b"on stderr", None)
 
@@ -317,7 +320,7 @@ def test_siblings_are_read_where_lscpu_is_absent(tmp_path):
 def test_it_runs_from_standard_input():
     done = subprocess.run(
         [sys.executable, "-"],
-        input=SOURCE.read_text(),
+        input=PROGRAM,
         capture_output=True,
         text=True,
         check=True,
@@ -329,7 +332,7 @@ def test_it_runs_from_standard_input():
 def test_it_needs_nothing_newer_than_python_3_9():
     import ast
 
-    ast.parse(SOURCE.read_text(), feature_version=(3, 9))
+    ast.parse(PROGRAM, feature_version=(3, 9))
 
 
 def test_a_simulated_host_is_read_whole(simulated):

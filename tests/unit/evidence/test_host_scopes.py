@@ -6,6 +6,7 @@
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import host as host_evidence
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import scopes, sources
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import (
     SCOPES,
     collect_host,
@@ -53,7 +54,7 @@ def test_every_scope_gives_a_valid_document(scope, root):
 
 def test_a_command_is_the_same_in_every_scope():
     told = {}
-    for scope in (host_evidence.COMMON, *SCOPES.values()):
+    for scope in (scopes.COMMON, *SCOPES.values()):
         for name, argvs in scope.commands:
             assert told.setdefault(name, argvs) == argvs
 
@@ -64,8 +65,8 @@ def test_scopes_add_up(root):
 
 
 def test_a_password_in_an_address_is_left_out(root, monkeypatch):
-    monkeypatch.setitem(SCOPES, "rocm", host_evidence.Scope(files=("/etc/apt/*.sources",)))
-    tool = host_evidence.Scope(commands=(("tool", (("tool",),)),))
+    monkeypatch.setitem(SCOPES, "rocm", sources.Scope(files=("/etc/apt/*.sources",)))
+    tool = sources.Scope(commands=(("tool", (("tool",),)),))
     monkeypatch.setitem(SCOPES, "weights", tool)
 
     def told(argv):

@@ -17,12 +17,15 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import paramiko
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as collector
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import sources
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program import standalone
 
 from apiary.host.ssh.config import SshOptions, Target, parse_target
 from apiary.host.ssh.connect import Connector, unreachable, words
@@ -37,7 +40,6 @@ __all__ = [
     "probe_many",
 ]
 
-COLLECTOR = Path(collector.__file__)
 MAX_OUTPUT = 64 << 20  # bytes; a bundle has less than one MiB
 
 
@@ -154,6 +156,12 @@ def _gather(request: ProbeRequest) -> dict[str, Any]:
     )
 
 
+@cache
+def collector_program() -> bytes:
+    """Return the collector as one file."""
+    return standalone(Path(collector.__file__), Path(sources.__file__)).encode()
+
+
 def _run(transport: paramiko.Transport, options: SshOptions) -> tuple[int | None, str, str]:
     """Run the collector; return its status (None: out of time), stdout and stderr."""
     deadline = time.monotonic() + options.collect_timeout
@@ -166,7 +174,7 @@ def _run(transport: paramiko.Transport, options: SshOptions) -> tuple[int | None
         channel.settimeout(options.timeout)
         _start(channel, options)
         with contextlib.suppress(OSError):  # whoever does not read says why on stderr
-            channel.sendall(COLLECTOR.read_bytes())
+            channel.sendall(collector_program())
             channel.shutdown_write()
         poll = select.poll()  # unlike select(), for any number of open files
         poll.register(channel.fileno(), select.POLLIN)

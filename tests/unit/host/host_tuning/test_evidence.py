@@ -5,10 +5,8 @@
 """What is collected is what is decided on: the two know nothing of each other."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import (
-    TUNING,
-    collect_host,
-)
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import collect_host
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence.scopes import TUNING
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import (
     catalogue,

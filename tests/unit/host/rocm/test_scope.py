@@ -32,7 +32,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions
 
 from support.host_rocm import SYSTEMS, Machine
 
-SCOPE = host_evidence.ROCM
+SCOPE = host_evidence.SCOPES["rocm"]
 
 
 class Asked(dict):

@@ -1,0 +1,288 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What each role is told of a host beside its GPUs, by scope: commands, files and links."""
+
+from __future__ import annotations
+
+from .rocm import ROCM
+from .sources import Scope
+
+COMMON = Scope(
+    commands=(
+        ("uname", (("uname", "-srvm"),)),
+        ("virtualization", (("systemd-detect-virt",),)),
+        # Replicas that serve: nothing disruptive happens beside them.
+        (
+            "replicas",
+            (("systemctl", "list-units", "--plain", "--no-legend", "--all", "apiary-*.service"),),
+        ),
+    ),
+    files=(
+        "/etc/os-release",
+        "/proc/cmdline",
+        "/proc/meminfo",
+        "/proc/sys/kernel/osrelease",
+        "/proc/sys/kernel/random/boot_id",
+        # What each process holds of each GPU: pods and containers serve, too.
+        "/sys/class/kfd/kfd/proc/*/vram_*",
+    ),
+)
+TUNING = Scope(
+    commands=(
+        ("lscpu_summary", (("lscpu",),)),
+        # Bridges alone: that is where ACS redirects, and all devices are megabytes.
+        ("lspci_bridges", (("lspci", "-vvv", "-D", "-d", "::0604"),)),
+        # Whole, grub.cfg may hold hashes of passwords.
+        (
+            "boot_entries",
+            tuple(
+                ("grep", "-hE", "^[[:space:]]*linux(16|efi)?[[:space:]]", path)
+                for path in ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
+            ),
+        ),
+        ("grubby", (("grubby", "--info=ALL"),)),
+        ("grub2-mkconfig", (("grub2-mkconfig", "--version"),)),
+        ("shared_memory", (("df", "--block-size=1", "--output=size", "/dev/shm"),)),  # noqa: S108
+        (
+            "service_limits",
+            (
+                (
+                    "systemctl",
+                    "show",
+                    "--property=Id,LoadState,LimitMEMLOCK,LimitNOFILE,LimitCORE",
+                    "containerd.service",
+                    "docker.service",
+                    "gpuagent.service",
+                    "amd-metrics-exporter.service",
+                ),
+            ),
+        ),
+    ),
+    files=(
+        "/etc/default/grub",
+        "/etc/default/grub.d/*.cfg",
+        "/etc/kernel/cmdline",
+        "/etc/kernelstub/configuration",
+        "/boot/loader/loader.conf",
+        "/efi/loader/loader.conf",
+        "/boot/efi/loader/loader.conf",
+        "/usr/sbin/update-grub",
+        "/var/lib/apiary/kernel-arguments.json",
+        "/var/lib/kubelet/config.yaml",
+        "/etc/systemd/system/kubelet.service",
+        "/etc/sysctl.conf",
+        "/etc/sysctl.d/*.conf",
+        "/run/sysctl.d/*.conf",
+        "/usr/local/lib/sysctl.d/*.conf",
+        "/usr/lib/sysctl.d/*.conf",
+        "/proc/sys/kernel/numa_balancing",
+        "/proc/sys/vm/max_map_count",
+        "/proc/sys/vm/swappiness",
+        "/proc/sys/vm/zone_reclaim_mode",
+        "/proc/sys/fs/inotify/*",
+        "/proc/sys/net/ipv4/conf/all/rp_filter",
+        "/proc/sys/net/ipv4/conf/all/arp_ignore",
+        "/proc/sys/net/ipv4/conf/all/arp_announce",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/kernel/iommu_groups/*/type",
+        "/sys/devices/system/cpu/online",
+        "/sys/devices/system/cpu/present",
+        "/sys/devices/system/cpu/smt/active",
+        "/sys/devices/system/cpu/smt/control",
+        "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor",
+        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_available_governors",
+        "/sys/devices/system/cpu/cpu[0-9]*/cpuidle/state[0-9]*/name",
+        "/sys/devices/system/cpu/cpu[0-9]*/cpuidle/state[0-9]*/disable",
+        "/sys/module/amdgpu/initstate",
+        "/etc/systemd/system/apiary-host-tuning.service",
+        "/etc/systemd/system/apiary-amdgpu.service",
+        "/etc/systemd/system/*.service.d/apiary.conf",
+    ),
+    links=("/etc/systemd/system/multi-user.target.wants/apiary-*.service",),
+)
+WEIGHTS = Scope(
+    commands=(
+        # By cat: a host of many containers has more mounts than a file may have here.
+        ("mounts", (("cat", "/proc/mounts"),)),
+        ("mountinfo", (("cat", "/proc/self/mountinfo"),)),
+        # Without their options, which may hold a password.
+        ("fstab", (("findmnt", "--fstab", "--json", "--output", "TARGET,SOURCE,FSTYPE"),)),
+        (
+            "mount_units",
+            (
+                (
+                    # By pattern, not by type: for that systemd reads every unit there is.
+                    *("systemctl", "list-unit-files", "--plain", "--no-legend"),
+                    *("*.mount", "*.automount"),
+                ),
+            ),
+        ),
+        # Hashes, for a mount unit may hold a password, too.
+        (
+            "mount_unit_hashes",
+            (
+                (
+                    "find",
+                    "/etc/systemd/system",
+                    "-maxdepth",
+                    "1",
+                    "-type",
+                    "f",
+                    "-name",
+                    "*mount",
+                    "-exec",
+                    "sha256sum",
+                    "{}",
+                    "+",
+                ),
+            ),
+        ),
+        ("mount_nfs", (("mount.nfs", "-V"),)),
+        ("nfs_helpers", (("ls", "-1d", "/etc/krb5.keytab", "/sbin/cachefilesd"),)),
+        # Local ones only: a server that is gone would block it.
+        ("space", (("df", "--local", "--block-size=1", "--output=target,fstype,size,avail"),)),
+        ("weights_check", (("/usr/libexec/apiary/weights-check", "--json"),)),
+    ),
+    files=(
+        "/etc/apiary/weights.json",
+        "/etc/default/cachefilesd",
+        "/etc/modprobe.d/apiary-nfs.conf",
+        "/etc/systemd/system/weights-warm.service",
+        "/etc/udev/rules.d/99-zz-apiary-weights.rules",
+        "/proc/fs/nfsfs/volumes",
+        "/sys/class/bdi/*/read_ahead_kb",
+        "/sys/module/nfs/parameters/max_session_slots",
+        "/usr/libexec/apiary/weights*",
+    ),
+)
+CONTAINER = Scope(
+    commands=(
+        ("podman_version", (("podman", "--version"),)),
+        ("docker_version", (("docker", "--version"),)),
+        # What the package manager would install, from what it already knows.
+        ("engines_apt", (("apt-cache", "policy", "podman", "docker.io"),)),
+        ("engines_dnf", (("dnf", "--quiet", "--cacheonly", "list", "podman"),)),
+        (
+            "device_owners",
+            (
+                (
+                    *("find", "/dev/kfd", "/dev/dri", "-maxdepth", "1", "-type", "c"),
+                    *("-printf", "%p %m %U %G\\n"),
+                ),
+            ),
+        ),
+        ("cdi_service", (("systemctl", "is-enabled", "apiary-cdi.service"),)),
+        ("docker_service", (("systemctl", "is-active", "docker.service"),)),
+        ("docker_containers", (("docker", "ps", "--quiet"),)),
+        ("selinux_mode", (("getenforce",),)),
+        ("selinux_boolean", (("getsebool", "container_use_devices"),)),
+    ),
+    files=(
+        "/etc/cdi/*",
+        "/run/cdi/*",
+        "/etc/docker/daemon.json",
+        "/etc/containers/*/90-apiary.conf",
+        "/etc/systemd/system/*.service.d/90-apiary-limits.conf",
+        "/etc/systemd/system/apiary-cdi.service",
+        "/usr/libexec/apiary/cdi",
+        "/etc/apt/sources.list.d/amd-container-toolkit.sources",
+        "/etc/yum.repos.d/amd-container-toolkit.repo",
+    ),
+)
+KUBERNETES = Scope(
+    commands=(
+        ("kubelet_version", (("kubelet", "--version"),)),
+        (
+            "kubelet_service",
+            (("systemctl", "show", "kubelet.service", "--property=LoadState,ActiveState"),),
+        ),
+        ("kubelet_process", (("pgrep", "--list-full", "--exact", "kubelet"),)),
+        # Kubernetes distributions that run the kubelet inside a program of their own.
+        (
+            "kubernetes_distribution",
+            (
+                (
+                    "systemctl",
+                    "list-units",
+                    "--plain",
+                    "--no-legend",
+                    "--state=active",
+                    "k3s*.service",
+                    "rke2*.service",
+                    "k0s*.service",
+                    "snap.microk8s*.service",
+                ),
+            ),
+        ),
+        # The table only: pods' annotations can hold what a manifest's environment has.
+        ("pods", (("crictl", "pods", "--state", "Ready"),)),
+        (
+            "exporter_package",
+            (("dpkg-query", "--show", "--showformat=${Version}", "amdgpu-exporter"),),
+        ),
+    ),
+    files=(
+        "/var/lib/kubelet/config.yaml",
+        "/etc/kubernetes/kubelet.conf.d/*.conf",
+        "/etc/default/kubelet",
+        "/etc/sysconfig/kubelet",
+        "/var/lib/kubelet/*_manager_state",
+        "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+        # Sockets: what can't be read is there.
+        "/var/lib/kubelet/plugins_registry/*",
+        "/var/lib/amd-metrics-exporter/*",
+        "/proc/sys/fs/inotify/*",
+        "/etc/sysctl.d/90-apiary-kubernetes.conf",
+    ),
+)
+ACCEPTANCE = Scope(
+    commands=(
+        ("kernel_log", (("dmesg", "--level=emerg,alert,crit,err,warn,info"), ("dmesg",))),
+        ("listening", (("ss", "-ltnH"),)),
+        ("pcie_counters", (("amd-smi", "metric", "--pcie", "--json"),)),
+    ),
+    files=(
+        "/etc/apiary/weights.json",
+        "/etc/apiary/*/plan.json",
+        "/etc/apiary/*/replica-*",
+        "/etc/systemd/system/apiary*",
+        "/etc/containers/systemd/apiary-*",
+        "/usr/libexec/apiary/*",
+        "/usr/libexec/apiary/apiary_launch/*",
+        "/sys/class/drm/card*/device/pcie_replay_count",
+        "/sys/class/drm/card*/device/ras/*_err_count",
+        "/sys/class/drm/card*/device/ras/gpu_vram_bad_pages",
+        "/sys/class/drm/card*/device/hwmon/hwmon*/power1_cap",
+    ),
+)
+ROUTER = Scope(
+    commands=(
+        ("haproxy_version", (("haproxy", "-v"),)),
+        ("keepalived_version", (("keepalived", "--version"),)),
+        # By cat: a large fleet's has more bytes than a file may have here.
+        ("router_document", (("cat", "/etc/haproxy/apiary/router.json"),)),
+    ),
+    files=(
+        "/proc/net/route",
+        "/sys/fs/selinux/booleans/haproxy_connect_any",
+        # What sent a router's spans in release 0.1.0.
+        "/etc/systemd/system/apiary-traces.*",
+    ),
+)
+REBOOT = Scope(files=("/var/lib/apiary/reboot.json",))
+# What the host serves, by the plans that it got.
+PLANS = Scope(files=("/etc/apiary/plan.json", "/etc/apiary/*/plan.json"))
+
+SCOPES = {
+    "rocm": ROCM,
+    "tuning": TUNING,
+    "weights": WEIGHTS,
+    "container": CONTAINER,
+    "kubernetes": KUBERNETES,
+    "acceptance": ACCEPTANCE,
+    "router": ROUTER,
+    "reboot": REBOOT,
+    "plans": PLANS,
+}
