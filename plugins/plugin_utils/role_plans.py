@@ -45,7 +45,8 @@ def decide_replicas(
         deployment = replicas.absent_deployment(options, document, host)
         return replicas.decide_absent(deployment, options)
     if not document:
-        raise error("FLEET-VARIABLE", f"{host}: replicas_plan", "is not set", "pass a plan")
+        name = "replicas_plan"
+        raise error("FLEET-VARIABLE", f"{host}: {name}", "is not set", name=name)
     plan = plan_of(document, "replicas_plan")
     # In check mode another role may not have brought the container engine yet.
     restart = options["replicas_restart"]

@@ -35,8 +35,10 @@ def parse_plan(text: str, subject: str) -> Plan:
     try:
         document = json.loads(text)
     except ValueError as failure:
-        again = "plan the host again: ansible-playbook playbooks/plan.yml"
-        raise error("DOC-TYPE", subject, f"is no JSON: {failure}", again) from failure
+        allowed = "JSON, as playbooks/plan.yml writes it"
+        raise error(
+            "DOC-TYPE", subject, f"is no JSON: {failure}", field="the plan", allowed=allowed
+        ) from failure
     return plan_of(document, subject)
 
 

@@ -86,7 +86,7 @@ def absent_deployment(options: Options, plan: Mapping[str, Any] | None, host: st
             "FLEET-VARIABLE",
             f"{host}: replicas_deployment",
             "is not set, and there is no plan",
-            "set replicas_deployment to the deployment that is to be absent",
+            name="replicas_deployment",
         )
     return str(name)
 
@@ -138,8 +138,6 @@ def _unnamed(plan: Plan, values: Mapping[str, Any]) -> Iterator[Finding]:
     for name in sorted(set(values) - set(plan.deployment.secrets)):
         yield Finding(
             "REPLICA-SECRET-UNNAMED",
-            "error",
             plan.deployment.name,
             f"replicas_secrets has a value for {name}, which the deployment does not name",
-            f"add {name} to `secrets` of the deployment, or remove the value",
         )
