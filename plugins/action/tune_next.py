@@ -136,7 +136,7 @@ def lost_load_hosts(assigned: dict[str, dict], reported: dict[str, dict]) -> lis
 
 
 def set_aside(directory: Path, trials: Iterable[str]) -> None:
-    """Move away what an interruption left of trials: it is of another life of the engine."""
+    """Move away what an interruption left of trials: it is of another engine run."""
     for name in trials:
         left = directory / name
         if left.exists():
@@ -161,7 +161,7 @@ def results_of(state: Tune, assigned: dict[str, dict]) -> list[str]:
     """Return in a line for each trial that has ended what it came to."""
     names = {item["trial"]["id"] for item in assigned.values()}
     return [
-        f"{state.candidate(one.candidate).label} on {one.host} ({one.kind}, life {one.life + 1}): "
+        f"{state.candidate(one.candidate).label} on {one.host} ({one.kind}, run {one.life + 1}): "
         + (one.outcome.cause or one.outcome.summary or one.outcome.status)
         for one in state.trials
         if one.id in names and one.outcome is not None

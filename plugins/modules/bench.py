@@ -9,12 +9,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: bench
-short_description: Measure engines under load, and judge every level
+short_description: Measure engines under load, and evaluate every level
 version_added: 0.1.0
 description:
   - Runs a benchmark's levels on the task's host, which sends the load, one
     M(apiary.instinct.bench_level) a level; what is next is decided on the controller after each.
-  - Every raw result is kept under O(dest) before it is judged. Run again with the same O(dest), it
+  - Every raw result is kept under O(dest) before that. Run again with the same O(dest), it
     goes on where it was interrupted; what was measured is not measured again.
   - A level that is INVALID or FAILED is no failure of the task; RV(findings) tells of it.
 author:
@@ -140,7 +140,7 @@ options:
     type: dict
     default: {}
   life:
-    description: Which life of the engines this is, from 0. Where the next level needs a further
+    description: Which engine run this is, from 0. Where the next level needs a further
       one, RV(done) is false; restart them and run again with RV(next_life).
     type: int
     default: 0
@@ -165,7 +165,7 @@ done:
   type: bool
   returned: success
 next_life:
-  description: The life that the next level needs.
+  description: The engine run that the next level needs.
   type: int
   returned: when not done
 bench:

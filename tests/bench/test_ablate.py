@@ -68,4 +68,4 @@ def test_the_verdict_is_the_truth_of_the_simulated_flag(share, says, chosen):
     assert len(state.trials) == 10
     first, second = summary(state)[:2]
     assert f"VLLM_ROCM_USE_AITER=0 against as deployed: {says}, " in first
-    assert "5 lives of each engine, in turns on one host: a difference of" in second
+    assert "5 runs of each engine, in turns on one host: a difference of" in second

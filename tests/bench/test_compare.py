@@ -22,7 +22,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Load,
     Workload,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import judge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
+    evaluate,
+)
 
 from engine_simulator import Client, benches, parameters, simulate
 
@@ -49,7 +51,7 @@ def rates(of, seed, lives=LIVES):
     for life in range(lives):
         load = Load("fixed", TINY, 20, concurrency=2, life=life)
         raw = simulate(of, load, seed=seed, client=Client(self_test=False, metrics=False))
-        values.append(judge(raw, ()).measured.request_rate)
+        values.append(evaluate(raw, ()).measured.request_rate)
     return values
 
 

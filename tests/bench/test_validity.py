@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
     RULES,
-    judge,
+    evaluate,
 )
 
 from engine_simulator import Client, Engine, Faults, Parameters, simulate
@@ -49,7 +49,7 @@ class Case:
     def level(self):
         parameters = replace(CALM, version=self.version, engine=replace(ENGINE, **self.engine))
         raw = simulate(parameters, self.load, client=self.client, faults=self.faults)
-        return judge(raw, self.slo)
+        return evaluate(raw, self.slo)
 
 
 CASES = (
@@ -127,12 +127,12 @@ def test_every_rule_has_a_case():
 
 @pytest.mark.parametrize("load", [LOAD, OPEN], ids=["closed", "open"])
 def test_without_a_fault_nothing_is_found(load):
-    level = judge(simulate(CALM, load), (Limit("ttft", "p90", 2.0),))
+    level = evaluate(simulate(CALM, load), (Limit("ttft", "p90", 2.0),))
     assert (level.status, level.findings) == ("OK", ())
 
 
 def test_an_engine_that_dies_fails_the_level_and_is_named():
-    level = judge(simulate(CALM, LOAD, faults=Faults(crash_after=1.0)), ())
+    level = evaluate(simulate(CALM, LOAD, faults=Faults(crash_after=1.0)), ())
     assert level.status == "FAILED"
     assert {finding.code for finding in level.findings} >= {"BENCH-ERRORS", "BENCH-RESTARTED"}
 
@@ -140,8 +140,8 @@ def test_an_engine_that_dies_fails_the_level_and_is_named():
 def test_an_overloaded_client_is_flagged_and_more_processes_heal_it():
     load = Load("fixed", WORKLOAD, 2560, concurrency=256, warmups=256)
     # 25 us a chunk as measured of `vllm bench serve`, ten times that on a busy one.
-    one = judge(simulate(CALM, load, client=Client(chunk=250e-6, cores=8)), ())
-    eight = judge(simulate(CALM, load, client=Client(chunk=25e-6, cores=8, processes=8)), ())
+    one = evaluate(simulate(CALM, load, client=Client(chunk=250e-6, cores=8)), ())
+    eight = evaluate(simulate(CALM, load, client=Client(chunk=25e-6, cores=8, processes=8)), ())
     assert one.status == "INVALID"
     assert {finding.code for finding in one.findings} == {"BENCH-SELF-TEST", "BENCH-ENGINE-TTFT"}
     assert eight.status == "OK"

@@ -62,7 +62,7 @@ def spread(value: float, count: int, noise: float) -> Spread:
 
 
 def level(load: Load, curve: Curve = DP2, slo=SLO, gpus: int = 8, jitter: float = 0.012) -> Level:
-    """Return one level as the judge would, a little different each repeat."""
+    """Return one level as the evaluate would, a little different each repeat."""
     chance = random.Random(f"{load.key} {curve}")
     noise = 1 + chance.uniform(-jitter, jitter)
     work = load.workload

@@ -155,7 +155,7 @@ def _no_slo(bench: Bench, problem: str) -> ApiaryError:
 
 
 def _rate(benches: Sequence[Bench]) -> Interval:
-    """Return the rate at the SLO over lives; of one life over its repeats at the edge."""
+    """Return the rate at the SLO over runs; of one engine run over its repeats at the edge."""
     first = _found(benches)
     rates = slo_rates(benches, first.by)
     if len(rates) > 1:
@@ -182,10 +182,10 @@ def _open_rate(benches: Sequence[Bench]) -> float | None:
 
 
 def _repeated(benches: Sequence[Bench], rate: Interval) -> str:
-    """Return what the rate is a mean of: lives, or repeats in one."""
+    """Return what the rate is a mean of: engine runs, or repeats in one."""
     if len(slo_rates(benches, _found(benches).by)) > 1:
-        return f"{rate.n} lives of the engine"
-    return f"{rate.n} repeat{'' if rate.n == 1 else 's'} in one life of the engine"
+        return f"{rate.n} engine runs"
+    return f"{rate.n} repeat{'' if rate.n == 1 else 's'} in one engine run"
 
 
 def _lines(
@@ -230,7 +230,7 @@ def _doubts(benches: Sequence[Bench], rate: Interval, opened: float | None) -> I
         yield Finding(
             "CAPACITY-LIVES",
             name,
-            f"{lives} li{'fe' if lives == 1 else 'ves'} of the engine measured, expected {needed}: "
+            f"{lives} engine run{'' if lives == 1 else 's'} measured, expected {needed}: "
             "restarts may differ by more than the interval says",
             needed=needed,
         )

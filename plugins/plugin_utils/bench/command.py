@@ -81,7 +81,7 @@ def refusal(load: Load, version: str) -> str | None:
 def seed_of(load: Load, shard: int) -> int:
     """Return the seed of one shard's prompts: the first 32 bits of SHA-256 over load and shard.
 
-    Over the whole document of the load, so that no two levels, repeats or lives share a prompt,
+    Over the whole document of the load, so that no two levels, repeats or runs share a prompt,
     and the same load has the same prompts again.
     """
     bits = knowledge("bench/flags.yml")["seed_bits"]

@@ -86,7 +86,7 @@ def mean_rate(levels: Iterable[Level]) -> float | None:
 
 
 class Ledger:
-    """The levels, findings and current life of one run; it names and seeds each next load."""
+    """The levels, findings and current engine run of one run; it names and seeds each next load."""
 
     def __init__(self, asked: Asked, rules: Rules) -> None:
         self.asked, self.rules = asked, rules
@@ -103,7 +103,7 @@ class Ledger:
             self.findings.append(finding)
 
     def known(self, workload: Workload, by: By) -> dict[float, tuple[Level, ...]]:
-        """Return this life's evidence of a workload by size."""
+        """Return this engine run's evidence of a workload by size."""
         own = [level for level in self.levels if level.load.life == self.life]
         return by_size(own, workload.name, by)
 

@@ -20,8 +20,8 @@ from .workloads import concurrency_of
 def protocol(asked: Asked, rules: Rules | None = None) -> Steps[Outcome]:
     """Yield each load that is to be measured, be sent its level, and return what they say.
 
-    Every life of the engine repeats the phases; a later search starts from the edge of the one
-    before. A load that was measured in a life serves every phase that needs it.
+    Every engine run repeats the phases; a later search starts from the edge of the one
+    before. A load that was measured in an engine run serves every phase that needs it.
     """
     run = _Run(Ledger(asked, rules or known_rules()))
     try:
@@ -38,7 +38,7 @@ class _Run:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger, self.asked, self.rules = ledger, ledger.asked, ledger.rules
-        # The lives in which a search ended.
+        # The engine runs in which a search ended.
         self.searched: dict[By, list[int]] = {by: [] for by in searches(ledger.asked)}
 
     def life(self) -> Steps[None]:
@@ -84,7 +84,7 @@ class _Run:
             message = (
                 f"the median latency still changed after {len(medians)} warm-up levels: {told}"
             )
-        self.ledger.find("BENCH-WARMUP", f"life {self.ledger.life}", message)
+        self.ledger.find("BENCH-WARMUP", f"engine run {self.ledger.life}", message)
 
     def _baseline(self) -> Steps[None]:
         yield from self._level("baseline", 1)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where more load brings no more: judged only by levels that reached their concurrency."""
+"""Where more load brings no more: evaluated only by levels that reached their concurrency."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def of(levels: Iterable[Level], workload: str, rules: Rules) -> Saturation | Non
 
 
 def conclude(levels: Sequence[Level], workload: str, rules: Rules) -> Saturation:
-    """Return where all lives together saturate, or that they did not and how far they got."""
+    """Return where all engine runs together saturate, or that they did not and how far they got."""
     found = of(levels, workload, rules)
     if found is not None:
         return found

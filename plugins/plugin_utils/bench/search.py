@@ -19,7 +19,7 @@ from .types import Asked, Bench, Found, Interval, Level, Limit, Workload
 
 @dataclass(frozen=True)
 class Edge:
-    """The highest size below the first that failed, and that one, of one life of the engine."""
+    """The highest size below the first that failed, and that one, of one engine run."""
 
     best: float | None
     fails: float | None
@@ -54,7 +54,7 @@ def margin(level: Level, slo: Sequence[Limit]) -> float | None:
 
 
 class Search:
-    """One search in one life; ``hint`` is the edge of an earlier life, from which it starts."""
+    """One search in one run; ``hint`` is the edge of an earlier run, from which it starts."""
 
     def __init__(self, ledger: Ledger, workload: Workload, by: By, hint: Edge | None) -> None:
         self.ledger, self.workload, self.by = ledger, workload, by
@@ -214,10 +214,10 @@ class Search:
 
 
 def conclude(levels: Sequence[Level], workload: str, by: By) -> Found:
-    """Return what the levels of all lives say; ``best`` is the median of the lives.
+    """Return what the levels of all engine runs say; ``best`` is the median of the engine runs.
 
-    The rate's interval is over the lives' means at their own edges where there are several lives.
-    Of one life it is over the repeats at the edge, and wide enough for where the edge may be: from
+    The rate's interval is over the runs' means at their own edges where there are several runs.
+    Of one run it is over the repeats at the edge, and wide enough for where the edge may be: from
     the last size that kept the limits every time to the first above that never did.
     """
     lives = sorted({level.load.life for level in levels})
@@ -273,7 +273,7 @@ def _ends(
 def _sure_edge(
     edges: Sequence[Edge], groups: Mapping[float, Sequence[Level]], best: float
 ) -> Interval:
-    """Return the edge with its uncertainty: over lives a t-interval, as wide as one search is."""
+    """Return the edge with its uncertainty: over runs a t-interval, as wide as one search is."""
     sizes = [at.best or 0.0 for at in edges]
     if len(sizes) == 1:
         sure, lost = _ends(groups, best)
@@ -295,7 +295,7 @@ def searched_by(benches: Sequence[Bench]) -> tuple[By, ...]:
 
 
 def slo_rates(benches: Sequence[Bench], by: By) -> tuple[float, ...]:
-    """Return each life's request rate at the SLO, over all benchmarks of one configuration."""
+    """Return each run's request rate at the SLO, over all benchmarks of one configuration."""
     rates = [
         ((index, life), rate)
         for index, bench in enumerate(benches)
@@ -305,7 +305,7 @@ def slo_rates(benches: Sequence[Bench], by: By) -> tuple[float, ...]:
 
 
 def life_rates(levels: Sequence[Level], workload: str, by: By) -> dict[int, float]:
-    """Return each life's mean request rate at the edge that it found by itself."""
+    """Return each engine run's mean request rate at the edge that it found by itself."""
     result: dict[int, float] = {}
     for life in sorted({level.load.life for level in levels}):
         own = [level for level in levels if level.load.life == life]

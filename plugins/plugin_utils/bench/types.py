@@ -54,7 +54,7 @@ class Load:
 
     A closed loop keeps ``concurrency`` requests in flight; an open one (None) sends
     ``request_rate`` of them a second, with Poisson arrivals. ``warmups`` requests before are not
-    measured. ``repeat`` counts within one life of the engine, ``life`` its restarts. ``attempt``
+    measured. ``repeat`` counts within one engine run, ``life`` its restarts. ``attempt``
     counts how often this level was begun before without a result that stands: it makes other
     prompts, for the engine may know the first ones, but no other level, so the key is without it.
     """
@@ -230,7 +230,7 @@ class Found:
 
     ``best`` is the highest ``by`` (concurrency or request_rate) that kept every limit, ``fails``
     the lowest above it that did not; the truth lies between. ``request_rate`` is what was served
-    there. ``edge`` is ``best`` with how sure it is: over lives, of one life where it may lie.
+    there. ``edge`` is ``best`` with how sure it is: over runs, of one engine run where it may lie.
     None: no level kept the limits, or none broke them.
     """
 

@@ -62,7 +62,7 @@ def read(text: str) -> tuple[str, Any]:
 def question(asked: Question, text: str) -> Question:
     """Return the question of an ablation: the deployment as it is, and with one change.
 
-    Five lives each find a difference of a tenth where restarts differ as published; a repeat is
+    Five runs each find a difference of a tenth where restarts differ as published; a repeat is
     only for what was chosen for being high.
     """
     path, value = read(text)
@@ -105,7 +105,7 @@ def told(state: Tune) -> Iterator[str]:
     lives = [len(trials.decided(state, "final", one.id)) for one in state.candidates]
     if found.detectable is not None:
         yield (
-            f"  {min(lives)} lives of each engine, in turns on one host: a difference of "
+            f"  {min(lives)} runs of each engine, in turns on one host: a difference of "
             f"{found.detectable:.1%} would most likely have shown"
         )
 

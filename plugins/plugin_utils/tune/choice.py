@@ -64,7 +64,7 @@ def finalists(state: Tune) -> tuple[str, ...]:
 
 
 def compared(state: Tune, kind: Kind, candidate: str, against: str) -> Compared:
-    """Return whether a candidate is faster than another over the lives of a round."""
+    """Return whether a candidate is faster than another over the engine runs of a round."""
     ours = trials.decided(state, kind, candidate)
     theirs = trials.decided(state, kind, against)
     if min(len(ours), len(theirs)) < 2:
@@ -197,7 +197,7 @@ def _comparisons(state: Tune, names: tuple[str, ...], against: str) -> Iterator[
 
 
 def _interval(state: Tune, name: str) -> Interval | None:
-    """Return the mean over lives with its t-interval, of the finals and the repeat together."""
+    """Return the mean over runs with its t-interval, of the finals and the repeat together."""
     found = [value for kind in ("final", "confirm") for value in trials.decided(state, kind, name)]
     return interval(found) if found else None
 

@@ -20,7 +20,7 @@ _EXPLORING: tuple[Kind, ...] = ("short", "longer")
 
 
 def trial(state: Tune, current: Round, candidate: str, host: str, life: int = 0) -> Trial:
-    """Return the next trial of a candidate's life; ids are unique and good as file names."""
+    """Return the next trial of a candidate's engine run; ids are unique and good as file names."""
     before = trials.tried(state, current.kind, candidate, life)
     if current.kind == "alike":
         before = [one for one in before if one.host == host]
@@ -41,7 +41,7 @@ def open_on(state: Tune, current: Round, host: str) -> bool:
 
 
 def missing(state: Tune, current: Round, host: str | None = None) -> list[tuple[str, int]]:
-    """Return the candidates and lives that a round lacks, candidates in turn.
+    """Return the candidates and engine runs that a round lacks, candidates in turn.
 
     What an earlier round of the same kind measured counts. With ``host`` only that host's trials.
     """

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What trials say: a benchmark's score, a candidate's interval over lives, who may be dropped."""
+"""What trials say: a benchmark's score, a candidate's interval over runs, who may be dropped."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def noise(state: Tune) -> float:
 def score(state: Tune, kind: Kind, candidate: str) -> Interval | None:
     """Return a candidate's score of one kind of round, wide enough for all that is not known.
 
-    That is the noise between lives; what lies between the level that kept the SLO and the one that
+    That is the noise between runs; what lies between the level that kept the SLO and the one that
     broke it; and where several hosts measure, how far apart alike ones may be.
     """
     lives = trials.measured(state, kind, candidate)

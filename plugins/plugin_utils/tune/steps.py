@@ -48,7 +48,7 @@ def begin(
         raise error(
             "TRIAL-BUDGET",
             "tune_budget",
-            f"lives: {budget.lives}, confirm_lives: {budget.confirm_lives}: a single life has no"
+            f"lives: {budget.lives}, confirm_lives: {budget.confirm_lives}: a single run has no"
             " spread, so two configurations could not be compared by it",
         )
     if budget.repeats is not None and budget.repeats < 1:
@@ -156,9 +156,9 @@ def record(state: Tune, trial: Trial, outcome: Outcome) -> Tune:
 
 
 def asked_of(state: Tune, trial: Trial) -> Asked:
-    """Return the benchmark of a trial: one life of the engine, prompts of its own seed.
+    """Return the benchmark of a trial: one engine run, prompts of its own seed.
 
-    Candidates of a round get the same prompts in the same life.
+    Candidates of a round get the same prompts in the same engine run.
     """
     entry: dict[str, Any] = knowledge("tune.yml")["rounds"][trial.kind]
     question = state.asked

@@ -63,9 +63,9 @@ def _to_come(state: Tune) -> Iterator[str]:
             yield f"  then, around the best: {path} in {', '.join(map(str, values))}"
     budget = state.asked.budget
     if state.asked.ablate is not None:
-        yield f"  as deployed and with the change in turns, {budget.lives} lives of each"
+        yield f"  as deployed and with the change in turns, {budget.lives} engine runs of each"
         return
-    yield f"  at last the finals, {budget.lives} lives each, and a repeat of {budget.confirm_lives}"
+    yield f"  at last the finals, {budget.lives} runs each, and a repeat of {budget.confirm_lives}"
 
 
 def _candidates(state: Tune) -> Iterator[str]:

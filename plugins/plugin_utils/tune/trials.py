@@ -13,7 +13,7 @@ from .types import Kind, State, Trial, Tune
 
 
 def measured(state: Tune, kind: Kind, candidate: str, host: str | None = None) -> list[Trial]:
-    """Return the trials of a kind that gave a score, one a life, in order."""
+    """Return the trials of a kind that gave a score, one an engine run, in order."""
     found = {
         (one.life, one.host if kind == "alike" else ""): one
         for one in state.trials
@@ -27,7 +27,7 @@ def measured(state: Tune, kind: Kind, candidate: str, host: str | None = None) -
 
 
 def decided(state: Tune, kind: Kind, candidate: str) -> list[float]:
-    """Return a candidate's scores, one a life, in the finals or the repeat: of their one host."""
+    """Return a candidate's scores, one a run, in the finals or the repeat: of their one host."""
     host = next((one.host for one in state.rounds if one.kind == kind), None)
     return values(measured(state, kind, candidate, host))
 
@@ -51,7 +51,7 @@ def values(trials: Iterable[Trial]) -> list[float]:
 
 
 def tried(state: Tune, kind: Kind, candidate: str, life: int) -> list[Trial]:
-    """Return the trials of one life in a kind of round, whatever their outcome."""
+    """Return the trials of one engine run in a kind of round, whatever their outcome."""
     return [
         one
         for one in state.trials
@@ -66,8 +66,8 @@ def ended(one: Trial, *states: State) -> bool:
 def out(state: Tune, candidate: str) -> str | None:
     """Return why a candidate is not measured any further, or None.
 
-    Its engine failed; or every attempt at one of its lives was lost, through no fault of its own.
-    The current configuration is what others must beat, so a life that failed is tried again.
+    Its engine failed; or every attempt at one of its runs was lost, through no fault of its own.
+    The current configuration is what others must beat, so an engine run that failed is tried again.
     """
     attempts = knowledge("tune.yml")["attempts"]
     is_control = state.current is not None and state.current.id == candidate

@@ -34,7 +34,7 @@ class Budget:
 
     ``lives`` are restarts of each finalist, ``confirm_lives`` those of the repeat, 0 for none;
     one of anything has no spread, so it compares nothing. ``repeats`` are measurements of a level
-    in one life, None for those of knowledge/tune.yml: restarts differ by more than they do.
+    in one engine run, None for those of knowledge/tune.yml: restarts differ by more than they do.
     Finals and repeat are measured whatever was spent before.
     """
 
@@ -73,7 +73,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Fact:
-    """One exact figure of a candidate, by which the queue is ordered or a person may judge."""
+    """One exact figure of a candidate, by which the queue is ordered or a person may evaluate."""
 
     name: str
     figure: float
@@ -109,7 +109,7 @@ class NotTried:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended. ``score`` is of the repeats in this one life of the engine.
+    """How a trial ended. ``score`` is of the repeats in this one engine run.
 
     ``most`` is what the score could be at best: the rate at the lowest level that broke the SLO.
     ``path`` is the Bench document's, relative to this one; ``cause`` is from the journal.
@@ -127,7 +127,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Trial:
-    """One life of an engine with one candidate on one host, and one benchmark of it."""
+    """One engine run with one candidate on one host, and one benchmark of it."""
 
     id: str
     kind: Kind
@@ -148,7 +148,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Round:
-    """Candidates measured alike, each in ``lives`` lives of the engine.
+    """Candidates measured alike, each in ``lives`` engine runs.
 
     ``stage`` is hosts, layouts, the path of a knob, or choice. ``leader`` is the best so far when
     the round ended; ``ended`` says that it did. Finals and repeat count on one ``host`` alone.
@@ -177,9 +177,9 @@ class Host:
 
 @dataclass(frozen=True)
 class Compared:
-    """One configuration against another over the lives of one round; above 1 it is faster.
+    """One configuration against another over the engine runs of one round; above 1 it is faster.
 
-    ``detectable`` is the least relative difference that these lives would most likely have shown.
+    ``detectable`` is the least relative difference that these runs would most likely have shown.
     """
 
     candidate: str

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The command `apiary bench`: engines under load, level after level, each one judged."""
+"""The command `apiary bench`: engines under load, level after level, each one evaluated."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ class Given:
 @click.option("--stress", multiple=True, metavar="WORKLOAD", help="One more load; repeatable.")
 @click.option("--repeats", default=1, show_default=True, type=click.IntRange(1))
 @click.option(
-    "--lives",
+    "--engine-runs",
+    "--lives",  # as it was called first
+    "lives",
     default=1,
     show_default=True,
     type=click.IntRange(1),
@@ -188,7 +190,7 @@ def bench(**options: Any) -> int:
     apiary bench --plan plan.json --load-host load-001 --command /opt/vllm/bin/vllm
     apiary bench http://127.0.0.1:8000 --backend builtin --phases scaling --concurrency 1,8,64
 
-    Levels are kept in OUT/raw before they are judged: run again with the same --out to go on.
+    Levels are kept in OUT/raw before they are evaluated: run again with the same --out to go on.
     """
     given = Given(**options)
     served = _served(given.plans)
@@ -263,7 +265,7 @@ def _asked(given: Given) -> Asked:
     if given.timeout is not None and not math.isfinite(given.timeout):
         raise click.UsageError(f"--timeout: {given.timeout} is no number of seconds")
     if given.lives > 1 and not given.restart_command:
-        raise click.UsageError("--lives needs a --restart-command")
+        raise click.UsageError("--engine-runs needs a --restart-command")
     wanted: dict[str, Any] = {
         "most": given.most,
         "stress": list(given.stress),

@@ -81,7 +81,7 @@ class ManyWith(click.Command):
     multiple=True,
     required=True,
     metavar="RESULT…",
-    help="What is held against the results before it; a name for each life or run.",
+    help="What is held against the results before it; a name for each engine run or run.",
 )
 @click.option("--flag", help="An ablation: the one flag that the second side changed.")
 @click.option(
@@ -155,7 +155,7 @@ def _of_regression(found: Regression, name: str, allow_first: bool) -> Iterator[
         yield Finding(
             "REPORT-NOT-DECIDED",
             name,
-            "was measured in one life of the engine, or the earlier results were, so whether it is "
+            "was measured in one engine run, or the earlier results were, so whether it is "
             "slower than before is not known",
         )
     worse = [verdict for verdict in found.verdicts if verdict.verdict == "worse"]

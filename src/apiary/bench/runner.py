@@ -162,7 +162,7 @@ class Restart:
     session: Session
 
     def __call__(self, life: int) -> None:
-        """Make the next life; raise BENCH-RESTART where the engines do not come back."""
+        """Make the next engine run; raise BENCH-RESTART where the engines do not come back."""
         try:
             done = subprocess.run(self.argv, capture_output=True, check=False, text=True)
         except OSError as failure:

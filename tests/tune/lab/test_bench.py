@@ -14,7 +14,7 @@ import pytest
 from loss.fleet import ROOT, await_true
 
 ASKED = {
-    "bench_lives": 2,
+    "bench_engine_runs": 2,
     "bench_workload": "32/4",
     "bench_asked": {"phases": ["fixed"], "concurrency": [8], "repeats": 1},
     "bench_rules": {"requests_least": 80, "warmup_most": 1},

@@ -161,5 +161,5 @@ def test_one_life_given_three_times_is_one_life():
     thrice = capacity([measured(asked=ONE)] * 3, 100.0)
     assert "CAPACITY-LIVES" in codes(thrice)
     assert (thrice.hosts, thrice.rate) == (once.hosts, once.rate)
-    assert "in one life of the engine" in thrice.lines[0].how
-    assert "3 lives of the engine" in capacity([measured()], 100.0).lines[0].how
+    assert "in one engine run" in thrice.lines[0].how
+    assert "3 engine runs" in capacity([measured()], 100.0).lines[0].how

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The loop: every raw result is kept before it is judged, and an interrupted run goes on."""
+"""The loop: every raw result is kept before it is evaluated, and an interrupted run goes on."""
 
 import json
 from collections import Counter
@@ -74,14 +74,14 @@ class Host:
         return Raw(to_document(load), "fake", "1", (), (), "2026-11-22T05:00:00Z", 1.0)
 
 
-def judge(raw, slo, name=None):
-    """Judge a raw result by the analytic engine."""
+def evaluate(raw, slo, name=None):
+    """Evaluate a raw result by the analytic engine."""
     assert slo == SLO
     return Analytic().level(from_document(Load, raw.load, name))
 
 
 def drive(host, store, asked=ASKED, **more):
-    facts = {"name": "x", "created": "2026", "target": TARGET, "judge": judge} | more
+    facts = {"name": "x", "created": "2026", "target": TARGET, "evaluate": evaluate} | more
     return drives.drive(asked, host, store, **facts)
 
 
@@ -144,10 +144,10 @@ class Cached(Host):
 def test_what_an_interrupted_level_sent_is_not_sent_again(at):
     known, store = set(), Kept()
     asked = replace(ASKED, phases=("scaling",), most=4)
-    whole = drive(Cached(set()), Kept(), asked, judge=None)
+    whole = drive(Cached(set()), Kept(), asked, evaluate=None)
     with pytest.raises(KeyboardInterrupt):
-        drive(Cached(known, interrupt_at=at), store, asked, judge=None)
-    bench = drive(Cached(known), store, asked, judge=None)
+        drive(Cached(known, interrupt_at=at), store, asked, evaluate=None)
+    bench = drive(Cached(known), store, asked, evaluate=None)
 
     assert {level.status for level in bench.levels} == {"OK"}
     attempts = [store.get(level.load.key).load["attempt"] for level in bench.levels]
@@ -186,25 +186,25 @@ SCALED = replace(ASKED, phases=("scaling",), most=8)
 def test_a_level_in_which_the_engine_died_is_measured_again():
     store = Kept()
     store.again = True
-    ended = drive(Killed(), store, SCALED, judge=None)
+    ended = drive(Killed(), store, SCALED, evaluate=None)
     assert ended.levels[-2].status == "FAILED"
     assert [finding.code for finding in ended.findings] == ["BENCH-ENGINE-GONE"]
-    bench = drive(Cached(set()), store, SCALED, judge=None)
+    bench = drive(Cached(set()), store, SCALED, evaluate=None)
 
     assert [level.load.concurrency for level in bench.levels if level.load.phase == "scaling"] == [
         1, 2, 4, 8,
     ]  # fmt: skip
     assert {level.status for level in bench.levels} == {"OK"}
-    assert bench == drive(Cached(set()), Kept(), SCALED, judge=None)
+    assert bench == drive(Cached(set()), Kept(), SCALED, evaluate=None)
 
 
 def test_a_load_that_kills_the_engine_every_time_is_known_to_do_so():
     store = Kept()
     store.again = True
     for _start in range(3):
-        drive(Killed(), store, SCALED, judge=None)
+        drive(Killed(), store, SCALED, evaluate=None)
     host = Killed()
-    bench = drive(host, store, SCALED, judge=None)
+    bench = drive(host, store, SCALED, evaluate=None)
 
     assert [load.concurrency for load in host.ran if load.phase != "warmup"] == []
     assert bench.levels[-2].status == "FAILED"
@@ -224,9 +224,9 @@ def test_requests_that_fail_under_a_living_engine_are_a_result():
         return replace(raw, shards=(one,), metrics=())
 
     store = Kept()
-    first = drive(refusing, store, SCALED, judge=None)
+    first = drive(refusing, store, SCALED, evaluate=None)
     assert "FAILED" in [level.status for level in first.levels]
-    assert drive(Cached(set(), interrupt_at=0), store, SCALED, judge=None) == first
+    assert drive(Cached(set(), interrupt_at=0), store, SCALED, evaluate=None) == first
 
 
 @pytest.mark.parametrize(
@@ -248,9 +248,9 @@ def test_what_is_invalid_by_circumstances_is_measured_again(changes, again):
 
     store = Kept()
     store.again = True
-    drive(spoiled, store, SCALED, judge=None)
+    drive(spoiled, store, SCALED, evaluate=None)
     host = Cached(set())
-    bench = drive(host, store, SCALED, judge=None)
+    bench = drive(host, store, SCALED, evaluate=None)
     assert (2 in [load.concurrency for load in host.ran]) is again
     assert ({level.status for level in bench.levels} == {"OK"}) is again
 
@@ -261,8 +261,8 @@ def test_an_earlier_life_is_not_measured_in_a_later_one():
         return replace(raw, exit_codes=(1,)) if load.concurrency == 2 else raw
 
     store = Kept()
-    first = drive(spoiled, store, SCALED, judge=None)
-    assert drive(Cached(set(), interrupt_at=0), store, SCALED, judge=None, life=1) == first
+    first = drive(spoiled, store, SCALED, evaluate=None)
+    assert drive(Cached(set(), interrupt_at=0), store, SCALED, evaluate=None, life=1) == first
 
 
 def test_what_restarts_engines_is_asked_before_a_load_is_begun():
@@ -290,7 +290,7 @@ def test_a_host_that_fails_leaves_what_was_measured():
         raise drives.Unable(error("BENCH-HOST", "load-1", "is gone", "bring it back"))
 
     with pytest.raises(drives.Unable) as stopped:
-        drive(host, Kept(), SCALED, judge=None)
+        drive(host, Kept(), SCALED, evaluate=None)
     bench = stopped.value.bench
     assert [level.load.concurrency for level in bench.levels][-2:] == [1, 2]
     assert [finding.code for finding in bench.findings] == ["BENCH-HOST"]
@@ -303,7 +303,7 @@ def test_a_raw_result_is_kept_before_it_is_judged():
         assert name in store
         raise error("BENCH-RESULT", name, "keys are missing", "see the file")
 
-    bench = drive(Host(), store, judge=broken)
+    bench = drive(Host(), store, evaluate=broken)
 
     assert [level.status for level in bench.levels] == ["FAILED"]
     assert bench.levels[0].findings[0].code == "BENCH-RESULT"
@@ -344,10 +344,10 @@ def test_a_level_that_nothing_answered_is_measured_again_by_the_next_run():
 
     store = Kept()
     store.again = True
-    first = drive(host, store, judge=by_engine)
+    first = drive(host, store, evaluate=by_engine)
     assert [level.load.concurrency for level in first.levels if level.status == "FAILED"]
     dead[0] = False
-    assert drive(host, store, judge=by_engine) == drive(Host(), Kept())
+    assert drive(host, store, evaluate=by_engine) == drive(Host(), Kept())
 
 
 def test_a_host_that_is_gone_is_one_finding():

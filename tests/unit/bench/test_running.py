@@ -161,7 +161,7 @@ def looked(**changes):
 
 
 def test_a_sound_server_is_taken_as_it_is():
-    seen = preflight.judge_look(looked(), "", "vllm")
+    seen = preflight.evaluate_inspection(looked(), "", "vllm")
     assert (seen.model, seen.version, seen.client_version) == ("a/b", "0.32.0+rocm", "0.32.0")
     assert seen.findings == ()
 
@@ -185,7 +185,7 @@ def test_a_sound_server_is_taken_as_it_is():
 )
 def test_what_keeps_a_benchmark_from_beginning_is_one_finding(code, changes):
     with pytest.raises(ApiaryError) as refusal:
-        preflight.judge_look(looked(**changes), "a/b", "vllm")
+        preflight.evaluate_inspection(looked(**changes), "a/b", "vllm")
     assert [one.code for one in refusal.value.findings] == [code]
     assert refusal.value.findings[0].severity == "error"
 
@@ -194,16 +194,16 @@ def test_servers_of_different_models_are_no_target():
     look = looked()
     other = {**look["servers"][0], "models": [200, '{"data": [{"id": "c/d"}]}']}
     with pytest.raises(ApiaryError, match="BENCH-MODEL: http://a:8000, http://a:8000"):
-        preflight.judge_look({**look, "servers": [*look["servers"], other]}, "", "builtin")
+        preflight.evaluate_inspection({**look, "servers": [*look["servers"], other]}, "", "builtin")
 
 
 def test_another_client_than_the_server_is_told():
-    seen = preflight.judge_look(looked(client={"exit": 0, "text": "0.31.0"}), "", "vllm")
+    seen = preflight.evaluate_inspection(looked(client={"exit": 0, "text": "0.31.0"}), "", "vllm")
     assert [one.code for one in seen.findings] == ["BENCH-CLIENT-VERSION"]
-    known = preflight.judge_look(looked(client=None), "", "vllm", "0.31.0")
+    known = preflight.evaluate_inspection(looked(client=None), "", "vllm", "0.31.0")
     assert known.findings == seen.findings
-    assert preflight.judge_look(looked(client=None), "", "vllm", "0.32.0").findings == ()
-    silent = preflight.judge_look(looked(version=[404, ""]), "", "vllm")
+    assert preflight.evaluate_inspection(looked(client=None), "", "vllm", "0.32.0").findings == ()
+    silent = preflight.evaluate_inspection(looked(version=[404, ""]), "", "vllm")
     assert [one.code for one in silent.findings] == ["BENCH-SERVER-VERSION"]
 
 

@@ -13,7 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
     CHECKS,
     RULES,
-    judge,
+    evaluate,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
@@ -41,7 +41,7 @@ def codes(level, severity=None):
 
 @pytest.mark.parametrize("load", [LOAD, OPEN], ids=["closed", "open"])
 def test_a_level_that_breaks_nothing_is_ok(load):
-    level = judge(raw(load), SLO, "raw/a.json")
+    level = evaluate(raw(load), SLO, "raw/a.json")
     assert (level.status, level.findings, level.missed, level.raw) == ("OK", (), (), "raw/a.json")
     assert level.measured.steady
     assert level.load == load
@@ -49,7 +49,7 @@ def test_a_level_that_breaks_nothing_is_ok(load):
 
 @pytest.mark.parametrize("rule", BREAKS)
 def test_each_broken_rule_alone_makes_a_level_invalid(rule):
-    level = judge(broken(rule), ())
+    level = evaluate(broken(rule), ())
     assert level.status == "INVALID"
     assert codes(level, "error") == [RULES[rule].code]
 
@@ -71,39 +71,39 @@ def test_every_documented_rule_is_checked_and_its_code_documented():
 
 
 def test_one_failed_request_of_many_is_invalid_and_more_are_failed():
-    few = judge(failing(1, replace(LOAD, requests=240)), SLO)
+    few = evaluate(failing(1, replace(LOAD, requests=240)), SLO)
     assert (few.status, codes(few)) == ("INVALID", ["BENCH-ERRORS"])
-    many = judge(failing(2, replace(LOAD, requests=240)), SLO)
+    many = evaluate(failing(2, replace(LOAD, requests=240)), SLO)
     assert (many.status, codes(many)) == ("FAILED", ["BENCH-ERRORS"])
     assert "2 of 240 requests failed" in many.findings[0].message
     assert "ServerDisconnectedError: Server disconnected" in many.findings[0].message
 
 
 def test_a_level_whose_every_request_failed_has_no_numbers():
-    level = judge(failing(80), SLO)
+    level = evaluate(failing(80), SLO)
     assert (level.status, level.measured) == ("FAILED", None)
 
 
 def test_a_missed_limit_is_named_and_only_that():
-    level = judge(raw(), (*SLO, Limit("tpot", "p50", 0.019), Limit("e2el", "p99", 0.3)))
+    level = evaluate(raw(), (*SLO, Limit("tpot", "p50", 0.019), Limit("e2el", "p99", 0.3)))
     assert level.status == "SLO_MISS"
     assert [limit.metric for limit in level.missed] == ["tpot", "e2el"]
 
 
 def test_an_invalid_level_is_not_called_a_miss_but_tells_it():
-    level = judge(raw(exit_codes=(1,)), (Limit("tpot", "p50", 0.019),))
+    level = evaluate(raw(exit_codes=(1,)), (Limit("tpot", "p50", 0.019),))
     assert (level.status, len(level.missed)) == ("INVALID", 1)
 
 
 def test_a_result_that_cannot_be_read_is_invalid_with_the_reason():
-    level = judge(raw(shards=(), exit_codes=(1,), log="OSError: no tokenizer"), SLO)
+    level = evaluate(raw(shards=(), exit_codes=(1,), log="OSError: no tokenizer"), SLO)
     assert (level.status, level.measured) == ("INVALID", None)
     assert codes(level) == ["BENCH-RESULT", "BENCH-EXIT"]
     assert "no tokenizer" in level.findings[0].message
 
 
 def test_a_process_that_died_leaves_a_level_incomplete():
-    level = judge(
+    level = evaluate(
         raw(shards=(shard(40, 4),), exit_codes=(0, -9)), (), thresholds={"concurrency": 0}
     )
     assert level.status == "INVALID"
@@ -113,7 +113,7 @@ def test_a_process_that_died_leaves_a_level_incomplete():
 
 def test_the_study_s_artefact_is_refused():
     load = replace(LOAD, requests=450, concurrency=1000)
-    level = judge(raw(load, (shard(450, 1000),), cpu_seconds=None), ())
+    level = evaluate(raw(load, (shard(450, 1000),), cpu_seconds=None), ())
     assert level.status == "INVALID"
     assert codes(level, "error") == ["BENCH-REQUESTS", "BENCH-CONCURRENCY"]
     assert level.measured.achieved_concurrency == pytest.approx(450, rel=0.1)
@@ -122,15 +122,17 @@ def test_the_study_s_artefact_is_refused():
 def test_a_workload_that_says_so_may_share_prompts_and_is_marked():
     cached = (scrape(80, cached=80 * 60),)
     prefix = Workload("p", 100, 20, "prefix", prefixes=4, prefix_tokens=64)
-    level = judge(raw(replace(LOAD, workload=prefix), metrics=cached), ())
+    level = evaluate(raw(replace(LOAD, workload=prefix), metrics=cached), ())
     assert (level.status, codes(level)) == ("OK", ["BENCH-CACHED"])
     less = replace(prefix, prefix_tokens=32)
-    assert codes(judge(raw(replace(LOAD, workload=less), metrics=cached), ()))[0] == "BENCH-REPEATS"
+    assert (
+        codes(evaluate(raw(replace(LOAD, workload=less), metrics=cached), ()))[0] == "BENCH-REPEATS"
+    )
 
 
 def test_cached_prompt_tokens_are_not_in_the_total_rate():
     prefix = Workload("p", 100, 20, "prefix", prefixes=4, prefix_tokens=64)
-    measured = judge(
+    measured = evaluate(
         raw(replace(LOAD, workload=prefix), metrics=(scrape(80, cached=4000),)), ()
     ).measured
     assert measured.cached_tokens == 3200
@@ -143,23 +145,23 @@ def test_cached_prompt_tokens_are_not_in_the_total_rate():
 def test_warm_ups_of_vllm_s_client_are_one_prompt_and_no_repeats_of_the_load():
     # 8 warm-ups with the first prompt: 8 of 88 prompts come from the cache.
     warmed = raw(replace(LOAD, warmups=8), metrics=(scrape(88, cached=800),))
-    assert judge(warmed, ()).status == "OK"
-    assert codes(judge(replace(warmed, backend="builtin"), ())) == ["BENCH-REPEATS"]
+    assert evaluate(warmed, ()).status == "OK"
+    assert codes(evaluate(replace(warmed, backend="builtin"), ())) == ["BENCH-REPEATS"]
 
 
 def test_a_preempted_request_s_own_prompt_is_no_repeat_where_the_engine_counts_it():
     preempted = raw(version="0.11.0", metrics=(scrape(80, preemptions=8, cached=700),))
-    assert codes(judge(preempted, ()), "error") == []
-    assert codes(judge(replace(preempted, version="0.32.0"), ()), "error") == ["BENCH-REPEATS"]
+    assert codes(evaluate(preempted, ()), "error") == []
+    assert codes(evaluate(replace(preempted, version="0.32.0"), ()), "error") == ["BENCH-REPEATS"]
 
 
 def test_a_version_without_warm_ups_is_told():
-    level = judge(raw(replace(LOAD, warmups=8), version="0.11.0"), ())
+    level = evaluate(raw(replace(LOAD, warmups=8), version="0.11.0"), ())
     assert (level.status, codes(level)) == ("OK", ["BENCH-UNWARMED"])
 
 
 def test_what_is_not_known_is_said_and_not_held_against_the_level():
-    level = judge(raw(metrics=(), self_test=None, cpu_seconds=None), ())
+    level = evaluate(raw(metrics=(), self_test=None, cpu_seconds=None), ())
     assert (level.status, codes(level, "warning")) == ("OK", ["BENCH-UNTESTED", "BENCH-UNCHECKED"])
 
 
@@ -167,7 +169,7 @@ def test_a_client_without_starts_is_judged_whole_and_told():
     result = shard()
     for key in ("start_times", "latencies", "queue_times", "failed"):
         del result[key]
-    level = judge(raw(version="0.14.1", shards=(result,)), ())
+    level = evaluate(raw(version="0.14.1", shards=(result,)), ())
     assert (level.status, codes(level)) == ("OK", ["BENCH-UNSTEADY"])
     assert not level.measured.steady
     assert level.measured.ttft.count == 80
@@ -182,14 +184,14 @@ def test_a_client_without_starts_is_judged_whole_and_told():
     ],
 )
 def test_what_the_engine_says_of_its_limits_is_a_fact_beside_the_numbers(change, code):
-    level = judge(raw(metrics=(scrape(80, **change),)), ())
+    level = evaluate(raw(metrics=(scrape(80, **change),)), ())
     assert (level.status, codes(level, "info")) == ("OK", [code])
 
 
 def test_pieces_of_several_tokens_are_told():
     result = shard()
     result["itls"] = [[0.38 / 10] * 10 for _request in range(80)]
-    level = judge(raw(shards=(result,)), ())
+    level = evaluate(raw(shards=(result,)), ())
     assert (level.status, codes(level)) == ("OK", ["BENCH-BUNDLED"])
     assert level.measured.tpot.p50 == pytest.approx(0.02)
 
@@ -198,20 +200,20 @@ def test_pieces_that_were_held_up_and_came_together_are_told():
     result = shard()
     result["ttfts"] = [0.48] * 80
     result["itls"] = [[2e-6] * 19 for _request in range(80)]
-    level = judge(raw(shards=(result,), metrics=(scrape(80, ttft=0.48),)), ())
+    level = evaluate(raw(shards=(result,), metrics=(scrape(80, ttft=0.48),)), ())
     assert (level.status, codes(level)) == ("OK", ["BENCH-CLUMPED"])
     assert "at most 2 us" in level.findings[0].message
 
 
 def test_a_client_far_from_the_engine_s_own_ttft_is_a_warning():
-    level = judge(raw(metrics=(scrape(80, ttft=0.05),)), ())
+    level = evaluate(raw(metrics=(scrape(80, ttft=0.05),)), ())
     assert (level.status, codes(level)) == ("OK", ["BENCH-ENGINE-TTFT"])
 
 
 def test_the_self_test_is_held_to_a_share_of_a_short_limit():
     result = raw(self_test=self_test(0.006))
-    assert judge(result, (Limit("ttft", "p90", 0.2),)).status == "OK"
-    level = judge(result, (Limit("ttft", "p90", 0.11),))
+    assert evaluate(result, (Limit("ttft", "p90", 0.2),)).status == "OK"
+    level = evaluate(result, (Limit("ttft", "p90", 0.11),))
     assert (level.status, codes(level)) == ("INVALID", ["BENCH-SELF-TEST"])
     assert "5% of the SLO's 0.11 s" in level.findings[0].message
 
@@ -219,7 +221,7 @@ def test_the_self_test_is_held_to_a_share_of_a_short_limit():
 def test_the_burst_at_the_start_of_a_self_test_does_not_count():
     burst = shard(40, 8, 0.101)
     burst["ttfts"][:8] = [0.5] * 8
-    level = judge(raw(self_test=SelfTest(0.1, 0.02, (burst,), (0,))), ())
+    level = evaluate(raw(self_test=SelfTest(0.1, 0.02, (burst,), (0,))), ())
     assert (level.status, level.client.ttft_error_p90) == ("OK", pytest.approx(0.001))
 
 
@@ -233,35 +235,35 @@ def test_the_burst_at_the_start_of_a_self_test_does_not_count():
     ],
 )
 def test_a_failed_self_test_shows_nothing(test, told):
-    level = judge(raw(self_test=test), ())
+    level = evaluate(raw(self_test=test), ())
     assert (level.status, codes(level)) == ("INVALID", ["BENCH-SELF-TEST"])
     assert told in level.findings[0].message
 
 
 def test_a_prompt_may_be_off_by_what_a_tokenizer_adds():
     short = replace(LOAD, workload=Workload("16/20", 16, 20))
-    assert judge(changed(raw(short), input_lens=[17] * 80), ()).status == "OK"
-    assert judge(changed(raw(short), input_lens=[19] * 80), ()).status == "INVALID"
+    assert evaluate(changed(raw(short), input_lens=[17] * 80), ()).status == "OK"
+    assert evaluate(changed(raw(short), input_lens=[19] * 80), ()).status == "INVALID"
 
 
 def test_an_old_client_s_own_count_of_prompts_is_not_believed_before_the_engine_s():
     engine = (scrape(80, prompt=1000 + 80 * 66),)
-    level = judge(raw(version="0.19.1", metrics=engine), ())
+    level = evaluate(raw(version="0.19.1", metrics=engine), ())
     assert codes(level, "error") == ["BENCH-INPUT"]
     assert "66.0 tokens" in level.findings[0].message
     # With warm-ups in the engine's sum it is not known what the load's own were.
     warmed = raw(replace(LOAD, warmups=4), version="0.19.1", metrics=engine)
-    assert judge(warmed, ()).status == "OK"
+    assert evaluate(warmed, ()).status == "OK"
 
 
 def test_a_mixed_load_s_answers_may_have_any_part_s_length():
     parts = (Workload("a", 80, 20), Workload("b", 120, 40))
     load = replace(LOAD, workload=Workload("mixed", 100, 30, "mixed", parts=parts))
     shards = (shard(40, 4, workload=parts[0]), shard(40, 4, workload=parts[1]))
-    level = judge(raw(load, shards), (), thresholds={"concurrency": 0.5})
+    level = evaluate(raw(load, shards), (), thresholds={"concurrency": 0.5})
     assert codes(level, "error") == []
     shards = (shards[0], shard(40, 4, workload=Workload("c", 120, 41)))
-    assert codes(judge(raw(load, shards), (), thresholds={"concurrency": 0.5}), "error") == [
+    assert codes(evaluate(raw(load, shards), (), thresholds={"concurrency": 0.5}), "error") == [
         "BENCH-OUTPUT"
     ]
 
@@ -270,52 +272,52 @@ def test_a_client_that_says_what_it_asked_is_held_to_that():
     load = replace(LOAD, workload=Workload("s", 100, 20, "sessions", turns=2))
     asked = {"asked_input_lens": [100, 150] * 40, "asked_output_lens": [20] * 80}
     good = changed(raw(load, backend="builtin"), input_lens=[100, 150] * 40, **asked)
-    assert judge(good, ()).status == "OK"
+    assert evaluate(good, ()).status == "OK"
     bad = changed(good, input_lens=[100, 140] * 40)
-    assert codes(judge(bad, ()), "error") == ["BENCH-INPUT"]
+    assert codes(evaluate(bad, ()), "error") == ["BENCH-INPUT"]
     asked["asked_output_lens"] = [20] * 70 + [21] * 10
-    assert codes(judge(changed(good, **asked), ()), "error") == ["BENCH-OUTPUT"]
+    assert codes(evaluate(changed(good, **asked), ()), "error") == ["BENCH-OUTPUT"]
 
 
 def test_pictures_count_by_the_model_s_own_rules():
     load = replace(LOAD, workload=Workload("v", 100, 20, "images", images=1, image_pixels=(64, 64)))
-    assert judge(changed(raw(load), input_lens=[700] * 80), ()).status == "OK"
+    assert evaluate(changed(raw(load), input_lens=[700] * 80), ()).status == "OK"
 
 
 def test_an_engine_whose_metrics_are_gone_has_stopped():
-    level = judge(raw(metrics=(replace(scrape(80), after=None),)), ())
+    level = evaluate(raw(metrics=(replace(scrape(80), after=None),)), ())
     assert codes(level, "error") == ["BENCH-RESTARTED"]
 
 
 def test_a_second_engine_s_cache_is_counted():
     other = replace(scrape(80), url="http://f/metrics", after=metrics_text(9000, 2000, count=90))
-    assert codes(judge(raw(metrics=(scrape(80), other)), ()), "error") == ["BENCH-REPEATS"]
+    assert codes(evaluate(raw(metrics=(scrape(80), other)), ()), "error") == ["BENCH-REPEATS"]
 
 
 def test_a_rate_that_is_not_stretched_may_be_off_by_chance():
     # Up to 0.10.1 the client drew each gap by itself: 120 of them have a deviation of 9 %.
-    assert codes(judge(replace(broken("rate"), version="0.9.2"), ()), "error") == []
+    assert codes(evaluate(replace(broken("rate"), version="0.9.2"), ()), "error") == []
 
 
 def test_a_warm_up_only_has_to_be_answered():
     load = replace(LOAD, phase="warmup", requests=8)
-    assert judge(raw(load, metrics=(), self_test=None), SLO).findings == ()
-    assert judge(failing(4, load), SLO).status == "FAILED"
+    assert evaluate(raw(load, metrics=(), self_test=None), SLO).findings == ()
+    assert evaluate(failing(4, load), SLO).status == "FAILED"
 
 
 def test_other_thresholds_are_used_and_said():
-    level = judge(broken("self_test"), (), thresholds={"self_test": 0.05, "repeats": 0.02})
+    level = evaluate(broken("self_test"), (), thresholds={"self_test": 0.05, "repeats": 0.02})
     assert (level.status, codes(level)) == ("OK", ["BENCH-THRESHOLD"])
-    assert level.findings[0].message == "judged with self_test 0.05 instead of 0.01"
+    assert level.findings[0].message == "evaluated with self_test 0.05 instead of 0.01"
 
 
 def test_an_unknown_threshold_is_refused():
     with pytest.raises(ApiaryError, match="BENCH-UNKNOWN-THRESHOLD"):
-        judge(raw(), (), thresholds={"exit": 1})
+        evaluate(raw(), (), thresholds={"exit": 1})
 
 
 def test_gpus_are_summed_up_by_their_address():
-    first, second = judge(raw(), ()).gpus
+    first, second = evaluate(raw(), ()).gpus
     assert (first.key, second.key) == ("0000:05:00.0", "0000:26:00.0")
     assert (first.power_w_mean, first.power_w_max) == (700.5, 701.0)
     assert (first.clock_mhz_mean, first.clock_mhz_min) == (2099.5, 2099.0)
@@ -324,7 +326,7 @@ def test_gpus_are_summed_up_by_their_address():
 def test_without_metrics_the_answers_own_usage_tells_of_repeated_prompts():
     def told(cached):
         one = shard(80, 8) | {"cached_tokens": cached}
-        return judge(raw(shards=(one,), backend="builtin", metrics=()), ())
+        return evaluate(raw(shards=(one,), backend="builtin", metrics=()), ())
 
     assert codes(told([0] * 80)) == []
     repeated = told([96] * 80)

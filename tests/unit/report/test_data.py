@@ -136,7 +136,7 @@ def test_the_better_one_is_named_with_its_uncertainty_and_against_what():
     assert headline.best == 1
     assert headline.text.startswith("DP2/TP4/EP4 is better than DP1/TP8/EP8: 12.8 (12.6 to 12.9)")
     assert "p90 TTFT ≤ 2 s and p90 TPOT ≤ 50 ms" in headline.text
-    assert any("3 lives of each engine" in reason for reason in headline.reasons)
+    assert any("3 runs of each engine" in reason for reason in headline.reasons)
 
 
 def test_equal_ones_are_not_ranked():
@@ -150,7 +150,7 @@ def test_one_life_of_each_decides_nothing_and_says_why():
     report = make_report([small("A", TP8, lives=1), small("B", DP2, lives=1)])
     assert report.headline.verdict == "not decided"
     assert report.headline.best is None
-    assert "one life does not decide it against A" in report.headline.text
+    assert "one engine run does not decide it against A" in report.headline.text
     assert [finding.code for finding in report.findings] == ["BENCH-LIVES"]
 
 
@@ -243,8 +243,8 @@ def test_repeats_in_one_life_are_not_told_as_runs():
         found = replace(made.found[0], request_rate=Interval(3, 12.8, 12.6, 12.9, 0.01))
         return make_report([replace(made, levels=repeats, found=(found,))]).headline.reasons[-1]
 
-    assert "3 repeats in one life" in sure(1)
-    assert "3 lives of the engine" in sure(3)
+    assert "3 repeats in one engine run" in sure(1)
+    assert "3 engine runs" in sure(3)
 
 
 def test_levels_without_numbers_are_listed_all_the_same():
@@ -274,4 +274,6 @@ def test_two_searches_are_both_told():
     assert (rest.verdict, rest.best) == ("measured", 0)
     assert "holds 9.50 (9.20 to 9.80) requests/s under the SLO of random arrivals" in rest.text
     (row,) = [reason for reason in told.reasons if reason.startswith("DP2")]
-    assert "9.60 requests/s (9.40 to 9.90, 3 lives) of random arrivals; 9.80 requests/s" in row
+    assert (
+        "9.60 requests/s (9.40 to 9.90, 3 engine runs) of random arrivals; 9.80 requests/s" in row
+    )

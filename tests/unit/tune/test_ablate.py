@@ -75,7 +75,7 @@ def test_the_verdict_is_that_of_a_world_that_is_known(rate, says, chosen):
     first, second = summary(state)[:2]
     assert "max_num_seqs=64 against as deployed" in first
     assert says in first
-    assert "5 lives of each engine, in turns on one host: a difference of" in second
+    assert "5 runs of each engine, in turns on one host: a difference of" in second
     (one,) = state.choice.comparisons
     assert one.low < rate < one.high
     assert 0 < one.detectable < 0.1
@@ -107,4 +107,4 @@ def test_a_flag_that_changes_nothing_is_refused(text):
 
 def test_what_is_to_come_is_told():
     told = "\n".join(summary(begun("max_num_seqs=64")))
-    assert "as deployed and with the change in turns, 5 lives of each" in told
+    assert "as deployed and with the change in turns, 5 engine runs of each" in told

@@ -458,4 +458,4 @@ def test_an_unfinished_tuning_says_what_is_to_come():
     assert "lab" not in lines[0]
     assert lines[0] == "test: no choice yet (layouts, short; 0 trials)"
     assert "  then, around the best: limits.max_num_seqs in 64, 128" in lines
-    assert "  at last the finals, 3 lives each, and a repeat of 3" in lines
+    assert "  at last the finals, 3 runs each, and a repeat of 3" in lines

@@ -4,7 +4,7 @@
 
 """Whether one configuration is better than another; "no difference found" is an answer too.
 
-The unit of evidence is one life of an engine: repeats within a life share its luck, so they are
+The unit of evidence is one engine run: repeats within an engine run share its luck, so they are
 averaged first. ``a`` is what ``b`` is held against.
 """
 
@@ -40,10 +40,10 @@ _BYS: tuple[By, ...] = ("concurrency", "request_rate")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What can be said of ``b`` against ``a`` in one figure, by lives.
+    """What can be said of ``b`` against ``a`` in one figure, by engine runs.
 
     ``ratio`` is b / a with its interval. ``detectable`` is the smallest relative difference that
-    these lives would most likely have shown. ``differs`` is what else is not alike on both sides.
+    these runs would most likely have shown. ``differs`` is what else is not alike on both sides.
     """
 
     what: str
@@ -81,11 +81,11 @@ def compare_values(
     resolution: float = 0.0,
     less_is_better: bool = False,
 ) -> Verdict:
-    """Return the verdict on figures of one life each.
+    """Return the verdict on figures of one engine run each.
 
     It is `better` or `worse` only where the interval of the ratio excludes 1 and the difference is
     larger than the gain that equal systems differ by, and than the ``resolution`` of the search
-    that gave the figures. One life on a side has no interval, so nothing is tested: `not decided`.
+    that gave the figures. One run on a side has no interval, so nothing is tested: `not decided`.
     """
     known = knowledge("bench/protocol.yml")["compare"]
     level = confidence or known["confidence"]
@@ -136,7 +136,7 @@ def compare(
     """Return the verdict on two configurations: at the SLO where both were searched for it, else
     at the highest load that both were measured at.
 
-    Each side is one configuration, in as many benchmarks and lives as there are. ``flag`` names the
+    Each side is one configuration, in as many benchmarks and runs as there are. ``flag`` names the
     one thing that an ablation changed. Raises BENCH-QUESTION, BENCH-MIXED or BENCH-NOTHING-COMMON.
     """
     _comparable(a, b)
@@ -233,7 +233,7 @@ def _comparable(a: Sequence[Bench], b: Sequence[Bench]) -> None:
 
 
 def _at_slo(a: Sequence[Bench], b: Sequence[Bench], by: By, confidence: float | None) -> Verdict:
-    """Return the verdict on the rates at the limits, each life's at the edge that it found."""
+    """Return the verdict on the rates at the limits, each run's at the edge that it found."""
     what = f"request rate at the SLO of {a[0].asked.workload.name}"
     what += ", random arrivals" if by == "request_rate" else ""
     first, second = slo_rates(a, by), slo_rates(b, by)
@@ -300,7 +300,7 @@ def _lives(
     size: float,
     figure: Callable[[Sequence[Level]], float | None],
 ) -> list[float]:
-    """Return a figure of one size, a mean for each life of each benchmark."""
+    """Return a figure of one size, a mean for each engine run of each benchmark."""
     values = []
     for index, bench in enumerate(benches):
         levels = by_size(bench.levels, bench.asked.workload.name, by).get(size, ())
@@ -329,7 +329,7 @@ def _few(what: str, lives: int, needed: int) -> Finding:
     return Finding(
         "BENCH-LIVES",
         what,
-        f"{lives} li{'fe' if lives == 1 else 'ves'} of the engine on a side, expected {needed}: "
-        "restarts differ by more than repeats in one life, so this is not to be published",
+        f"{lives} engine run{'' if lives == 1 else 's'} on a side, expected {needed}: "
+        "restarts differ by more than repeats in one engine run, so this is not to be published",
         needed=needed,
     )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which measured lives are lives of their own: one engine that was measured twice has one."""
+"""Which measured engine runs are runs of their own: one engine that was measured twice has one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..types import Bench
 from .statistics import mean
 
-# Which benchmark of a side, and which of its lives.
+# Which benchmark of a side, and which of its engine runs.
 Place = tuple[int, int]
 
 
 def lives_of(benches: Sequence[Bench]) -> Mapping[Place, int]:
-    """Return a number for each measured life; equal ones are the same life of the same engines.
+    """Return a number for each measured run; equal ones are the same run of the same engines.
 
     They are where benchmarks are equal, or engines began at the same moment at the same addresses.
-    Engines that do not tell when they began are taken by what the benchmark calls a life.
+    Engines that do not tell when they began are taken by what the benchmark calls an engine run.
     """
     numbers: dict[Place, int] = {}
     known: dict[object, int] = {}

@@ -55,7 +55,7 @@ def one_question(benches: Sequence[Bench]) -> None:
 
 
 def one_configuration(benches: Sequence[Bench]) -> None:
-    """Refuse results that shall be lives of one configuration and are not, with BENCH-MIXED."""
+    """Refuse results that shall be runs of one configuration and are not, with BENCH-MIXED."""
     if not benches:
         raise error("BENCH-MIXED", "results", "there are none")
     one_question(benches)

@@ -103,7 +103,7 @@ def conduct(order: Order, session: Session, show: Show | None = None) -> Bench:
         if stopped.bench is not None and stopped.bench.levels:
             _written(order, stopped.bench, (*session.findings, *notes))
         raise stopped.refusal from None
-    return _written(order, bench, (*session.findings, *notes, *_judged(bench)))
+    return _written(order, bench, (*session.findings, *notes, *_evaluated(bench)))
 
 
 def _written(order: Order, bench: Bench, notes: tuple[Finding, ...]) -> Bench:
@@ -114,7 +114,7 @@ def _written(order: Order, bench: Bench, notes: tuple[Finding, ...]) -> Bench:
     return bench
 
 
-def _judged(bench: Bench) -> tuple[Finding, ...]:
+def _evaluated(bench: Bench) -> tuple[Finding, ...]:
     """Return what is to be said of the whole: rules replaced, not checked, nothing answered."""
     findings = []
     replaced = proof.rules_text(bench.environment.get("rules"))
@@ -167,7 +167,7 @@ def _drive(order: Order, session: Session, show: Show | None, created: str, seen
         name=order.name,
         created=created,
         target=session.target,
-        judge=validity.judge,
+        evaluate=validity.evaluate,
         environment=environment_of(order, session, seen),
         rules=rules.rules(**order.rules),
         ready=session.ready,

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The loop of a benchmark: each load of the protocol is measured, kept, then judged."""
+"""The loop of a benchmark: each load of the protocol is measured, kept, then evaluated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..protocol import protocol
 from ..raw import Raw
 from ..rules import Rules
 from ..types import Asked, Bench, Level, Limit, Load, Target
-from ..validity.evaluate import judge as known_judge
+from ..validity.evaluate import evaluate as evaluate_raw
 from . import resume
 
 
@@ -49,8 +49,8 @@ class Store(Protocol):
         """Return the name of the file under a key."""
 
 
-class Judge(Protocol):
-    """validity.judge, the only maker of levels."""
+class Evaluate(Protocol):
+    """validity.evaluate, the only maker of levels."""
 
     def __call__(self, raw: Raw, slo: tuple[Limit, ...], name: str | None = None) -> Level:
         """Return the level of a raw result."""
@@ -75,7 +75,7 @@ def drive(
     name: str,
     created: str,
     target: Target,
-    judge: Judge | None = None,
+    evaluate: Evaluate | None = None,
     environment: Mapping[str, Any] | None = None,
     rules: Rules | None = None,
     ready: Callable[[Load], None] | None = None,
@@ -83,15 +83,15 @@ def drive(
 ) -> Bench:
     """Measure everything that is asked and return the whole benchmark.
 
-    A raw result that is already in the store is judged again instead of measured, so that an
+    A raw result that is already in the store is evaluated again instead of measured, so that an
     interrupted run goes on where it ended; resume.again says which are measured once more. A load
     that was begun before has the next ``attempt``, and so other prompts than the engine may know.
     ``run`` raises ApiaryError for a level that failed; whatever else it raises ends the run, and
     what is stored stays; Unable has what the levels until then say. ``ready`` is called before a
-    load is begun, and restarts the engine where load.life rises; ``life`` is the present one: what
+    load is begun, and restarts the engine where load.run rises; ``life`` is the present one: what
     is kept of those before stands.
     """
-    driver = _Driver(asked, run, store, judge or known_judge, progress, ready, life)
+    driver = _Driver(asked, run, store, evaluate or evaluate_raw, progress, ready, life)
     steps = protocol(asked, rules)
     stopped: Unable | None = None
     outcome = Outcome()
@@ -139,19 +139,19 @@ class _Driver:
         asked: Asked,
         run: Callable[[Load], Raw],
         store: Store,
-        judge: Judge,
+        evaluate: Evaluate,
         progress: Callable[[Progress], None] | None,
         ready: Callable[[Load], None] | None,
         life: int,
     ) -> None:
-        self.asked, self.run, self.store, self.judge = asked, run, store, judge
+        self.asked, self.run, self.store, self.evaluate = asked, run, store, evaluate
         self.progress, self.ready, self.life = progress, ready, life
         self.levels: list[Level] = []
 
     def level(self, load: Load) -> Level:
         """Return the level of a load: replayed, measured, or FAILED with the reason."""
         raw = self._stored(load)
-        level = self._judged(load, raw, self.store.name(load.key)) if raw is not None else None
+        level = self._evaluated(load, raw, self.store.name(load.key)) if raw is not None else None
         replayed = level is not None and raw is not None and self._stands(level, raw)
         self._say(load, replayed)
         if level is None or not replayed:
@@ -161,11 +161,11 @@ class _Driver:
         return level
 
     def _stands(self, level: Level, raw: Raw) -> bool:
-        """Say whether a kept level is replayed; one of an earlier life cannot be had again."""
+        """Say whether a kept level is replayed; one of an earlier run cannot be had again."""
         return level.load.life < self.life or not resume.again(level, raw)
 
     def _measured(self, load: Load, least: int) -> Level:
-        """Run a load, as attempt ``least`` or later; its raw result is kept before it is judged."""
+        """Run a load, as attempt ``least`` or later; its raw result is kept before that."""
         if self.ready is not None:
             self.ready(load)
         attempt = max(self.store.begin(load.key), least)
@@ -174,11 +174,11 @@ class _Driver:
         except ApiaryError as refusal:
             return Level(load, "FAILED", None, findings=refusal.findings)
         # A full disk ends the run: it is no fault of the level.
-        return self._judged(load, raw, self.store.put(load.key, raw))
+        return self._evaluated(load, raw, self.store.put(load.key, raw))
 
-    def _judged(self, load: Load, raw: Raw, file: str) -> Level:
+    def _evaluated(self, load: Load, raw: Raw, file: str) -> Level:
         try:
-            return replace(self.judge(raw, self.asked.slo, load.key), load=load, raw=file)
+            return replace(self.evaluate(raw, self.asked.slo, load.key), load=load, raw=file)
         except ApiaryError as refusal:
             return Level(load, "FAILED", None, findings=refusal.findings, raw=file)
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a benchmark can begin: judges what bench_look saw of servers, metrics and client."""
+"""Whether a benchmark can begin: evaluates what bench_look saw of servers, metrics and client."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def plain_addresses(urls: Iterable[str]) -> None:
             raise error("BENCH-URL", url, "is no URL")
 
 
-def judge_look(look: dict[str, Any], model: str, backend: str, known: str | None = None) -> Seen:
+def evaluate_inspection(
+    look: dict[str, Any], model: str, backend: str, known: str | None = None
+) -> Seen:
     """Return what was seen; ``model`` may be empty: then it is the one that is served.
 
     ``known`` is the client's version where it is given, so that it was not asked.
@@ -150,7 +152,7 @@ def _client(
     if said is not None:
         last = (said["text"].strip().splitlines() or ["no output"])[-1]
     found = VERSION.search(last)
-    if said is None and found is None:  # command.refusal judges what is no version
+    if said is None and found is None:  # command.refusal evaluates what is no version
         return [], None
     if found is None or (said is not None and said["exit"] != 0):
         # The last line alone may be a hint on the usage of docker.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One benchmark on its load host: each Load becomes a Raw, and engines are new in each life."""
+"""One benchmark on its load host: each Load becomes a Raw, and engines are new in each run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NextLife(Exception):  # noqa: N818 - nothing is wrong
     """The engines must be restarted before the next level can be measured."""
 
     def __init__(self, life: int) -> None:
-        super().__init__(f"life {life}")
+        super().__init__(f"engine run {life}")
         self.life = life
 
 
@@ -61,7 +61,7 @@ class Session:
         Raises ApiaryError with each thing that keeps a benchmark from beginning.
         """
         look = self.execute(look_of(self.target, self.client))
-        seen = preflight.judge_look(
+        seen = preflight.evaluate_inspection(
             look, self.target.model, self.client.backend, self.client.version
         )
         self.findings += seen.findings
@@ -108,7 +108,7 @@ class Session:
         return raw
 
     def ready(self, load: Load) -> None:
-        """Restart the engines where a load is of a further life; raise Unable, or NextLife."""
+        """Restart the engines where a load is of a further run; raise Unable, or NextLife."""
         if load.life <= self.life:
             return
         try:
@@ -122,7 +122,7 @@ class Session:
         """Return which engines do not answer now; raises Unable where that cannot be asked."""
         try:
             look = self.execute({**look_of(self.target, self.client), "client": [], "metrics": []})
-            preflight.judge_look(look, self.target.model, "builtin")
+            preflight.evaluate_inspection(look, self.target.model, "builtin")
         except ApiaryError as refusal:
             gone = tuple(one for one in refusal.findings if one.code == "BENCH-UNREACHABLE")
             if not gone:

@@ -43,7 +43,7 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def judge(
+def evaluate(
     raw: Raw,
     slo: tuple[Limit, ...],
     name: str | None = None,
@@ -146,7 +146,7 @@ def _replaced(thresholds: Mapping[str, float], subject: str) -> tuple[Finding, .
     ]
     if not told:
         return ()
-    return (_finding("replaced", subject, f"judged with {', '.join(told)}"),)
+    return (_finding("replaced", subject, f"evaluated with {', '.join(told)}"),)
 
 
 def _status(seen: Seen, findings: tuple[Finding, ...], broken: tuple[Limit, ...]) -> Status:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is known of one level when it is judged."""
+"""What is known of one level when it is evaluated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..types import ClientUse, EngineUse, Limit, Load, Measured, Request, Worklo
 
 @dataclass(frozen=True)
 class Seen:
-    """All that is known of one level when it is judged; times in seconds.
+    """All that is known of one level when it is evaluated; times in seconds.
 
     ``asked`` are asked and given tokens of each request, input and output, where the client says.
     ``limits`` are the thresholds by rule. ``began_anew`` names engines.

@@ -291,7 +291,7 @@ def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point,
 def _near(rates: Iterable[float | None]) -> dict[float, float]:
     """Return what each rate counts as: the mean of those within 5 % of the lowest of them.
 
-    Each life of an engine is offered shares of its own best rate, which differ a little.
+    Each engine run is offered shares of its own best rate, which differ a little.
     """
     groups: list[list[float]] = []
     for rate in sorted(rate for rate in rates if rate is not None):
@@ -305,8 +305,8 @@ def _near(rates: Iterable[float | None]) -> dict[float, float]:
 def means(runs: Sequence[Run], same: Mapping[Place, int]) -> dict[str, Interval]:
     """Return the mean and interval of each figure over runs that repeat one load.
 
-    With restarts in between the restarts are what repeats; runs in one life only vary within it.
-    ``same`` numbers the lives, by benchmark and what it calls a life.
+    With restarts in between the restarts are what repeats; runs in one run only vary within it.
+    ``same`` numbers the engine runs, by benchmark and what it calls an engine run.
     """
     lives: dict[int, list[dict[str, float]]] = {}
     for bench, level in runs:

@@ -133,7 +133,9 @@ def _answer(
         return Headline(text, "no difference found", tuple(reasons)), told
     if reported["not decided"]:
         others = _listed(reported["not decided"])
-        text = f"{best.name} holds the most, {holds}, but one life does not decide it against "
+        text = (
+            f"{best.name} holds the most, {holds}, but one engine run does not decide it against "
+        )
         return Headline(f"{text}{others}: {goal}.", "not decided", tuple(reasons)), told
     if reported["not compared"]:
         most = "the most, " if len(order) > 1 else ""
@@ -180,7 +182,7 @@ def against_text(verdict: Verdict, word: bool = True) -> str:
     if verdict.p is not None:
         parts.append("p < 0.001" if verdict.p < 0.001 else f"p = {number(verdict.p, 2)}")
     lives = min((side.n for side in (verdict.a, verdict.b) if side is not None), default=0)
-    parts.append(f"{lives} {'life' if lives == 1 else 'lives'} of each engine")
+    parts.append(f"{lives} run{'' if lives == 1 else 's'} of each engine")
     if verdict.detectable is not None:
         parts.append(f"a difference of {percent(verdict.detectable)} would have shown")
     return ", ".join(parts)
@@ -215,13 +217,15 @@ def _held(configuration: Configuration, work: Workload) -> str:
 
 def _sure(rate: Interval, configuration: Configuration) -> str:
     if rate.low is None or rate.n < 2:
-        return "One run only: how sure this is, is not known; repeat it with restarts (--lives)."
+        return (
+            "One run only: how sure this is, is not known; repeat it with restarts (--engine-runs)."
+        )
     if len(set(lives_of(configuration.benches).values())) < 2:
         return (
-            f"95 % interval over {rate.n} repeats in one life of the engine; restarts differ by "
-            "more, so repeat it with them (--lives)."
+            f"95 % interval over {rate.n} repeats in one engine run; restarts differ by "
+            "more, so repeat it with them (--engine-runs)."
         )
-    return f"95 % interval over {rate.n} lives of the engine."
+    return f"95 % interval over {rate.n} engine runs."
 
 
 def _unranked(configuration: Configuration, work: Workload) -> str:

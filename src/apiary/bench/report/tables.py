@@ -323,7 +323,9 @@ def found_text(found: Found) -> str:
         return "no level kept the SLO"
     kept = size_text(found.by, found.best)
     if found.edge and found.edge.n > 1:
-        kept += f" ({number(found.edge.low)} to {number(found.edge.high)}, {found.edge.n} lives)"
+        kept += (
+            f" ({number(found.edge.low)} to {number(found.edge.high)}, {found.edge.n} engine runs)"
+        )
     kept += " of random arrivals" if found.by == "request_rate" else ""
     if found.fails is None:
         return f"{kept} and perhaps more: no level broke it"
