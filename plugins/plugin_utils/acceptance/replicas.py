@@ -19,7 +19,6 @@ from ..plan.types import Plan
 from ..render.systemd import render_systemd
 
 _PLAN = re.compile(r"^/etc/apiary/([^/]+)/plan\.json$")
-_AGAIN = "run playbooks/site.yml"
 
 
 def plans(evidence: Evidence) -> Iterator[Plan]:
