@@ -13,9 +13,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action.normal import ActionModule as NormalAction
 from ansible.utils.display import Display
 
-from .documents import from_document, to_document
+from .documents import to_document
 from .files import findings_here
-from .findings import ApiaryError, Finding
+from .findings import ApiaryError, Finding, from_host
 
 DISPLAY = Display()
 
@@ -61,9 +61,6 @@ def completed(result: dict[str, Any], name: str) -> dict[str, Any]:
 def explained(findings: Iterable[Mapping[str, Any]], name: str) -> tuple[Finding, ...]:
     """Return findings of a module's result, facts or documents; ``name`` is whose they are."""
     try:
-        return tuple(
-            from_document(Finding, one, name) if "severity" in one else Finding.from_facts(one)
-            for one in findings
-        )
-    except (TypeError, ValueError) as failure:
+        return tuple(map(from_host, findings))
+    except (AttributeError, TypeError, ValueError) as failure:
         raise AnsibleActionFail(f"{name} returned what is no finding: {failure}") from None

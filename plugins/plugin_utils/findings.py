@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from ..module_utils.finding import (
     use_catalogue,
 )
 
-__all__ = ["ApiaryError", "Finding", "Severity", "error", "explanation", "has_errors"]
+__all__ = ["ApiaryError", "Finding", "Severity", "error", "explanation", "from_host", "has_errors"]
 
 _FOLDER = Path(__file__).parent / "knowledge" / "findings"
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -53,3 +54,30 @@ def explanation(code: str) -> Mapping[str, Any] | None:
 
 
 use_catalogue(explanation)
+
+
+def from_host(data: Mapping[str, Any]) -> Finding:
+    """Return a finding that a module returned, facts or a document; ValueError for what is none.
+
+    So the same failure reads the same in a survey, a ledger, on the fleet's page and in a terminal:
+    the catalogue explains it. Only a code that it lacks keeps the host's words.
+    """
+    finding = Finding.from_facts(data)
+    entry = explanation(finding.code)
+    severity, remedy = data.get("severity"), data.get("remedy")
+    if severity is None:
+        return finding
+    if not isinstance(remedy, str) or severity not in ("error", "warning", "info"):
+        raise ValueError("a finding has a severity and a remedy, or neither")
+    if entry and severity not in (entry["severity"], entry.get("accepted"), entry.get("minor")):
+        severity = finding.severity
+    # The host gave no values for the places in the catalogue's remedy.
+    open_ended = entry is None or re.search(r"\{[a-z_]+\}", finding.remedy)
+    return Finding.from_fields(
+        code=finding.code,
+        severity=severity,
+        subject=finding.subject,
+        message=finding.message,
+        remedy=remedy if open_ended else finding.remedy,
+        source=finding.source,
+    )

@@ -10,12 +10,16 @@ import pickle
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils import finding as module
-from ansible_collections.apiary.instinct.plugins.plugin_utils import findings
+from ansible_collections.apiary.instinct.plugins.module_utils.weights.manifest import WeightsError
+from ansible_collections.apiary.instinct.plugins.plugin_utils import adapters, findings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet import survey
+
+from apiary.app import runner_events
 
 ENTRIES = {
     "X-PLAIN": {"severity": "warning", "remedy": "Do it.", "source": "the manual"},
@@ -117,3 +121,25 @@ def test_the_catalogue_is_read_by_the_entry():
     entry = findings.explanation("DOC-MISSING")
     assert entry["severity"] == "error"
     assert findings.explanation("NO-SUCH-CODE") is None
+
+
+def test_a_failure_of_a_host_reads_the_same_wherever_it_is_shown():
+    module.use_catalogue(findings.explanation)
+    told = WeightsError("WEIGHTS-FETCH-HASH", "model-1.safetensors", "is another", "try again")
+    document = told.finding()
+    expected = Finding("WEIGHTS-FETCH-HASH", "model-1.safetensors", "is another")
+    answer = {"findings": [document], "failure": str(told), "warnings": []}
+    in_survey = tuple(survey._findings_of(answer, "gpu-001"))
+    in_ledger = runner_events.findings_of({"findings": [document]}, str(told))
+    in_terminal = adapters.completed({"failed": True, "findings": [document]}, "weights_publish")
+    assert in_survey == in_ledger == (expected,)
+    assert in_terminal["msg"] == str(expected)
+    assert in_terminal["findings"] == [to_document(expected)]
+
+
+def test_a_host_s_severity_counts_where_the_catalogue_has_it():
+    told = {"code": "X-VALUES", "subject": "h", "message": "m", "remedy": "Ask.", "source": None}
+    module.use_catalogue(findings.explanation)
+    drained = {**told, "code": "ROUTER-DRAIN-TIMEOUT", "severity": "warning"}
+    assert findings.from_host(drained).severity == "warning"
+    assert findings.from_host({**drained, "severity": "info"}).severity == "error"

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..documents import from_document, to_document
+from ..documents import to_document
 from ..evidence.types import Evidence
-from ..findings import ApiaryError, Finding, has_errors
+from ..findings import ApiaryError, Finding, from_host, has_errors
 from ..host.resources import with_overrides
 from ..plan.naming import name_of
 from ..plan.types import Plan
@@ -108,7 +108,7 @@ def _evaluated(concern: Concern, reports: Sequence[Mapping[str, Any]], host: str
     changes += concern.changes
     findings = list(concern.findings)
     for report in reports:
-        findings += (from_document(Finding, item, host) for item in report["findings"])
+        findings += map(from_host, report["findings"])
     settled = not (changes or concern.reboot or concern.unsure or has_errors(findings))
     return ConcernSurvey(
         concern=concern.name,

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
     Finding,
     Severity,
+    from_host,
 )
 
 _SAID = re.compile(
@@ -111,10 +110,8 @@ class EventLog:
 def findings_of(result: Mapping[str, Any], message: str) -> tuple[Finding, ...]:
     """Return the findings of a task's result, or those that its message is written as."""
     try:
-        reported = tuple(
-            from_document(Finding, item, "result") for item in result.get("findings") or ()
-        )
-    except (ApiaryError, TypeError):
+        reported = tuple(map(from_host, result.get("findings") or ()))
+    except (AttributeError, TypeError, ValueError):
         reported = ()
     if reported:
         return reported
