@@ -17,7 +17,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet import survey
 
 from apiary.app import runner_events
 
@@ -128,8 +127,7 @@ def test_a_failure_of_a_host_reads_the_same_wherever_it_is_shown():
     told = WeightsError("WEIGHTS-FETCH-HASH", "model-1.safetensors", "is another", "try again")
     document = told.finding()
     expected = Finding("WEIGHTS-FETCH-HASH", "model-1.safetensors", "is another")
-    answer = {"findings": [document], "failure": str(told), "warnings": []}
-    in_survey = tuple(survey._findings_of(answer, "gpu-001"))
+    in_survey = (findings.from_host(document),)
     in_ledger = runner_events.findings_of({"findings": [document]}, str(told))
     in_terminal = adapters.completed({"failed": True, "findings": [document]}, "weights_publish")
     assert in_survey == in_ledger == (expected,)

@@ -75,14 +75,14 @@ def test_a_right_machine_is_right():
             {},
             "DOCTOR-ANSIBLE",
             "error",
-            "correct that setting",
+            "correct it",
         ),
         (
             ansible(version=None, refused="Config 'DEFAULT_FORKS' from '/a.cfg' has an invalid"),
             {},
             "DOCTOR-ANSIBLE",
             "error",
-            "correct that setting",
+            "correct it",
         ),
         (ansible(version="2.20.0"), {}, "DOCTOR-ANSIBLE-NEWER", "warning", "ansible-core==2.19"),
         ({"playbook": None}, {}, "DOCTOR-ANSIBLE-PATH", "warning", "export PATH=/x/bin:$PATH"),
@@ -112,7 +112,7 @@ def test_a_right_machine_is_right():
             "warning",
             "ANSIBLE_BECOME_ASK_PASS=0",
         ),
-        (ansible(collections={"apiary.instinct": None}), {}, "DOCTOR-COLLECTION", "error", "cd"),
+        (ansible(collections={"apiary.instinct": None}), {}, "DOCTOR-COLLECTION", "error", "clone"),
         (
             ansible(collections={"apiary.instinct": ("0.0.9", "/old")}),
             {},
@@ -126,7 +126,7 @@ def test_a_right_machine_is_right():
         ({"memory_megabytes": 200}, {}, "DOCTOR-MEMORY", "warning", "ANSIBLE_FORKS=3"),
         ({"now": 1_000_000_000.0}, {}, "DOCTOR-CLOCK", "error", "timedatectl set-ntp"),
         ({}, {"writable": False}, "DOCTOR-ARTIFACTS", "error", "chown"),
-        ({}, {"writable": False, "directory": False}, "DOCTOR-ARTIFACTS", "error", "ls -l"),
+        ({}, {"writable": False, "directory": False}, "DOCTOR-ARTIFACTS", "error", "chown"),
         ({}, {"free_megabytes": 2000}, "DOCTOR-DISK", "warning", "df -h"),
         ({}, {"free_megabytes": 100}, "DOCTOR-DISK", "error", "df -h"),
     ],
@@ -229,7 +229,7 @@ def test_ways_that_do_not_lead_there():
     remedies = {one.code: (one.subject, one.remedy) for made in checks for one in made.findings}
     assert remedies["DOCTOR-NAME"] == (
         "gpu-001",
-        "set ansible_host for it; `getent hosts gpu-001` asks",
+        "Set ansible_host for it; `getent hosts gpu-001` asks.",
     )
     subject, remedy = remedies["DOCTOR-HOST-KEY"]
     assert subject == "gpu-002"
