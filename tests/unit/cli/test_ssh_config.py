@@ -184,7 +184,8 @@ def test_a_file_that_is_not_there_is_refused(home):
 def test_a_machine_without_openssh_is_told(home, options, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     finding = refusal(lambda: settings_of(Target("h"), options))
-    assert (finding.code, finding.remedy) == ("PROBE-CONFIG", "install the OpenSSH client")
+    assert (finding.code, finding.subject) == ("PROBE-OPENSSH", "ssh")
+    assert "openssh-client" in finding.remedy
 
 
 def test_includes_in_a_circle_are_refused(home, options):

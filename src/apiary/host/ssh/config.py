@@ -163,7 +163,7 @@ def _evaluate(target: Target, options: SshOptions, lines: tuple[Line, ...]) -> d
             timeout=options.timeout,
         )
     except FileNotFoundError as failure:
-        raise refusal("ssh", "there is no such program: install the OpenSSH client") from failure
+        raise error("PROBE-OPENSSH", "ssh", "there is no such program") from failure
     except subprocess.TimeoutExpired as failure:
         why = f"`ssh -G` did not end within {options.timeout:g} s"
         raise refusal(target.host, why) from failure
