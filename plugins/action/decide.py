@@ -16,7 +16,7 @@ from ..plugin_utils.fleet.given import given_evidence
 from ..plugin_utils.host.concerns import CONCERNS, decide
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import interpreter, options_of, read_role, settings_of
-from ..plugin_utils.role_plans import ROLES, decide_replicas, decide_role
+from ..plugin_utils.role_plans import ROLES, Inventory, decide_replicas, decide_role
 
 _CHOICES = [*CONCERNS, *ROLES, "replicas"]
 
@@ -56,7 +56,21 @@ class ActionModule(ActionBase):
                 plan = decide_replicas(host, arguments["plan"], options, evidence, checking)
             elif role in ROLES:
                 python = interpreter(task_vars, self._templar)
-                plan = decide_role(role, options, evidence, python, self._task.check_mode)
+                inventory = Inventory(task_vars["hostvars"], task_vars["groups"])
+
+                def plan_of_role(name):
+                    own = options_of(read_role(name), task_vars, self._templar, host)
+                    return decide(name, settings_of(name, own), evidence)
+
+                plan = decide_role(
+                    role,
+                    options,
+                    evidence,
+                    python,
+                    self._task.check_mode,
+                    inventory,
+                    plan_of_role,
+                )
             else:
                 plan = decide(
                     role, settings_of(role, options) if settings is None else settings, evidence

@@ -11,7 +11,7 @@ from typing import Any, Callable, cast
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from . import host_files, live_settings, service_config, system_looks
+from . import host_files, live_settings, system_looks
 from .looking import Looking, Refused
 from .packages import repositories as rocm_repositories
 from .packages import transaction as rocm_packages
@@ -73,10 +73,6 @@ LOOKS: dict[str, tuple[dict[str, Any], Look]] = {
     ),
     "rocm_packages": (rocm_packages.ARGUMENTS, _packages),
     "rocm_repositories": (rocm_repositories.ARGUMENTS, _repositories),
-    "service_config": (
-        service_config.ARGUMENTS,
-        lambda module: service_config.look(module).outcome(module.params["service"]),
-    ),
     "services": (system_looks.SERVICES, system_looks.look_at_services),
     "user": (system_looks.USERS, system_looks.look_at_user),
 }

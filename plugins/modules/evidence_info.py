@@ -30,8 +30,25 @@ options:
         line among them; each is small. Passwords in addresses of repositories are left out.
     type: list
     elements: str
-    choices: [gpu, rocm, tuning, weights, container, kubernetes, acceptance, router, reboot, plans]
+    choices:
+      - gpu
+      - rocm
+      - tuning
+      - weights
+      - container
+      - kubernetes
+      - acceptance
+      - router
+      - exports
+      - telemetry
+      - reboot
+      - plans
     default: [gpu]
+  programs:
+    description: Paths of programs; each is run with C(--version), a command by its path.
+    type: list
+    elements: path
+    default: []
 """
 
 EXAMPLES = r"""
@@ -112,11 +129,15 @@ def main() -> None:
                 "elements": "str",
                 "choices": ["gpu", *SCOPES],
                 "default": ["gpu"],
-            }
+            },
+            "programs": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
-    module.exit_json(changed=False, evidence=collect_host(module.params["scopes"]))
+    programs = tuple(module.params["programs"])
+    module.exit_json(
+        changed=False, evidence=collect_host(module.params["scopes"], programs=programs)
+    )
 
 
 if __name__ == "__main__":

@@ -52,7 +52,6 @@ options:
           - live_settings
           - rocm_packages
           - rocm_repositories
-          - service_config
           - services
           - user
       arguments:

@@ -2,35 +2,134 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The roles that follow plans: reads them on the controller, or takes one, then decides.
+"""The roles beside those of a GPU host: reads what they follow on the controller, then decides.
 
 For the action `decide`; nothing that decides imports this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from .documents import from_document
 from .evidence.types import Evidence
 from .findings import error
 from .fleet import router_role
-from .fleet.saved import quarantined, saved_plans
+from .fleet.saved import quarantined, saved_plans, saved_system, saved_topology
+from .host import telemetry as telemetry_host
+from .host import weights
+from .host.telemetry.amd import has_package
 from .host.types import ConcernPlan
 from .plan.check import plan_of
 from .render import replicas
 from .router.fleet import MissingHost
 from .router.pools import PlannedHost
+from .telemetry import monitoring_role
+from .telemetry.inventory import address_of, watched_host
+from .telemetry.types import MonitoredHost
 
-ROLES = ("router",)
+# Of hosts with GPUs, and of routers.
+_GROUPS = ("gpu_hosts", "routers")
+
+ROLES = ("router", "telemetry", "monitoring", "weights")
 
 
 def decide_role(
-    role: str, options: Mapping[str, Any], evidence: Evidence, python: str, check_mode: bool
-) -> ConcernPlan:
-    """Return what one of ROLES makes of a host; raise ApiaryError with every refusal."""
-    return _router(options, evidence, python, check_mode)
+    role: str,
+    options: Mapping[str, Any],
+    evidence: Evidence,
+    python: str,
+    check_mode: bool,
+    inventory: Inventory,
+    plan_of_role: Callable[[str], Any],
+) -> Any:
+    """Return what one of ROLES makes of a host; raise ApiaryError with every refusal.
+
+    ``plan_of_role`` decides another role for the same host and evidence.
+    """
+    if role == "router":
+        return _router(options, evidence, python, check_mode, inventory)
+    if role == "telemetry":
+        return _telemetry(options, evidence, python, plan_of_role)
+    if role == "weights":
+        return weights.decide(options, evidence)
+    hosts = [_monitored(inventory.watched(item)) for item in options["monitoring_hosts"]]
+    peers = [inventory.address(name) for name in options["monitoring_peers"]]
+    return monitoring_role.decide({**options, "monitoring_peers": peers}, evidence, hosts)
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The inventory as Ansible has it: variables by host, and hosts by group."""
+
+    variables: Mapping[str, Mapping[str, Any]]
+    groups: Mapping[str, Sequence[str]]
+
+    def place(self, host: str | Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return where a host and its plans are: by its name, or as it is described."""
+        if not isinstance(host, str):
+            return host
+        variables = self.variables[host]
+        root = variables.get("apiary_artifacts") or "artifacts"
+        address = address_of(host, variables)
+        return {"host": host, "address": address, "artifacts": f"{root}/{host}"}
+
+    def address(self, host: str) -> str:
+        """Return a host's address by its name; what names no host is an address already."""
+        return address_of(host, self.variables[host]) if host in self.variables else host
+
+    def watched(self, host: str | Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what is watched of a host: by its name in the inventory, or as it is described."""
+        if not isinstance(host, str):
+            return host
+        has_gpus, is_router = (host in self.groups.get(name, ()) for name in _GROUPS)
+        return watched_host(host, self.variables[host], has_gpus, is_router)
+
+
+def _telemetry(
+    options: Mapping[str, Any], evidence: Evidence, python: str, plan_of_role: Callable[[str], Any]
+) -> telemetry_host.TelemetryHostPlan:
+    own = {name.removeprefix("telemetry_"): value for name, value in options.items()}
+    driver, arguments = own["driver_version"], own["arguments"]
+    if own["gpu_host"] and own["driver"] and driver is None:
+        driver = plan_of_role("rocm").driver_version
+    if arguments is None:
+        arguments = plan_of_role("host_tuning").arguments if own["gpu_host"] else ()
+    names = {item.name for item in fields(telemetry_host.Settings)}
+    document = {name: value for name, value in own.items() if name in names} | {
+        "amd_profiler": own["amd_profiler_enabled"],
+        "gpus": own["gpus"] or None,
+        "driver_version": driver,
+        "arguments": list(arguments),
+        "python": python,
+    }
+    subject = f"{evidence.host}: the role telemetry's settings"
+    return telemetry_host.decide(
+        from_document(telemetry_host.Settings, document, subject), evidence
+    )
+
+
+def _monitored(place: Mapping[str, Any]) -> MonitoredHost:
+    """Return a host with its plans, which a directory of the controller or the mapping has."""
+    directory = Path(place["artifacts"]).absolute() if place.get("artifacts") else None
+    plans = tuple(plan_of(plan, place["host"]) for plan in place.get("plans") or [])
+    if directory and not plans and not quarantined(directory):
+        plans = saved_plans(directory)
+    exporters = place.get("exporters") or ["amd", "node"]
+    if directory and place.get("amd_packaged_only") and not has_package(saved_system(directory)):
+        exporters = [name for name in exporters if name != "amd"]
+    names = ("rack", "failure_domain", "router_port", "amd_port", "node_port")
+    return MonitoredHost(
+        name=place["host"],
+        address=place["address"],
+        plans=plans,
+        topology=saved_topology(directory) if directory else None,
+        exporters=tuple(exporters),
+        **{name: place.get(name) for name in names},
+    )
 
 
 def decide_replicas(
@@ -54,10 +153,15 @@ def decide_replicas(
 
 
 def _router(
-    options: Mapping[str, Any], evidence: Evidence, python: str, check_mode: bool
+    options: Mapping[str, Any],
+    evidence: Evidence,
+    python: str,
+    check_mode: bool,
+    inventory: Inventory,
 ) -> ConcernPlan:
     plans, missing = [], []
-    for place in options["router_plans"]:
+    options = {**options, "router_peers": [*map(inventory.place, options["router_peers"])]}
+    for place in map(inventory.place, options["router_plans"]):
         found, reason = _plans(place)
         plans += [PlannedHost(place["host"], place["address"], plan) for plan in found]
         if reason:

@@ -164,7 +164,8 @@ def test_faults_call_somebody_with_the_place_and_the_replica(gpu_host, watcher):
 def test_a_wrong_configuration_changes_nothing(watcher):
     path = f"{ETC}/prometheus.yml"
     before = watcher.file(path).content_string
-    told = {
+    resource = {
+        "kind": "configuration",
         "service": "prometheus.service",
         "main": path,
         "check": ["promtool", "check", "config"],
@@ -172,7 +173,7 @@ def test_a_wrong_configuration_changes_nothing(watcher):
         "area": "MONITORING",
     }
     command = ["ansible", "-i", "inventory/lab", WATCHER, "--become"]
-    command += ["-m", "apiary.instinct.service_config", "-a", json.dumps(told)]
+    command += ["-m", "apiary.instinct.converge", "-a", json.dumps({"resources": [resource]})]
     # Molecule's own configuration is not the operator's.
     clean = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
     refused = subprocess.run(

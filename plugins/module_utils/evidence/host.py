@@ -29,9 +29,15 @@ def masked(text: str) -> str:
 
 
 def collect_host(
-    scopes: list[str], run: Runner = evidence.run_command, root: str = "/"
+    scopes: list[str],
+    run: Runner = evidence.run_command,
+    root: str = "/",
+    programs: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Return the evidence of the named scopes; "gpu" stands for all that evidence.collect gives."""
+    """Return the evidence of the named scopes; "gpu" stands for all that evidence.collect gives.
+
+    Each of ``programs`` is run with --version, a command by the program's path.
+    """
     started = datetime.datetime.now(datetime.timezone.utc)
     gpu = "gpu" in scopes
     wanted = [COMMON, *(SCOPES[name] for name in scopes if name != "gpu")]
@@ -41,6 +47,7 @@ def collect_host(
         evidence.raise_file_limit()
     asked = [*COMMANDS] if gpu else []
     names = {name for name, _attempts in asked}
+    asked += [(path, ((path, "--version"),)) for path in programs]
     asked += [each for one in wanted for each in one.commands if each[0] not in names]
     commands = evidence.collect_commands(run, tuple(asked))
     for label, said in commands.items():

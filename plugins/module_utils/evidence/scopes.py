@@ -271,6 +271,16 @@ ROUTER = Scope(
         "/etc/systemd/system/apiary-traces.*",
     ),
 )
+TELEMETRY = Scope(
+    commands=(
+        (
+            "exporters",
+            (("ls", "-1d", "/usr/bin/prometheus-node-exporter", "/usr/bin/node_exporter"),),
+        ),
+    ),
+)
+# Of a writer, which exports its weights.
+EXPORTS = Scope(commands=(("nfs_server", (("ls", "-1d", "/usr/sbin/exportfs"),)),))
 REBOOT = Scope(files=("/var/lib/apiary/reboot.json",))
 # What the host serves, by the plans that it got.
 PLANS = Scope(files=("/etc/apiary/plan.json", "/etc/apiary/*/plan.json"))
@@ -283,6 +293,8 @@ SCOPES = {
     "kubernetes": KUBERNETES,
     "acceptance": ACCEPTANCE,
     "router": ROUTER,
+    "telemetry": TELEMETRY,
+    "exports": EXPORTS,
     "reboot": REBOOT,
     "plans": PLANS,
 }

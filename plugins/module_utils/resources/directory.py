@@ -2,10 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A directory with this mode and owner; with state absent it is to be gone with all below it."""
+"""A directory with this mode and owner; with state absent it is to be gone with all below it.
+
+With ``purge``, a pattern of names, its files that match it and are not among ``keep`` are removed;
+state absent then removes those alone.
+"""
 
 from __future__ import annotations
 
+import glob
 import grp
 import os
 import pwd
@@ -20,6 +25,8 @@ OPTIONS: dict[str, Any] = {
     "mode": {"type": "str"},
     "owner": {"type": "str"},
     "group": {"type": "str"},
+    "purge": {"type": "str"},
+    "keep": {"type": "list", "elements": "str", "default": []},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
 
@@ -31,20 +38,27 @@ def name(resource: Resource) -> str:
 def inspect(host: Host, resource: Resource) -> Difference:
     path = resource["path"]
     exists = os.path.isdir(path)
+    strays = _strays(resource) if exists else []
     if resource["state"] == "absent":
-        return Difference(steps=(f"remove {path}",) if exists else ())
+        gone = [path] if exists and resource["purge"] is None else strays
+        return Difference(steps=tuple(f"remove {each}" for each in gone), actual=gone)
     if not exists:
         return Difference((_entry(path, "", f"mode {resource['mode'] or '0755'}\n"),))
     coming = host.installing or any(each.startswith("user ") for each in host.changed)
     rows = properties(path, resource, coming)
     sides = ("".join(f"{row[0]} {row[place]}\n" for row in rows) for place in (1, 2))
-    return Difference((_entry(path, *sides),) if rows else ())
+    steps = tuple(f"remove {each}" for each in strays)
+    return Difference((_entry(path, *sides),) if rows else (), steps, actual=strays)
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
     path = resource["path"]
+    for each in difference.actual or ():
+        if os.path.isdir(each):
+            shutil.rmtree(each)
+        else:
+            os.unlink(each)
     if resource["state"] == "absent":
-        shutil.rmtree(path)
         return
     os.makedirs(path, mode=0o755, exist_ok=True)
     if resource["mode"] is not None:
@@ -53,6 +67,15 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
         owner = pwd.getpwnam(resource["owner"]).pw_uid if resource["owner"] else -1
         group = grp.getgrnam(resource["group"]).gr_gid if resource["group"] else -1
         os.chown(path, owner, group)
+
+
+def _strays(resource: Resource) -> list[str]:
+    """Return the files that match ``purge`` and are not to be kept."""
+    if resource["purge"] is None:
+        return []
+    paths = glob.glob(os.path.join(glob.escape(resource["path"]), resource["purge"]))
+    named = [each for each in paths if os.path.basename(each) not in resource["keep"]]
+    return sorted(each for each in named if os.path.isfile(each))
 
 
 def _entry(path: str, before: str, after: str) -> dict[str, str]:

@@ -16,6 +16,15 @@ from ..router import haproxy
 from .types import Host, Refused, Resource, refused
 
 PROPERTIES = "--property=ActiveState,UnitFileState,NeedDaemonReload,LoadState"
+# What refusals are called, by the area of the service.
+CODES = {
+    "ROUTER": {"config": "ROUTER-CONFIG", "reload": "ROUTER-RELOAD", "service": "ROUTER-SERVICE"},
+    "MONITORING": {
+        "config": "MONITORING-CONFIG",
+        "reload": "MONITORING-RELOAD",
+        "service": "MONITORING-SERVICE",
+    },
+}
 # A process with thousands of servers is up well within it.
 RELOAD_SECONDS, CONFIRM_SECONDS = 10, 30
 
@@ -40,8 +49,7 @@ class Service:
 
     def refusal(self, what: str, message: str, remedy: str) -> Refused:
         """Return a refusal with the code of the resource's area."""
-        code = f"{self.resource['area']}-{what.upper()}"
-        return refused(code, self.name, message, remedy)
+        return refused(CODES[self.resource["area"]][what], self.name, message, remedy)
 
     def must(self, *words: str) -> None:
         """Run systemctl with these words and the unit's name; raise Refused where it fails."""

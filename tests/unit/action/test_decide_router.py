@@ -27,7 +27,10 @@ PLAY = """
             role: router
             evidence: "{{ evidence }}"
           vars:
-            router_plans: "{{ ['gpu-001', 'gpu-002'] | apiary.instinct.router_hosts(hostvars) }}"
+            router_plans: [gpu-001, gpu-002]
+            router_peers: [router-001, {host: router-002, address: 192.0.2.2}]
+            router_virtual_addresses: [192.0.2.10/24]
+            router_virtual_interface: eth0
           register: decided
       rescue:
         - ansible.builtin.set_fact:
@@ -157,6 +160,13 @@ def test_no_key_is_shown_however_much_is_asked(decide, artifacts):
     assert "short-key" not in said
 
 
+def test_routers_are_found_in_the_inventory(decide, artifacts):
+    artifacts("gpu-001")
+    told, _said = decide()
+    [main] = told["resources"][1]["files"]
+    assert "unicast_src_ip 192.0.2.1\n" in main["content"]
+
+
 def test_resources_are_added_and_omitted(decide, artifacts):
     artifacts("gpu-001")
     extra = {"kind": "file", "path": "/etc/motd", "content": "a router\n"}
@@ -170,5 +180,5 @@ def test_a_new_router_gets_its_programs_first(decide, artifacts):
     artifacts("gpu-001")
     told, _said = decide()
     assert told["plan"]["programs"] == [
-        {"kind": "packages", "manager": "apt", "names": ["haproxy"]}
+        {"kind": "packages", "manager": "apt", "names": ["haproxy", "keepalived"]}
     ]

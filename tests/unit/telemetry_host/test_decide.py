@@ -10,11 +10,15 @@ import shutil
 import subprocess
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.resources.converge import items
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     knowledge,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
+    CommandOutput,
+    Evidence,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry import Settings, decide
 
@@ -199,3 +203,67 @@ def test_systemd_takes_the_units_and_calls_them_safe(evidence, tmp_path):
         check=False,
     )
     assert judged.returncode == 0, judged.stdout
+
+
+def named(plan):
+    checked = items([dict(item) for item in plan.resources])
+    return {item.name: item.options for item in checked}
+
+
+def with_exporters(evidence, stdout):
+    output = CommandOutput((), 0 if stdout else 2, stdout, "", 0.0)
+    return dataclasses.replace(evidence, commands={**evidence.commands, "exporters": output})
+
+
+def test_the_resources_are_the_services_of_the_plan(evidence):
+    plan = decide(Settings(listen="10.0.0.1"), evidence("ubuntu"))
+    resources = named(plan)
+    services = (plan.node, plan.textfile, *plan.amd)
+    configured = [
+        name.removeprefix("configuration ")
+        for name, item in resources.items()
+        if name.startswith("configuration") and item["state"] == "present"
+    ]
+    assert configured == [service.unit for service in services]
+    for service in services:
+        listed = resources[f"configuration {service.unit}"]["files"]
+        assert {(item["path"], item["mode"], item["content"]) for item in listed} == {
+            (item.path, item.mode, item.content) for item in service.files
+        }
+    names = list(resources)
+    repository = names.index("repository amd-exporter")
+    assert names[repository + 1] == "transaction amd-exporter"
+    assert names[-1] == f"configuration {plan.amd[-1].unit}"
+
+
+def kinds(evidence):
+    return [item["kind"] for item in decide(Settings(gpu_host=False), evidence).resources][:3]
+
+
+def test_flags_are_there_before_a_package_starts_its_service(evidence):
+    host = evidence("debian")
+    assert kinds(with_exporters(host, "")) == ["file", "packages", "directory"]
+    there = with_exporters(host, "/usr/bin/prometheus-node-exporter\n")
+    assert kinds(there)[0] == "directory"
+    # Evidence of an earlier time does not say: the package manager knows.
+    assert kinds(host) == ["packages", "directory", "file"]
+
+
+def test_another_method_s_files_go_but_for_those_that_are_used(evidence):
+    resources = named(decide(Settings(amd_digest=DIGEST), evidence("debian")))
+    packaged = resources["configuration amd-metrics-exporter.service"]
+    assert packaged["state"] == "absent"
+    container = next(name for name in resources if "apiary-amd" in name)
+    assert resources[container]["state"] == "present"
+    paths = {item["path"] for item in packaged["files"]}
+    assert not paths & {item["path"] for item in resources[container]["files"]}
+
+
+def test_absent_takes_every_service_and_the_repository(evidence):
+    plan = decide(Settings(state="absent"), evidence("ubuntu"))
+    resources = named(plan)
+    assert plan.repository is None
+    assert "file /etc/apt/sources.list.d/apiary-amd-exporter.sources" in resources
+    services = [item for name, item in resources.items() if name.startswith("configuration")]
+    assert {item["state"] for item in services} == {"absent"}
+    assert resources["directory /etc/apt/keyrings"]["purge"] == "apiary-amd-exporter.gpg"

@@ -6,16 +6,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...documents import to_document
 from ...evidence.types import Evidence
 from ...findings import Finding
+from ..facts import package_manager
 from . import amd, node
 from .types import Repository, Service, Settings, TelemetryHostPlan
 
-__all__ = ["Repository", "Service", "Settings", "TelemetryHostPlan", "decide", "looks"]
+__all__ = ["Repository", "Service", "Settings", "TelemetryHostPlan", "decide"]
 
 
 def decide(settings: Settings, evidence: Evidence) -> TelemetryHostPlan:
@@ -29,7 +31,7 @@ def decide(settings: Settings, evidence: Evidence) -> TelemetryHostPlan:
     ports = {"node": settings.node_port}
     if method != "none":
         ports["amd"] = settings.amd_port
-    return TelemetryHostPlan(
+    plan = TelemetryHostPlan(
         method=method,
         node=node.exporter(settings, evidence, directory),
         textfile=node.textfile(settings, expected),
@@ -41,6 +43,9 @@ def decide(settings: Settings, evidence: Evidence) -> TelemetryHostPlan:
         expected=expected,
         findings=(*findings, *_told(settings, evidence)),
     )
+    if settings.state == "absent":
+        return replace(plan, repository=None, resources=tuple(_absent(plan)))
+    return replace(plan, resources=tuple(_present(plan, evidence)))
 
 
 def _told(settings: Settings, evidence: Evidence) -> Iterator[Finding]:
@@ -52,45 +57,59 @@ def _told(settings: Settings, evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def looks(plan: TelemetryHostPlan) -> list[dict[str, Any]]:
-    """Return what the role does by this plan, as steps of `host_check`: a right host has none due.
+def _configuration(service: Service, **more: Any) -> dict[str, Any]:
+    return {
+        "kind": "configuration",
+        "service": service.unit,
+        "main": service.main,
+        "files": to_document(service.files),
+        "reload": False,
+        "area": "MONITORING",
+        **more,
+    }
 
-    A role that gets another task has it here, too.
-    """
 
-    def step(module: str, **arguments: Any) -> dict[str, Any]:
-        return {"concern": "telemetry", "module": module, "arguments": to_document(arguments)}
+def _gone(service: Service, kept: Iterable[str] = ()) -> dict[str, Any]:
+    """Return a service that goes, without the files that another service has."""
+    paths = [item.path for item in service.files if item.path not in set(kept)]
+    return _configuration(service, files=[{"path": path} for path in paths], state="absent")
 
-    def service(one: Service) -> dict[str, Any]:
-        return step(
-            "service_config",
-            service=one.unit,
-            main=one.main,
-            files=one.files,
-            reload=False,
-            area="MONITORING",
-        )
 
-    gone = [{"path": item.path} for one in plan.absent for item in one.files]
-    kept = {item.path for one in plan.amd for item in one.files}
-    steps = [step("host_files", files=[item for item in gone if item["path"] not in kept])]
+def _present(plan: TelemetryHostPlan, evidence: Evidence) -> Iterator[Mapping[str, Any]]:
+    output = evidence.commands.get("exporters")
+    if output is None or plan.node.program not in output.stdout.split():
+        # A package starts its service as soon as it is there, on all addresses unless it has flags.
+        if output is not None:
+            yield from ({"kind": "file", **to_document(item)} for item in plan.node.files)
+        manager = package_manager(evidence)
+        yield {"kind": "packages", "manager": manager, "names": [plan.node.package]}
+    yield {
+        "kind": "directory",
+        "path": plan.directory,
+        "owner": "root",
+        "group": "root",
+        "mode": "0755",
+    }
+    # Release 0.1.0 copied a router's counters of spans there.
+    yield {"kind": "file", "path": f"{plan.directory}/apiary_traces.prom"}
+    yield from (_configuration(service) for service in (plan.node, plan.textfile))
+    # AMD's exporter as it came another way goes before it comes.
+    kept = [item.path for service in plan.amd for item in service.files]
+    yield from (_gone(service, kept) for service in plan.absent)
     if plan.repository:
-        own = plan.repository
-        steps.append(
-            step(
-                "rocm_repositories",
-                manager=own.manager,
-                keys=own.keys,
-                files=own.files,
-                packages=own.packages,
-            )
-        )
-        steps.append(
-            step(
-                "rocm_packages",
-                manager=own.manager,
-                packages=own.packages,
-                install=[own.missing],
-            )
-        )
-    return [*steps, *(service(one) for one in (plan.node, plan.textfile, *plan.amd))]
+        own = to_document(plan.repository)
+        common = {key: own[key] for key in ("manager", "packages")} | {"name": "amd-exporter"}
+        proof = {key: own[key] for key in ("keys", "files")}
+        yield {"kind": "repository", **common, **proof}
+        yield {"kind": "transaction", **common, "install": [own["missing"]]}
+    yield from (_configuration(service) for service in plan.amd)
+
+
+def _absent(plan: TelemetryHostPlan) -> Iterator[Mapping[str, Any]]:
+    services = (*plan.amd, *plan.absent, plan.textfile, plan.node)
+    yield from (_gone(service) for service in services)
+    for path in (amd.SOURCES, amd.PREFERENCES, plan.expected["file"]):
+        yield {"kind": "file", "path": path}
+    # Not a text: a keyring.
+    folder, _slash, name = amd.KEY.rpartition("/")
+    yield {"kind": "directory", "path": folder, "purge": name, "state": "absent"}

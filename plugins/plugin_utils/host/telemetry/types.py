@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -73,7 +74,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Repository:
-    """AMD's package repository, as `rocm_repositories` and `rocm_packages` take it."""
+    """AMD's package repository, as the kinds `repository` and `transaction` take it."""
 
     manager: Literal["apt"]
     keys: tuple[Key, ...]
@@ -100,3 +101,4 @@ class TelemetryHostPlan:
     ports: dict[str, int] = field(default_factory=dict)
     expected: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    resources: tuple[Mapping[str, Any], ...] = ()

@@ -1,0 +1,298 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The role `monitoring`: its options, a host's evidence and the fleet → the host's resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import PurePosixPath
+from typing import Any
+
+from ..documents import from_document
+from ..evidence.types import Evidence
+from ..host.facts import package_manager, version
+from ..host.types import ConcernPlan
+from .dashboards import dashboards
+from .plan import telemetry_plan
+from .types import MonitoredHost, TelemetrySettings
+
+Resource = Mapping[str, Any]
+# All that the role writes for Prometheus and Alertmanager is here, and nothing else is.
+DIRECTORY = "/etc/prometheus/apiary"
+SECRETS = f"{DIRECTORY}/secrets"
+MARK = "# Managed by Apiary; changes made here are overwritten.\n"
+_OWNED = (f"{DIRECTORY}/rules/*", f"{DIRECTORY}/targets/*")
+_BOARDS = "apiary-*.json"
+_ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what an operator sets
+# The units that the packages bring stay as they are; what differs is in a drop-in.
+_DROP_IN = (
+    MARK
+    + """\
+[Unit]
+# An address that comes late is waited for.
+Wants=network-online.target
+After=network-online.target
+StartLimitIntervalSec=0
+[Service]
+ExecStart=
+ExecStart={command}
+Restart=on-failure
+RestartSec=5
+"""
+)
+_DATA_SOURCE = (
+    MARK
+    + """\
+apiVersion: 1
+datasources:
+  - name: Apiary
+    uid: apiary
+    type: prometheus
+    access: proxy
+    url: "{url}"
+    jsonData:
+      timeInterval: {seconds}s
+"""
+)
+_PROVIDER = (
+    MARK
+    + """\
+apiVersion: 1
+providers:
+  - name: Apiary
+    folder: Apiary
+    type: file
+    allowUiUpdates: false
+    options:
+      path: "{directory}"
+"""
+)
+
+
+@dataclass(frozen=True)
+class MonitoringPlan(ConcernPlan):
+    """What a monitoring host becomes; ``programs`` are installed first and decide the rest."""
+
+    programs: tuple[Resource, ...] = ()
+
+
+def decide(
+    options: Mapping[str, Any], evidence: Evidence, hosts: Sequence[MonitoredHost]
+) -> MonitoringPlan:
+    """Return what the host becomes; raise ApiaryError with every refusal.
+
+    ``options`` are the role's with their prefix, and its addresses are those of this host.
+    """
+    own = {name.removeprefix("monitoring_"): value for name, value in options.items()}
+    if own["state"] == "absent":
+        return MonitoringPlan(resources=tuple(_absent(own)))
+    plan = telemetry_plan(hosts, _settings(own, evidence))
+    boards = dashboards(plan) if own["grafana"] else {}
+    return MonitoringPlan(
+        findings=plan.findings,
+        programs=tuple(_programs(own, evidence)),
+        resources=(
+            *_directories(own),
+            _alertmanager(own, plan.files["alertmanager.yml"]),
+            _prometheus(own, plan.files),
+            *(_grafana(own, boards, evidence) if own["grafana"] else ()),
+        ),
+    )
+
+
+def _bracketed(address: str) -> str:
+    """Return an address as it stands before a port: IPv6 is in brackets."""
+    return f"[{address}]" if ":" in address and not address.startswith("[") else address
+
+
+def _addresses(own: Mapping[str, Any]) -> list[str]:
+    """Return where the programs are reached: one host alone need not be where others reach it."""
+    if len(own["peers"]) > 1:
+        return [_bracketed(address) for address in own["peers"]]
+    return ["127.0.0.1" if own["listen"] in _ANYWHERE else _bracketed(own["listen"])]
+
+
+def _settings(own: Mapping[str, Any], evidence: Evidence) -> TelemetrySettings:
+    names = {item.name for item in fields(TelemetrySettings)}
+    addresses = _addresses(own)
+    ports = {name: own[f"{name}_port"] for name in ("prometheus", "alertmanager")}
+    places = {name: [f"{address}:{port}" for address in addresses] for name, port in ports.items()}
+    document = {name: value for name, value in own.items() if name in names}
+    document |= {
+        "alertmanagers": own["alertmanagers"] or places["alertmanager"],
+        "prometheuses": places["prometheus"],
+        "ports": {**ports, **own["ports"]},
+    }
+    for name in ports:
+        # What check mode would install has no version yet: the rest is for the oldest.
+        reported = version(evidence, own[f"{name}_program"])
+        document |= {f"{name}_version": reported} if reported else {}
+    return from_document(
+        TelemetrySettings, document, f"{evidence.host}: the role monitoring's settings"
+    )
+
+
+def _programs(own: Mapping[str, Any], evidence: Evidence) -> Iterable[Resource]:
+    programs = (own["prometheus_program"], own["alertmanager_program"])
+    outputs = [evidence.commands.get(program) for program in programs]
+    if all(output is not None and output.exit == 0 for output in outputs):
+        return
+    # A package starts its service as soon as it is there, on all addresses unless it has options.
+    for item in (_drop_in(own, "prometheus"), _drop_in(own, "alertmanager")):
+        yield {"kind": "file", **item}
+    if own["packages"]:
+        manager = package_manager(evidence)
+        yield {"kind": "packages", "manager": manager, "names": own["packages"]}
+
+
+def _directories(own: Mapping[str, Any]) -> Iterable[Resource]:
+    for path in (own["storage"], own["alertmanager_storage"]):
+        yield {"kind": "directory", "path": path, "owner": own["user"]}
+    # Alertmanager owns its secrets alone: whoever writes above says what Prometheus does.
+    yield {"kind": "directory", "path": DIRECTORY, "owner": "root", "mode": "0755"}
+    named = [receiver.get("secret_file") for receiver in own["receivers"]]
+    there = [path.rpartition("/")[2] for path in named if path and path.startswith(SECRETS + "/")]
+    keep = sorted({*own["secrets"], *there})
+    yield {
+        "kind": "directory",
+        "path": SECRETS,
+        "owner": own["user"],
+        "mode": "0700",
+        "purge": "*",
+        "keep": keep,
+    }
+    # Alertmanager reads a secret each time it sends: a changed one needs no reload.
+    for name in sorted(own["secrets"]):
+        yield {
+            "kind": "file",
+            "path": f"{SECRETS}/{name}",
+            "secret": name,
+            "owner": own["user"],
+            "mode": "0600",
+        }
+
+
+def _drop_in(own: Mapping[str, Any], program: str) -> dict[str, str]:
+    unit, command = own[f"{program}_unit"], " ".join(_COMMANDS[program](own))
+    path = f"/etc/systemd/system/{unit}.d/50-apiary.conf"
+    return {"path": path, "content": _DROP_IN.format(command=command)}
+
+
+def _prometheus_command(own: Mapping[str, Any]) -> list[str]:
+    size = own["retention_size"]
+    return [
+        own["prometheus_program"],
+        f"--config.file={DIRECTORY}/prometheus.yml",
+        f"--storage.tsdb.path={own['storage']}",
+        f"--storage.tsdb.retention.time={own['retention']}",
+        *([f"--storage.tsdb.retention.size={size}"] if size else []),
+        f"--web.listen-address={_bracketed(own['listen'])}:{own['prometheus_port']}",
+        *own["prometheus_options"],
+    ]
+
+
+def _alertmanager_command(own: Mapping[str, Any]) -> list[str]:
+    at, port = _bracketed(own["listen"]), own["cluster_port"]
+    gossip = ["--cluster.listen-address="]
+    # Several Alertmanagers tell each other what they have sent, and what is silenced.
+    if len(own["peers"]) > 1:
+        others = [peer for peer in own["peers"] if peer != own["listen"]]
+        gossip = [f"--cluster.listen-address={at}:{port}"]
+        gossip += [f"--cluster.peer={_bracketed(peer)}:{port}" for peer in others]
+    return [
+        own["alertmanager_program"],
+        f"--config.file={DIRECTORY}/alertmanager.yml",
+        f"--storage.path={own['alertmanager_storage']}",
+        f"--web.listen-address={at}:{own['alertmanager_port']}",
+        *gossip,
+        *own["alertmanager_options"],
+    ]
+
+
+_COMMANDS = {"prometheus": _prometheus_command, "alertmanager": _alertmanager_command}
+
+
+def _service(own: Mapping[str, Any], program: str, files: Sequence[Resource]) -> dict[str, Any]:
+    return {
+        "kind": "configuration",
+        "service": own[f"{program}_unit"],
+        "main": f"{DIRECTORY}/{program}.yml",
+        "files": list(files),
+        "area": "MONITORING",
+    }
+
+
+def _alertmanager(own: Mapping[str, Any], text: str) -> Resource:
+    drop_in = _drop_in(own, "alertmanager")
+    files = [drop_in, {"path": f"{DIRECTORY}/alertmanager.yml", "content": text}]
+    check = ["amtool", "check-config"]
+    resource = _service(own, "alertmanager", files)
+    return {**resource, "check": check, "restarts": [drop_in["path"]]}
+
+
+def _prometheus(own: Mapping[str, Any], texts: Mapping[str, str]) -> Resource:
+    drop_in = _drop_in(own, "prometheus")
+    address = "127.0.0.1" if own["listen"] in _ANYWHERE else _bracketed(own["listen"])
+    files = [
+        {"path": f"{DIRECTORY}/{path}", "content": text}
+        # The deepest first: what is named comes before what names it.
+        for path, text in sorted(texts.items(), key=lambda item: (-item[0].count("/"), item[0]))
+        if path != "alertmanager.yml"
+    ]
+    return {
+        **_service(own, "prometheus", [drop_in, *files]),
+        "owned": list(_OWNED),
+        "check": ["promtool", "check", "config"],
+        "restarts": [drop_in["path"]],
+        "confirm_url": f"http://{address}:{own['prometheus_port']}/api/v1/status/runtimeinfo",
+    }
+
+
+def _provisioning(own: Mapping[str, Any]) -> list[dict[str, str]]:
+    folder = own["grafana_provisioning"]
+    source = _DATA_SOURCE.format(url=own["grafana_prometheus"], seconds=own["scrape_seconds"])
+    provider = _PROVIDER.format(directory=own["grafana_dashboards"])
+    return [
+        {"path": f"{folder}/datasources/apiary.yml", "content": source},
+        {"path": f"{folder}/dashboards/apiary.yml", "content": provider},
+    ]
+
+
+def _grafana(
+    own: Mapping[str, Any], boards: Mapping[str, str], evidence: Evidence
+) -> Iterable[Resource]:
+    folder, files = own["grafana_dashboards"], _provisioning(own)
+    if own["grafana_package"]:
+        manager = package_manager(evidence)
+        yield {"kind": "packages", "manager": manager, "names": [own["grafana_package"]]}
+    names = sorted(PurePosixPath(path).name for path in boards)
+    # Other dashboards there are somebody else's. Grafana looks every ten seconds by itself.
+    yield {"kind": "directory", "path": folder, "purge": _BOARDS, "keep": names}
+    for path, text in sorted(boards.items()):
+        yield {"kind": "file", "path": f"{folder}/{path}", "content": text}
+    if not own["grafana_unit"]:
+        yield from ({"kind": "file", **item} for item in files)
+        return
+    yield {
+        "kind": "configuration",
+        "service": own["grafana_unit"],
+        "main": files[0]["path"],
+        "files": files,
+        "reload": False,
+        "area": "MONITORING",
+    }
+
+
+def _absent(own: Mapping[str, Any]) -> Iterable[Resource]:
+    for program in ("prometheus", "alertmanager"):
+        paths = (_drop_in(own, program)["path"], f"{DIRECTORY}/{program}.yml")
+        resource = _service(own, program, [{"path": path} for path in paths])
+        owned = list(_OWNED) if program == "prometheus" else []
+        yield {**resource, "owned": owned, "state": "absent"}
+    folder = own["grafana_dashboards"]
+    yield {"kind": "directory", "path": folder, "purge": _BOARDS, "state": "absent"}
+    yield from ({"kind": "file", "path": item["path"]} for item in _provisioning(own))
+    yield {"kind": "directory", "path": DIRECTORY, "state": "absent"}
