@@ -139,7 +139,7 @@ class HAProxy:
         """End the master and its workers, and keep the log."""
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(timeout=20)
+            self.process.wait(timeout=120)
             self.process = None
         self.read_log()
         self._log.close()
@@ -151,7 +151,7 @@ class HAProxy:
         """End the process and start another one, of the files as they are."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=120)
         await self.start()
 
     async def command(self, text: str, name: str = "admin.sock") -> str:

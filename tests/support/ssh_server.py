@@ -14,7 +14,7 @@ import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-BOUND = 20  # seconds; a wait that reaches it has failed
+BOUND = 120  # seconds; a wait that reaches it has failed
 
 
 def key(path, password=None, mode=0o600):

@@ -388,7 +388,7 @@ def test_a_form_that_an_older_tool_refuses_is_not_asked_for_again():
 
 
 def test_tools_run_beside_each_other_and_the_calls_of_one_do_not():
-    together = threading.Barrier(2, timeout=10)
+    together = threading.Barrier(2, timeout=120)
     lock, at_work, most = threading.Lock(), {}, {}
 
     def run(argv):

@@ -267,7 +267,7 @@ def broken_every_third():
 
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
-    assert started.wait(5)
+    assert started.wait(60)
     yield place[0]
     ended.set()
     thread.join()

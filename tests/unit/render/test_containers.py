@@ -215,7 +215,7 @@ def test_real_systemd_finds_nothing_wrong_with_docker_s_units(tmp_path):
         env={"SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert [line for line in done.stderr.splitlines() if "apiary" in line] == []
 
@@ -227,6 +227,6 @@ def test_the_unit_around_docker_is_exposed_little(tmp_path):
         ["systemd-analyze", "security", "--offline=true", "--threshold=30", "--no-pager", path],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout

@@ -268,7 +268,7 @@ class Client:
         self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         address = f"apiary-{os.getpid()}-{id(self)}"
         self.manager.bind("\0" + address)
-        self.manager.settimeout(30)
+        self.manager.settimeout(120)
         code = "import sys; from apiary_launch.container import main; sys.exit(main())"
         words = ["docker", "--name", "n", "--socket", self.notify, "--", program, "run", "image"]
         self.process = subprocess.Popen(
@@ -299,7 +299,7 @@ def test_what_the_container_tells_reaches_systemd_and_its_status_is_the_service_
     told = tmp_path / ("n" * 100)
     with Client(tmp_path, f"({SAY} {told} $'READY=1\\nMAINPID=7'); exit 78") as client:
         assert client.manager.recv(4096) == b"READY=1"
-        assert client.process.wait(timeout=30) == 78
+        assert client.process.wait(timeout=120) == 78
 
 
 @pytest.mark.parametrize(
@@ -314,5 +314,5 @@ def test_being_told_to_stop_is_told_the_container_else_the_client(tmp_path, kill
     with Client(tmp_path, run, kill.replace("PID", str(pid)) + "; exit $?") as client:
         assert client.manager.recv(4096) == b"READY=1"
         client.process.send_signal(signal.SIGTERM)
-        assert client.process.wait(timeout=30) == status
+        assert client.process.wait(timeout=120) == status
     assert "kill --signal=TERM n" in client.log.read_text()

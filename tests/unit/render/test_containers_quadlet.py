@@ -94,7 +94,7 @@ def test_real_systemd_finds_nothing_wrong(services, tmp_path):
         env={"SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     said = [line for line in done.stderr.splitlines() if "apiary" in line]
     assert said == []

@@ -53,7 +53,7 @@ def run(hub, store, capsys):
             "endpoint": hub.endpoint,
             "retries": 2,
             "retry_delay": 0,
-            "timeout": 5,
+            "timeout": 60,
         }
         return run_module(weights_publish, capsys, check_mode, **{**told, **arguments})
 

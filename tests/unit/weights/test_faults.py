@@ -387,7 +387,7 @@ def test_a_run_that_is_killed_leaves_nothing_half_published_and_goes_on(
         stderr=subprocess.STDOUT,
         env=environment,
     ) as process:
-        assert hub.stalled.wait(30), process.stdout.read()
+        assert hub.stalled.wait(120), process.stdout.read()
         process.send_signal(signal.SIGKILL)
     hub.release.set()
     assert nothing_is_published(store)

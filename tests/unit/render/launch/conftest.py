@@ -136,7 +136,7 @@ class Supervised:
         address = str(directory / "notify")
         self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.manager.bind(address)
-        self.manager.settimeout(30)
+        self.manager.settimeout(120)
         self.messages = []
         output = os.open("/dev/full", os.O_WRONLY) if habits.pop("full", False) else subprocess.PIPE
         engine = [sys.executable, str(FAKE), json.dumps({"port": self.port, **habits}), *words]
@@ -174,7 +174,7 @@ class Supervised:
     def line(self, start):
         """The first line from now on that begins so."""
         while True:
-            line = self.lines.get(timeout=30)
+            line = self.lines.get(timeout=120)
             if line.startswith(start):
                 return line.strip()
 
@@ -192,11 +192,11 @@ class Supervised:
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
 
-    def ended(self, seconds=30):
+    def ended(self, seconds=120):
         """Wait for its end; the exit status, and its output complete."""
         status = self.process.wait(seconds)
         for reader in self._readers:
-            reader.join(10)
+            reader.join(120)
         return status
 
     @property
@@ -216,7 +216,7 @@ class Supervised:
             self.process.kill()
         self.process.wait()
         for reader in self._readers:
-            reader.join(10)
+            reader.join(120)
         for stream in filter(None, (self.process.stdout, self.process.stderr, self.manager)):
             stream.close()
 
@@ -246,7 +246,7 @@ def alive(pid):
     return False
 
 
-def await_true(condition, seconds=20):
+def await_true(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not true within {seconds} s"

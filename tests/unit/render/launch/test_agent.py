@@ -38,30 +38,30 @@ def test_down_while_it_starts_up_while_it_serves_down_before_the_engine_knows(su
         start_seconds=1,
         drains=True,
         spec={"agent_port": port, "drain_timeout_seconds": 20},
-        change={"agent": {"interval_seconds": 0.5, "margin_seconds": 0.5}},
+        change={"agent": {"interval_seconds": 2, "margin_seconds": 1}},
     )
     await_true(lambda: told(port) == "down\n")
     replica.message("READY=1")
     assert told(port) == "up\n"
     replica.stop()
     stopped = time.monotonic()
-    await_true(lambda: told(port) != "up\n", 1)
+    await_true(lambda: told(port) != "up\n")
     assert told(port) == "down\n"
     # The routers that have not heard it yet still get answers.
     assert quiet_complete(replica.port, 1) == 200
     assert replica.ended() == 0
-    assert time.monotonic() - stopped >= 1
+    assert time.monotonic() - stopped >= 3
     assert told(port) is None
 
 
 def test_a_stop_that_no_router_cares_about_waits_for_none(supervise):
     replica = supervise(
         spec={"agent_port": free_port()},
-        change={"agent": {"interval_seconds": 20, "margin_seconds": 1}},
+        change={"agent": {"interval_seconds": 600, "margin_seconds": 1}},
     )
     replica.message("READY=1")
     replica.stop()
-    assert replica.ended(15) == 0
+    assert replica.ended() == 0
 
 
 def test_a_core_that_dies_is_told_at_once(supervise):
@@ -70,12 +70,12 @@ def test_a_core_that_dies_is_told_at_once(supervise):
         core_name=name,
         outlives=600,
         spec={"agent_port": port},
-        change={"core": {"names": [name], "grace_seconds": 3}},
+        change={"core": {"names": [name], "grace_seconds": 6}},
     )
     replica.message("READY=1")
     assert told(port) == "up\n"
     os.kill(replica.core(), signal.SIGKILL)
-    await_true(lambda: told(port) == "down\n", 2)
+    await_true(lambda: told(port) == "down\n")
     assert replica.process.poll() is None
     assert replica.ended() == 1
 

@@ -93,7 +93,7 @@ def test_metrics_that_nobody_can_read_are_no_answer(make_context, monkeypatch, p
 def manager(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
-        listening.settimeout(5)
+        listening.settimeout(120)
         yield listening
 
 
