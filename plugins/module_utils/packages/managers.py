@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Callable, NoReturn
+from typing import Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -42,15 +42,6 @@ class Refusal(Exception):  # noqa: N818 - a finding, as ApiaryError is
             "message": self.message,
             "remedy": self.remedy,
         }
-
-
-def fail(module: AnsibleModule, refusals: list[Refusal]) -> NoReturn:
-    """End the module with its findings."""
-    module.fail_json(
-        msg="\n".join(str(one) for one in refusals),
-        findings=[one.finding() for one in refusals],
-    )
-    raise AssertionError("fail_json returns")
 
 
 def runner(module: AnsibleModule) -> Run:

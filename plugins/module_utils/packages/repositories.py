@@ -13,13 +13,13 @@ import shutil
 import tempfile
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
 
-from .. import host_files
 from ..evidence.host import CREDENTIALS
+from ..resources import file
+from ..resources.types import Host
 from . import keys as rocm_keys
-from .managers import MANAGERS, Manager, Refusal, fail, last_words, runner
+from .managers import Manager, Refusal, last_words
 
 ARGUMENTS: dict[str, Any] = {
     "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
@@ -75,15 +75,26 @@ def matches(version: str, wanted: str | None) -> bool:
     return any(fnmatch.fnmatchcase(one, wanted) for one in (version, plain, plain.split("-")[0]))
 
 
-class Repositories:
-    """The keys and files of one module call."""
+_FILE = {
+    "mode": "0644",
+    "content": None,
+    "secret": None,
+    "owner": None,
+    "group": None,
+    "keep_original": True,
+}
 
-    def __init__(self, module: AnsibleModule, manager: Manager, requested: dict[str, Any]) -> None:
-        self.module, self.manager = module, manager
+
+class Repositories:
+    """The keys and files of one resource."""
+
+    def __init__(self, host: Host, manager: Manager, requested: dict[str, Any]) -> None:
+        self.host, self.manager = host, manager
         self.requested_keys: list[dict[str, str]] = requested["keys"]
-        self.files: list[dict[str, Any]] = requested["files"]
+        self.files: list[dict[str, Any]] = [{**_FILE, **item} for item in requested["files"]]
         self.packages: list[dict[str, Any]] = requested["packages"]
-        self.changes = host_files.compare(self.files)
+        compared = [(item, file.inspect(host, item)) for item in self.files]
+        self.changes = [(item, change) for item, change in compared if change.changed]
         # Every key's content, and of those that change what is there now.
         self.keys: dict[str, bytes] = {}
         self.new_keys: dict[str, tuple[bytes | None, str]] = {}
@@ -131,7 +142,7 @@ class Repositories:
                     f"can't be read: {failure.strerror}",
                     "put the key there, or name where it is",
                 ) from None
-        response, info = fetch_url(self.module, url, timeout=FETCH_SECONDS)
+        response, info = fetch_url(self.host.module, url, timeout=FETCH_SECONDS)
         if response is None or info["status"] != 200:
             raise Refusal(
                 "ROCM-KEY-UNREADABLE",
@@ -153,7 +164,7 @@ class Repositories:
 
     def prove(self) -> None:
         """Read the repositories in a temporary directory and look for the packages there."""
-        changed = {change.path for change in self.changes if change.changed}
+        changed = {item["path"] for item, _change in self.changes}
         if not self.new_keys and not changed & {one["path"] for one in self.sources}:
             return
         trial = tempfile.mkdtemp(prefix="apiary-trial-")
@@ -219,21 +230,23 @@ class Repositories:
 
     def write(self) -> None:
         """Write keys and files; put the earlier ones back where they can't be read."""
-        changes = [change for change in self.changes if change.changed]
-        if not changes and not self.new_keys:
+        if not self.changes and not self.new_keys:
             return
         for path in self.new_keys:
             os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
             self._put(path, self.keys[path])
-        host_files.apply(self.module, changes, True)
+        modes = {item["path"]: _mode(item["path"]) for item, _change in self.changes}
+        for item, change in self.changes:
+            file.apply(self.host, item, change)
         code, said = self.manager.readable()
         if code == 0:
             return
-        for change in changes:
-            if change.before is not None and change.mode_before is not None:
-                host_files.write_file(self.module, change.path, change.before, change.mode_before)
-            elif os.path.exists(change.path):
-                os.unlink(change.path)
+        for item, change in self.changes:
+            path, before = item["path"], change.actual[0]
+            if before is not None:
+                file.write(self.host.module, path, before, modes[path])
+            elif os.path.exists(path):
+                os.unlink(path)
         for path, (before, _fingerprint) in self.new_keys.items():
             if before is None:
                 os.unlink(path)
@@ -248,24 +261,28 @@ class Repositories:
 
     def _put(self, path: str, content: bytes) -> None:
         text = content.decode("utf-8", errors="surrogateescape")
-        host_files.write_file(self.module, path, text, "0644")
+        file.write(self.host.module, path, text, "0644")
 
-    def result(self) -> dict[str, Any]:
-        """Return the module's result; of keys, the diff has the fingerprints."""
-        told = host_files.result(self.changes)
-        for diff in told["diff"]:
+    def diff(self) -> list[dict[str, str]]:
+        """Return what differs; of keys, their fingerprints."""
+        entries = [entry for _item, change in self.changes for entry in change.diff]
+        for entry in entries:
             # A key that goes away is a file like any other, and no text.
             for side in ("before", "after"):
-                if SURROGATE.search(diff[side]):
-                    diff[side] = fingerprints(diff[side].encode("utf-8", "surrogateescape"))
+                if SURROGATE.search(entry[side]):
+                    entry[side] = fingerprints(entry[side].encode("utf-8", "surrogateescape"))
         for path, (before, wanted) in self.new_keys.items():
-            diff = {"before_header": path, "after_header": path}
-            diff["before"] = "" if before is None else fingerprints(before)
-            diff["after"] = f"OpenPGP key {wanted}\n"
-            told["diff"].append(diff)
-        told["written"] = [*self.new_keys, *told["written"]]
-        told["changed"] = bool(told["diff"])
-        return told
+            texts = {"before": "" if before is None else fingerprints(before)}
+            texts["after"] = f"OpenPGP key {wanted}\n"
+            entries.append({"before_header": path, "after_header": path, **texts})
+        return entries
+
+
+def _mode(path: str) -> str:
+    try:
+        return f"{os.stat(path).st_mode & 0o7777:04o}"
+    except FileNotFoundError:
+        return "0644"
 
 
 def read_bytes(path: str) -> bytes | None:
@@ -299,17 +316,3 @@ def unwritable(failure: OSError) -> Refusal:
     subject = str(failure.filename or "this host")
     remedy = "see to it that root can write there, and run again"
     return Refusal("HOST-FILE", subject, str(failure.strerror), remedy)
-
-
-def look(module: AnsibleModule) -> Repositories:
-    """Read keys and files, and prove what would change."""
-    manager = MANAGERS[module.params["manager"]](runner(module))
-    work = Repositories(module, manager, module.params)
-    try:
-        work.read()
-        work.prove()
-    except Refusal as refusal:
-        fail(module, [refusal])
-    except OSError as failure:
-        fail(module, [unwritable(failure)])
-    return work

@@ -13,9 +13,7 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
-from .managers import MAKE_LOGS, MANAGERS, TAIL, Manager, Refusal, fail, last_words, runner
+from .managers import MAKE_LOGS, TAIL, Manager, Refusal, last_words
 from .repositories import matches
 
 _COMMANDS = {"type": "list", "elements": "list", "default": []}
@@ -266,22 +264,3 @@ def newest_log() -> tuple[str, str] | None:
     with open(path, encoding="utf-8", errors="replace") as stream:
         lines = stream.read().splitlines()[-TAIL:]
     return path, "\n".join("    " + line for line in lines)
-
-
-def look(module: AnsibleModule) -> tuple[Packages, dict[str, Any]]:
-    """Return the work that the module's parameters ask for, and what it would do."""
-    given = {key: value for key, value in module.params.items() if key != "manager"}
-    work = Packages(MANAGERS[module.params["manager"]](runner(module)), Wanted(**given))
-    lacking: list[str] = []
-    try:
-        lacking = work.settle(refresh=not module.check_mode)
-    except Refusal as refusal:
-        fail(module, [refusal])
-    steps = work.steps()
-    outcome = {
-        "changed": bool(steps),
-        "steps": steps,
-        "lacking": lacking,
-        "diff": {"before": "", "after": "".join(f"{step}\n" for step in steps)},
-    }
-    return work, outcome

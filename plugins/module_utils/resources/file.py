@@ -18,7 +18,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .types import UNIT_FOLDERS, Difference, Host, Resource, refused
+from .types import UNIT_FOLDERS, Difference, Host, Refused, Resource, refused
 
 ORIGINALS = "/var/lib/apiary/originals"
 LARGEST = 1 << 20
@@ -48,7 +48,11 @@ def read(path: str) -> str | None:
 
 def inspect(host: Host, resource: Resource) -> Difference:
     path = resource["path"]
-    before, after = read(path), _requested(host, resource)
+    after = _requested(host, resource)
+    try:
+        before = read(path)
+    except OSError as failure:
+        raise _unusable(path, failure) from None
     properties = [] if before is None or after is None else _properties(host, resource)
     if before == after and not properties:
         if path.startswith(UNIT_FOLDERS) and host.is_due(_reload(path)):
@@ -85,9 +89,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
             owner = (resource["owner"], resource["group"])
             write(host.module, path, after, resource["mode"], *owner, change=before != after)
     except OSError as failure:
-        remedy = "make the directory writable for root and run again"
-        subject = str(failure.filename or path)
-        raise refused("HOST-FILE", subject, str(failure.strerror), remedy) from None
+        raise _unusable(path, failure) from None
 
 
 def write(
@@ -195,6 +197,12 @@ def _shown(before: str | None, after: str | None, secret: bool) -> tuple[str, st
         digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
         texts.append(f"sha256 {digest}\n" if large else masked(text))
     return texts[0], texts[1]
+
+
+def _unusable(path: str, failure: OSError) -> Refused:
+    remedy = "make the directory writable for root and run again"
+    subject = str(failure.filename or path)
+    return refused("HOST-FILE", subject, str(failure.strerror), remedy)
 
 
 def _reload(path: str) -> str:

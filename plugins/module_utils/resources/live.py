@@ -42,6 +42,12 @@ def read(path: str) -> str:
     return chosen.group(1) if chosen else text
 
 
+def put(path: str, value: str) -> None:
+    """Set a value."""
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write(value + "\n")
+
+
 def inspect(host: Host, resource: Resource) -> Difference:
     earlier = _remembered(resource["remember"])
     if resource["state"] == "present":
@@ -80,8 +86,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
         write(host.module, memory, text, "0644")
     for path, value in changed.items():
         try:
-            with open(path, "w", encoding="utf-8") as stream:
-                stream.write(value + "\n")
+            put(path, value)
             now = read(path)
         except OSError as failure:
             raise _refused(path, f"cannot be set to {value}: {failure.strerror}") from None

@@ -21,7 +21,7 @@ def name(resource: Resource) -> str:
 
 def inspect(host: Host, resource: Resource) -> Difference:
     manager = MANAGERS[resource["manager"]](runner(host.module))
-    work = repositories.Repositories(host.module, manager, resource)
+    work = repositories.Repositories(host, manager, resource)
     proven = f"repository {name(resource)} is proven"
     try:
         work.read()
@@ -30,11 +30,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
             host.memo.add(proven)
     except Refusal as refusal:
         raise Refused(refusal.finding()) from None
-    diff = tuple(work.result()["diff"])
-    for change in work.changes:
-        if change.changed:
-            host.note(change.path, change.after)
-    return Difference(diff, actual=work)
+    return Difference(tuple(work.diff()), actual=work)
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:

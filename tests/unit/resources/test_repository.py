@@ -5,13 +5,16 @@
 import json
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import host_files
 from ansible_collections.apiary.instinct.plugins.module_utils.packages import keys as rocm_keys
 from ansible_collections.apiary.instinct.plugins.module_utils.packages import (
     managers as rocm_managers,
 )
 from ansible_collections.apiary.instinct.plugins.module_utils.packages.repositories import matches
-from ansible_collections.apiary.instinct.plugins.module_utils.resources import repository, types
+from ansible_collections.apiary.instinct.plugins.module_utils.resources import (
+    file,
+    repository,
+    types,
+)
 from ansible_collections.apiary.instinct.plugins.modules import converge
 
 from support.modules import run_module
@@ -38,7 +41,7 @@ class Apt:
 def run(tmp_path, capsys, monkeypatch):
     """Run the module below a directory in place of /etc/apt."""
     monkeypatch.setattr(rocm_managers.Apt, "sources", f"{tmp_path}/sources/")
-    monkeypatch.setattr(host_files, "ORIGINALS", str(tmp_path / "originals"))
+    monkeypatch.setattr(file, "ORIGINALS", str(tmp_path / "originals"))
     monkeypatch.setattr(types, "DUE", str(tmp_path / "due"))
     key = tmp_path / "published.asc"
     key.write_bytes(BOTH)

@@ -5,10 +5,10 @@
 """Values of the running kernel: set, read back, remembered and put back."""
 
 import json
-from functools import partial
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.modules import live_settings
+from ansible_collections.apiary.instinct.plugins.module_utils.resources import live
+from ansible_collections.apiary.instinct.plugins.modules import converge
 
 from support.modules import run_module
 
@@ -18,7 +18,12 @@ def kernel(capsys, tmp_path):
     """Two settings as files, and a module run over them."""
     (tmp_path / "numa_balancing").write_text("1\n")
     (tmp_path / "swappiness").write_text("60\n")
-    run = partial(run_module, live_settings, capsys, remember=str(tmp_path / "memory/before.json"))
+
+    def run(check_mode=False, **options):
+        memory = str(tmp_path / "memory/before.json")
+        resource = {"kind": "live", "remember": memory, **options}
+        return run_module(converge, capsys, check_mode, resources=[resource])
+
     return tmp_path, run
 
 
@@ -29,7 +34,9 @@ def settings(root, **values):
 def test_what_differs_is_set_and_a_second_run_changes_nothing(kernel):
     root, run = kernel
     wanted = settings(root, numa_balancing="0", swappiness="60")
-    assert run(settings=wanted)["set"] == [str(root / "numa_balancing")]
+    assert [diff["after_header"] for diff in run(settings=wanted)["diff"]] == [
+        str(root / "numa_balancing")
+    ]
     assert (root / "numa_balancing").read_text() == "0\n"
     assert run(settings=wanted)["changed"] is False
 
@@ -63,7 +70,7 @@ def test_a_choice_is_compared_by_the_one_in_brackets(kernel):
 
 def test_a_value_that_does_not_hold_is_one_finding(kernel, monkeypatch):
     root, run = kernel
-    monkeypatch.setattr(live_settings, "put", lambda path, value: None)
+    monkeypatch.setattr(live, "put", lambda path, value: None)
     told = run(settings=settings(root, numa_balancing="0"))
     assert told["failed"]
     assert "HOST-LIVE-SETTING" in told["msg"]
@@ -92,7 +99,7 @@ def test_earlier_values_are_remembered_before_anything_is_set(kernel, monkeypatc
     def refuse(path, value):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(live_settings, "put", refuse)
+    monkeypatch.setattr(live, "put", refuse)
     told = run(settings=settings(root, numa_balancing="0"))
     assert "cannot be set" in told["msg"]
     memory = json.loads((root / "memory/before.json").read_text())

@@ -6,19 +6,24 @@
 
 import os
 import stat
-from functools import partial
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils import host_files as helper
-from ansible_collections.apiary.instinct.plugins.modules import host_files
+from ansible_collections.apiary.instinct.plugins.module_utils.resources import file, types
+from ansible_collections.apiary.instinct.plugins.modules import converge
 
 from support.modules import run_module
 
 
 @pytest.fixture
 def run(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(helper, "ORIGINALS", str(tmp_path / "originals"))
-    return partial(run_module, host_files, capsys)
+    monkeypatch.setattr(file, "ORIGINALS", str(tmp_path / "originals"))
+    monkeypatch.setattr(types, "DUE", str(tmp_path / "due"))
+
+    def run(files, check_mode=False, **options):
+        resources = [{"kind": "file", **each, **options} for each in files]
+        return run_module(converge, capsys, check_mode, resources=resources)
+
+    return run
 
 
 def mode(path):
@@ -30,7 +35,7 @@ def test_files_are_written_and_removed_and_a_second_run_changes_nothing(run, tmp
     old.write_text("was here\n")
     files = [{"path": str(new), "content": "x = 1\n", "mode": "0640"}, {"path": str(old)}]
     first = run(files=files)
-    assert (first["written"], first["removed"]) == ([str(new)], [str(old)])
+    assert [diff["after_header"] for diff in first["diff"]] == [str(new), str(old)]
     assert new.read_text() == "x = 1\n"
     assert mode(new) == 0o640
     assert not old.exists()
@@ -44,7 +49,7 @@ def test_check_mode_tells_the_same_and_writes_nothing(run, tmp_path):
     told = run(files=files, check_mode=True)
     assert not new.exists()
     assert old.exists()
-    assert told == {**run(files=files), "invocation": told["invocation"]}
+    assert told == run(files=files)
 
 
 def test_a_wrong_mode_alone_is_mended(run, tmp_path):
@@ -71,7 +76,7 @@ def test_the_first_original_is_kept_for_root_alone(run, tmp_path):
     path = tmp_path / "grub"
     path.write_text("theirs\n")
     for content in ("ours\n", "ours again\n"):
-        run(files=[{"path": str(path), "content": content}], keep_originals=True)
+        run(files=[{"path": str(path), "content": content}], keep_original=True)
     kept = tmp_path / f"originals{path}"
     assert kept.read_text() == "theirs\n"
     assert mode(kept) == 0o600
