@@ -60,7 +60,7 @@ def test_a_converged_host_costs_one_task_of_two_module_calls(operator):
     done = operator.play("site", "-vvv", "--skip-tags", "router")
     assert done.code == 0, done.said
     assert done.recap()["changed"] == 0
-    assert modules(done.said) == ["evidence_info", "host_check"]
+    assert modules(done.said) == ["evidence_info", "converge"]
     # As a run that had decided everything leaves them.
     assert operator.document("plan.json")["deployment"]["name"] == "qwen3-235b"
     assert (operator.artifacts / "gpu-001/files/etc/systemd/system" / UNIT).is_file()
