@@ -73,7 +73,7 @@ def number(text: str) -> float:
 
 
 def degraded(slot: str, root: str) -> bool | None:
-    """Say whether a link above the GPU runs below what both its ends can; None where untold.
+    """Say whether a link above the GPU runs below what both its ends can; None where unknown.
 
     Going up, a link joins a device and the port above it; between a switch's own ports is none.
     """
@@ -82,17 +82,17 @@ def degraded(slot: str, root: str) -> bool | None:
     while _FUNCTION.match(os.path.basename(path)):
         ports.append(path)
         path = os.path.dirname(path)
-    told = False
+    comparable = False
     for ends in (ports[0:2], *(ports[at : at + 2] for at in range(2, len(ports) - 1, 2))):
         for what in ("width", "speed"):
             now = [number(read(end, f"current_link_{what}")) for end in ends]
             most = [number(read(end, f"max_link_{what}")) for end in ends]
             if not ends or not all(now) or not all(most):
                 continue
-            told = True
+            comparable = True
             if min(now) < min(most):
                 return True
-    return False if told else None
+    return False if comparable else None
 
 
 def errors(slot: str, root: str) -> dict[str, int]:
@@ -131,7 +131,7 @@ def unit_states(units: list[str]) -> dict[str, dict[str, str]]:
         return {}
     command = ["systemctl", "show", "--property=Id,ActiveState,NRestarts", "--", *units]
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -143,7 +143,7 @@ def unit_states(units: list[str]) -> dict[str, dict[str, str]]:
         return {}
     blocks = [
         dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        for block in said.split("\n\n")
+        for block in output.split("\n\n")
     ]
     return {block["Id"]: block for block in blocks if "Id" in block}
 
@@ -233,9 +233,9 @@ def system(settings: dict[str, Any], root: str) -> Iterator[tuple[str, dict[str,
     balancing = read(root, "proc/sys/kernel/numa_balancing")
     if settings["gpu_host"] and balancing.isdigit():
         yield ("apiary_numa_balancing", {}, int(balancing != "0"))
-    told = read(root, "proc/cmdline").split()
-    if settings["arguments"] and told:
-        lacks = [word for word in settings["arguments"] if word not in told]
+    words = read(root, "proc/cmdline").split()
+    if settings["arguments"] and words:
+        lacks = [word for word in settings["arguments"] if word not in words]
         yield ("apiary_cmdline_as_expected", {}, int(not lacks))
     flag = os.path.join(root, "run/reboot-required")
     yield ("apiary_reboot_required", {}, int(os.path.exists(flag)))
@@ -250,7 +250,7 @@ def serving(
 ) -> Iterator[tuple[str, dict[str, str], float]]:
     """Yield what becomes of the replicas that the host's plans have."""
     planned = list(replicas(root))
-    said = states([one["unit"] for one in planned])
+    reported = states([one["unit"] for one in planned])
     for one in planned:
         whose = {"deployment": one["deployment"], "replica": one["replica"]}
         yield (
@@ -264,7 +264,7 @@ def serving(
             },
             1,
         )
-        state = said.get(one["unit"])
+        state = reported.get(one["unit"])
         if state:
             now = state.get("ActiveState")
             yield ("apiary_replica_unit_active", whose, int(now == "active"))
@@ -288,8 +288,8 @@ def exposition(samples: list[Any], facts: dict[str, dict[str, Any]]) -> str:
             continue
         lines += [f"# HELP {name} {fact['help']}", f"# TYPE {name} {fact['kind']}"]
         for labels, value in own:
-            told = ",".join(f'{label}="{escaped(text)}"' for label, text in labels.items())
-            lines.append(f"{name}{{{told}}} {value}" if told else f"{name} {value}")
+            pairs = ",".join(f'{label}="{escaped(text)}"' for label, text in labels.items())
+            lines.append(f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}")
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from .types import Difference, Host, Resource, refused
 
 OPTIONS: dict[str, Any] = {
-    "manager": {"type": "str", "choices": ["apt", "dnf", "zypper"], "required": True},
+    "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
     "names": {"type": "list", "elements": "str", "required": True},
 }
 _DPKG = ["dpkg-query", "--show", "--showformat=${db:Status-Status}"]

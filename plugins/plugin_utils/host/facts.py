@@ -25,7 +25,7 @@ HIDDEN = "://***@"
 
 @dataclass(frozen=True)
 class OsRelease:
-    """/etc/os-release: ``id`` is debian, ubuntu, rhel, ol, sles …; ``version`` is VERSION_ID."""
+    """/etc/os-release: ``id`` is debian, ubuntu, rhel, ol …; ``version`` is VERSION_ID."""
 
     id: str
     version: str
