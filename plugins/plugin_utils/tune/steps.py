@@ -84,7 +84,8 @@ def _host(name: str, findings: tuple[Finding, ...]) -> Host:
 
 def gone(names: Sequence[str]) -> tuple[Finding, ...]:
     """Return that hosts cannot be reached, so that they take no part from now on."""
-    return tuple(Finding(GONE, name, "could not be reached, so it takes no part") for name in names)
+    message = "could not be reached, so it takes no part"
+    return tuple(Finding(GONE, name, message, accepted=True) for name in names)
 
 
 def without(state: Tune, names: Sequence[str]) -> Tune:
