@@ -15,7 +15,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Request,
     Workload,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import judge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
+    evaluate,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -184,14 +186,14 @@ BREAKS = {
 @given(levels())
 @settings(deadline=None, max_examples=30)
 def test_a_level_of_any_size_that_breaks_nothing_is_ok(level):
-    found = judge(level, ())
+    found = evaluate(level, ())
     assert (found.status, found.findings) == ("OK", ())
 
 
 @given(levels(), st.sampled_from(sorted(BREAKS)), st.floats(0, 1))
 @settings(deadline=None, max_examples=100)
 def test_any_one_broken_rule_invalidates_and_nothing_else_is_blamed(level, code, amount):
-    found = judge(BREAKS[code](level, amount), ())
+    found = evaluate(BREAKS[code](level, amount), ())
     assert found.status == "INVALID"
     blamed = {item.code for item in found.findings if item.severity == "error"}
     # Asking for more slots than were filled is both: too few requests, and too few in flight.
@@ -202,7 +204,7 @@ def test_any_one_broken_rule_invalidates_and_nothing_else_is_blamed(level, code,
 @settings(deadline=None, max_examples=20)
 def test_a_failed_request_is_never_ok(count):
     load = Load("scaling", Workload("100/20", 100, 20), 400, 8)
-    found = judge(failing(count, load), ())
+    found = evaluate(failing(count, load), ())
     assert found.status == ("FAILED" if count > 2 else "INVALID")
 
 
@@ -219,7 +221,7 @@ anything = st.recursive(
 )
 @settings(deadline=None, max_examples=80)
 def test_whatever_a_client_wrote_is_judged_and_never_a_traceback(columns, log):
-    found = judge(replace(changed(raw(), **columns), log=log), ())
+    found = evaluate(replace(changed(raw(), **columns), log=log), ())
     assert found.status in ("OK", "INVALID", "FAILED")
     if found.measured is None and found.status == "INVALID":
         assert "BENCH-RESULT" in [item.code for item in found.findings]
@@ -228,4 +230,4 @@ def test_whatever_a_client_wrote_is_judged_and_never_a_traceback(columns, log):
 @given(st.text(alphabet='vllm:prompt_tokens_total{engine="0"} 1.5eNaInf\n#', max_size=200))
 @settings(deadline=None, max_examples=50)
 def test_whatever_an_engine_said_is_read_and_never_a_traceback(text):
-    judge(raw(metrics=(replace(scrape(80), before=text, after=text),)), ())
+    evaluate(raw(metrics=(replace(scrape(80), before=text, after=text),)), ())
