@@ -221,7 +221,7 @@ def test_a_finding_for_people_names_its_remedy(files, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: PLACE-TOO-FEW-GPUS: gpu-001: ")
-    assert "\n  remedy: Possible here: TP4 × 1 leaves 3 free." in err
+    assert "\n  remedy: Possible here: TP4 × 1 leaves 3 free" in err
 
 
 @pytest.mark.parametrize("command", [["place", "host.json"], ["nonsense"], ["schema", "x"]])

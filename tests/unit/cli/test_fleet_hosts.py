@@ -124,7 +124,7 @@ def test_what_is_wrong_and_where_is_told(here, name, text, said):
         read_hosts([source])
     (finding,) = refused.value.findings
     assert said in finding.message
-    assert f"`ansible-inventory -i {source} --" in finding.remedy
+    assert "`ansible-inventory -" in finding.remedy
 
 
 def test_a_vaulted_variable_needs_its_password(here):

@@ -420,7 +420,7 @@ def test_a_refused_address_is_named_with_the_host(here, capsys):
     ((finding,),) = [printed(capsys)[1]]
     assert finding["subject"] == "gpu-001"
     assert "at 127.0.0.1:1: " in finding["message"]
-    assert finding["remedy"].endswith("ssh ssh://127.0.0.1:1")
+    assert finding["remedy"].endswith("ssh ssh://127.0.0.1:1.")
 
 
 def test_results_come_as_hosts_are_done_and_all_of_them(lab):

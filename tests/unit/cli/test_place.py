@@ -137,7 +137,7 @@ def test_impossible_says_what_is_possible(run):
     assert code == 1
     assert finding["message"] == "TP4 × 2 impossible: it needs 8, 7 GPUs healthy"
     assert finding["remedy"].startswith(
-        "possible here: TP4 × 1 leaves 3 free; TP2 × 3 leaves 1 free"
+        "Possible here: TP4 × 1 leaves 3 free; TP2 × 3 leaves 1 free"
     )
 
 
