@@ -123,7 +123,9 @@ class Engines:
         if not refused:
             return ""
         (size, _expert_parallel), refusals = max(refused, key=lambda item: item[0])
-        return f"for TP{size}, " + "; ".join(dict.fromkeys(one.remedy for one in refusals))
+        return f"for TP{size}, " + "; ".join(
+            dict.fromkeys(one.remedy.rstrip(".") for one in refusals)
+        )
 
 
 def of_host(needs: Sequence[Memory]) -> Memory:

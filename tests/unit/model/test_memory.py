@@ -159,7 +159,7 @@ UTILIZATION, SIZE, LENGTH = (
 def test_no_room_names_the_field_that_is_responsible(name, size, share, length, expected):
     result = of(name, size, share=share, length=length)
     (finding,) = (item for item in result.findings if item.severity == "error")
-    assert finding.remedy == f"Change this: {expected}."
+    assert finding.remedy == f"{expected}."
 
 
 @pytest.mark.parametrize(("spare", "refused"), [(0, False), (-1, True)])
