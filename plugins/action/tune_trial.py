@@ -20,7 +20,8 @@ from ..plugin_utils.tune import trial as trials
 
 # One that died has its old InvocationID until it is started anew.
 _STARTS = ("systemctl", "show", "--property=InvocationID,MainPID,ActiveState,NRestarts")
-_JOURNAL = ("journalctl", "--no-pager", "--output=cat", "--lines=2000")
+# On a terminal, as over SSH, it would colour errors by their priority.
+_JOURNAL = ("env", "SYSTEMD_COLORS=0", "journalctl", "--no-pager", "--output=cat", "--lines=2000")
 
 
 class ActionModule(ActionBase):
