@@ -136,7 +136,7 @@ def _builder(hint: Any) -> _Builder:
         return functools.partial(_list, arguments[0], _builder(arguments[0]))
     if origin is tuple:
         return functools.partial(_row, tuple(map(_builder, arguments)))
-    if origin is dict:
+    if origin in (dict, Mapping):
         return functools.partial(_mapping, _builder(arguments[1]))
     if dataclasses.is_dataclass(hint):
         return functools.partial(_object, hint)

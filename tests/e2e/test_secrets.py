@@ -201,7 +201,7 @@ def test_a_changed_secret_restarts_what_has_the_old_one(
 @pytest.mark.parametrize(
     ("secrets", "values", "code"),
     [
-        (["VLLM_API_KEY", "NOBODY_GAVE"], KEYS, "REPLICA-SECRET-MISSING"),
+        (["NOBODY_GAVE", *KEYS], KEYS, "REPLICA-SECRET-MISSING"),
         (["VLLM_API_KEY"], KEYS, "REPLICA-SECRET-UNNAMED"),
     ],
 )

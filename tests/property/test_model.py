@@ -132,11 +132,11 @@ def test_a_longer_sequence_never_takes_less(model, size, dtype, length, more):
 def test_what_a_refusal_proposes_fits(name, size, vram_gib, share, length):
     made = memory(MODELS[name], Layout(size), Limits(length, None, None, share), vram_gib * GIB)
     errors = [finding for finding in made.findings if finding.severity == "error"]
-    if not errors or errors[0].remedy == "Use GPUs with more memory.":
+    if not errors or errors[0].remedy == "use GPUs with more memory.":
         return
     for option in errors[0].remedy.split(", or "):
         shares, sizes, lengths = (
-            re.findall(rf"{field} to (?:at least )?([0-9.]+(?: or [0-9]+)*)", option)
+            re.findall(rf"{field} to (?:at least )?([0-9]+(?:[.][0-9]+)?(?: or [0-9]+)*)", option)
             for field in ("gpu_memory_utilization", "tensor_parallel_size", "max_model_len")
         )
         assert shares or sizes or lengths

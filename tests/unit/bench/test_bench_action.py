@@ -90,7 +90,8 @@ def played(tmp_path_factory):
     with engine("--model", name) as url:
         replica = dataclasses.replace(plan.replicas[0], port=int(url.rpartition(":")[2]))
         (place / "artifacts/gpu-001").mkdir(parents=True)
-        serving = dataclasses.replace(plan, replicas=(replica,))
+        layout = dataclasses.replace(plan.layout, replicas=1)
+        serving = dataclasses.replace(plan, layout=layout, replicas=(replica,))
         (place / "artifacts/gpu-001/plan.json").write_text(dumps(serving))
         cases = {
             "check": {"urls": ["http://127.0.0.1:1"], "dest": "none"},

@@ -51,7 +51,7 @@ def test_the_first_router_is_preferred_and_each_knows_the_others():
 def test_the_password_is_in_a_file_of_its_own():
     file = password_file("secret12")
     assert file.mode == "0600"
-    assert "auth_pass secret12" in file.content
+    assert "auth_pass @secret:virtual_password@" in file.content
     assert "secret12" not in rendered()
     assert "include" not in rendered(password=False)
 
