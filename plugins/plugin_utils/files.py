@@ -40,8 +40,11 @@ def findings_here(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(one.reworded(remedy=told_here(one.remedy)) for one in findings)
 
 
-def read_text(name: str) -> str:
-    """Return the text of a file, or of stdin for "-"; raise FILE-UNREADABLE."""
+def read_text(name: str, origin: str = "`ls -l` shows what is there") -> str:
+    """Return the text of a file, or of stdin for "-"; raise FILE-UNREADABLE.
+
+    ``origin`` says what writes such a file.
+    """
     try:
         if name == "-":
             return sys.stdin.read()
@@ -51,6 +54,7 @@ def read_text(name: str) -> str:
             "FILE-UNREADABLE",
             name,
             f"cannot be read: {failure.strerror or failure}",
+            origin=origin,
         ) from failure
 
 

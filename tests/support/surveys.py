@@ -150,7 +150,7 @@ def _dead(survey: Survey) -> Survey:
         code="FLEET-UNREACHABLE",
         severity="error",
         subject=survey.host,
-        message="could not be reached: ssh: no route to host",
+        message=f"could not be reached: ssh: connect to host {survey.host} port 22: No route",
         remedy="see whether the host is up and its address is right, and run again",
         source=None,
     )

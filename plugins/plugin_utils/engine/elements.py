@@ -83,7 +83,7 @@ def _unknown(
     if seen:
         message += f"; it is known in {seen}"
     close = nearest(name, candidates)
-    advice = advice or (f"perhaps {close} is meant" if close else "nothing like it is known")
+    advice = advice or (f"perhaps {close} is meant" if close else "nothing is spelled like it")
     return wrong_element(code, name, message, stage, advice=advice)
 
 

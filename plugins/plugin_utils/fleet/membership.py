@@ -130,6 +130,7 @@ def unread(directory: Path, failure: OSError) -> Finding:
         str(directory),
         f"cannot be read: {failure.strerror}, so the host counts as never surveyed",
         minor=True,
+        origin="who runs Ansible has to be let into it",
     )
 
 

@@ -16,7 +16,7 @@ import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
@@ -58,13 +58,7 @@ def json_option(command: F) -> F:
 
 def read_output(name: str, made: str) -> str:
     """Return a file's text; where there is none, the refusal says what makes it."""
-    try:
-        return read_text(name)
-    except ApiaryError as refusal:
-        if os.path.lexists(name):
-            raise
-        (finding,) = refusal.findings
-        raise ApiaryError(finding.reworded(message=f"{finding.message}; {made}")) from refusal
+    return read_text(name) if os.path.lexists(name) else read_text(name, made)
 
 
 def load_topology(name: str) -> Topology:

@@ -99,7 +99,8 @@ def _read(
             raise error(
                 "FILE-UNREADABLE",
                 source,
-                f"cannot be read: No such file or directory; {INVENTORY}",
+                "cannot be read: No such file or directory",
+                origin=INVENTORY,
             )
     request = {
         "sources": list(sources),

@@ -117,7 +117,8 @@ def read_hosts(
             raise error(
                 "FILE-UNREADABLE",
                 source,
-                f"cannot be read: No such file or directory; {INVENTORY}",
+                "cannot be read: No such file or directory",
+                origin=INVENTORY,
             )
     request = {
         "sources": list(sources),

@@ -52,6 +52,6 @@ def _unreadable(name: str, reason: str) -> Exception:
     return error(
         "FILE-UNREADABLE",
         name,
-        f"cannot be read as an archive of /sys/class/kfd/kfd/topology: {reason}; "
-        "`tar -czf kfd.tar.gz -C /sys/class/kfd/kfd topology` packs it",
+        f"cannot be read as an archive of /sys/class/kfd/kfd/topology: {reason}",
+        origin="`tar -czf kfd.tar.gz -C /sys/class/kfd/kfd topology` packs it",
     )

@@ -112,7 +112,7 @@ class TestNames:
     def test_a_near_miss_is_an_error(self, wrong, meant):
         host = gpu_host("a", **{wrong: 1})
         assert only(host)[:2] == ("error", "INVENTORY-UNKNOWN")
-        assert remedy(host) == f"did you mean {meant}?"
+        assert only(host)[3].endswith(f"; {meant} is perhaps meant")
 
     def test_a_name_like_ours_that_is_none_of_ours_is_a_warning(self):
         assert only(gpu_host("a", rocm_somewhere_else=1))[:2] == ("warning", "INVENTORY-UNKNOWN")
@@ -205,7 +205,7 @@ class TestTemplates:
     def test_one_that_leads_to_no_vault_says_so(self):
         host = gpu_host("a", unresolved={"rocm_key_url": "'vault_key' is undefined"})
         assert only(host)[1] == "INVENTORY-UNRESOLVED"
-        assert remedy(host) == "put vault_key into the vault (docs/how-to/keep-secrets.md)"
+        assert remedy(host).startswith("Give vault_key a value")
 
     def test_one_that_waits_for_facts_is_left_alone(self):
         later = {

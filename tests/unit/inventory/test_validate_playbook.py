@@ -94,7 +94,7 @@ def test_all_mistakes_are_in_one_report(mine):
         ("error", "INVENTORY-ADDRESS-TWICE", "2 hosts, gpu-[001"),
         ("warning", "INVENTORY-PLAIN-SECRET", "20 hosts, gpu-[001"),
     ]
-    assert "did you mean host_tuning_profile?" in report
+    assert "host_tuning_profile is perhaps meant" in report
     assert "unreachable=0" in said
     assert PLANTED not in said
     code, said = validated(mine, "--limit", "nfs-1")

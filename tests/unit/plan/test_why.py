@@ -68,9 +68,13 @@ def test_what_the_plan_sets_for_the_unit_has_no_rule_of_the_engine():
     ("asked", "says", "remedy"),
     [
         ("--max-num-seqs", "knows it, and its own default", "--max-num-batched-tokens"),
-        ("--num-scheduler-steps", "known in 0.9.2 (leave it out", "nearest"),
+        ("--num-scheduler-steps", "known in 0.9.2 (Replace or remove it: leave it out", "nearest"),
         ("VLLM_USE_V1", "does not know it; it is known in 0.9.2 to 0.11.0", "VLLM_ROCM_USE_AITER"),
-        ("--tensor-paralel-size", "did you mean --tensor-parallel-size", "--tensor-parallel-size"),
+        (
+            "--tensor-paralel-size",
+            "perhaps --tensor-parallel-size is meant",
+            "--tensor-parallel-size",
+        ),
         ("VLLM_ROCM_USE_AITR", "does not know it", "VLLM_ROCM_USE_AITER"),
         ("zzz", "does not know it", "lists all"),
         ("--", "does not know it", "lists all"),

@@ -52,8 +52,8 @@ def reported_hosts(artifacts: Path) -> tuple[FleetHost, ...]:
         raise error(
             "FILE-UNREADABLE",
             str(artifacts),
-            "is no directory of artifacts; `ansible-playbook playbooks/verify.yml` writes what "
-            "apiary_artifacts names",
+            "is no directory of artifacts",
+            origin="`ansible-playbook playbooks/verify.yml` writes what apiary_artifacts names",
         )
     names = {
         path.name
@@ -65,7 +65,8 @@ def reported_hosts(artifacts: Path) -> tuple[FleetHost, ...]:
         raise error(
             "FILE-UNREADABLE",
             str(artifacts),
-            "holds no document of any host; playbooks/verify.yml writes them",
+            "holds no document of any host",
+            origin="playbooks/verify.yml writes them, --inventory names hosts",
         )
     return tuple(FleetHost(name, artifacts=str(artifacts)) for name in sorted(names))
 
@@ -104,7 +105,8 @@ def load_run(artifacts: Path, run: str | None) -> FleetRollout | None:
     raise error(
         "FILE-UNREADABLE",
         str(path),
-        f"cannot be read: there is no such run, only {existing or 'none: leave out --run'}",
+        "cannot be read: there is no such run",
+        origin=f"there are {existing}" if existing else "leave out --run, for there is none",
     )
 
 

@@ -88,7 +88,8 @@ def hosts_of_artifacts(
         raise error(
             "FILE-UNREADABLE",
             str(artifacts),
-            "holds no plan of any host; playbooks/site.yml and plan.yml write them",
+            "holds no plan of any host",
+            origin="playbooks/site.yml and plan.yml write them, --inventory names hosts",
         )
     hosts = tuple(_monitored(FleetHost(name), artifacts) for name in names)
     return hosts, _without_plan(hosts)
@@ -113,7 +114,8 @@ def _entries(directory: Path) -> Iterable[Path]:
         raise error(
             "FILE-UNREADABLE",
             str(directory),
-            "is no directory of artifacts, which the playbooks write to (apiary_artifacts)",
+            "is no directory of artifacts",
+            origin="the playbooks write to apiary_artifacts",
         )
     return directory.iterdir()
 
