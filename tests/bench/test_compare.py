@@ -18,13 +18,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.s
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Asked,
-    Limit,
     Load,
     Workload,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
     evaluate,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from engine_simulator import Client, benches, parameters, simulate
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
-    Limit,
-    Workload,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked, Workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from engine_simulator import benches, parameters
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
-    Limit,
-    Workload,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked, Workload
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from engine_simulator import benches, parameters, truth
 

@@ -10,15 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Limit,
-    Load,
-    Workload,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
     RULES,
     evaluate,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from engine_simulator import Client, Engine, Faults, Parameters, simulate
 

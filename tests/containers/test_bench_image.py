@@ -28,7 +28,7 @@ from .conftest import BASE, ROOT, docker
 IMAGE = "apiary-lab-bench:test"
 HERE = Path(__file__).parent
 PROGRAMS = Path(bench_client.__file__).parent
-INSIDE = "ansible_collections/apiary/instinct/plugins/module_utils"
+INSIDE = "ansible_collections/apiary/instinct/plugins/module_utils/load"
 DOCKERFILE = """FROM {base}
 COPY apiary /opt/apiary
 COPY vllm_client.py /usr/local/bin/vllm

@@ -10,7 +10,6 @@ from itertools import pairwise
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.measure import measure, spread
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.parse import requests_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Limit,
     Load,
     Request,
     Workload,
@@ -18,6 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
     evaluate,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

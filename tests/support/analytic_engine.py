@@ -12,7 +12,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Bench,
     EngineUse,
     Level,
-    Limit,
     Load,
     Measured,
     Spread,
@@ -20,6 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Workload,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 WORKLOAD = Workload("100/50", 100, 50)
 SLO = (Limit("tpot", "p90", 0.05),)

@@ -18,7 +18,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     GpuUse,
     Interval,
     Level,
-    Limit,
     Load,
     Measured,
     Saturation,
@@ -27,6 +26,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Workload,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 BLOG = Workload("5600/140", 5600, 140)
 LONG = Workload("long-context", 8192, 256)

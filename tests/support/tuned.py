@@ -12,17 +12,14 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Interval,
-    Limit,
-    Workload,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval, Workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
     from_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
     Budget,

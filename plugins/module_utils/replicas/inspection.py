@@ -14,17 +14,18 @@ from typing import Any
 from ..resources.types import Difference, Host, Refused, Resource, finding
 from . import unit_files, units
 from .apply import due_units, serving, systemctl_of
+from .units import DirectoryChange, FileChange, UnitChanges
 
 
 @dataclass(frozen=True)
 class Changes:
     """What it takes to apply a difference: directories, files and secrets, then units."""
 
-    directories: list[units.DirectoryChange]
-    files: list[units.FileChange]
-    secrets: list[units.FileChange]
+    directories: list[DirectoryChange]
+    files: list[FileChange]
+    secrets: list[FileChange]
     outdated: list[str]
-    units: units.UnitChanges
+    units: UnitChanges
     states: dict[str, dict[str, str]]
 
 
@@ -58,8 +59,8 @@ def inspect(host: Host, resource: Resource) -> Difference:
 def _whole(
     host: Host,
     resource: Resource,
-    files: list[units.FileChange],
-    secrets: list[units.FileChange],
+    files: list[FileChange],
+    secrets: list[FileChange],
     outdated: list[str],
     states: dict[str, dict[str, str]],
 ) -> Changes:
@@ -80,9 +81,9 @@ def _whole(
 def _part(
     host: Host,
     resource: Resource,
-    files: list[units.FileChange],
+    files: list[FileChange],
     services: list[str],
-    secrets: list[units.FileChange],
+    secrets: list[FileChange],
     outdated: list[str],
     states: dict[str, dict[str, str]],
 ) -> Changes:
@@ -93,15 +94,15 @@ def _part(
 
 
 def _changes(
-    files: list[units.FileChange],
-    removed: list[units.FileChange],
-    secrets: list[units.FileChange],
+    files: list[FileChange],
+    removed: list[FileChange],
+    secrets: list[FileChange],
     outdated: list[str],
     services: list[str],
     target: str | None,
     stale: list[str],
     states: dict[str, dict[str, str]],
-    shadows: list[units.FileChange],
+    shadows: list[FileChange],
 ) -> Changes:
     due = frozenset(due_units(states)) | frozenset(outdated)
     moved = bool(shadows) or unit_files.handed_over(files, states)
@@ -119,9 +120,7 @@ def _changes(
     )
 
 
-def in_turn(
-    files: list[units.FileChange], target: str | None, only: list[str]
-) -> list[units.FileChange]:
+def in_turn(files: list[FileChange], target: str | None, only: list[str]) -> list[FileChange]:
     """Return the files that a run of some replicas writes: theirs, and what they need of others."""
     return [
         item
@@ -133,7 +132,7 @@ def in_turn(
 
 def _secrets(
     host: Host, resource: Resource, states: dict[str, dict[str, str]]
-) -> tuple[list[units.FileChange], list[str]]:
+) -> tuple[list[FileChange], list[str]]:
     """Return the changes of secret files, and the services that run with what was before."""
     names = resource["secrets"]
     if names is None:
@@ -200,13 +199,13 @@ def _places(resource: Resource) -> unit_files.Places:
     return unit_files.Places(f"{root}/etc/systemd/system", f"{root}/etc/containers/systemd")
 
 
-def _directory(files: list[units.FileChange]) -> str | None:
+def _directory(files: list[FileChange]) -> str | None:
     """Return the directory of the deployment's own files."""
     plans = [item.path for item in files if os.path.basename(item.path) == "plan.json"]
     return os.path.dirname(plans[0]) if plans else None
 
 
-def _watched(files: list[units.FileChange], services: list[str], target: str | None) -> list[str]:
+def _watched(files: list[FileChange], services: list[str], target: str | None) -> list[str]:
     """Return the units whose states count: also those beside the services, as a slice."""
     names = [os.path.basename(item.path) for item in files if units.is_unit(item.path)]
     more = [name for name in names if not name.endswith(".container")]
@@ -216,7 +215,7 @@ def _watched(files: list[units.FileChange], services: list[str], target: str | N
 def _refuse_taken(
     host: Host,
     directory: str | None,
-    files: list[units.FileChange],
+    files: list[FileChange],
     services: list[str],
     stale: list[str],
 ) -> None:

@@ -127,8 +127,9 @@ class Item:
             raise _wrong(kind, "; ".join(checked.error_messages))
         self.options = checked.validated_parameters
         self.name = f"{kind} {self.kind.name(self.options)}"
-        dues = getattr(self.kind, "dues", None)
-        self.dues: dict[str, list[str]] = dues(self.options) if dues else {}
+        self.dues: dict[str, list[str]] = {}
+        if hasattr(self.kind, "dues"):
+            self.dues = self.kind.dues(self.options)
 
     def inspect(self, host: Host) -> Difference:
         """Return the difference; a refusal is among its findings."""

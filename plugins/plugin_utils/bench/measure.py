@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .types import Limit, Load, Measured, Metric, Request, Spread
+from ..slo import Limit, Metric
+from .types import Load, Measured, Request, Spread
 
 
 def quantile(values: Sequence[float], share: float) -> float:

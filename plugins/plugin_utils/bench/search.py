@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 
+from ..slo import Limit
 from .comparison.lives import lives_of, pooled
 from .comparison.statistics import interval
 from .ledger import By, Ledger, Steps, by_size, evidence, mean_rate
-from .types import Asked, Bench, Found, Interval, Level, Limit, Workload
+from .types import Asked, Bench, Found, Interval, Level, Workload
 
 
 @dataclass(frozen=True)

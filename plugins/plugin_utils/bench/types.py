@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from ..findings import Finding
-from ..slo import Limit as Limit
-from ..slo import Metric as Metric
-from ..slo import Percentile as Percentile
+from ..slo import Limit
 
 # What prompts are made of; `random` shares nothing between two requests.
 Kind = Literal["random", "prefix", "images", "mixed", "sessions"]

@@ -13,11 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from ..bench.types import Interval, Limit, Workload
+from ..bench.types import Interval, Workload
 from ..deployment import Deployment
 from ..findings import Finding
 from ..model.types import Architecture
 from ..plan.types import Plan
+from ..slo import Limit
 from ..topology.types import Topology
 
 # alike: one candidate on every host; short and longer: successive halving; final: with restarts;

@@ -12,11 +12,8 @@ from typing import Any
 
 import numpy as np
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Limit,
-    Load,
-    Workload,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Workload
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from engine_simulator.parameters import Client, Parameters, dumped, parameters
 from engine_simulator.simulate import simulate

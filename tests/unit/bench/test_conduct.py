@@ -14,7 +14,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.session 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Asked,
     Bench,
-    Limit,
     Load,
     Target,
 )
@@ -23,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from support.bench_raw import WORKLOAD, raw, scrape, self_test, shard
 

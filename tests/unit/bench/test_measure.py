@@ -18,11 +18,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.measure impo
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.parse import shard_requests
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Limit,
     Load,
     Request,
     Workload,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from support.bench_raw import LOAD, OPEN, shard
 

@@ -18,7 +18,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search impor
     keeps,
     life_rates,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked, Limit, Load
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked, Load
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from support.analytic_engine import SLO, WORKLOAD, Analytic, play
 

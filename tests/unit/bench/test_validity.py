@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import SelfTest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Limit, Workload
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
     CHECKS,
     RULES,
@@ -17,6 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.eva
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from support.bench_raw import (
     BREAKS,

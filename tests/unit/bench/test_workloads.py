@@ -5,7 +5,7 @@
 """Workloads and SLOs as they are typed."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Limit, Workload
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import (
     concurrency_of,
     names,
@@ -13,7 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads im
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import slo
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit, slo
 
 ENTRIES = knowledge("bench/workloads.yml")["workloads"]
 

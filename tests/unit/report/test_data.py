@@ -15,9 +15,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     EngineUse,
     Found,
     Interval,
-    Limit,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from apiary.bench.report.data import curves_of, gather
 from apiary.bench.report.make import make_report

@@ -14,12 +14,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Found,
     Interval,
     Level,
-    Limit,
     Load,
     Target,
     Workload,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores, steps
 
 from engine_simulator import Client, benches, parameters

@@ -25,7 +25,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Bench,
     Interval,
     Level,
-    Limit,
     Load,
     Target,
     Workload,
@@ -42,6 +41,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
     architecture_of,
     build_plans,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates, steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
     Choice,

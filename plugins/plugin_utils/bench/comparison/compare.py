@@ -18,9 +18,10 @@ from typing import Literal
 
 from ...documents import knowledge
 from ...findings import Finding, error
+from ...slo import Limit
 from ..ledger import By, by_size, mean_rate
 from ..search import searched_by, slo_rates
-from ..types import Bench, Interval, Level, Limit
+from ..types import Bench, Interval, Level
 from .lives import lives_of, pooled
 from .proof import doubt, unproven
 from .sameness import (

@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 from ...documents import to_document
 from ...findings import ApiaryError, error
+from ...slo import Limit
 from ..ledger import GoneError, Outcome, Steps
 from ..protocol import protocol
 from ..raw import Raw
 from ..rules import Rules
-from ..types import Asked, Bench, Level, Limit, Load, Target
+from ..types import Asked, Bench, Level, Load, Target
 from ..validity.evaluate import evaluate as evaluate_raw
 from . import resume
 

@@ -12,12 +12,13 @@ from operator import attrgetter
 
 from ...documents import from_document, knowledge
 from ...findings import ApiaryError, Finding, Severity, error, has_errors
+from ...slo import Limit
 from ..engine_metrics import restarted, use_of
 from ..gpu_use import gpus_of
 from ..measure import measure, missed, spread
 from ..parse import asked_lengths, requests_of, shard_requests
 from ..raw import Raw
-from ..types import ClientUse, Level, Limit, Load, Status
+from ..types import ClientUse, Level, Load, Status
 from .inputs import Seen, share_failed, usage_cached
 from .notes import NOTES
 from .rules import KEPT, OF_WARMUP

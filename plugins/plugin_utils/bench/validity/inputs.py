@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...documents import is_whole
+from ...slo import Limit
 from ..parse import behaves
 from ..raw import Raw
-from ..types import ClientUse, EngineUse, Limit, Load, Measured, Request, Workload
+from ..types import ClientUse, EngineUse, Load, Measured, Request, Workload
 
 
 @dataclass(frozen=True)

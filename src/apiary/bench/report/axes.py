@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil, floor, log2, log10
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Limit
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from apiary.bench.report.words import METRICS, duration, whole
 

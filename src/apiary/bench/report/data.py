@@ -33,12 +33,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Found,
     Interval,
     Level,
-    Limit,
     Saturation,
     Status,
     Workload,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 By = Literal["concurrency", "request_rate"]
 Run = tuple[int, Level]

@@ -12,11 +12,11 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Interval,
-    Limit,
     Load,
     Saturation,
     Workload,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 NONE = "–"
 METRICS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E"}
