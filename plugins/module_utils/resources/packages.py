@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from .types import Difference, Host, Resource, refused
@@ -16,6 +17,10 @@ OPTIONS: dict[str, Any] = {
 }
 _DPKG = ["dpkg-query", "--show", "--showformat=${db:Status-Status}"]
 _RPM = ["rpm", "--query", "--quiet", "--whatprovides"]
+# apt awaits dpkg's lock by itself, but not that of its lists, which apt-daily holds after boot.
+_LISTS_LOCKED = "Could not get lock /var/lib/apt/lists/lock"
+ATTEMPTS = 60
+PAUSE_SECONDS = 1.0
 
 
 def name(resource: Resource) -> str:
@@ -39,6 +44,11 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     manager = MANAGERS[resource["manager"]](runner(host.module))
     for argv in (manager.refresh(), manager.install(difference.actual)):
         code, output = manager.run(argv)
+        for _attempt in range(ATTEMPTS):
+            if not code or _LISTS_LOCKED not in output:
+                break
+            time.sleep(PAUSE_SECONDS)
+            code, output = manager.run(argv)
         if code:
             message = f"{argv[0]} ended with {code}: {last_words(output)}"
             remedy = "see whether the host's repositories have these packages"
