@@ -35,8 +35,8 @@ from apiary.host.place_command import answers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.allocator_cases import Case, Cases, load, sound
-from support.topologies import mi325x, partitioned
+from support.topology.allocator_cases import Case, Cases, load, sound
+from support.topology.topologies import mi325x, partitioned
 
 CONSOLE = Console(width=150)
 # (topology, sizes) for the clock: issue 3's limits are 1, 20 and 50 ms for 8, 16 and 64 devices.

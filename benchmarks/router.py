@@ -41,7 +41,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.haproxy import HAProxy, free_ports, pool_of
+from support.router.haproxy import HAProxy, free_ports, pool_of
 
 ROUTER_CORE, OTHER_CORE = "0", "1"
 BODIES = (200, 16_384, 262_144)

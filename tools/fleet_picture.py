@@ -17,7 +17,7 @@ from browser.chromium import browser
 from apiary.fleet.report.page import fleet_page
 from apiary.host.pictures import topology_svg
 from support.acceptances import LATER, inputs, rollout_of
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 HOSTS = 128
 WIDTH, HEIGHT = 1560, 1080

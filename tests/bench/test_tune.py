@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
 
 from engine_simulator import Client, benches, truth
 from support.engines import published
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 # The layouts of one host, and the cases whose truth was found by trying every concurrency.
 CASES = {

@@ -20,7 +20,7 @@ from apiary.fleet.report.page import fleet_page
 from apiary.host.pictures import topology_svg
 from support.acceptances import acceptance_of, inputs, ledger_of, rollout_of
 from support.surveys import settled
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 NOW = "2026-11-22T09:15:00Z"
 COUNT = 96

@@ -12,7 +12,7 @@ import pytest
 
 from apiary.bench.report.make import make_report
 from apiary.bench.report.page import page
-from support.bench_documents import TP8, bench, level, loads
+from support.bench.documents import TP8, bench, level, loads
 
 STEPS = (1, 8, 32, 64, 128)
 HOSTILE = (

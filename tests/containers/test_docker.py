@@ -28,7 +28,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
-from support.containers import container_plan, exec_words, with_replica
+from support.host.containers import container_plan, exec_words, with_replica
 
 from .conftest import ROOT, docker
 

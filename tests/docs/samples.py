@@ -26,10 +26,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
     Tune,
 )
 
-from support.bench_documents import BLOG, DP2, SLO, TP8, Curve, bench
+from support.bench.documents import BLOG, DP2, SLO, TP8, Curve, bench
 from support.demo import demo_deployment, demo_plan
-from support.simulated import simulated_evidence
-from support.topologies import mi325x
+from support.topology.simulated import simulated_evidence
+from support.topology.topologies import mi325x
 
 IMAGE = f"docker.io/vllm/vllm-openai-rocm@sha256:{'5' * 64}"
 LEVELS = (1, 8, 64, 128)

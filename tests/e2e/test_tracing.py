@@ -36,11 +36,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
     RouterTracing,
 )
 
-from support.haproxy import HAProxy, free_ports, pool_of
-from support.otlp import of_protobuf
 from support.replicas import Client
+from support.router.haproxy import HAProxy, free_ports, pool_of
 from support.scenario import QUICK
-from support.topologies import mi325x
+from support.telemetry.otlp import of_protobuf
+from support.topology.topologies import mi325x
 
 ROOT = Path(__file__).parents[2]
 # What tests/lab/real_vllm prepares for the lab's hosts, for their Python.

@@ -16,7 +16,7 @@ import shlex
 
 import pytest
 
-from support.rocm_host import ROOT, Rocm
+from support.host.facts import ROOT, Rocm
 
 REPOSITORY = ROOT / ".lab/repository"
 MIRROR = "/opt/lab-repository/mirror"

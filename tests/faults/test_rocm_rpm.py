@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from support.rocm_host import LAB, ROOT, Rocm
+from support.host.facts import LAB, ROOT, Rocm
 
 REPOSITORY = ROOT / ".lab/repository-rpm"
 PLAYBOOK = "tests/faults/rocm_rpm.yml"

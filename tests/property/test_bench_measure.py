@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.bench_raw import changed, failing, metrics_text, raw, scrape, self_test, shard
+from support.bench.raw import changed, failing, metrics_text, raw, scrape, self_test, shard
 
 seconds = st.floats(0.001, 10.0)
 

@@ -10,7 +10,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.resources import j
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.cdi_schema import SCHEMA
+from support.host.cdi_schema import SCHEMA
 
 KEYS = st.sampled_from("abcd")
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(0, 3), st.lists(st.integers(0, 3)))

@@ -22,7 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from support.topologies import bdf
+from support.topology.topologies import bdf
 
 KINDS = st.one_of(
     st.none(),

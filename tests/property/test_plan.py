@@ -31,7 +31,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.engines import deployment
-from support.topologies import VRAM, interleaved_hives, mi325x
+from support.topology.topologies import VRAM, interleaved_hives, mi325x
 
 # Dense models of 1 and 67 GiB, so that small engines are possible as well.
 CONFIGS = {

@@ -30,7 +30,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.engines import deployment
-from support.topologies import interleaved_hives, mi325x
+from support.topology.topologies import interleaved_hives, mi325x
 
 # Small, so that engines of one GPU are possible as well.
 CONFIG = {

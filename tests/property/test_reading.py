@@ -14,9 +14,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support import printers, printers_system
-from tests.support import printers_amd_smi as amd
-from tests.support import printers_rocm_smi as rocm
+from tests.support.printers import amd_smi as amd
+from tests.support.printers import machine as printers
+from tests.support.printers import rocm_smi as rocm
+from tests.support.printers import system as printers_system
 from tests.support.shared import SHARED
 
 MESH = printers.mesh()

@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import R
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.host_rocm import MI300X, MI325X, MI355X, SYSTEMS, Machine, changes
+from support.host.rocm import MI300X, MI325X, MI355X, SYSTEMS, Machine, changes
 
 NUMBERS = st.integers(0, 99)
 VERSIONS = st.builds(versions.Version, st.integers(1, 99), NUMBERS, NUMBERS)

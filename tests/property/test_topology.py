@@ -18,8 +18,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import printers
-from tests.support.printers import Card, Machine, Wire
+from tests.support.printers import machine as printers
+from tests.support.printers.machine import Card, Machine, Wire
 
 
 @st.composite

@@ -19,8 +19,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.variables imp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from support.bench.tuned import World, begun, carried_out, saved
 from support.demo import demo_deployment
-from support.tuned import World, begun, carried_out, saved
 
 # Not in the order of a sorted document.
 KNOBS = {"limits.max_num_seqs": (64, 128), "engine.env.A": ("1",), "engine.env.B": ("1",)}

@@ -17,8 +17,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.contex
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.main import _nobody
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import RouterSettings
 
-from support.haproxy import HAProxy, free_ports, pool_of
 from support.replicas import Client, Replica
+from support.router.haproxy import HAProxy, free_ports, pool_of
 from support.scenario import QUICK, Load, ask_all, homes
 
 STREAM = {"chunks": 20, "seconds": 0.6}

@@ -25,8 +25,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.haproxy import localized, pool_of
-from support.router_cases import routers
+from support.router.cases import routers
+from support.router.haproxy import localized, pool_of
 
 GOLDEN = Path(__file__).parents[1] / "golden/router"
 

@@ -37,7 +37,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
 
 from support.surveys import CONCERNS, PER_RACK, fleet, rack_of
-from support.topologies import MI325X_BUSES, bdf
+from support.topology.topologies import MI325X_BUSES, bdf
 
 RUN = "20261122T080000Z-site"
 LATER = "2026-11-22T09:05:00Z"

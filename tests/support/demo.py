@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 VARIABLES = Path(__file__).parents[2] / "inventory/lab/group_vars/gpu_hosts.yml"
 

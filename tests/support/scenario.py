@@ -18,8 +18,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
     RouterSettings,
 )
 
-from support.haproxy import HAProxy, pool_of
 from support.replicas import Answer, Client, Replica
+from support.router.haproxy import HAProxy, pool_of
 
 # As by default, but for a test's patience.
 QUICK = Health(interval=0.2, fast_interval=0.1, down_interval=0.2, slow_start=0)

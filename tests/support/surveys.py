@@ -24,7 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
     Survey,
 )
 
-from support.topologies import MI325X_BUSES, bdf
+from support.topology.topologies import MI325X_BUSES, bdf
 
 PER_RACK = 8
 AT = "2026-11-22T09:00:00Z"

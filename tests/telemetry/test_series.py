@@ -21,8 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recordin
 )
 from watched import HOSTS, until
 
-from support.dashboards import boards
-from support.telemetry_series import SERVERS, known
+from support.telemetry.dashboards import boards
+from support.telemetry.series import SERVERS, known
 
 # What does not happen to this fleet, or not within a minute.
 NEVER = {

@@ -44,9 +44,9 @@ from simgpu.machine import Machine
 from simulated_sysfs import generate
 
 from support.demo import demo_plan
-from support.haproxy import HAProxy, free_ports
-from support.prometheus import program
-from support.topologies import mi325x
+from support.router.haproxy import HAProxy, free_ports
+from support.telemetry.prometheus import program
+from support.topology.topologies import mi325x
 
 LAB = Path(__file__).parents[1] / "lab"
 MODEL = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"

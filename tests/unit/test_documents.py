@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 ASKED = {
     "name": "demo",

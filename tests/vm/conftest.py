@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.virtual_machines import HOST, MOUNT, SERVER, connect, kernel_arguments, play
+from support.host.virtual_machines import HOST, MOUNT, SERVER, connect, kernel_arguments, play
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from support.virtual_machines import MOUNT, READAHEAD_KIB, await_true, mounted, readahead, site
+from support.host.virtual_machines import MOUNT, READAHEAD_KIB, await_true, mounted, readahead, site
 
 LATER = ("-e", "reboot_allowed=false")
 ASKED = {

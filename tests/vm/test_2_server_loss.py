@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.virtual_machines import (
+from support.host.virtual_machines import (
     MODEL,
     MOUNT,
     READAHEAD_KIB,

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from support.virtual_machines import HOST, MOUNT, ROOT, attempt, mounted, readahead, site
+from support.host.virtual_machines import HOST, MOUNT, ROOT, attempt, mounted, readahead, site
 
 DRIFTS = {
     "numa_balancing": "echo 1 > /proc/sys/kernel/numa_balancing",

@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
 from support.demo import demo_plan
-from support.simulated import SIMULATOR, simulated_evidence
+from support.topology.simulated import SIMULATOR, simulated_evidence
 
 CARD = "/sys/class/drm/card0/device"
 

@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.setting
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
 from support.demo import demo_plan
-from support.simulated import simulated_evidence
+from support.topology.simulated import simulated_evidence
 
 CARD = "/sys/class/drm/card0/device"
 FIRST, SECOND = "0000:05:00.0", "0000:26:00.0"

@@ -12,7 +12,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import t
 
 from support.demo import demo_deployment
 from support.playbooks import run_playbook
-from support.simulated import simulated_evidence
+from support.topology.simulated import simulated_evidence
 
 ROOT = Path(__file__).parents[3]
 PLAY = """

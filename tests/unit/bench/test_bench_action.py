@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
 )
 
-from support.bench_engine import engine
+from support.bench.engine import engine
 from support.demo import demo_plan
 from support.modules import run_module
 from support.playbooks import run_playbook

@@ -22,9 +22,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 
 from apiary.app.cli import main
 from apiary.bench import runner as bench_runner
-from support import ssh_server
-from support.bench_engine import engine
+from support.bench.engine import engine
 from support.demo import demo_plan
+from support.host import ssh_server
 
 KEY = "sk-planted-4711"
 # Levels of a second: few requests, no warm-up that must agree.

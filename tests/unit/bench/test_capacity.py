@@ -11,7 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.capacity imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from support.analytic_engine import SLO, WORKLOAD, Analytic, bench
+from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, bench
 
 PHASES = ("baseline", "scaling", "slo", "open")
 ASKED = Asked(WORKLOAD, slo=SLO, phases=PHASES, lives=3, search_by="concurrency")

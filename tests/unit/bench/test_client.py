@@ -23,7 +23,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Workload,
 )
 
-from support.load_servers import mock, request, scripted, stream, token, usage
+from support.bench.load_servers import mock, request, scripted, stream, token, usage
 
 GOOD = stream(*[token()] * 5, usage(5), "[DONE]")
 LISTS = (

@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from support.analytic_engine import SLO, WORKLOAD, Analytic, bench
+from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, bench
 
 PHASES = ("baseline", "scaling", "slo")
 ASKED = Asked(WORKLOAD, slo=SLO, phases=PHASES, lives=3, search_by="concurrency")

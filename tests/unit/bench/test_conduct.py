@@ -24,7 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
-from support.bench_raw import WORKLOAD, raw, scrape, self_test, shard
+from support.bench.raw import WORKLOAD, raw, scrape, self_test, shard
 
 URL = "http://127.0.0.1:8000"
 HOST = {"name": "load-1", "kernel": "6.8", "cores": 8, "load": [0, 0, 0], "numa_balancing": "0",

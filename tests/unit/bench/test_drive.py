@@ -25,8 +25,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
-from support.analytic_engine import SLO, WORKLOAD, Analytic
-from support.bench_raw import scrape, shard
+from support.bench.analytic_engine import SLO, WORKLOAD, Analytic
+from support.bench.raw import scrape, shard
 
 ASKED = Asked(
     WORKLOAD, slo=SLO, phases=("baseline", "scaling", "slo"), most=64, search_by="concurrency"

@@ -19,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import G
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 
-from support.bench_raw import metrics_text, raw, scrape
+from support.bench.raw import metrics_text, raw, scrape
 
 ROOT = Path(__file__).parents[3]
 

@@ -24,7 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
-from support.bench_raw import LOAD, OPEN, shard
+from support.bench.raw import LOAD, OPEN, shard
 
 W = Workload("100/20", 100, 20)
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.load import mock as bench_mock
 
-from support.load_servers import mock
+from support.bench.load_servers import mock
 
 PROGRAM = "ansible_collections.apiary.instinct.plugins.module_utils.load.mock"
 

@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import k
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from support.bench_raw import LOAD, OPEN, changed, failing, raw, shard
+from support.bench.raw import LOAD, OPEN, changed, failing, raw, shard
 
 FIELDS = knowledge("bench/fields.yml")["fields"]
 NEWER = {name: fact["from"] for name, fact in FIELDS.items() if "from" in fact}

@@ -29,7 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from support.load_servers import stream, token, usage
+from support.bench.load_servers import stream, token, usage
 
 IDS = TokenIds("s", 300, 999)
 

@@ -19,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.p
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 
 from apiary.bench.report.make import make_report
-from support.bench_documents import DP2, TP8, bench, failed, invalid
+from support.bench.documents import DP2, TP8, bench, failed, invalid
 
 STEPS = (1, 8, 64)
 

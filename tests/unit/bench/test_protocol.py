@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads im
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from support.analytic_engine import SLO, WORKLOAD, Analytic, play
+from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, play
 
 EVERY = ("baseline", "scaling", "slo", "stress", "saturation", "open", "soak")
 

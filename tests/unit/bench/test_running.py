@@ -31,7 +31,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from hypothesis import given
 from hypothesis import strategies as some
 
-from support.bench_raw import self_test
+from support.bench.raw import self_test
 from support.demo import demo_plan
 
 WORKLOAD = Workload("500/100", 500, 100)

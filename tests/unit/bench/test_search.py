@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked, Load
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
-from support.analytic_engine import SLO, WORKLOAD, Analytic, play
+from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, play
 
 PHASES = ("baseline", "scaling", "slo")
 

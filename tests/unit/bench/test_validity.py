@@ -19,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import K
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
-from support.bench_raw import (
+from support.bench.raw import (
     BREAKS,
     LOAD,
     OPEN,

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from apiary.host.ssh import probe as ssh
-from support.ssh_home import use_home
-from support.ssh_server import BOUND, Server, key
+from support.host.ssh_home import use_home
+from support.host.ssh_server import BOUND, Server, key
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from apiary.app.cli import main
 from apiary.app.output import report
 from apiary.app.schemas import NAMES, schema
 from support.demo import VARIABLES, demo_deployment, demo_plan
-from support.topologies import host, mi325x
+from support.topology.topologies import host, mi325x
 
 
 @pytest.fixture

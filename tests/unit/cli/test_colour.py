@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
 from apiary.app import output
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 SOURCES = Path(__file__).parents[3] / "src/apiary"
 ASKED = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM", "COLORTERM")

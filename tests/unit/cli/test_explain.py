@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
 from apiary.app.cli import main
 from support.demo import demo_deployment, demo_plan
 from support.engines import DEEPSEEK, KIMI, LLAMA, QWEN, QWEN_VL
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 COMMANDS = Path(__file__).parents[2] / "golden/commands"
 PUBLISHED = {

@@ -28,7 +28,7 @@ from apiary.fleet import hosts as fleet_hosts
 from apiary.fleet import plan as fleet_plan
 from apiary.fleet.hosts import FleetHost, Hosts
 from apiary.fleet.plan_inputs import age_text
-from support.analytic_engine import SLO, WORKLOAD, Analytic, bench
+from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, bench
 from support.surveys import (
     changing,
     digest,

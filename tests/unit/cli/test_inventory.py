@@ -19,7 +19,7 @@ from apiary.app.inventory import choose
 from apiary.app.schemas import schema
 from apiary.host.ssh import probe as ssh
 from apiary.host.ssh.config import SshOptions
-from support.ssh_server import BOUND, canned, key
+from support.host.ssh_server import BOUND, canned, key
 
 EXAMPLE = str(Path(__file__).parents[3] / "inventory/example")
 RACKS = """

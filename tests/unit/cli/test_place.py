@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from apiary.host.place_command import place_command
 from support.demo import demo_plan
-from support.topologies import MI325X_BUSES, bdf, interleaved_hives, mi325x
+from support.topology.topologies import MI325X_BUSES, bdf, interleaved_hives, mi325x
 
 
 def gpus(*indices):

@@ -15,7 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import d
 from apiary.app.cli import main
 from apiary.app.schemas import schema
 from support.demo import demo_deployment
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
 from apiary.app.cli import main
-from support.containers import container_plan
+from support.host.containers import container_plan
 
 UNITS = {
     "systemd": "etc/systemd/system/apiary-qwen3-235b-0.service",

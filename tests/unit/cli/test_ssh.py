@@ -19,7 +19,7 @@ import pytest
 from apiary.app.cli import main
 from apiary.app.schemas import schema
 from apiary.host.ssh import probe as ssh
-from support.ssh_server import BOUND, canned, key
+from support.host.ssh_server import BOUND, canned, key
 
 
 def test_a_host_runs_the_collector(lab):

@@ -14,9 +14,9 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
 from apiary.app.cli import main
-from support.pictured import BDFS, one_missing
 from support.shared import SHARED
-from support.topologies import mi325x
+from support.topology.pictured import BDFS, one_missing
+from support.topology.topologies import mi325x
 
 CAPTURES = SHARED / "captures"
 

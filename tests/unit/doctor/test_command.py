@@ -28,7 +28,7 @@ from apiary.help.doctor.gather import (
 )
 from apiary.help.doctor.inventory import Scope
 from apiary.help.doctor.types import Answer, Reached
-from support.ssh_home import use_home
+from support.host.ssh_home import use_home
 
 ROOT = Path(__file__).parents[3]
 

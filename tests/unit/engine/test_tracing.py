@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import build_plan
 
 from support.engines import QWEN, deployment
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 GRPC = Tracing("http://collector:4317")
 HTTP = Tracing("https://collector.example:4318/v1/traces", "http/protobuf", 0.05)

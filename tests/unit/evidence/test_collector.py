@@ -20,8 +20,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program import standalone
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
 
-from support.simulated import absent, simulated_evidence
-from tests.support import printers
+from support.topology.simulated import absent, simulated_evidence
+from tests.support.printers import machine as printers
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "plugins/module_utils/evidence"

@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 
-from support.simulated import absent
+from support.topology.simulated import absent
 
 
 @pytest.fixture

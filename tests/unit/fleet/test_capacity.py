@@ -15,7 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity imp
     fleet_capacity,
 )
 
-from support.analytic_engine import SLO, WORKLOAD, Analytic, bench
+from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, bench
 from support.surveys import served
 
 

@@ -27,7 +27,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
 
-from tests.support import printers
+from tests.support.printers import machine as printers
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "inventory/example"

@@ -14,8 +14,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.facts import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import HostFacts
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
 
-from tests.support import printers
-from tests.support.printers import command
+from tests.support.printers import machine as printers
+from tests.support.printers.machine import command
 
 BUS = "/sys/bus/pci/devices"
 RELEASE = 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04.3 LTS"\n'

@@ -5,7 +5,7 @@
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.packages import keys as rocm_keys
 
-from support.openpgp import BOTH, ONE, ONE_ARMORED, TWO
+from support.host.openpgp import BOTH, ONE, ONE_ARMORED, TWO
 
 
 def test_the_fingerprint_is_what_gpg_tells():

@@ -12,8 +12,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import t
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import Placed
 
 from apiary.host.place_command import answers
-from support.allocator_cases import load, sound
 from support.shared import SHARED
+from support.topology.allocator_cases import load, sound
 
 FILE = SHARED / "data" / "allocator-cases.json"
 pytestmark = pytest.mark.skipif(not FILE.is_file(), reason="the recorded requests are not here")

@@ -14,7 +14,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types im
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Nic
 
-from support.topologies import MI325X_BUSES, bdf, host, interleaved_hives, mi325x, partitioned
+from support.topology.topologies import (
+    MI325X_BUSES,
+    bdf,
+    host,
+    interleaved_hives,
+    mi325x,
+    partitioned,
+)
 
 
 def place(topology, size, replicas=1, busy=(), **more):

@@ -19,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain impor
 )
 
 from support.demo import demo_deployment, demo_plan
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 
 def planned(topology, **changes):

@@ -23,7 +23,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.preference import preference
 
 from support.engines import DEEPSEEK, KIMI, LLAMA, QWEN, deployment
-from support.topologies import host, interleaved_hives, mi325x
+from support.topology.topologies import host, interleaved_hives, mi325x
 
 SMALL = """{
   "model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "vocab_size": 151936,

@@ -34,7 +34,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Nic
 
 from support.engines import KIMI, LLAMA, deployment
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 HOSTS = ("gpu-001", "gpu-002")
 TWO = Layout(8, 1, pipeline_parallel_size=2, nodes=2)

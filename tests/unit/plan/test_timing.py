@@ -11,7 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import
 
 from support.demo import demo_plan
 from support.engines import KIMI, QWEN, deployment
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 
 def timeout(name, speed=None, **limits):

@@ -28,7 +28,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.together impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 
 from support.demo import demo_deployment, demo_plan
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 
 def asked(name, port, layout, keep=None):

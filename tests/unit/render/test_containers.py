@@ -18,8 +18,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
-from support.containers import container_plan, exec_words, with_replica
 from support.demo import demo_plan
+from support.host.containers import container_plan, exec_words, with_replica
 
 QUADLET = "/etc/containers/systemd/apiary-qwen3-235b-{}.container"
 SERVICE = "/etc/systemd/system/apiary-qwen3-235b-{}.service"

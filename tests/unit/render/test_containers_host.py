@@ -30,7 +30,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher im
     supervisor_files,
 )
 
-from support.containers import container_plan
+from support.host.containers import container_plan
 
 KFD = "sys/class/kfd/kfd/topology/nodes"
 # BDF: (KFD node, render minor); on real hosts their orders differ.

@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd imp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.containers import (
+from support.host.containers import (
     container_plan,
     exec_words,
     generate,

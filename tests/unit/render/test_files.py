@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files impor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.environment_file import parse
+from support.host.environment_file import parse
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 # What systemd hands on: no control characters but tab and newline.

@@ -23,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.demo import demo_deployment, demo_plan
-from support.host_kubernetes import check_schema, supported_versions
-from support.topologies import mi325x
+from support.host.kubernetes import check_schema, supported_versions
+from support.topology.topologies import mi325x
 
 IMAGE = "docker.io/vllm/vllm-openai-rocm:v0.33.0@sha256:" + "0" * 64
 

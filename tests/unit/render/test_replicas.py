@@ -21,8 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas im
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
-from support.containers import container_plan
 from support.demo import demo_plan
+from support.host.containers import container_plan
 
 OPTIONS = {
     "replicas_home": "/var/lib/apiary",

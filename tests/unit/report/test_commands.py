@@ -25,9 +25,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
 
 from apiary.app.cli import main
 from apiary.app.schemas import schema
-from support.bench_documents import BLOG, DP2, SLO, TP8, Curve, bench
+from support.bench.documents import BLOG, DP2, SLO, TP8, Curve, bench
 from support.engines import deployment
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 STEPS = (1, 8, 64, 128)
 

@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from apiary.bench.report.data import curves_of, gather
 from apiary.bench.report.make import make_report
-from support.bench_documents import (
+from support.bench.documents import (
     BLOG,
     DP2,
     TP8,

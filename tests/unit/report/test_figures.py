@@ -12,7 +12,7 @@ from plotly.graph_objects import Figure as Plotly
 
 from apiary.bench.report.figures import colour, escaped, figures
 from apiary.bench.report.make import make_report
-from support.bench_documents import TP8, Curve, bench, failed
+from support.bench.documents import TP8, Curve, bench, failed
 
 STEPS = (1, 8, 32, 64, 128, 256)
 

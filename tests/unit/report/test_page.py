@@ -14,7 +14,7 @@ import pytest
 
 from apiary.bench.report.make import make_report
 from apiary.bench.report.page import page, plotly_js
-from support.bench_documents import TP8, bench, level, loads
+from support.bench.documents import TP8, bench, level, loads
 
 STEPS = (1, 8, 64)
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}%{y}"

@@ -17,8 +17,8 @@ from ansible_collections.apiary.instinct.plugins.module_utils.resources import (
 )
 from ansible_collections.apiary.instinct.plugins.modules import converge
 
+from support.host.openpgp import BOTH, ONE, ONE_ARMORED, TWO
 from support.modules import run_module
-from support.openpgp import BOTH, ONE, ONE_ARMORED, TWO
 
 WANTED = "1:6.16.13.30300400-*"
 OFFERED = "amdgpu-dkms | 1:6.16.13.30300400-2341068.22.04 | file:/r jammy/main amd64 Packages\n"

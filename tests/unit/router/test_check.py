@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
     Tls,
 )
 
-from support.haproxy import pool_of
+from support.router.haproxy import pool_of
 
 DIGEST = "a" * 64
 

@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
     RouterSettings,
 )
 
-from support.router_cases import routers
+from support.router.cases import routers
 
 
 def rendered(router, **engine_keys):

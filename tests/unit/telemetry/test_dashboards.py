@@ -24,8 +24,8 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import units
 
-from support.dashboards import NAMES, boards, built
 from support.demo import demo_plan
+from support.telemetry.dashboards import NAMES, boards, built
 
 with warnings.catch_warnings():
     # The SDK would rather have schema v2, which only Grafana 12 and later can read.

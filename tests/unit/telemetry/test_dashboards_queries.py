@@ -17,12 +17,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
     TelemetrySettings,
 )
 
-from support import promql
-from support.dashboards import boards
 from support.demo import demo_plan
 from support.each import each
-from support.promql import BadQueryError, labels_of
-from support.telemetry_series import known
+from support.telemetry import promql
+from support.telemetry.dashboards import boards
+from support.telemetry.promql import BadQueryError, labels_of
+from support.telemetry.series import known
 
 KNOWN = known()
 PANELS = [(board, panel) for board in boards() for row in board.rows for panel in row.panels]

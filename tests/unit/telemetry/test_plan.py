@@ -28,8 +28,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
 )
 
 from support.demo import demo_plan
-from support.prometheus import check
-from support.telemetry_cases import SETTINGS, named, spanning, watched_hosts
+from support.telemetry.cases import SETTINGS, named, spanning, watched_hosts
+from support.telemetry.prometheus import check
 
 GOLDEN = (
     "alertmanager.yml",

@@ -32,10 +32,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
     TelemetrySettings,
 )
 
-from support import telemetry_series
 from support.each import each
-from support.prometheus import check
-from support.promql import labels_of, names
+from support.telemetry import series as telemetry_series
+from support.telemetry.prometheus import check
+from support.telemetry.promql import labels_of, names
 
 OBJECTIVES = (
     Objective("demo", "ttft_p90", 0.9, 1.0, 1.0),

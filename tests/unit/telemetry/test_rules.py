@@ -39,7 +39,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
 )
 
 from support.each import each
-from support.prometheus import check
+from support.telemetry.prometheus import check
 
 CASES = Path(__file__).parent / "cases"
 OBJECTIVES = (

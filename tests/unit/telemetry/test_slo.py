@@ -24,7 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
 )
 
 from support.demo import demo_plan
-from support.telemetry_cases import named
+from support.telemetry.cases import named
 
 
 def asked(slo, *plans):

@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import d
 
 from apiary.app.cli import main
 from support.demo import demo_plan
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 INVENTORY = """
 gpu_hosts:

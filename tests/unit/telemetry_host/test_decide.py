@@ -22,7 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry import Settings, decide
 
-from support.simulated import simulated_evidence
+from support.topology.simulated import simulated_evidence
 
 SYSTEMS = {
     "ubuntu": 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04"\n',

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils import host_metrics
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
-from support.prometheus import program
+from support.telemetry.prometheus import program
 
 ROOT = Path(__file__).parents[3]
 SIMULATOR = ROOT / "tests/lab/simulated_sysfs.py"

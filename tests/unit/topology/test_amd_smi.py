@@ -11,7 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_capture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Link
 
-from tests.support import printers
+from tests.support.printers import machine as printers
 
 
 def codes(topology):

@@ -12,9 +12,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
     from_evidence,
 )
 
-from tests.support import printers
-from tests.support import printers_amd_smi as amd
-from tests.support.printers import Machine, Wire
+from tests.support.printers import amd_smi as amd
+from tests.support.printers import machine as printers
+from tests.support.printers.machine import Machine, Wire
 
 MESH = printers.mesh()
 ADDRESSES = [card.bdf for card in MESH.cards]

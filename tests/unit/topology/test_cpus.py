@@ -11,7 +11,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers.c
     numa_nodes,
 )
 
-from tests.support import printers, printers_system
+from tests.support.printers import machine as printers
+from tests.support.printers import system as printers_system
 
 
 def test_cores_hold_their_smt_siblings():

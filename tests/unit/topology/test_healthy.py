@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
 
-from tests.support import printers
-from tests.support.printers import Card, Machine, Wire
+from tests.support.printers import machine as printers
+from tests.support.printers.machine import Card, Machine, Wire
 
 GIB = 2**30
 OAM = (0x05, 0x26, 0x46, 0x65, 0x85, 0xA6, 0xC6, 0xE5)

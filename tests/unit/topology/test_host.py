@@ -10,8 +10,10 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
 
-from tests.support import printers, printers_amd_smi, printers_rocm_smi
-from tests.support.printers import command
+from tests.support.printers import amd_smi as printers_amd_smi
+from tests.support.printers import machine as printers
+from tests.support.printers import rocm_smi as printers_rocm_smi
+from tests.support.printers.machine import command
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
 PCI = "/sys/bus/pci/devices"

@@ -9,8 +9,9 @@ import json
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
 
-from tests.support import printers, printers_system
-from tests.support.printers import Machine, command
+from tests.support.printers import machine as printers
+from tests.support.printers import system as printers_system
+from tests.support.printers.machine import Machine, command
 
 MESH = printers.mesh()
 SEVEN = Machine(MESH.cards[:7])

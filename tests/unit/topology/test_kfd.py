@@ -10,8 +10,8 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_capture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import kfd
 
-from tests.support import printers
-from tests.support.printers import Card, Machine, Wire
+from tests.support.printers import machine as printers
+from tests.support.printers.machine import Card, Machine, Wire
 
 TOP = "/sys/class/kfd/kfd/topology/nodes"
 

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 
 from apiary.host.pairs import boards, runs
 from apiary.host.pictures import topology_svg
-from support import printers
-from support.pictured import BDFS, DRAWN, HALVES, cpx, cuts, finding, lost, one_missing
-from support.printers import Machine, Wire
-from support.topologies import host, mi325x
+from support.printers import machine as printers
+from support.printers.machine import Machine, Wire
+from support.topology.pictured import BDFS, DRAWN, HALVES, cpx, cuts, finding, lost, one_missing
+from support.topology.topologies import host, mi325x
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
     read,
 )
 
-from tests.support import printers
+from tests.support.printers import machine as printers
 
 
 def test_evidence_is_recognised():

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_capture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Link
 
-from tests.support import printers
+from tests.support.printers import machine as printers
 
 
 def codes(topology):

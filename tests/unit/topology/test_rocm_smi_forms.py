@@ -11,9 +11,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
     from_evidence,
 )
 
-from tests.support import printers
-from tests.support import printers_rocm_smi as rocm
-from tests.support.printers import Machine, Wire
+from tests.support.printers import machine as printers
+from tests.support.printers import rocm_smi as rocm
+from tests.support.printers.machine import Machine, Wire
 
 MESH = printers.mesh()
 RANKS = [card.rank for card in MESH.cards]

@@ -18,8 +18,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers i
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers.nics import nics
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Nic
 
-from tests.support import printers, printers_system
-from tests.support.printers import Machine, Wire, command
+from tests.support.printers import machine as printers
+from tests.support.printers import system as printers_system
+from tests.support.printers.machine import Machine, Wire, command
 
 MESH = printers.mesh()
 ADDRESSES = [card.bdf for card in MESH.cards]

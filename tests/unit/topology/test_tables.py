@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from apiary.host.tables import topology_table
-from support.pictured import BDFS, DRAWN, HALVES, cpx, cuts, lost, one_missing, two_hives
-from support.topologies import host, mi325x
+from support.topology.pictured import BDFS, DRAWN, HALVES, cpx, cuts, lost, one_missing, two_hives
+from support.topology.topologies import host, mi325x
 
 
 def printed(topology, placement=None, width=80):

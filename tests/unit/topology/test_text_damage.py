@@ -17,10 +17,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
 )
 
 from apiary.host.archives import tree_text
-from tests.support import printers, printers_system
-from tests.support import printers_amd_smi as amd
-from tests.support import printers_rocm_smi as rocm
-from tests.support.printers import Machine, Wire
+from tests.support.printers import amd_smi as amd
+from tests.support.printers import machine as printers
+from tests.support.printers import rocm_smi as rocm
+from tests.support.printers import system as printers_system
+from tests.support.printers.machine import Machine, Wire
 
 MESH = printers.mesh()
 # Another host of the same kind with two hives, at other addresses.

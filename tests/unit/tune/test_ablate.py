@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome
 
-from support.tuned import ARCHITECTURE, TOPOLOGY, World, carried_out, question, saved
+from support.bench.tuned import ARCHITECTURE, TOPOLOGY, World, carried_out, question, saved
 
 
 def begun(text, **changes):

@@ -10,7 +10,7 @@ import re
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.alike import alike
 
-from support.simulated import simulated_evidence
+from support.topology.simulated import simulated_evidence
 
 GOVERNOR = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
 SETTINGS = {

@@ -22,7 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candid
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Budget, Question
 
 from support.engines import DEEPSEEK, LLAMA, QWEN, deployment
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 BLOG = Workload("5600/140", 5600, 140)
 

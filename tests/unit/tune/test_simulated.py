@@ -23,7 +23,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores, steps
 
 from engine_simulator import Client, benches, parameters
-from support.tuned import begun
+from support.bench.tuned import begun
 
 # What each layout of the small host would be like: steps take so many times as long.
 SLOWNESS = {"current": 1.6, "dp4-tp1": 2.5, "dp2-tp2": 1.0, "tp2-tp1-tp1": 3.0}

@@ -13,7 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome
 
-from support.tuned import SLO, World, begun, carried_out, saved
+from support.bench.tuned import SLO, World, begun, carried_out, saved
 
 RATES = {"dp4-tp1": 10.0, "dp2-tp2": 7.0, "current": 8.0}
 

@@ -49,7 +49,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
 )
 
 from support.demo import demo_deployment
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 ASKED_LOAD = Workload("32/4", 32, 4)
 BENCH_ASKED = BenchAsked(ASKED_LOAD, concurrency=(8,))

@@ -8,7 +8,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import steps
 
-from support.tuned import begun
+from support.bench.tuned import begun
 
 
 def test_a_lost_host_is_a_warning_while_another_is_left():

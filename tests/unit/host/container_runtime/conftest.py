@@ -6,7 +6,7 @@
 
 import pytest
 
-from support.host_container import hardware
+from support.host.container import hardware
 
 
 @pytest.fixture(scope="package")

@@ -16,8 +16,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     specification as names,
 )
 
-from support.cdi_schema import SCHEMA
-from support.host_container import hardware
+from support.host.cdi_schema import SCHEMA
+from support.host.container import hardware
 
 SCHEMA_JUDGE = jsonschema.Draft202012Validator(SCHEMA)
 TWO = (

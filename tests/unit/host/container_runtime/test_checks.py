@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     UNIT,
 )
 
-from support.host_container import applied, failing, host, refused, said
+from support.host.container import applied, failing, host, refused, said
 
 NODES = "/dev/kfd, /dev/dri/renderD*"
 

@@ -26,7 +26,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     Mirror,
 )
 
-from support.host_container import applied, failing, host, policy, refused, said
+from support.host.container import applied, failing, host, policy, refused, said
 
 
 def text(plan, path):

@@ -12,8 +12,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin
     parse_memory,
 )
 
-from support import host_kubernetes as lab
-from support.host_kubernetes import applied, plan, said
+from support.host import kubernetes as lab
+from support.host.kubernetes import applied, plan, said
 
 
 def codes(found, severity="error"):

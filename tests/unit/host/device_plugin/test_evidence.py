@@ -11,7 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin
     read_node,
 )
 
-from support import host_kubernetes as lab
+from support.host import kubernetes as lab
 
 ANSWERS = {
     "kubelet": "Kubernetes v1.33.1\n",

@@ -9,7 +9,7 @@ import json
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from support.host_tuning import (
+from support.host.tuning import (
     applied,
     codes,
     failing,

@@ -13,7 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning i
     sysctl,
 )
 
-from support.host_tuning import host, idle_states, tuned
+from support.host.tuning import host, idle_states, tuned
 
 PLANNED = [
     file.path

@@ -6,7 +6,7 @@
 
 import pytest
 
-from support.host_tuning import gpu, host, said, tuned
+from support.host.tuning import gpu, host, said, tuned
 
 LSPCI = """\
 0000:00:01.1 PCI bridge: Root port

@@ -13,7 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning i
     observed,
 )
 
-from support.host_tuning import applied, codes, gpu, host, tuned
+from support.host.tuning import applied, codes, gpu, host, tuned
 
 KINDS = {
     "kernel_argument",

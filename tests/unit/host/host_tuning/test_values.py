@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import sysctl
 
-from support.host_tuning import (
+from support.host.tuning import (
     applied,
     codes,
     failing,

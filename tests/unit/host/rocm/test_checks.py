@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.packages import keys as rocm_keys
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import decide
 
-from support.host_rocm import Machine, changes
+from support.host.rocm import Machine, changes
 
 SETTINGS = {"users": ["vllm"], "udev_rule": True}
 RUNNING = Machine().running

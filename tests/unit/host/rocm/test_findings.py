@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from support.host_rocm import MI300X, MI325X_VF, MI355X, SYSTEMS, Machine
+from support.host.rocm import MI300X, MI325X_VF, MI355X, SYSTEMS, Machine
 
 CRB = "codeready-builder-for-rhel-9-x86_64-rpms CRB\n"
 REPLICA = "apiary-qwen-0.service loaded active running Replica 0\n"

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
 from support.each import each
-from support.host_rocm import MI355X, SYSTEMS, Machine, changes, problems
+from support.host.rocm import MI355X, SYSTEMS, Machine, changes, problems
 
 RELEASES = ("6.4.3", "7.0.2", "7.1.1", "7.2.4", "7.14.1", "10.0.0")
 PROFILES = ("serving", "native", "full")

@@ -30,7 +30,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target i
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import parse
 
-from support.host_rocm import SYSTEMS, Machine
+from support.host.rocm import SYSTEMS, Machine
 
 SCOPE = host_evidence.SCOPES["rocm"]
 

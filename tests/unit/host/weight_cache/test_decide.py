@@ -12,7 +12,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache 
     decide,
 )
 
-from support.host_weights import NFS, ROOT, SHOWN, Host, codes, mounted, plan, settings
+from support.host.weights import NFS, ROOT, SHOWN, Host, codes, mounted, plan, settings
 
 
 def right(*mounts, shown=SHOWN, **more):

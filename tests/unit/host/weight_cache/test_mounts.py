@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.
     Settings,
 )
 
-from support.host_weights import Host
+from support.host.weights import Host
 
 KERNEL = "6.1.0"
 

@@ -6,7 +6,7 @@
 
 import pytest
 
-from support.host_weights import NFS, Host, codes, plan
+from support.host.weights import NFS, Host, codes, plan
 
 STAGED = {"repository": "a/b", "source": "/srv/models/a/b/current", "to": "/nvme"}
 

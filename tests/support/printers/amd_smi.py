@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from .printers import Card, Machine, Wire, _bandwidth
+from ..printers.machine import Card, Machine, Wire, _bandwidth
 
 WARNING = (
     "WARNING: User is missing the following required groups: render, video. "

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as evidence
 
-SIMULATOR = Path(__file__).parents[1] / "lab/simulated_sysfs.py"
+SIMULATOR = Path(__file__).parents[2] / "lab/simulated_sysfs.py"
 
 
 def absent(argv):

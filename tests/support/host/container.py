@@ -20,7 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     specification as names,
 )
 
-from support.simulated import simulated_evidence
+from support.topology.simulated import simulated_evidence
 
 RENDER_GID, VIDEO_GID = 104, 44
 RELEASES = {

@@ -24,9 +24,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin
     decide,
 )
 
-from support.simulated import simulated_evidence
+from support.topology.simulated import simulated_evidence
 
-ROLE = Path(__file__).parents[2] / "roles/device_plugin"
+ROLE = Path(__file__).parents[3] / "roles/device_plugin"
 CONFIG = "/var/lib/kubelet/config.yaml"
 DROP_IN = "/etc/kubernetes/kubelet.conf.d/90-apiary.conf"
 ARGUMENTS = "/etc/default/kubelet"

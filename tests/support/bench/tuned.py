@@ -30,7 +30,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
 )
 
 from support.engines import deployment
-from support.topologies import host
+from support.topology.topologies import host
 
 SMALL = """{
   "model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "vocab_size": 151936,

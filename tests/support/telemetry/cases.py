@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
 )
 
 from support.demo import demo_plan
-from support.topologies import mi325x
+from support.topology.topologies import mi325x
 
 RECEIVERS = (
     Receiver("on-call", "pagerduty", secret_file="/etc/prometheus/secrets/pagerduty"),  # noqa: S106 - a path

@@ -7,7 +7,7 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools/dashboards"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools/dashboards"))
 
 from build_dashboards import NAMES, boards, built
 

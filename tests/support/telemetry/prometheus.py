@@ -20,7 +20,7 @@ PACKAGES = {
     "prometheus-node-exporter": "prometheus-node-exporter",
     "promtool": "prometheus",
 }
-STORE = Path(__file__).parents[2] / ".lab/prometheus"
+STORE = Path(__file__).parents[3] / ".lab/prometheus"
 
 
 @functools.cache

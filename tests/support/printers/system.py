@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .printers import Machine
+from ..printers.machine import Machine
 
 CLASS = "Processing accelerators"
 VENDOR = "Advanced Micro Devices, Inc. [AMD/ATI]"

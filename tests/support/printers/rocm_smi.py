@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from .printers import WIDTH, Card, Machine, _matrix, _title
+from ..printers.machine import WIDTH, Card, Machine, _matrix, _title
 
 LOW_POWER = (
     "\nWARNING: AMD GPU device(s) is/are in a low-power state. Check power control/runtime_status\n"

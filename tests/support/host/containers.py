@@ -23,7 +23,7 @@ from support.demo import demo_plan
 
 IMAGE = "docker.io/vllm/vllm-openai-rocm:v0.33.0@sha256:" + "1f" * 32
 INSTALLED = ("/usr/libexec/podman/quadlet", "/usr/lib/podman/quadlet")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # The oldest Debian release whose Podman has a generator; Debian 12's (4.3) has none.
 SUITE = "trixie"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import testinfra
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOST, SERVER = "gpu-vm", "nfs-vm"
 MOUNT = "/srv/models"
 MODEL = f"{MOUNT}/org/name/current/model.safetensors"

@@ -20,7 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
     gpu_keys,
 )
 
-from support.topologies import MI325X_BUSES, bdf, host, interleaved_hives, mi325x
+from support.topology.topologies import MI325X_BUSES, bdf, host, interleaved_hives, mi325x
 
 BDFS = tuple(bdf(bus) for bus in MI325X_BUSES)
 
