@@ -10,15 +10,9 @@ import datetime
 import json
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
-
-from ..plugin_utils.adapters import refused
+from ..plugin_utils.adapters import Deciding, warn
 from ..plugin_utils.bench.place import Replicas, Router, place_of, refuse_serving, same_host
 from ..plugin_utils.documents import to_document
-from ..plugin_utils.findings import ApiaryError
-
-DISPLAY = Display()
 
 
 def address_of(name, values):
@@ -57,54 +51,33 @@ def router_of(names, serving, hostvars):
     )
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The bench_place action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Return what is measured and from where; nothing is changed, and no engine is asked."""
-        super().run(tmp, task_vars)
-        _validation, given = self.validate_argument_spec(
-            {
-                "hosts": {"type": "list", "elements": "str", "required": True},
-                "deployment": {"type": "str", "default": ""},
-                "routers": {"type": "bool", "default": True},
-                "servers": {"type": "list", "elements": "dict", "default": []},
-                "load_host": {"type": "str"},
-                "urls": {"type": "list", "elements": "str", "default": []},
-                "metrics": {"type": "list", "elements": "str", "default": []},
-                "dest": {"type": "path"},
-                "runs": {"type": "int", "default": 1},
-                "restart_serving": {"type": "bool", "default": False},
-            }
-        )
         hostvars, groups = task_vars["hostvars"], task_vars["groups"]
-        hosts, deployment = given["hosts"], given["deployment"]
-        routers = groups.get("routers") or [] if given["routers"] else []
-        load_hosts = [given["load_host"]] if given["load_host"] else groups.get("load_generators")
-        try:
-            place = place_of(
-                [replicas_of(host, hostvars[host], deployment) for host in hosts],
-                router_of(routers, groups.get("gpu_hosts") or [], hostvars),
-                load_hosts or [],
-                deployment,
-                given["urls"],
-                given["metrics"],
-            )
-            if not given["restart_serving"]:
-                answers = [one["servers"] for one in given["servers"] if "servers" in one]
-                refuse_serving(place.name, given["runs"], answers)
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
-        for finding in same_host(place):
-            DISPLAY.warning(str(finding))
+        hosts, deployment = arguments["hosts"], arguments["deployment"]
+        routers = groups.get("routers") or [] if arguments["routers"] else []
+        load_host = arguments["load_host"]
+        load_hosts = [load_host] if load_host else groups.get("load_generators") or []
+        place = place_of(
+            [replicas_of(host, hostvars[host], deployment) for host in hosts],
+            router_of(routers, groups.get("gpu_hosts") or [], hostvars),
+            load_hosts,
+            deployment,
+            arguments["urls"],
+            arguments["metrics"],
+        )
+        if not arguments["restart_serving"]:
+            answers = [item["servers"] for item in arguments["servers"] if "servers" in item]
+            refuse_serving(place.name, arguments["runs"], answers)
+        warn(same_host(place))
         now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
         root = hostvars[hosts[0]].get("apiary_artifacts") or "artifacts"
         return {
-            "changed": False,
             **to_document(place),
-            "dest": given["dest"] or f"{root}/bench/{place.name}/{now}",
+            "dest": arguments["dest"] or f"{root}/bench/{place.name}/{now}",
         }

@@ -11,16 +11,15 @@ import json
 import re
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..plugin_utils.adapters import refused
+from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.bench import workloads
 from ..plugin_utils.bench.comparison.statistics import functions
 from ..plugin_utils.deployment import Deployment
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.files import read_text, write_text
-from ..plugin_utils.findings import ApiaryError, Finding, error
+from ..plugin_utils.findings import Finding, error
 from ..plugin_utils.model.config import read_config
 from ..plugin_utils.plan.build import architecture_of
 from ..plugin_utils.plan.check import plan_of
@@ -148,71 +147,43 @@ def set_aside(directory: Path) -> None:
             one.rename(place / one.name)
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The tune_begin action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Return what will be tried; write the state unless in check mode."""
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "artifacts": {"type": "path", "default": "artifacts"},
-                "workload": {"type": "str", "required": True},
-                "slo": {"type": "str", "default": ""},
-                "concurrency": {"type": "int"},
-                "knobs": {"type": "dict", "default": {}},
-                "budget": {"type": "dict", "default": {}},
-                "ablate": {"type": "str", "default": ""},
-                "seed": {"type": "int", "default": 1},
-                "hosts": {"type": "dict", "required": True},
-                "topologies": {"type": "dict", "required": True},
-                "evidence": {"type": "dict", "default": {}},
-                "load_hosts": {"type": "dict", "default": {}},
-                "gone": {"type": "list", "elements": "str", "default": []},
-                "measured_by": {"type": "dict", "default": {}},
-                "restart": {"type": "bool", "default": False},
-                "take_over": {"type": "bool", "default": False},
-            }
-        )
         arguments = of_hosts(arguments)
         load_hosts = arguments["load_hosts"]
         lost = [name for name, answer in load_hosts.items() if answer.get("unreachable")]
-        try:
-            functions()  # what compares repeats; better refused before the first trial
-            asked = question(arguments)
-            path = place_of(arguments["artifacts"], asked.deployment.name, arguments["ablate"])
-            if not self._task.check_mode:
-                acquire(path, arguments["take_over"])
-            known = path.is_file() and not arguments["restart"]
-            if known:
-                before = same(read_state(str(path)), asked, str(path))
-                state = steps.without(before, arguments["gone"])
-            else:
-                before, state = None, begun(asked, arguments)
-            most = 0 if state.choice is not None else steps.most(state, len(asked.hosts))
-            if most and lost and len(lost) == len(load_hosts):
-                raise error(
-                    "TRIAL-LOAD-LOST",
-                    ", ".join(lost),
-                    "could not be reached, and no other host is in load_generators",
-                )
-            if state != before and not self._task.check_mode:
-                if before is None:
-                    # Its results are of other questions, under the same names.
-                    set_aside(path.parent)
-                write_text(path, dumps(state))
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
+        functions()  # what compares repeats; better refused before the first trial
+        asked = question(arguments)
+        path = place_of(arguments["artifacts"], asked.deployment.name, arguments["ablate"])
+        if not self._task.check_mode:
+            acquire(path, arguments["take_over"])
+        if path.is_file() and not arguments["restart"]:
+            before = same(read_state(str(path)), asked, str(path))
+            state = steps.without(before, arguments["gone"])
+        else:
+            before, state = None, begun(asked, arguments)
+        most = 0 if state.choice is not None else steps.most(state, len(asked.hosts))
+        if most and lost and len(lost) == len(load_hosts):
+            raise error(
+                "TRIAL-LOAD-LOST",
+                ", ".join(lost),
+                "could not be reached, and no other host is in load_generators",
+            )
+        if state != before and not self._task.check_mode:
+            if before is None:
+                # Its results are of other questions, under the same names.
+                set_aside(path.parent)
+            write_text(path, dumps(state))
         notes = () if load_hosts else (no_load_host(asked),)
         for finding in (*notes, *state.findings):
             if finding.severity != "info":
                 DISPLAY.warning(str(finding))
         return {
-            "changed": False,
             "deployment": asked.deployment.name,
             "done": state.choice is not None,
             "most": most,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..plugin_utils.adapters import refused
+from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.documents import to_document
 from ..plugin_utils.files import write_text
-from ..plugin_utils.findings import ApiaryError, error
+from ..plugin_utils.findings import error
 from ..plugin_utils.tune import candidates
 from ..plugin_utils.tune.summary import summary
 from ..plugin_utils.tune.types import Tune
@@ -45,35 +44,21 @@ def variables_of(state: Tune, evidence: Path) -> tuple[str, str]:
     return tuned_variables(state.asked.deployment, after, shown(evidence))
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The tune_end action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Write the winner beside the state, show what it changes; refuse an unfinished tuning."""
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "state": {"type": "path", "required": True},
-                "serve": {"type": "bool", "default": False},
-                "hosts": {"type": "list", "elements": "str", "default": []},
-                "report": {"type": "str", "default": ""},
-            }
-        )
         path = Path(arguments["state"]).absolute()
         file = path.with_name("tuned.yml")
-        try:
-            state = read_state(str(path))
-            text, diff = variables_of(state, path)
-            if not self._task.check_mode:
-                if text:
-                    write_text(file, text)
-                release(path)
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
+        state = read_state(str(path))
+        text, diff = variables_of(state, path)
+        if not self._task.check_mode:
+            if text:
+                write_text(file, text)
+            release(path)
         lines = [*summary(state), *diff.splitlines()]
         if text:
             lines.append(f"to be reviewed: {shown(file)} is the deployment with these changes")
@@ -81,17 +66,15 @@ class ActionModule(ActionBase):
         for line in lines:
             DISPLAY.display(f"  {line}")
         if state.choice is None:
-            name = state.asked.deployment.name
-            raise refused(error("TRIAL-OPEN", name, "not all was measured"))
+            raise error("TRIAL-OPEN", state.asked.deployment.name, "not all was measured")
         winner = winner_of(state)
-        used = {one.name for one in state.hosts if one.used}
+        used = {host.name for host in state.hosts if host.used}
         serve = to_document(candidates.deployment_of(state, winner)) if winner else None
         return {
-            "changed": False,
             "choice": to_document(state.choice),
             "winner": serve,
             # Of other hosts nothing was shown.
-            "target": ",".join(one for one in arguments["hosts"] if one in used),
+            "target": ",".join(name for name in arguments["hosts"] if name in used),
             "serve": serve if arguments["serve"] else None,
             "tuned_file": str(file) if text else None,
             "summary": lines,

@@ -9,19 +9,15 @@ from __future__ import annotations
 import json
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 
-from ..plugin_utils.adapters import refused
+from ..plugin_utils.adapters import Deciding, warn
 from ..plugin_utils.documents import to_document
-from ..plugin_utils.findings import ApiaryError, error
+from ..plugin_utils.findings import error
 from ..plugin_utils.fleet.given import given_evidence
 from ..plugin_utils.run_owner import is_dead, owner
 from ..plugin_utils.tune.host import TUNING, Lock, Seen, prepare
 from ..plugin_utils.tune.scope import scope
 from ..plugin_utils.tune.trial import numbered
-
-DISPLAY = Display()
 
 
 def known_servers(answers: list[dict], deployment: str) -> dict[str, dict]:
@@ -59,43 +55,19 @@ def seen_of(host: str, deployment: str, told: dict, answers: list[dict], routers
     )
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The tune_host action."""
 
-    _supports_check_mode = True
-    _supports_diff = True
-
-    def run(self, tmp=None, task_vars=None):
-        """Return what is tuned, and what is to be done before and after.
-
-        Fails where the host may not be taken.
-        """
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "plans": {"type": "list", "elements": "dict", "required": True},
-                "evidence": {"type": "raw", "required": True},
-                "deployment": {"type": "str", "default": ""},
-                "workload": {"type": "str", "default": ""},
-                "load": {"type": "raw"},
-                "routers": {"type": "list", "elements": "dict", "default": []},
-                "serving": {"type": "bool", "default": False},
-                "take_over": {"type": "bool", "default": False},
-            }
-        )
+    def decide(self, arguments, task_vars):
+        """Return what is tuned, and what is to be done before and after; refuse a busy host."""
         host = task_vars["inventory_hostname"]
-        try:
-            names = (arguments[name] for name in ("deployment", "workload", "load"))
-            evidence, _text = given_evidence(arguments["evidence"])
-            own = scope(host, arguments["plans"], evidence, *names)
-            seen = self._seen(host, own.deployment["name"], arguments["routers"], task_vars)
-            ready = prepare(seen, arguments["serving"], arguments["take_over"])
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
-        for finding in ready.findings:
-            DISPLAY.warning(str(finding))
+        names = (arguments[name] for name in ("deployment", "workload", "load"))
+        evidence, _text = given_evidence(arguments["evidence"])
+        own = scope(host, arguments["plans"], evidence, *names)
+        seen = self._seen(host, own.deployment["name"], arguments["routers"], task_vars)
+        ready = prepare(seen, arguments["serving"], arguments["take_over"])
+        warn(ready.findings)
         return {
-            "changed": False,
             **to_document(own),
             "ready": to_document(ready),
             "drain": numbered(host, ready.drain),

@@ -16,15 +16,14 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..plugin_utils.adapters import refused
+from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.bench.comparison import proof
 from ..plugin_utils.bench.types import Bench
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.files import read_text, write_text
-from ..plugin_utils.findings import ApiaryError, error
+from ..plugin_utils.findings import error
 from ..plugin_utils.run_owner import is_dead, owner
 from ..plugin_utils.tune import candidates, steps
 from ..plugin_utils.tune.ending import Told, outcome_of
@@ -168,50 +167,32 @@ def results_of(state: Tune, assigned: dict[str, dict]) -> list[str]:
     ]
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The tune_next action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Record, save, and return the next trials."""
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "state": {"type": "path", "required": True},
-                "hosts": {"type": "list", "elements": "str", "required": True},
-                "load_hosts": {"type": "list", "elements": "str", "default": []},
-                "lost_load_hosts": {"type": "list", "elements": "str", "default": []},
-                "assigned": {"type": "dict", "default": {}},
-                "reported": {"type": "dict", "default": {}},
-                "clients": {"type": "dict", "default": {}},
-            }
-        )
-        path, assigned, reported = (arguments[name] for name in ("state", "assigned", "reported"))
+        path, check = Path(arguments["state"]).absolute(), self._task.check_mode
+        assigned, reported = arguments["assigned"], arguments["reported"]
         clients = client_versions(assigned, reported, arguments["clients"])
-        try:
-            state = read_state(path)
-            if not self._task.check_mode:
-                ensure_acquired(Path(path).absolute())
-            if assigned and not self._task.check_mode:
-                state = record(state, assigned, reported, time.time())
-                state = doubted(state, Path(path).absolute().parent)
-                write_text(Path(path).absolute(), dumps(state))
-            lost = [*arguments["lost_load_hosts"], *lost_load_hosts(assigned, reported)]
-            hosts, load_hosts = arguments["hosts"], arguments["load_hosts"]
-            following = assignments(state, hosts, load_hosts, lost, clients)
-            if not self._task.check_mode:
-                set_aside(Path(path).parent, [one["trial"]["id"] for one in following.values()])
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
+        state = read_state(arguments["state"])
+        if not check:
+            ensure_acquired(path)
+        if assigned and not check:
+            state = record(state, assigned, reported, time.time())
+            state = doubted(state, path.parent)
+            write_text(path, dumps(state))
+        lost = [*arguments["lost_load_hosts"], *lost_load_hosts(assigned, reported)]
+        following = assignments(state, arguments["hosts"], arguments["load_hosts"], lost, clients)
+        if not check:
+            set_aside(path.parent, [item["trial"]["id"] for item in following.values()])
         for line in results_of(state, assigned):
             DISPLAY.display(f"  {line}")
         for name in lost:
             DISPLAY.display(f"  the load host {name} could not be reached any more")
         return {
-            "changed": False,
             "assigned": following,
             "done": state.choice is not None,
             "lost_load_hosts": lost,

@@ -10,8 +10,7 @@ import os
 import shlex
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
-
+from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.documents import from_document, to_document
 from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.check import plan_of
@@ -24,29 +23,13 @@ _STARTS = ("systemctl", "show", "--property=InvocationID,MainPID,ActiveState,NRe
 _JOURNAL = ("env", "SYSTEMD_COLORS=0", "journalctl", "--no-pager", "--output=cat", "--lines=2000")
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The tune_trial action."""
 
     _supports_check_mode = False
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, given, task_vars):
         """Do one step of a trial; a failure is data, for the steps after it."""
-        super().run(tmp, task_vars)
-        _validation, given = self.validate_argument_spec(
-            {
-                "step": {
-                    "type": "str",
-                    "choices": ["planned", "failed", "serve", "end"],
-                    "required": True,
-                },
-                "trial": {"type": "dict", "required": True},
-                "progress": {"type": "dict", "default": {}},
-                "result": {"type": "dict", "default": {}},
-                "options": {"type": "dict", "default": {}},
-                "state": {"type": "path", "default": ""},
-            }
-        )
         step, result = given["step"], given["result"]
         if step == "planned":
             return self._progress(self._planned(given, task_vars))
@@ -64,7 +47,7 @@ class ActionModule(ActionBase):
             given["trial"]["load_host"],
             os.path.relpath(path, Path(given["state"]).parent) if path else "",
         )
-        return {"changed": False, "reported": to_document(told)}
+        return {"reported": to_document(told)}
 
     def _planned(self, given, task_vars):
         host = task_vars["inventory_hostname"]
@@ -110,7 +93,6 @@ class ActionModule(ActionBase):
     @staticmethod
     def _progress(progress):
         return {
-            "changed": False,
             "progress": to_document(progress),
             "measure": progress.stage == "measure" and not progress.failed,
             "prepare": progress.stage == "prepare" and not progress.failed,

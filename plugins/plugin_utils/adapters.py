@@ -6,10 +6,14 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import yaml
 from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as NormalAction
 from ansible.utils.display import Display
 
@@ -18,6 +22,7 @@ from .files import findings_here
 from .findings import ApiaryError, Finding, from_host
 
 DISPLAY = Display()
+_SPECIFIED = ("type", "elements", "choices", "default", "required")
 
 
 def refused(refusal: ApiaryError) -> AnsibleActionFail:
@@ -32,6 +37,37 @@ def warn(findings: Iterable[Finding]) -> None:
     for finding in findings_here(findings):
         if finding.severity == "warning":
             DISPLAY.warning(str(finding))
+
+
+class Deciding(ActionBase):  # type: ignore[misc]  # ansible-core has no types
+    """An action that decides on the controller; the page of the module of its name has its options.
+
+    A subclass has ``decide(arguments, task_vars)``, whose refusals end the task.
+    """
+
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        """Return what is decided; fail with the findings of a refusal."""
+        super().run(tmp, task_vars)
+        name = type(self).__module__.replace(".action.", ".modules.")
+        _validation, arguments = self.validate_argument_spec(documented(name))
+        try:
+            result: dict[str, Any] = self.decide(arguments, task_vars)
+        except ApiaryError as refusal:
+            raise refused(refusal) from None
+        return {"changed": False, **result}
+
+
+@functools.cache
+def documented(name: str) -> dict[str, dict[str, Any]]:
+    """Return the argument spec that a module's DOCUMENTATION has; ``name`` is its import path."""
+    page = yaml.safe_load(importlib.import_module(name).DOCUMENTATION)
+    return {
+        option: {key: facts[key] for key in _SPECIFIED if key in facts}
+        for option, facts in page["options"].items()
+    }
 
 
 class Completing(NormalAction):  # type: ignore[misc]  # ansible-core has no types

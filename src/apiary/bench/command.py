@@ -11,10 +11,9 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import click
@@ -30,7 +29,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.conduct 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import (
     Backend,
     Client,
-    cpus_of,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.options import (
+    client_of,
+    target_of,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.preflight import (
     plain_addresses,
@@ -56,48 +58,7 @@ KEY_VARIABLE = "VLLM_API_KEY"
 PHASES = tuple(one for one in get_args(Phase) if one not in ("warmup", "fixed"))
 
 
-@dataclass(frozen=True)
-class Given:
-    """The options of the command."""
-
-    urls: tuple[str, ...]
-    workload: str | None
-    slo: str
-    phases: str | None
-    concurrency: str | None
-    request_rate: str | None
-    most: int
-    stress: tuple[str, ...]
-    repeats: int
-    lives: int
-    restart_command: str | None
-    search_by: str
-    seed: int | None
-    soak: int | None
-    rule: tuple[str, ...]
-    backend: str
-    command: str | None
-    image: str | None
-    container_engine: str | None
-    version: str | None
-    session_header: str | None
-    client_cpus: str | None
-    self_test: bool
-    timeout: float | None
-    load_host: str | None
-    identity: str | None
-    known_hosts: str | None
-    plans: tuple[str, ...]
-    metrics: tuple[str, ...]
-    model: str | None
-    tokenizer: str | None
-    gpus: int | None
-    hosts: int | None
-    gpu_metrics: str | None
-    api_key_file: str | None
-    name: str | None
-    out: str
-    as_json: bool
+Options = Mapping[str, Any]
 
 
 @click.command()
@@ -192,41 +153,42 @@ def bench(**options: Any) -> int:
 
     Levels are kept in OUT/raw before they are evaluated: run again with the same --out to go on.
     """
-    given = Given(**options)
-    served = _served(given.plans)
-    target = _target(given, served)
-    asked = _asked(given)
+    served = _served(options["plans"])
+    options["model"] = options["model"] or (served.model if served else "")
+    target = _target(options, served)
     order = Order(
-        given.name or (served.model if served else given.model) or "bench",
-        asked,
-        Path(given.out),
+        options["name"] or options["model"] or "bench",
+        _asked(options),
+        Path(options["out"]),
         {**(served.environment if served else {}), "command": _repeatable()},
-        replaced_rules(given.rule),
-        own_seed=given.seed is None,
+        replaced_rules(options["rule"]),
+        own_seed=options["seed"] is None,
     )
+    as_json = options["as_json"]
     try:
-        result = _measure(given, order, target, _client(given, served, target))
+        result = _measure(options, order, target, _client(options, served, target))
     except KeyboardInterrupt:
         click.echo(f"{order.directory} keeps what was measured; the same command goes on", err=True)
         raise
-    if given.as_json:
+    if as_json:
         print_document(result)
     else:
         show(bench_summary(result))
         click.echo(f"{order.directory}/bench.json: apiary report {order.directory}/bench.json")
-    report(result.findings, given.as_json)
+    report(result.findings, as_json)
     return exit_code(result.findings)
 
 
-def _measure(given: Given, order: Order, target: Target, client: Client) -> Bench:
+def _measure(options: Options, order: Order, target: Target, client: Client) -> Bench:
     """Run it on the load host, with its progress on stderr."""
-    secrets = _secrets(given.api_key_file)
-    options = SshOptions(identity=given.identity, known_hosts=given.known_hosts)
-    where = Remote(given.load_host, options, secrets) if given.load_host else Here(secrets)
-    with where, Shown(quiet=given.as_json) as shown:
+    secrets, load_host = _secrets(options["api_key_file"]), options["load_host"]
+    ssh = SshOptions(identity=options["identity"], known_hosts=options["known_hosts"])
+    where = Remote(load_host, ssh, secrets) if load_host else Here(secrets)
+    with where, Shown(quiet=options["as_json"]) as shown:
         session = Session(target, client, where.execute)
-        if given.restart_command:
-            session.restart = Restart(tuple(shlex.split(given.restart_command)), session)
+        if options["restart_command"]:
+            argv = tuple(shlex.split(options["restart_command"]))
+            session.restart = Restart(argv, session)
         return conduct(order, session, shown)
 
 
@@ -235,101 +197,79 @@ def _served(names: Iterable[str]) -> Served | None:
     return served_by(plans) if plans else None
 
 
-def _target(given: Given, served: Served | None) -> Target:
+def _target(options: Options, served: Served | None) -> Target:
     """Return what is measured: what was typed, else what the plan says."""
-    urls = given.urls
+    urls = options["urls"]
     if not urls and served and served.hosts == 1:
         host = served.environment["hosts"][0]
         urls = tuple(f"http://{host}:{port}" for port in served.ports)
     if not urls:
         raise click.UsageError("give the URL of an engine or a router, or one --plan")
-    for url in (*urls, *(metric for metric in given.metrics if metric != "none")):
+    own = tuple(url for url in options["metrics"] if url != "none")
+    for url in (*urls, *own):
         if "@" not in url and not url.startswith(("http://", "https://")):
             raise click.UsageError(f"{url} is no URL: http://HOST:PORT is meant")
-    plain_addresses((*urls, *(metric for metric in given.metrics if metric != "none")))
-    metrics = tuple(f"{url.rstrip('/')}/metrics" for url in urls)
-    if given.metrics:
-        metrics = tuple(url for url in given.metrics if url != "none")
-    return Target(
-        urls=tuple(url.rstrip("/") for url in urls),
-        model=given.model or (served.model if served else ""),
-        metrics=metrics,
-        tokenizer=given.tokenizer or (served.tokenizer if served else None),
-        gpus=given.gpus or (served.gpus if served else None),
-        hosts=given.hosts or (served.hosts if served else None),
-    )
+    plain_addresses((*urls, *own))
+    usual = (f"{url.rstrip('/')}/metrics" for url in urls)
+    return target_of(options, served, urls, own if options["metrics"] else usual)
 
 
-def _asked(given: Given) -> Asked:
+def _asked(options: Options) -> Asked:
     """Return what is asked for; raises UsageError where options do not go together."""
-    if given.timeout is not None and not math.isfinite(given.timeout):
-        raise click.UsageError(f"--timeout: {given.timeout} is no number of seconds")
-    if given.lives > 1 and not given.restart_command:
+    timeout = options["timeout"]
+    if timeout is not None and not math.isfinite(timeout):
+        raise click.UsageError(f"--timeout: {timeout} is no number of seconds")
+    if options["lives"] > 1 and not options["restart_command"]:
         raise click.UsageError("--engine-runs needs a --restart-command")
-    wanted: dict[str, Any] = {
-        "most": given.most,
-        "stress": list(given.stress),
-        "repeats": given.repeats,
-        "lives": given.lives,
-        "seed": given.seed or 0,
-        "search_by": given.search_by,
-        "concurrency": numbers(given.concurrency, int, "--concurrency"),
-        "request_rate": numbers(given.request_rate, float, "--request-rate"),
+    fields = {name: options[name] for name in ("most", "stress", "repeats", "lives", "search_by")}
+    fields |= {
+        "seed": options["seed"] or 0,
+        "concurrency": numbers(options["concurrency"], int, "--concurrency"),
+        "request_rate": numbers(options["request_rate"], float, "--request-rate"),
     }
-    phases = _phases(given)
+    phases = _phases(options)
     if phases:
-        wanted["phases"] = phases
-    if given.soak:
-        wanted["soak_seconds"] = given.soak
-    return asked_of(wanted, given.workload or "500/100", given.slo, "the options")
+        fields["phases"] = phases
+    if options["soak"]:
+        fields["soak_seconds"] = options["soak"]
+    return asked_of(fields, options["workload"] or "500/100", options["slo"], "the options")
 
 
-def _phases(given: Given) -> list[str]:
+def _phases(options: Options) -> list[str]:
     """Return the phases: those that were named, else those that the other options need."""
-    if given.phases:
-        chosen = [word.strip() for word in given.phases.split(",")]
+    if options["phases"]:
+        chosen = [word.strip() for word in options["phases"].split(",")]
         wrong = [item for item in chosen if item not in PHASES]
         if wrong:
             raise click.UsageError(f"--phases: {', '.join(wrong)}: not of {', '.join(PHASES)}")
     else:
-        usual = {field.name: field.default for field in fields(Asked)}["phases"]
-        chosen = [item for item in cast(tuple[str, ...], usual) if item != "slo" or given.slo]
-        chosen += ["stress"] if given.stress else []
-        chosen += ["open"] if given.request_rate else []
-    if given.soak and "soak" not in chosen:
+        chosen = [item for item in Asked.phases if item != "slo" or options["slo"]]
+        chosen += ["stress"] if options["stress"] else []
+        chosen += ["open"] if options["request_rate"] else []
+    if options["soak"] and "soak" not in chosen:
         chosen.append("soak")
     return chosen
 
 
-def _client(given: Given, served: Served | None, target: Target) -> Client:
+def _client(options: Options, served: Served | None, target: Target) -> Client:
     """Return the load generator that was asked for, else that of the plan's own engine."""
-    plain = not given.command and not given.image
-    image = given.image or (served.image if served and plain else None)
-    command = shlex.split(given.command) if given.command else []
-    if not command:
-        command = [served.executable if served else "vllm"]
-    apart = given.client_cpus == "apart"
-    if apart and not served:
+    if options["client_cpus"] == "apart" and not served:
         raise click.UsageError("--client-cpus apart needs --plan, which says where replicas run")
+    plain = not options["command"] and not options["image"]
+    image = options["image"] or (served.image if served and plain else None)
+    usual = [served.executable if served else "vllm"]
+    engine = served.container_engine if served else "docker"
+    here = options["load_host"] is None and all(_local(url) for url in target.urls)
     try:
-        cpus = cpus_of(given.client_cpus) if given.client_cpus and not apart else ()
+        return client_of(
+            {**options, "image": image},
+            served,
+            shlex.split(options["command"] or "") or usual,
+            options["container_engine"] or engine,
+            options["gpu_metrics"] or ("sysfs" if here else "none"),
+        )
     except ValueError:
         raise click.UsageError("--client-cpus: a list as 0-15,32 is meant, or `apart`") from None
-    busy = (cpu for text in (served.cpus if served else ()) for cpu in cpus_of(text))
-    here = given.load_host is None and all(_local(url) for url in target.urls)
-    return Client(
-        backend=cast(Backend, given.backend),
-        version=given.version,
-        command=tuple(command),
-        image=image,
-        engine=given.container_engine or (served.container_engine if served else "docker"),
-        cpus=cpus,
-        apart_from=tuple(busy) if apart else None,
-        gpus=given.gpu_metrics or ("sysfs" if here else "none"),
-        self_test=given.self_test,
-        timeout=given.timeout,
-        session_header=given.session_header,
-    )
 
 
 def _local(url: str) -> bool:
