@@ -9,8 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+import jinja2
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def policy(scripts: Sequence[str]) -> str:
@@ -27,3 +32,16 @@ def inline(data: Any) -> str:
     """Return JSON that no HTML parser takes for markup, and no script engine for a line's end."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def template(file: Path, **filters: Callable[..., Any]) -> jinja2.Template:
+    """Return a page's template, which escapes all that it is given and may include `page.css`."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([file.parent, TEMPLATES]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+    )
+    environment.filters.update(filters)
+    return environment.get_template(file.name)

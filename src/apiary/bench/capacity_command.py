@@ -20,9 +20,10 @@ from rich.text import Text
 
 from apiary.app import output
 from apiary.app.inputs import json_option
+from apiary.app.numbers import number, percent, whole
 from apiary.app.output import exit_code, print_document, show
 from apiary.bench.report.inputs import load_benches
-from apiary.bench.report.words import number, percent, slo_text, whole
+from apiary.bench.report.words import slo_text
 
 # Requests a second; beyond it the answer has more digits than sense.
 _MOST = 1e9

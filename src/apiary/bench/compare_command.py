@@ -30,10 +30,11 @@ from rich.text import Text
 
 from apiary.app import output
 from apiary.app.inputs import json_option
+from apiary.app.numbers import NONE, number, percent
 from apiary.app.output import exit_code, print_document, show
 from apiary.bench.report.headline import against_text
 from apiary.bench.report.inputs import load_benches
-from apiary.bench.report.words import NONE, between, number, percent
+from apiary.bench.report.words import between
 
 _STYLES = {"better": "green", "worse": "red"}
 

@@ -13,10 +13,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from apiary.app.numbers import NONE
 from apiary.bench.report.data import Curve, Report
 from apiary.bench.report.make import make_report
 from apiary.bench.report.tables import found_text, point_table
-from apiary.bench.report.words import NONE, STATUS, between, saturation_text
+from apiary.bench.report.words import STATUS, between, saturation_text
 
 _STYLES = {"OK": "green", "SLO_MISS": "yellow", "FAILED": "red", "INVALID": "dim red"}
 _REFERENCES = 3

@@ -17,10 +17,10 @@ from threading import Event
 from typing import Any
 
 import click
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_fleet import measured_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error, has_errors
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import Measured
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import fleet_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import FleetPlan
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -28,7 +28,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from apiary.app import output
 from apiary.app.output import EXIT_FINDINGS, print_document, report, show
 from apiary.app.runner import Ended, run_playbook
-from apiary.bench.report.inputs import load_benches
 from apiary.fleet.hosts import FleetHost, read_hosts
 from apiary.fleet.plan_inputs import Lost, Run, observed
 from apiary.fleet.plan_tables import fleet_tables
@@ -67,7 +66,7 @@ def plan_fleet(options: FleetOptions, as_json: bool) -> int:
 
     1 says that an error keeps the answer from being whole: a host not reached, or a refusal.
     """
-    measured = measured_of(load_benches(options.benches)) if options.benches else ()
+    measured = _measured(options.benches) if options.benches else ()
     hosts = read_hosts(
         options.sources,
         options.limit,
@@ -95,6 +94,16 @@ def _print(made: FleetPlan, diff: bool, as_json: bool) -> None:
     for part in fleet_tables(made, diff):
         show(part)
     report((finding for finding in made.findings if finding.severity != "error"), as_json)
+
+
+def _measured(names: Sequence[str]) -> tuple[Measured, ...]:
+    """Return what a host of each configuration serves, by benchmarks."""
+    # The only word with the wing: who measures nothing need not load it.
+    from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_fleet import measured_of
+
+    from apiary.bench.report.inputs import load_benches
+
+    return measured_of(load_benches(names))
 
 
 def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> Run:

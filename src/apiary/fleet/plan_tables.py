@@ -26,7 +26,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from apiary.bench.report.words import number
+from apiary.app.numbers import number
 
 LISTED = 6  # ranges of hosts that are named; --json and --out have all
 FILES = 4  # changed files of one directory that share a line

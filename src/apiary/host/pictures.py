@@ -14,6 +14,7 @@ from pathlib import Path
 import jinja2
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
+from apiary.app.inert import template
 from apiary.host.cards import MANY, SMALL, Card, Host, Pill, colour_of, cpus_text, fit, pills_of
 from apiary.host.layout import MARGIN, WIDTH, lay_out
 from apiary.host.marks import Note, broken_pairs, marks, notes
@@ -101,15 +102,8 @@ def topology_svg(topology: Topology, placement: Shares | None = None) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=True,
-    )
-    environment.filters["n"] = _number
-    return environment.get_template("topology.svg.j2")
+    file = Path(__file__).parent / "templates" / "topology.svg.j2"
+    return template(file, n=_number)
 
 
 def _number(value: float) -> str:

@@ -84,10 +84,13 @@ def test_every_command_is_in_a_section_and_means_what_it_says():
             assert entry.about.endswith(".")
 
 
-def test_help_imports_no_command():
+def test_help_imports_no_command_and_a_plan_nothing_that_measures():
     code = (
-        "import sys; from apiary.app.cli import main; main(['--help']);"
-        "sys.exit(any(name.endswith('_command') for name in sys.modules))"
+        "import sys; from apiary.app.cli import main; main(['--version']); main(['--help']);"
+        "assert not any(name.endswith('_command') for name in sys.modules);"
+        "import apiary.fleet.plan, apiary.fleet.command, apiary.fleet.report.page;"
+        "wing = ('apiary.bench', 'scipy', 'plotly', 'instinct.plugins.plugin_utils.bench');"
+        "sys.exit(any(word in name for name in sys.modules for word in wing))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 

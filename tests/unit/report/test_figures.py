@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from plotly.graph_objects import Figure as Plotly
 
+from apiary.app.inert import TEMPLATES
 from apiary.bench.report.figures import colour, escaped, figures
 from apiary.bench.report.make import make_report
 from support.bench.documents import TP8, Curve, bench, failed
@@ -61,9 +62,7 @@ def test_plotly_knows_every_property(drawn):
 
 
 def test_every_colour_is_one_of_the_page(report, drawn):
-    from apiary.bench.report.page import TEMPLATES
-
-    style = (TEMPLATES / "report.css").read_text()
+    style = (TEMPLATES / "page.css").read_text()
     text = json.dumps([[one.data, one.layout] for one in drawn.values()])
     named = {part.split(")")[0] for part in text.split("var(")[1:]}
     # In light, in dark by the system, and in dark by the button.

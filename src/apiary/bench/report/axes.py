@@ -12,7 +12,8 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
-from apiary.bench.report.words import METRICS, duration, whole
+from apiary.app.numbers import whole
+from apiary.bench.report.words import METRICS, duration
 
 
 def rounded(value: float) -> float:

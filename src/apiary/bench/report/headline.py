@@ -32,9 +32,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 
+from apiary.app.numbers import number, percent
 from apiary.bench.report.data import By, Configuration, Curve, Headline, Point
 from apiary.bench.report.tables import found_text
-from apiary.bench.report.words import between, number, percent, size_text, slo_text, workload_text
+from apiary.bench.report.words import between, size_text, slo_text, workload_text
 
 
 def headline_of(

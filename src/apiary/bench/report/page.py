@@ -17,7 +17,8 @@ import jinja2
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
-from apiary.app.inert import inline, policy
+from apiary.app.inert import inline, policy, template
+from apiary.app.numbers import NONE, number
 from apiary.bench.report.data import Configuration, Report
 from apiary.bench.report.figures import COLOURS, figures
 from apiary.bench.report.headline import held_rate
@@ -28,22 +29,15 @@ from apiary.bench.report.tables import (
     point_table,
     reference_cells,
 )
-from apiary.bench.report.words import (
-    NONE,
-    flat,
-    number,
-    saturation_text,
-    size_text,
-    slo_text,
-    workload_text,
-)
-
-TEMPLATES = Path(__file__).parent / "templates"
+from apiary.bench.report.words import flat, saturation_text, size_text, slo_text, workload_text
 
 
 def page(report: Report) -> str:
     """Return the whole page; browsers may run only the two scripts whose hash it names."""
-    scripts = (plotly_js(), (TEMPLATES / "report.js").read_text(encoding="utf-8"))
+    scripts = (
+        plotly_js(),
+        Path(__file__).with_name("templates").joinpath("report.js").read_text(encoding="utf-8"),
+    )
     drawn = figures(report)
     data = {item.id: {"data": item.data, "layout": item.layout} for item in drawn}
     return _template().render(
@@ -77,15 +71,8 @@ def plotly_js() -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=True,
-    )
-    environment.filters.update(workload=workload_text, slo=slo_text)
-    return environment.get_template("report.html.j2")
+    file = Path(__file__).parent / "templates" / "report.html.j2"
+    return template(file, workload=workload_text, slo=slo_text)
 
 
 def _title(report: Report) -> str:

@@ -19,17 +19,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Measured,
 )
 
+from apiary.app.numbers import NONE, number, percent, whole
 from apiary.bench.report.data import By, Configuration, Curve, Point, Report, Run
-from apiary.bench.report.words import (
-    NONE,
-    STATUS,
-    load_text,
-    milliseconds,
-    number,
-    percent,
-    size_text,
-    whole,
-)
+from apiary.bench.report.words import STATUS, load_text, milliseconds, size_text
 
 
 @dataclass(frozen=True)

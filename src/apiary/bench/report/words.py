@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import floor, isfinite, log10
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
@@ -18,27 +17,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
-NONE = "–"
+from apiary.app.numbers import NONE, number, whole
+
 METRICS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E"}
 STATUS = {"OK": "OK", "SLO_MISS": "missed SLO", "FAILED": "failed", "INVALID": "INVALID"}
-
-
-def number(value: float | None, figures: int = 3) -> str:
-    """Return so many significant digits, thousands apart: 12,345, 1.46, 0.0123."""
-    if value is None or not isfinite(value):
-        return NONE
-    if value == 0:
-        return "0"
-    digits = figures - 1 - floor(log10(abs(value)))
-    shown = round(value, digits)
-    return f"{shown:,.{max(digits, 0)}f}" if digits >= 0 else f"{value:,.0f}"
-
-
-def whole(value: float | None) -> str:
-    """Return a count without decimals where it has none."""
-    if value is None:
-        return NONE
-    return f"{value:,.0f}" if float(value).is_integer() else number(value)
 
 
 def milliseconds(value: float | None) -> str:
@@ -49,11 +31,6 @@ def milliseconds(value: float | None) -> str:
 def duration(seconds: float) -> str:
     """Return seconds with the unit that reads best: 50 ms, 2 s."""
     return f"{seconds * 1000:,.6g} ms" if seconds < 1 else f"{seconds:,.6g} s"
-
-
-def percent(share: float | None) -> str:
-    """Return a share as a percentage."""
-    return NONE if share is None else f"{share * 100:.0f} %"
 
 
 def between(interval: Interval | None, unit: str = "", scale: float = 1) -> str:

@@ -27,8 +27,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
     HostState,
 )
 
-from apiary.app.inert import inline, policy
-from apiary.bench.report.page import TEMPLATES
+from apiary.app.inert import inline, policy, template
 from apiary.fleet.report.words import STATE_NAMES, outcome_text
 
 _OWN = Path(__file__).parent / "templates"
@@ -72,14 +71,7 @@ def fleet_page(report: FleetReport, pictures: Mapping[str, str] | None = None) -
 
 @cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([_OWN, TEMPLATES]),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=True,
-    )
-    return environment.get_template("fleet.html.j2")
+    return template(_OWN / "fleet.html.j2")
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
