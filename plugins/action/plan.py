@@ -12,9 +12,12 @@ from ansible.plugins.action import ActionBase
 
 from ..plugin_utils.adapters import refused
 from ..plugin_utils.documents import to_document
+from ..plugin_utils.files import read_text
 from ..plugin_utils.findings import ApiaryError
-from ..plugin_utils.fleet.given import fleet_of, given_evidence, known_architecture, save_documents
+from ..plugin_utils.fleet.given import fleet_of, given_evidence, known_architecture
+from ..plugin_utils.fleet.saved import save_documents
 from ..plugin_utils.fleet.serving import Wish, decide_serving, running_documents, topology_of
+from ..plugin_utils.plan.check import parse_plan
 
 
 class ActionModule(ActionBase):
@@ -31,7 +34,8 @@ class ActionModule(ActionBase):
             {
                 "deployment": {"type": "dict"},
                 "deployments": {"type": "list", "elements": "dict"},
-                "evidence": {"type": "raw", "required": True},
+                "serves": {"type": "str"},
+                "evidence": {"type": "raw"},
                 "dest": {"type": "path"},
                 "keep": {"type": "dict"},
                 "running": {"type": "list", "elements": "dict"},
@@ -39,14 +43,31 @@ class ActionModule(ActionBase):
                 "remove_others": {"type": "bool", "default": False},
                 "hosts": {"type": "list", "elements": "str"},
             },
-            required_one_of=[("deployment", "deployments")],
-            mutually_exclusive=[("deployment", "deployments")],
+            required_one_of=[("deployment", "deployments", "serves")],
+            mutually_exclusive=[("deployment", "deployments", "serves")],
+            required_by={"deployment": "evidence", "deployments": "evidence", "serves": "dest"},
         )
         host = task_vars["inventory_hostname"]
         try:
+            if arguments["serves"] is not None:
+                return self._record(host, arguments)
             return self._decide(host, arguments, task_vars)
         except ApiaryError as refusal:
             raise refused(refusal) from None
+
+    def _record(self, host: str, arguments: dict) -> dict:
+        """Record the plan of a release, which was decided when it was rolled out."""
+        text, directory = arguments["serves"], Path(arguments["dest"]).absolute()
+        name = parse_plan(text, f"{host}: plan").deployment.name
+        first = directory / "plan.json"
+        # The first deployment's plan has a second place, where it was before there were several.
+        is_first = not first.is_file() or (
+            parse_plan(read_text(str(first)), str(first)).deployment.name == name
+        )
+        if not self._task.check_mode:
+            documents = {f"{name}/plan.json": text, **({"plan.json": text} if is_first else {})}
+            save_documents(directory, documents, whole=False)
+        return {"changed": False, "dest": str(directory)}
 
     def _decide(self, host: str, arguments: dict, variables: dict) -> dict:
         evidence, text = given_evidence(arguments["evidence"])

@@ -22,7 +22,8 @@ from ..plugin_utils.documents import dumps
 from ..plugin_utils.files import read_text, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error
 from ..plugin_utils.fleet.deciding import ALWAYS, Decided, Deciding, due, scopes_for
-from ..plugin_utils.fleet.given import fleet_of, given_evidence, known_architecture, save_documents
+from ..plugin_utils.fleet.given import fleet_of, given_evidence, known_architecture
+from ..plugin_utils.fleet.saved import save_documents
 from ..plugin_utils.fleet.serving import Wish, spans_hosts
 from ..plugin_utils.fleet.survey import evaluate, resources_of
 from ..plugin_utils.fleet.types import Survey

@@ -25,7 +25,7 @@ options:
       - What is asked for; see C(apiary schema deployment).
       - Its C(layout) may be C(auto) or open in part; each host then gets the layout that is
         preferred for its own GPUs. The C(layouts) of the plan say which were considered and why.
-      - Either this or O(deployments) is needed.
+      - This, O(deployments) or O(serves) is needed.
     type: dict
   deployments:
     description:
@@ -37,14 +37,20 @@ options:
   evidence:
     description:
       - What M(apiary.instinct.evidence_info) returned, or the path of a file on the controller that
-        it is saved in.
+        it is saved in. Needed with O(deployment) and O(deployments).
     type: raw
-    required: true
+  serves:
+    description:
+      - The text of a plan that was decided before and that the host serves now, such as that of a
+        release it went back to. It is saved below O(dest) and recorded in the host's ledger;
+        nothing is decided.
+    type: str
   dest:
     description:
       - A directory on the controller for C(evidence.json), C(topology.json), the rendered files
         below C(files/), and the plans - C(NAME/plan.json) of each deployment, and C(plan.json) of
-        the first.
+        the first. The plans' digests go into the host's ledger, C(../fleet/ledger/NAME.json) for a
+        directory NAME; routers and monitoring follow no other plans.
       - Not written in check mode.
     type: path
   keep:

@@ -117,7 +117,7 @@ def _monitored(place: Mapping[str, Any]) -> MonitoredHost:
     directory = Path(place["artifacts"]).absolute() if place.get("artifacts") else None
     plans = tuple(plan_of(plan, place["host"]) for plan in place.get("plans") or [])
     if directory and not plans and not quarantined(directory):
-        plans = saved_plans(directory)
+        plans, _reason = saved_plans(directory)
     exporters = place.get("exporters") or ["amd", "node"]
     if directory and place.get("amd_packaged_only") and not has_package(saved_system(directory)):
         exporters = [name for name in exporters if name != "amd"]
@@ -180,5 +180,4 @@ def _plans(place: Mapping[str, Any]) -> tuple[Any, str | None]:
     directory = Path(place.get("artifacts") or "artifacts").absolute()
     if quarantined(directory):
         return [], "is quarantined"
-    found = saved_plans(directory)
-    return found, None if found else f"has no plan below {directory}"
+    return saved_plans(directory)

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..deployment import Deployment
 from ..documents import dumps
-from ..files import read_text, write_text
+from ..files import read_text
 from ..findings import error
 from ..model.config import read_config
 from ..model.types import Architecture
@@ -64,12 +63,3 @@ def known_architecture(deployment: Deployment, host: str) -> Architecture:
     if config:
         return read_config(read_text(config), config)
     return architecture_of(deployment, host)
-
-
-def save_documents(directory: Path, documents: Mapping[str, str]) -> None:
-    """Write a host's plans and what belongs to them; what an earlier plan had rendered goes."""
-    for path in [*(directory / "files").rglob("*"), *directory.glob("*/plan.json")]:
-        if path.is_file() and str(path.relative_to(directory)) not in documents:
-            path.unlink()
-    for name, content in documents.items():
-        write_text(directory / name, content)

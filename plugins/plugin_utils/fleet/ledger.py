@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What was applied to a host, when, by whom and from what: `apiary.ledger/v1`."""
+"""What was decided for a host and applied to it, when, by whom: `apiary.ledger/v1`."""
 
 from __future__ import annotations
 
@@ -78,14 +78,30 @@ class Applied:
 
 
 @dataclass(frozen=True)
+class Decided:
+    """A plan that this controller decided for the host, or brought back to it, at ``at`` (UTC).
+
+    ``plan`` is the sha256 of its plan.json. Routers and what watches a fleet follow these plans.
+    """
+
+    deployment: str
+    plan: str
+    at: str
+
+
+@dataclass(frozen=True)
 class Ledger:
-    """All attempts on one host, oldest first, and what was last applied of each concern."""
+    """All attempts on one host, oldest first, and what was last applied of each concern.
+
+    ``decided`` are the plans of the host's deployments, by name.
+    """
 
     SCHEMA: ClassVar[str] = "apiary.ledger/v1"
 
     host: str
     entries: tuple[Entry, ...] = ()
     applied: tuple[Applied, ...] = ()
+    decided: tuple[Decided, ...] = ()
 
     @property
     def open(self) -> Entry | None:

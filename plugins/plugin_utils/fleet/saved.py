@@ -4,32 +4,100 @@
 
 """What playbooks left of one host on the controller: its plans, its topology, its system.
 
-Nothing that decides imports this.
+A plan counts where the host's ledger has its digest: a file that merely lies there is nobody's
+decision. Nothing that decides imports this.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..documents import from_document
-from ..files import read_text
+from ..documents import dumps, from_document
+from ..files import read_text, write_text
 from ..findings import error
 from ..plan.check import parse_plan
 from ..plan.types import Plan
 from ..topology.read import read
 from ..topology.types import Topology
+from .ledger import Decided, Ledger
 
 
 def plan_files(directory: Path) -> list[Path]:
-    """Return a host's plans: a directory for each deployment; one alone may lie above."""
-    return sorted(directory.glob("*/plan.json")) or sorted(directory.glob("plan.json"))
+    """Return the files of a host's plans, one a deployment."""
+    return sorted(directory.glob("*/plan.json"))
 
 
-def saved_plans(directory: Path) -> tuple[Plan, ...]:
-    """Return a host's plans; raise FILE-UNREADABLE or DOC-…."""
-    return tuple(parse_plan(read_text(str(path)), str(path)) for path in plan_files(directory))
+def ledger_path(directory: Path) -> Path:
+    """Return the file of a host's ledger; ``directory`` has what else is saved of it."""
+    return directory.parent / "fleet" / "ledger" / f"{directory.name}.json"
+
+
+def read_ledger(directory: Path) -> Ledger:
+    """Return a host's ledger, an empty one where it has none; raise DOC-…."""
+    path = ledger_path(directory)
+    if not path.exists():
+        return Ledger(directory.name)
+    return from_document(Ledger, _document(path, "a ledger, as runs write it"), str(path))
+
+
+def save_documents(directory: Path, documents: Mapping[str, str], whole: bool = True) -> None:
+    """Write a host's plans and what belongs to them, and record the plans as decided.
+
+    ``documents`` are texts by path. Where they are the ``whole``, what an earlier plan had goes.
+    """
+    for path in [*(directory / "files").rglob("*"), *directory.glob("*/plan.json")]:
+        if whole and path.is_file() and str(path.relative_to(directory)) not in documents:
+            path.unlink()
+    for name, content in documents.items():
+        write_text(directory / name, content)
+    plans = {
+        path.parent.name: digest(content)
+        for path, content in ((Path(name), content) for name, content in documents.items())
+        if path.name == "plan.json" and path.parent.name
+    }
+    _record(directory, plans, whole)
+
+
+def _record(directory: Path, plans: Mapping[str, str], whole: bool) -> None:
+    """Have the ledger name these digests by deployment; what it has already keeps its time."""
+    ledger = read_ledger(directory)
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    earlier = {item.deployment: item for item in ledger.decided}
+    recorded = {} if whole else dict(earlier)
+    for name, plan in plans.items():
+        item = earlier.get(name)
+        recorded[name] = item if item and item.plan == plan else Decided(name, plan, now)
+    decided = tuple(recorded[name] for name in sorted(recorded))
+    if decided != ledger.decided:
+        text = dumps(dataclasses.replace(ledger, decided=decided))
+        write_text(ledger_path(directory), text)
+
+
+def digest(text: str) -> str:
+    """Return the sha256 by which a ledger names a plan.json."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def saved_plans(directory: Path) -> tuple[tuple[Plan, ...], str | None]:
+    """Return a host's plans that this controller decided, and why others are none.
+
+    Raises FILE-UNREADABLE or DOC-….
+    """
+    texts = {path: read_text(str(path)) for path in plan_files(directory)}
+    decided = {item.plan for item in read_ledger(directory).decided}
+    plans = tuple(
+        parse_plan(text, str(path)) for path, text in texts.items() if digest(text) in decided
+    )
+    if len(plans) < len(texts):
+        path = next(path for path, text in texts.items() if digest(text) not in decided)
+        return plans, f"has {path}, which no run of this controller decided"
+    return plans, None if plans else f"has no plan below {directory}"
 
 
 def quarantined(directory: Path) -> bool:
@@ -52,17 +120,12 @@ def saved_system(directory: Path) -> str | None:
     return system
 
 
-def _document(path: Path) -> dict[str, Any]:
+def _document(path: Path, allowed: str = "a plan, as plan.yml writes") -> dict[str, Any]:
+    problem = "is no mapping"
     try:
         document = json.loads(read_text(str(path)))
+        if isinstance(document, dict):
+            return document
     except ValueError as failure:
-        raise _refusal(path, f"is no JSON: {failure}") from failure
-    if not isinstance(document, dict):
-        raise _refusal(path, "is no mapping")
-    return document
-
-
-def _refusal(path: Path, found: str) -> Exception:
-    return error(
-        "DOC-TYPE", str(path), found, field="the file", allowed="a plan, as plan.yml writes"
-    )
+        problem = f"is no JSON: {failure}"
+    raise error("DOC-TYPE", str(path), problem, field="the file", allowed=allowed)

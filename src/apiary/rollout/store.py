@@ -15,15 +15,17 @@ import os
 import platform
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import FleetRollout
-
-T = TypeVar("T")
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import (
+    ledger_path,
+    read_ledger,
+)
 
 
 def operator() -> str:
@@ -62,7 +64,7 @@ class Store:
                 f"is no run below {self.fleet / 'runs'}",
                 names=", ".join(known[-5:]) or "none",
             )
-        return _load(FleetRollout, self.run_directory(name) / "run.json")
+        return _load_run(self.run_directory(name) / "run.json")
 
     def last_to_resume(self) -> FleetRollout:
         """Return the last run that was more than a check; raise FLEET-NO-RUN without one."""
@@ -78,12 +80,11 @@ class Store:
 
     def ledger_path(self, host: str) -> Path:
         """Return the file of a host's ledger."""
-        return self.fleet / "ledger" / f"{host}.json"
+        return ledger_path(self.artifacts / host)
 
     def ledger(self, host: str) -> Ledger:
         """Return a host's ledger, an empty one where it has none."""
-        path = self.ledger_path(host)
-        return _load(Ledger, path) if path.exists() else Ledger(host)
+        return read_ledger(self.artifacts / host)
 
     def save_ledger(self, ledger: Ledger) -> None:
         """Write a host's ledger so that it is there after a crash."""
@@ -137,10 +138,10 @@ def write_durably(path: Path, content: str) -> None:
         ) from failure
 
 
-def _load(cls: type[T], path: Path) -> T:
+def _load_run(path: Path) -> FleetRollout:
     text = read_text(str(path))
     try:
-        return from_document(cls, json.loads(text), str(path))
+        return from_document(FleetRollout, json.loads(text), str(path))
     except ValueError as failure:
         raise error("FILE-SYNTAX", str(path), f"is no JSON: {failure}") from failure
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import save_documents
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import HostFacts, Survey
 
 from support.demo import demo_plan
@@ -67,9 +68,8 @@ def told(tmp_path_factory):
     """Run the play over saved plans; return what both tasks said, and the output."""
     place = tmp_path_factory.mktemp("play")
     for host in ("gpu-001", "gpu-002"):
-        path = place / "artifacts" / host / "qwen3-235b" / "plan.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(dumps(replace(demo_plan(), host=host)))
+        text = dumps(replace(demo_plan(), host=host))
+        save_documents(place / "artifacts" / host, {"qwen3-235b/plan.json": text})
     (place / "artifacts/gpu-002/quarantine.json").write_text("{}")
     for host, system in SYSTEMS.items():
         path = place / "artifacts" / host / "survey.json"

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import save_documents
 
 from apiary.app.cli import main
 from support.demo import demo_plan
@@ -38,11 +39,9 @@ monitoring:
 def artifacts(tmp_path):
     directory = tmp_path / "artifacts"
     for name in ("gpu-001", "gpu-002"):
-        kept = directory / name / "qwen3-235b/plan.json"
-        kept.parent.mkdir(parents=True)
-        kept.write_text(dumps(replace(demo_plan(), host=name)))
+        text = dumps(replace(demo_plan(), host=name))
+        save_documents(directory / name, {"qwen3-235b/plan.json": text})
         (directory / name / "topology.json").write_text(dumps(replace(mi325x(), host=name)))
-    (directory / "fleet").mkdir()
     return directory
 
 
@@ -156,10 +155,13 @@ def test_node_exporters_are_read_at_their_hosts_port(ran, inventory):
     assert "10.1.0.1:9200" in addresses(ran, "node")
 
 
-@pytest.mark.parametrize("cause", ["no plan", "quarantine"])
+@pytest.mark.parametrize("cause", ["no plan", "edited plan", "quarantine"])
 def test_a_host_that_serves_nothing_is_watched_and_told(ran, inventory, artifacts, cause):
     if cause == "quarantine":
         (artifacts / "gpu-001/quarantine.json").write_text("{}")
+    elif cause == "edited plan":
+        path = artifacts / "gpu-001/qwen3-235b/plan.json"
+        path.write_text(path.read_text() + " ")
     else:
         (artifacts / "gpu-001/qwen3-235b/plan.json").unlink()
     code, _out, err = ran("-i", inventory)

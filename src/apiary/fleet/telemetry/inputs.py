@@ -104,7 +104,8 @@ def _without_plan(gpu_hosts: Iterable[MonitoredHost]) -> tuple[Finding, ...]:
         Finding(
             "TELEMETRY-NO-PLAN",
             ", ".join(names),
-            "no plan was found, or the host is quarantined: no replica of it is watched",
+            "this controller decided no plan of it, or the host is quarantined: "
+            "no replica of it is watched",
         ),
     )
 
@@ -140,7 +141,7 @@ def _monitored(host: FleetHost, artifacts: Path | None) -> MonitoredHost:
     amd = way(metrics.amd_method or "auto", bool(metrics.amd_digest), packaged) != "none"
     return replace(
         _placed(host),
-        plans=() if quarantined(directory) else saved_plans(directory),
+        plans=() if quarantined(directory) else saved_plans(directory)[0],
         topology=saved_topology(directory),
         exporters=("amd", "node") if amd else NODE,
     )
