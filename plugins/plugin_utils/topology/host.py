@@ -36,6 +36,7 @@ _NO_SUCH_COMMAND = 127
 _UNSUPPORTED = re.compile(
     r"(?m)^usage:|invalid choice|unrecognized arguments|NOT_SUPPORTED|not supported|is invalid\."
 )
+_CACHED = "_topology"
 _NODE_PROPERTIES = re.compile(r"/topology/nodes/\d+/properties$")
 
 
@@ -44,9 +45,18 @@ def from_evidence(bundle: Evidence | Mapping[str, Any], name: str | None = None)
 
     KFD sysfs, amd-smi, rocm-smi and rocminfo are joined by bus address and KFD node; any one of
     the first three is enough. ``name`` is the file's, for findings about the document itself,
-    which are raised as ApiaryError (DOC-…).
+    which are raised as ApiaryError (DOC-…). Of one parsed Evidence it is made once.
     """
     evidence = bundle if isinstance(bundle, Evidence) else evidence_of(bundle, name)
+    cached: Topology | None = vars(evidence).get(_CACHED)
+    if cached is None:
+        cached = _topology(evidence)
+        # All roles of a host that are decided from this evidence need it; it is frozen, as this is.
+        object.__setattr__(evidence, _CACHED, cached)
+    return cached
+
+
+def _topology(evidence: Evidence) -> Topology:
     host = evidence.host
     told, notes = numactl.parse(_output(evidence, "numactl"), host)
     nodes = numa_nodes(evidence.files, _output(evidence, "lscpu"), told)
