@@ -43,15 +43,6 @@ def lines(figure, configuration):
     return dict(zip(trace["x"], trace["y"], strict=True))
 
 
-def test_the_data_behind_the_figures(drawn, golden):
-    kept = [
-        {"id": one.id, "title": one.title, "data": one.data, "layout": one.layout}
-        for one in drawn.values()
-        if one.id in ("w0-throughput", "w0-ttft", "w0-pareto", "w0-open-goodput")
-    ]
-    golden("report/figures.json", json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-
-
 def test_plotly_knows_every_property(drawn):
     assert len(drawn) == 12
     for figure in drawn.values():
@@ -93,7 +84,7 @@ def test_an_invalid_level_breaks_the_curve_and_stands_alone(drawn):
 
 def test_no_invalid_level_trades_throughput_for_latency(report, drawn):
     shown = [trace for trace in drawn["w0-pareto"].data if trace["meta"] == 1]
-    assert not any("64 at once" in text for trace in shown for text in trace["text"])
+    assert not any("64 concurrent" in text for trace in shown for text in trace["text"])
 
 
 def test_failed_levels_are_crosses():
@@ -117,8 +108,7 @@ def test_limits_are_drawn_where_they_hold_and_within_the_axis(drawn):
         (shape,) = drawn[name].layout["shapes"]
         assert shape[f"{axis}0"] == shape[f"{axis}1"] == pytest.approx(at)
     assert not drawn["w0-throughput"].layout["shapes"]
-    low, high = drawn["w0-ttft"].layout["yaxis"]["range"]
-    assert low < 3.3 < high  # log10 of 2,000 ms
+    assert drawn["w0-ttft"].layout["yaxis"]["autorangeoptions"]["include"] > [2000]
 
 
 def test_saturation_is_ringed(drawn):

@@ -23,8 +23,22 @@
     for (const trace of data) trace.visible = !hidden.has(trace.meta);
     const ink = styles.getPropertyValue("--ink-soft").trim();
     const room = width || box.clientWidth;
+    const axis = {
+      gridcolor: styles.getPropertyValue("--grid").trim(),
+      zeroline: false,
+      linecolor: styles.getPropertyValue("--axis").trim(),
+      ticks: "outside",
+      tickcolor: styles.getPropertyValue("--axis").trim(),
+      ticklen: 4,
+      fixedrange: true,
+      automargin: true,
+      exponentformat: "none",
+      separatethousands: true,
+    };
     const whole = {
       ...layout,
+      xaxis: { ...axis, showgrid: false, ...layout.xaxis },
+      yaxis: { ...axis, ...layout.yaxis },
       width: room,
       height: Math.round(Math.min(340, Math.max(250, room * 0.62))),
       margin: { l: 52, r: 14, t: 10, b: 44 },
