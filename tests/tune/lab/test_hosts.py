@@ -123,7 +123,7 @@ def test_two_alike_hosts_measure_in_parallel_and_serve_the_best(operator, place)
     assert {one["host"] for one in by_kind(state, "short")} == {FIRST, SECOND}
     assert state["choice"]["verdict"] == "better"
     # The router sent nothing to what was replaced.
-    assert "TASK [Drain | Take the replicas out at every router]" in said.text
+    assert "TASK [Drain | Drain the replicas at every router]" in said.text
     assert "-    max_num_seqs: 2" in said.text
     after = yaml.safe_load((place / "tuned.yml").read_text())
     assert after["apiary_deployment"]["limits"]["max_num_seqs"] == 16

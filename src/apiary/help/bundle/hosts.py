@@ -17,7 +17,7 @@ from apiary.help.bundle.sources import of_host
 from apiary.help.bundle.types import BundleHost, LeftOut, Raw
 
 TOGETHER = 16
-_LAST = "Keep it for the command"
+_LAST = "Save them for the command"
 
 
 @dataclass(frozen=True)
