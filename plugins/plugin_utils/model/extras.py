@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..documents import knowledge
+from ..documents import knowledge, to_document
 from .families import Reader
 from .formula import UnknownError, Value, evaluate
+from .modules import applies, module
 from .types import Architecture
 
 
@@ -25,20 +26,20 @@ def extra_modules(keys: Reader, architecture: Architecture) -> dict[str, Any] | 
     result: dict[str, Any] = {}
     try:
         plain = names(keys, architecture, {})
-        made = [_module(entry, plain) for entry in entries if _applies(entry, plain)]
+        stated = [module(entry, plain) for entry in entries if applies(entry, plain)]
         if counts["linear"]:
             mixer = knowledge("models/mixers.yml")["mixers"][linear]
             value = names(keys, architecture, mixer.get("let", {}))
-            made += [
-                _module({"per": "linear", **entry}, value)
+            stated += [
+                module({"per": "linear", **entry}, value)
                 for entry in mixer["modules"]
-                if _applies(entry, value)
+                if applies(entry, value)
             ]
             result["linear_kind"] = linear
             result["state"] = [_state(keys, part, value) for part in mixer["state"]]
     except UnknownError:
         return None
-    result["formula_modules"] = [module for module in made if module["parameters"]]
+    result["formula_modules"] = [to_document(item) for item in stated if item.parameters]
     return result
 
 
@@ -73,24 +74,6 @@ def names(keys: Reader, architecture: Architecture, let: Mapping[str, str]) -> V
         return number
 
     return value
-
-
-def _applies(entry: Mapping[str, Any], value: Value) -> bool:
-    return "if" not in entry or bool(evaluate(entry["if"], value))
-
-
-def _module(entry: Mapping[str, Any], value: Value) -> dict[str, Any]:
-    layers = evaluate(entry.get("per", "layers"), value)
-    size = evaluate(entry["formula"], value)
-    return {
-        "kind": entry["kind"],
-        "sharding": entry.get("sharding", "replicated"),
-        "parameters": layers * size,
-        "layers": layers,
-        "names": list(entry.get("names", ())),
-        "parts": evaluate(entry["parts"], value) if "parts" in entry else None,
-        "active": entry.get("active", True),
-    }
 
 
 def _state(keys: Reader, part: Mapping[str, Any], value: Value) -> dict[str, Any]:

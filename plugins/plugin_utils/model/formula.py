@@ -5,12 +5,12 @@
 """The arithmetic in which knowledge/models/*.yml states the size of a module.
 
 A formula is an expression of whole numbers, names (keys of a config.json), `+ - * // %`,
-comparisons (1 or 0) and these functions: linear(in, out) with bias, norm(size) with bias,
-block(hidden, intermediate) a vision block with biases, ceil(a, b) the quotient rounded up, max,
-min, and over a key's own value: given(key) 1 if it is there, count(key) a list's length,
-product(key) of a list, first(key) the number that a list repeats, total(key) a list's sum or 0
-without one, times(key, what) how often it has a word or number, text(key, "word") 1 if it is that
-word, outer(key) what the wrapper around a tower says.
+comparisons (1 or 0), `not`, `and`, `or`, `a if b else c`, and these functions: linear(in, out) with
+bias, norm(size) with bias, block(hidden, intermediate) a vision block with biases, ceil(a, b) the
+quotient rounded up, max, min, and over a key's own value: given(key) 1 if it is there, count(key) a
+list's length, product(key) of a list, first(key) the number that a list repeats, total(key) a
+list's sum or 0 without one, times(key, what) how often it has a word or number, text(key, "word") 1
+if it is that word, outer(key) what the wrapper around a tower says.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Eq: lambda a, b: int(a == b),
     ast.Gt: lambda a, b: int(a > b),
     ast.Lt: lambda a, b: int(a < b),
+    ast.GtE: lambda a, b: int(a >= b),
+    ast.LtE: lambda a, b: int(a <= b),
 }
 
 
@@ -80,6 +82,15 @@ def _evaluate(node: ast.expr, value: Value) -> int:
         return _apply(node.op, node.left, node.right, value)
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return _apply(node.ops[0], node.left, node.comparators[0], value)
+    if isinstance(node, ast.IfExp):
+        return _evaluate(node.body if _evaluate(node.test, value) else node.orelse, value)
+    if isinstance(node, ast.BoolOp):
+        ends = bool(isinstance(node.op, ast.Or))
+        return int(
+            next((ends for part in node.values if bool(_evaluate(part, value)) is ends), not ends)
+        )
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return int(not _evaluate(node.operand, value))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         name = node.func.id
         if name in _OF_KEYS:
