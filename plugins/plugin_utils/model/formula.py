@@ -43,7 +43,10 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "min": min,
 }
 # Functions of a key itself: the caller is asked for `function key`.
-_OF_KEYS = ("given", "count", "product", "first", "total", "times", "text", "outer")
+_OF_KEYS = (
+    *("given", "count", "product", "first", "total", "times", "text", "outer"),
+    *("zero", "optional", "switch", "flag", "listed", "among", "letters", "letter", "spelt"),
+)
 _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -85,10 +88,12 @@ def _evaluate(node: ast.expr, value: Value) -> int:
     if isinstance(node, ast.IfExp):
         return _evaluate(node.body if _evaluate(node.test, value) else node.orelse, value)
     if isinstance(node, ast.BoolOp):
-        ends = bool(isinstance(node.op, ast.Or))
-        return int(
-            next((ends for part in node.values if bool(_evaluate(part, value)) is ends), not ends)
-        )
+        result = 0
+        for part in node.values:
+            result = _evaluate(part, value)
+            if bool(result) is isinstance(node.op, ast.Or):
+                break
+        return result
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return int(not _evaluate(node.operand, value))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
