@@ -18,6 +18,8 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ..plugin_utils.adapters import completed
+
 DISPLAY = Display()
 # The job's own limit: no download takes a week.
 LIMIT_SECONDS = 7 * 86400
@@ -33,8 +35,11 @@ class ActionModule(ActionBase):
     _supports_diff = True
 
     def run(self, tmp=None, task_vars=None):
-        """Return the module's result."""
+        """Return the module's result, its findings explained."""
         super().run(tmp, task_vars)
+        return completed(self._published(task_vars), self._task.action)
+
+    def _published(self, task_vars):
         if self._task.check_mode or self._task.args.get("action") == "prune":
             return self._execute_module(task_vars=task_vars)
         # A task that is itself asynchronous would end with the job's number.

@@ -133,6 +133,11 @@ class Finding:
             facts["values"] = {name: str(value) for name, value in self._values.items()}
         return {**facts, **{name: True for name, holds in self._case.items() if holds}}
 
+    @property
+    def is_minor(self) -> bool:
+        """Return whether it is a lesser form of what its code means."""
+        return bool(self._case.get("minor"))
+
     def about(self, subject: str) -> Finding:
         """Return the same finding about something else, as who is further out names it."""
         return self._with(subject=subject)
@@ -181,14 +186,19 @@ def has_errors(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
-def fail(module: Any, *refusals: Finding | ApiaryError, **result: Any) -> NoReturn:
-    """End a module with its findings as data; ``result`` is what else it returns."""
+def fail(module: Any, *refusals: Finding | ApiaryError, note: str = "", **result: Any) -> NoReturn:
+    """End a module with its findings as data; ``result`` is what else it returns.
+
+    ``note`` is what a person reads behind them, as what was done before.
+    """
     findings: list[Finding] = []
     for refusal in refusals:
         findings += refusal.findings if isinstance(refusal, ApiaryError) else (refusal,)
+    lines = [f"{each.code}: {each.subject}: {each.message}" for each in findings]
     module.fail_json(
-        msg="\n".join(f"{one.code}: {one.subject}: {one.message}" for one in findings),
-        findings=[one.facts() for one in findings],
+        msg="\n".join([*lines, *([note] if note else [])]),
+        findings=[finding.facts() for finding in findings],
+        **({"note": note} if note else {}),
         **result,
     )
     raise AssertionError("fail_json returns")

@@ -98,7 +98,7 @@ resources:
       returned: always
       sample: ["enable apiary-host-tuning.service"]
     findings:
-      description: Why it is refused (error), or what to know (warning).
+      description: Why it is refused, or what to know.
       type: list
       elements: dict
       returned: always
@@ -107,6 +107,12 @@ resources:
       description: What a caller may read, as C(restarted) of C(replicas).
       type: dict
       returned: where the kind has it
+findings:
+  description: Why it failed, else what to know, with what to do about each.
+  type: list
+  elements: dict
+  returned: always
+  sample: []
 failed_resource:
   description: The resource that could not be applied.
   type: str
@@ -125,8 +131,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.finding import ApiaryError, fail
 from ..module_utils.resources.converge import Aborted, apply_all, inspect_all, items
-from ..module_utils.resources.types import Host, Refused, as_text
+from ..module_utils.resources.types import Host
 
 
 class _Quiet(AnsibleModule):
@@ -150,43 +157,32 @@ def main() -> None:
     try:
         checked = items(module.params["resources"])
         host = Host(module, secrets)
-        reports = inspect_all(host, checked)
-        refusals = [
-            finding
-            for report in reports
-            for finding in report["findings"]
-            if finding["severity"] == "error"
-        ]
+        reports, refusals = inspect_all(host, checked)
         if refusals:
-            outcome = _outcome(module, reports)
+            outcome = _outcome(reports)
             outcome["changed"] = outcome["changed"] and module.check_mode
-            module.fail_json(msg=str(Refused(*refusals)), findings=refusals, **outcome)
+            fail(module, *refusals, **outcome)
         if not module.check_mode and any(report["changed"] for report in reports):
             reports = apply_all(Host(module, secrets, memo=host.memo), checked)
-    except Refused as refusal:
-        module.fail_json(msg=str(refusal), findings=list(refusal.findings), invocation={})
     except Aborted as failure:
-        outcome = _outcome(module, failure.done)
         changed = [report["resource"] for report in failure.done if report["changed"]]
-        left = f"  changed before: {', '.join(changed) or 'nothing'}\n"
-        left += f"  not tried: {', '.join(failure.not_tried) or 'nothing'}"
-        module.fail_json(
-            msg=f"{failure}\n{left}",
-            findings=list(failure.findings),
+        fail(
+            module,
+            failure,
+            note=f"  changed before: {', '.join(changed) or 'nothing'}\n"
+            f"  not tried: {', '.join(failure.not_tried) or 'nothing'}",
             failed_resource=failure.resource,
             not_tried=failure.not_tried,
             # A change that failed may have been made in part.
-            **{**outcome, "changed": True},
+            **{**_outcome(failure.done), "changed": True},
         )
-    module.exit_json(**_outcome(module, reports))
+    except ApiaryError as refusal:
+        fail(module, refusal, invocation={})
+    warnings = [finding for report in reports for finding in report["findings"]]
+    module.exit_json(**_outcome(reports), findings=warnings)
 
 
-def _outcome(module: AnsibleModule, reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the result, its warnings shown."""
-    for report in reports:
-        for finding in report["findings"]:
-            if finding["severity"] == "warning":
-                module.warn(as_text(finding))
+def _outcome(reports: list[dict[str, Any]]) -> dict[str, Any]:
     steps = "".join(f"{step}\n" for report in reports for step in report["steps"])
     diff = [entry for report in reports for entry in report["diff"]]
     return {

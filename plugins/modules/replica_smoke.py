@@ -131,12 +131,13 @@ findings:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.finding import ApiaryError, Finding, error, fail
 from ..module_utils.replicas import smoke
 
 LIMITS = {"first_token_seconds": 30.0, "slower_factor": 3.0, "slower_least_seconds": 1.0}
 
 
-def read_key(path) -> str | None:
+def read_key(path, unit) -> str | None:
     """Return the key; one that cannot be read is a refusal, for every request would fail."""
     if not path:
         return None
@@ -145,7 +146,8 @@ def read_key(path) -> str | None:
             return stream.read().strip()
     except (OSError, ValueError) as failure:
         reason = getattr(failure, "strerror", None) or "no text"
-        raise smoke.SmokeError(f"the key in {path} cannot be read: {reason}") from None
+        message = f"the key in {path} cannot be read: {reason}"
+        raise error("ROLLOUT-SMOKE-FAILED", unit, message) from None
 
 
 def compared(parameters, outcome, limits) -> list:
@@ -197,14 +199,16 @@ def main() -> None:
     address = parameters["address"]
     limits = {**LIMITS, **{name: float(one) for name, one in parameters["limits"].items()}}
     prompts = [smoke.Prompt(**one) for one in parameters["prompts"]]
-    outcome = {"answers": {}, "stable": None, "first_token_seconds": None, "findings": []}
+    outcome = {"answers": {}, "stable": None, "first_token_seconds": None}
+    findings = []
     try:
         endpoint = smoke.Endpoint(
+            unit,
             # A wildcard address listens on loopback too.
             "127.0.0.1" if address in ("0.0.0.0", "::", "") else address,  # noqa: S104
             parameters["port"],
             parameters["model"],
-            read_key(parameters["key_file"]),
+            read_key(parameters["key_file"], unit),
             parameters["timeout"],
         )
         # The first answer of an engine may wait for kernels; the streamed one, which is timed, not.
@@ -214,27 +218,19 @@ def main() -> None:
             outcome["stable"] = again == outcome["answers"]
         streamed = smoke.stream(endpoint, prompts[0])
         outcome["first_token_seconds"] = round(streamed.first_token_seconds, 3)
-    except smoke.SmokeError as failure:
+    except ApiaryError as failure:
         outcome["answers"] = {}
-        severity = "warning" if parameters["baseline"] else "error"
-        outcome["findings"] = [
-            smoke.finding(
-                "ROLLOUT-SMOKE-FAILED",
-                severity,
-                unit,
-                str(failure),
-                f"read journalctl -u {unit} on the host",
-            )
+        findings = [
+            Finding(each.code, each.subject, each.message, minor=parameters["baseline"])
+            for each in failure.findings
         ]
     else:
         if not parameters["baseline"]:
-            outcome["findings"] = compared(parameters, outcome, limits)
-    errors = [one for one in outcome["findings"] if one["severity"] == "error"]
-    if errors:
-        module.fail_json(msg="\n".join(map(smoke.told, errors)), **outcome)
-    for one in outcome["findings"]:
-        module.warn(smoke.told(one))
-    module.exit_json(changed=False, **outcome)
+            findings = compared(parameters, outcome, limits)
+    if not all(finding.is_minor for finding in findings):
+        fail(module, *findings, **outcome)
+    facts = [finding.facts() for finding in findings]
+    module.exit_json(changed=False, findings=facts, **outcome)
 
 
 if __name__ == "__main__":

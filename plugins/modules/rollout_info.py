@@ -95,8 +95,8 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.finding import ApiaryError, fail
 from ..module_utils.replicas import releases, rollout_lock, units
-from ..module_utils.resources.types import Refused
 
 
 def read_plan(path: str):
@@ -149,8 +149,8 @@ def main() -> None:
             outcome["release"] = None
         if wanted:
             outcome["release"] = releases.restore(directory, shelf, wanted)
-    except Refused as refusal:
-        module.fail_json(msg=str(refusal), findings=list(refusal.findings), **outcome)
+    except ApiaryError as refusal:
+        fail(module, refusal, **outcome)
     module.exit_json(changed=False, **outcome)
 
 

@@ -80,6 +80,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.finding import Finding, fail
 from ..module_utils.replicas import rollout_lock
 
 
@@ -104,14 +105,9 @@ def main() -> None:
     foreign = held is not None and held.get("owner") != owner
 
     def refuse(holder) -> None:
-        module.fail_json(
-            msg=(
-                f"error: ROLLOUT-IN-PROGRESS: {holder.get('owner')} has been changing "
-                f"{parameters['deployment']} on this host since {holder.get('since')}\n"
-                "  remedy: let that run end; if it is dead, run again with rollout_take_over=true"
-            ),
-            lock=holder,
-        )
+        message = f"{holder.get('owner')} has been changing it since {holder.get('since')}"
+        finding = Finding("ROLLOUT-IN-PROGRESS", parameters["deployment"], message)
+        fail(module, finding, lock=holder)
 
     named = held is not None and held.get("owner") == parameters["take_over_from"]
     if foreign and not named and not parameters["take_over"]:

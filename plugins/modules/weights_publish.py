@@ -193,10 +193,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.finding import ApiaryError, error, fail
 from ..module_utils.weights import manifest as weights_manifest
 from ..module_utils.weights import store as weights_store
 from ..module_utils.weights.fetch import store_problem
-from ..module_utils.weights.manifest import COMMIT, WeightsError
+from ..module_utils.weights.manifest import COMMIT
 from ..module_utils.weights.publish import Job, Selection, carry_out, make_plan, settled
 
 ARGUMENTS: dict[str, Any] = {
@@ -299,11 +300,10 @@ def prune(job: Job, keep: int, pinned: list[str], check: bool) -> dict[str, Any]
     shelf = job.shelf()
     for pin in pinned:
         if not COMMIT.fullmatch(pin):
-            raise WeightsError(
+            raise error(
                 "WEIGHTS-PUBLISH-PINNED",
                 pin,
                 "found no commit among the pinned revisions, expected 40 hexadecimal digits",
-                "correct weights_pinned: what is not named right is not protected",
             )
     with contextlib.nullcontext() if check else weights_store.locked(shelf):
         old = weights_store.doomed(
@@ -343,15 +343,12 @@ def main() -> None:
     # Hosts read the store as whoever runs the engine, whatever mask root has here.
     os.umask(0o022)
     outcome: dict[str, Any] = {}
-    refusal = None
     try:
         outcome = run(module.params, module.check_mode)
-    except WeightsError as failure:
-        refusal = failure
+    except ApiaryError as refusal:
+        fail(module, refusal)
     except OSError as failure:
-        refusal = store_problem(failure.filename or module.params["store"], failure)
-    if refusal:
-        module.fail_json(msg=str(refusal), findings=[refusal.finding()])
+        fail(module, store_problem(failure.filename or module.params["store"], failure))
     if outcome.get("unknown"):
         module.warn(f"{outcome['path']}: nobody published {', '.join(outcome['unknown'])}")
     module.exit_json(**outcome)

@@ -88,8 +88,10 @@ def completed(result: dict[str, Any], name: str) -> dict[str, Any]:
         return result
     found = findings_here(explained(result["findings"], name))
     if result.get("failed"):
-        result["msg"] = "\n".join(str(finding) for finding in found)
-    else:
+        errors = [finding for finding in found if finding.severity == "error"] or found
+        lines = [str(finding) for finding in errors]
+        result["msg"] = "\n".join([*lines, *filter(None, [result.pop("note", None)])])
+    if not result.get("failed") or errors != found:
         warn(found)
     return {**result, "findings": to_document(found)}
 

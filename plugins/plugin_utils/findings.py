@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,18 @@ def explanation(code: str) -> Mapping[str, Any] | None:
             entry: Mapping[str, Any] = yaml.load("\n".join(lines), Loader=_YAML)  # noqa: S506 - a safe loader
             return entry
     return None
+
+
+def explained_codes(areas: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return what findings take from the catalogue, of every code of some areas."""
+    pattern = re.compile(rf"^((?:{'|'.join(areas)})-[A-Z0-9-]+):$", re.MULTILINE)
+    codes = sorted(code for text in _texts() for code in pattern.findall(text))
+    used = ("severity", "accepted", "minor", "remedy", "source")
+    entries = {code: explanation(code) or {} for code in codes}
+    return {
+        code: {name: entry[name] for name in used if name in entry}
+        for code, entry in entries.items()
+    }
 
 
 use_catalogue(explanation)

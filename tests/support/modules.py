@@ -8,11 +8,12 @@ import json
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import completed
 
 
 def run_module(module, capsys, check_mode=False, **arguments):
-    """Return what the module printed as its result; ``module`` is its Python module."""
+    """Return the module's result, its findings explained; ``module`` is its Python module."""
     told = {**arguments, "_ansible_check_mode": check_mode, "_ansible_diff": True}
     with patch_module_args(told), pytest.raises(SystemExit):
         module.main()
-    return json.loads(capsys.readouterr().out)
+    return completed(json.loads(capsys.readouterr().out), module.__name__)

@@ -10,7 +10,6 @@ import pickle
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils import finding as module
-from ansible_collections.apiary.instinct.plugins.module_utils.weights.manifest import WeightsError
 from ansible_collections.apiary.instinct.plugins.plugin_utils import adapters, findings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
@@ -124,11 +123,10 @@ def test_the_catalogue_is_read_by_the_entry():
 
 def test_a_failure_of_a_host_reads_the_same_wherever_it_is_shown():
     module.use_catalogue(findings.explanation)
-    told = WeightsError("WEIGHTS-FETCH-HASH", "model-1.safetensors", "is another", "try again")
-    document = told.finding()
     expected = Finding("WEIGHTS-FETCH-HASH", "model-1.safetensors", "is another")
+    document = expected.facts()
     in_survey = (findings.from_host(document),)
-    in_ledger = runner_events.findings_of({"findings": [document]}, str(told))
+    in_ledger = runner_events.findings_of({"findings": [document]}, "failed")
     in_terminal = adapters.completed({"failed": True, "findings": [document]}, "weights_publish")
     assert in_survey == in_ledger == (expected,)
     assert in_terminal["msg"] == str(expected)

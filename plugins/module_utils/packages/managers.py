@@ -26,24 +26,6 @@ MAKE_LOGS = "/var/lib/dkms/amdgpu"
 ERROR_LINE = re.compile(r"(?i)E: |W: GPG|error[: ]|dpkg: error|- |GPG check failed")
 
 
-class Refusal(Exception):  # noqa: N818 - a finding, as ApiaryError is
-    """One finding that ends the work."""
-
-    def __init__(self, code: str, subject: str, message: str, remedy: str) -> None:
-        super().__init__(f"error: {code}: {subject}: {message}\n  remedy: {remedy}")
-        self.code, self.subject, self.message, self.remedy = code, subject, message, remedy
-
-    def finding(self) -> dict[str, str]:
-        """Return the finding as data."""
-        return {
-            "code": self.code,
-            "severity": "error",
-            "subject": self.subject,
-            "message": self.message,
-            "remedy": self.remedy,
-        }
-
-
 def runner(module: AnsibleModule) -> Run:
     """Return what runs a command on the host, in English and without questions."""
     environment = {

@@ -16,10 +16,11 @@ from typing import Any
 from ansible.module_utils.urls import fetch_url
 
 from ..evidence.host import CREDENTIALS
+from ..finding import ApiaryError, error
 from ..resources import file
 from ..resources.types import Host
 from . import keys as rocm_keys
-from .managers import Manager, Refusal, last_words
+from .managers import Manager, last_words
 
 ARGUMENTS: dict[str, Any] = {
     "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
@@ -117,17 +118,13 @@ class Repositories:
         try:
             return rocm_keys.chosen(self._bytes(key["url"]), wanted)
         except rocm_keys.WrongKey as found:
-            raise Refusal(
+            raise error(
                 "ROCM-KEY-FINGERPRINT",
                 url,
                 f"found {found}, expected {wanted}; nothing was written",
-                "compare with the fingerprint that the repository's owner publishes elsewhere; "
-                "only if it was replaced there, set the new one",
             ) from None
         except rocm_keys.KeyProblem as problem:
-            raise Refusal(
-                "ROCM-KEY-UNREADABLE", url, str(problem), "name the address of the key itself"
-            ) from None
+            raise error("ROCM-KEY-UNREADABLE", url, str(problem)) from None
 
     def _bytes(self, url: str) -> bytes:
         path = url[7:] if url.startswith("file://") else url
@@ -136,19 +133,17 @@ class Repositories:
                 with open(path, "rb") as stream:
                     return stream.read()
             except OSError as failure:
-                raise Refusal(
+                raise error(
                     "ROCM-KEY-UNREADABLE",
                     url,
                     f"can't be read: {failure.strerror}",
-                    "put the key there, or name where it is",
                 ) from None
         response, info = fetch_url(self.host.module, url, timeout=FETCH_SECONDS)
         if response is None or info["status"] != 200:
-            raise Refusal(
+            raise error(
                 "ROCM-KEY-UNREADABLE",
                 CREDENTIALS.sub("***", url),
                 f"can't be fetched: {CREDENTIALS.sub('***', str(info['msg']))}",
-                "make the address reachable from the host, or set a mirror's",
             )
         content: bytes = response.read()
         return content
@@ -197,35 +192,23 @@ class Repositories:
             if package["version"] is not None:
                 self._must_offer(package, trial)
 
-    def _unusable(self, source: dict[str, Any], said: str) -> Refusal:
+    def _unusable(self, source: dict[str, Any], said: str) -> ApiaryError:
         """Return what is wrong with a repository, from what its package manager said."""
         addresses = [one for one in ADDRESS.findall(source["content"]) if "key" not in one.lower()]
         subject = CREDENTIALS.sub("***", (addresses or [source["path"]])[0])
         words = CREDENTIALS.sub("***", last_words(said))
         kinds = [kind for pattern, kind in self.manager.meanings if re.search(pattern, said)]
-        remedies = {
-            "ROCM-REPOSITORY-SIGNATURE": "a mirror may be half copied, or the key was replaced: "
-            "compare its key and Release file with AMD's; never turn the check off",
-            "ROCM-REPOSITORY-MISSING": "correct the versions or the mirror's address: this release "
-            "and operating system have no directory there",
-        }
         code = kinds[0] if kinds else "ROCM-REPOSITORY-UNREACHABLE"
-        return Refusal(
-            code,
-            subject,
-            f"{words}; nothing was written",
-            remedies.get(code, "make the repository reachable from the host, or set a mirror's"),
-        )
+        return error(code, subject, f"{words}; nothing was written")
 
     def _must_offer(self, package: dict[str, Any], trial: str) -> None:
         offered = self.manager.versions(package["name"], trial)
         if not any(matches(version, package["version"]) for version in offered):
             found = ", ".join(offered[:SHOWN]) or "no package of this name"
-            raise Refusal(
+            raise error(
                 "ROCM-PACKAGE-VERSION",
                 package["name"],
                 f"found {found}, expected {package['version']}; nothing was written",
-                "ask for a version that the repository has, or bring the mirror up to date",
             )
 
     def write(self) -> None:
@@ -252,11 +235,10 @@ class Repositories:
                 os.unlink(path)
             else:
                 self._put(path, before)
-        raise Refusal(
+        raise error(
             "ROCM-REPOSITORY-CONFLICT",
             self.manager.sources,
             f"{CREDENTIALS.sub('***', last_words(said))}; the earlier files are in place again",
-            "remove the other file that names the same repository",
         )
 
     def _put(self, path: str, content: bytes) -> None:
@@ -309,10 +291,3 @@ def fingerprints(data: bytes) -> str:
         return "".join(f"OpenPGP key {name}\n" for name in rocm_keys.keys(data)) or "no key\n"
     except rocm_keys.KeyProblem:
         return "no key\n"
-
-
-def unwritable(failure: OSError) -> Refusal:
-    """Return what the file system refused."""
-    subject = str(failure.filename or "this host")
-    remedy = "see to it that root can write there, and run again"
-    return Refusal("HOST-FILE", subject, str(failure.strerror), remedy)

@@ -13,7 +13,8 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
-from .managers import MAKE_LOGS, TAIL, Manager, Refusal, last_words
+from ..finding import ApiaryError, error
+from .managers import MAKE_LOGS, TAIL, Manager, last_words
 from .repositories import matches
 
 _COMMANDS = {"type": "list", "elements": "list", "default": []}
@@ -130,7 +131,7 @@ class Packages:
         return [shlex.join(self.manager.shown(argv)) for argv in self.commands()]
 
     def apply(self) -> None:
-        """Do it all; raise Refusal at the first thing that can't be done."""
+        """Do it all; raise ApiaryError at the first thing that can't be done."""
         wanted, manager = self.wanted, self.manager
         self._repair()
         for argv in wanted.enable:
@@ -167,11 +168,10 @@ class Packages:
         if log:
             raise log
         _before, _colon, names = said.partition("Errors were encountered while processing:")
-        raise Refusal(
+        raise error(
             "ROCM-DPKG-BROKEN",
             " ".join(names.split()) or "dpkg",
             f"still half-configured after `{shlex.join(self.wanted.repair[0])}`",
-            "see what that says on the host, and repair or remove the package",
         )
 
     def _install(self, stage: list[str]) -> None:
@@ -201,24 +201,18 @@ class Packages:
         if fitting:
             return self.manager.exact(spec, name, fitting[0]) if version else spec
         if offered:
-            raise Refusal(
+            raise error(
                 "ROCM-PACKAGE-VERSION",
                 name,
                 f"found {', '.join(offered[:SHOWN])}, expected {version}",
-                "ask for a version that the repositories have, or bring the mirror up to date",
             )
-        headers = re.match(r"(?:linux-headers|kernel-(?:uek-)?devel|kernel-headers)\b", name)
-        raise Refusal(
+        raise error(
             "ROCM-PACKAGE-MISSING",
             name,
             "no repository of the host has a package of this name",
-            "the kernel is older than what the repositories keep: install a current one and "
-            "reboot, or remove the old kernel, and run again"
-            if headers
-            else "enable the distribution's repository that has it, or bring the mirror up to date",
         )
 
-    def _failed(self, argv: list[str], said: str) -> Refusal:
+    def _failed(self, argv: list[str], said: str) -> ApiaryError:
         """Return what a failed command means."""
         subject = shlex.join(
             argv[:1] + [word for word in argv[1:] if not word.startswith("-")][-3:]
@@ -227,31 +221,27 @@ class Packages:
         if log:
             return log
         if UNSIGNED.search(said):
-            return Refusal(
+            return error(
                 "ROCM-REPOSITORY-SIGNATURE",
                 subject,
                 last_words(said),
-                "a package is not what was signed: compare the mirror with AMD's repository",
             )
-        return Refusal(
+        return error(
             "ROCM-PACKAGE-MANAGER",
             subject,
             last_words(said),
-            "see what the command says on the host, correct that, and run again",
         )
 
-    def _build_log(self, said: str) -> Refusal | None:
+    def _build_log(self, said: str) -> ApiaryError | None:
         """Return what the compiler said last, where a build of the driver is what failed."""
         log = newest_log() if BUILD.search(said) else None
         if log is None:
             return None
         path, lines = log
-        return Refusal(
+        return error(
             "ROCM-DKMS-BUILD",
             "amdgpu",
             f"the kernel module does not build; the end of {path} is:\n{lines}",
-            "this driver does not fit one of the kernels: boot and keep a kernel that AMD "
-            "supports with it and remove the other, or choose a driver that does",
         )
 
 

@@ -11,8 +11,9 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from ..finding import error
 from ..resources.file import write
-from ..resources.types import Host, refused
+from ..resources.types import Host
 from .units import FileChange, Systemctl, unit_states
 
 if TYPE_CHECKING:
@@ -30,11 +31,10 @@ def must(host: Host, *arguments: str) -> None:
     """Run systemctl; refuse where it does not obey."""
     code, output = host.systemctl(*arguments)
     if code:
-        raise refused(
+        raise error(
             "REPLICA-SYSTEMCTL",
             f"systemctl {' '.join(arguments)}",
             output.strip(),
-            "run the same command on the host and mend what it says",
         )
 
 
@@ -153,11 +153,10 @@ class Applier:
         states = unit_states(systemctl_of(self._host), names)
         unknown = [name for name in names if states[name].get("LoadState") == "not-found"]
         if unknown:
-            raise refused(
+            raise error(
                 "REPLICA-NO-UNIT",
                 ", ".join(unknown),
                 "systemd has no such unit: the generator refused its file",
-                "run /usr/lib/systemd/system-generators/podman-system-generator --dryrun",
             )
         self._host.systemctl("reset-failed", "--", *names)
         since = int(time.time())
@@ -175,9 +174,8 @@ class Applier:
         command = ["journalctl", "--unit", name, f"--since=@{since}", "--no-pager", "-n", "20"]
         _code, journal, _err = self._host.run([*command, "--reverse", "--output=cat"])
         journal = "\n".join(reversed(journal.splitlines()))
-        raise refused(
+        raise error(
             "REPLICA-START-FAILED",
             name,
-            f"did not start ({', '.join(status.split())})",
-            f"read its last lines below, or journalctl -u {name} on the host\n{journal}",
+            f"did not start ({', '.join(status.split())})\n{journal}",
         )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
-from typing import Any
 
-from ..resources.types import Difference, Host, Refused, Resource, finding
+from ..finding import ApiaryError, Finding, error
+from ..resources.types import Difference, Host, Resource
 from . import unit_files, units
 from .apply import due_units, serving, systemctl_of
 from .units import DirectoryChange, FileChange, UnitChanges
@@ -30,15 +30,14 @@ class Changes:
 
 
 def inspect(host: Host, resource: Resource) -> Difference:
-    """Return the difference; raise Refused for what must not be."""
+    """Return the difference; raise ApiaryError for what must not be."""
     services, target = resource["services"], resource["target"]
     only = resource["only"]
     if only is not None:
         unknown = sorted(set(only) - set(services))
         if unknown:
             message = f"{', '.join(unknown)} is none of its services"
-            remedy = "correct the list of resources; nothing was changed"
-            raise Refused(finding("HOST-RESOURCES", resource["deployment"], message, remedy))
+            raise error("HOST-RESOURCES", resource["deployment"], message)
     every_file = units.compare_files(resource["files"])
     states = units.unit_states(systemctl_of(host), _watched(every_file, services, target))
     secrets, outdated = _secrets(host, resource, states)
@@ -53,7 +52,11 @@ def inspect(host: Host, resource: Resource) -> Difference:
     for item in changes.files:
         if item.changed:
             host.note(item.path, item.after)
-    return _difference(changes, _spared(host, resource, changes))
+    spared = _spared(host, resource, changes)
+    difference = _difference(changes)
+    if host.module.check_mode:
+        return dataclasses.replace(difference, warnings=spared)
+    return dataclasses.replace(difference, refusals=spared)
 
 
 def _whole(
@@ -139,11 +142,11 @@ def _secrets(
         return [], []
     root = resource["root"].rstrip("/")
     directory = f"{root}/etc/apiary/{resource['deployment']}/credentials"
-    changes, wrong = unit_files.secret_changes(directory, names, host.secrets)
+    changes, wrong = unit_files.secret_changes(
+        directory, resource["deployment"], names, host.secrets
+    )
     if wrong:
-        raise Refused(
-            *(finding(code, resource["deployment"], text, remedy) for code, text, remedy in wrong)
-        )
+        raise ApiaryError(*wrong)
     changes = [item for item in changes if item.changed]
     if not any(item.before != item.after for item in changes):
         return changes, []
@@ -156,25 +159,21 @@ def _secrets(
     return changes, up
 
 
-def _spared(host: Host, resource: Resource, changes: Changes) -> list[dict[str, Any]]:
+def _spared(host: Host, resource: Resource, changes: Changes) -> tuple[Finding, ...]:
     """Return the refusal to interrupt replicas that serve; in check mode a warning."""
     if resource["restart"]:
-        return []
+        return ()
     ended = units.unit_states(systemctl_of(host), changes.units.remove)
     names = [*changes.units.remove, *changes.units.move, *changes.units.restart]
     up = serving({**changes.states, **ended}, [*names, *changes.outdated])
     if not up:
-        return []
+        return ()
     message = "this run would restart or remove them, which would interrupt what they serve"
-    remedy = (
-        "run playbooks/rollout.yml, which drains one after the other,"
-        " or accept it with -e replicas_restart=true"
-    )
-    severity = "warning" if host.module.check_mode else "error"
-    return [finding("REPLICA-SERVES", ", ".join(dict.fromkeys(up)), message, remedy, severity)]
+    subject = ", ".join(dict.fromkeys(up))
+    return (Finding("REPLICA-SERVES", subject, message, minor=host.module.check_mode),)
 
 
-def _difference(changes: Changes, findings: list[dict[str, Any]]) -> Difference:
+def _difference(changes: Changes) -> Difference:
     diff = [item.diff() for item in changes.directories if item.changed]
     diff += [item.diff() for item in (*changes.secrets, *changes.files) if item.changed]
     steps = changes.units.steps()
@@ -182,7 +181,6 @@ def _difference(changes: Changes, findings: list[dict[str, Any]]) -> Difference:
     return Difference(
         diff=tuple(diff),
         steps=steps,
-        findings=tuple(findings),
         actual=changes,
         result={
             "restarted": [*changes.units.move, *changes.units.restart],
@@ -224,13 +222,13 @@ def _refuse_taken(
     root = os.path.dirname(directory)
     taken = unit_files.taken_gpus(root, files, services, stale, systemctl_of(host))
     if taken:
-        raise Refused(
+        raise ApiaryError(
             *(
-                finding(
+                Finding(
                     "REPLICA-GPU-TAKEN",
                     f"GPU {gpu}",
                     f"belongs to {holder}, which is running ({len(taken)} GPUs in all)",
-                    f"stop that replica first: systemctl disable --now {holder}",
+                    holder=holder,
                 )
                 for gpu, holder in taken.items()
             )

@@ -20,7 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
-from ..resources.types import Refused, refused
+from ..finding import ApiaryError, error
 
 SCHEMA = "apiary.release/v1"
 UNFINISHED = ".new-"
@@ -97,25 +97,23 @@ def plan_switch(shelf: Shelf, name: str, keep: int) -> ShelfChange:
 def resolve(shelf: Shelf, name: str) -> str:
     """Return the id of a release: by its id, by the hash in it, or current, or previous.
 
-    Raises Refused: RELEASE-NONE, RELEASE-UNKNOWN.
+    Raises ApiaryError: RELEASE-NONE, RELEASE-UNKNOWN.
     """
     if name in ("current", "previous"):
         linked = shelf.current if name == "current" else shelf.previous
         if linked is None:
-            raise refused(
+            raise error(
                 "RELEASE-NONE",
                 name,
                 f"the host retains no such release; it has {_listed(shelf)}",
-                "apply a deployment first (playbooks/site.yml), or name one of those",
             )
         return linked
     found = [one for one in shelf.releases if name in (one, one.rpartition("-")[2])]
     if not found:
-        raise refused(
+        raise error(
             "RELEASE-UNKNOWN",
             name,
             f"is not retained; the host has {_listed(shelf)}",
-            "name one of those",
         )
     return found[-1]
 
@@ -124,7 +122,7 @@ def default_rollback(shelf: Shelf) -> str | None:
     """Return the release that a rollback goes to where none is named; None where it is there.
 
     A previous release that is newer than the current one was left by a rollback: doing the same
-    once more must not go forward again. Raises Refused: RELEASE-NONE.
+    once more must not go forward again. Raises ApiaryError: RELEASE-NONE.
     """
     back = resolve(shelf, "previous")
     return None if shelf.current is None or back > shelf.current else back
@@ -168,11 +166,10 @@ def describe(
                 {"unit": one["unit"], "port": one["port"]} for one in plan["replicas"]
             ]
         except (KeyError, TypeError, ValueError) as failure:
-            raise refused(
+            raise error(
                 "RELEASE-PLAN",
                 item["path"],
                 f"is no plan: {failure}",
-                "give the files as they were rendered from the plan",
             ) from failure
         told["plan_sha256"] = _sha256(item["content"])
     return told
@@ -181,7 +178,7 @@ def describe(
 def restore(directory: str, shelf: Shelf, name: str) -> dict[str, Any]:
     """Return a release with the contents of its files, as the kind replicas takes them.
 
-    Raises Refused: RELEASE-NONE, RELEASE-UNKNOWN, RELEASE-DAMAGED.
+    Raises ApiaryError: RELEASE-NONE, RELEASE-UNKNOWN, RELEASE-DAMAGED.
     """
     found = resolve(shelf, name)
     told = shelf.releases[found]
@@ -268,21 +265,18 @@ def _listed(shelf: Shelf) -> str:
     return ", ".join(shelf.releases) or "none"
 
 
-def _damaged(path: str, why: str) -> Refused:
-    return refused(
+def _damaged(path: str, why: str) -> ApiaryError:
+    return error(
         "RELEASE-DAMAGED",
         path,
         why,
-        "name another release, or apply the deployment anew with playbooks/site.yml",
     )
 
 
 def _inside(directory: str, path: str) -> str:
     """Return the place of a file in a release; a path must be absolute and lead nowhere else."""
     if not os.path.isabs(path) or os.path.normpath(path) != path:
-        raise refused(
-            "RELEASE-PATH", repr(path), "is no plain absolute path", "give it without . and .."
-        )
+        raise error("RELEASE-PATH", repr(path), "is no plain absolute path")
     return os.path.join(directory, "files", path.lstrip("/"))
 
 

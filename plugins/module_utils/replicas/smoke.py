@@ -11,17 +11,15 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-
-class SmokeError(Exception):
-    """A replica that does not answer as it should."""
+from ..finding import ApiaryError, Finding, error
 
 
 @dataclass(frozen=True)
 class Endpoint:
     """Where a replica answers, under which model name, with which key; times are in seconds."""
 
+    unit: str
     address: str
     port: int
     model: str
@@ -47,25 +45,25 @@ class Streamed:
 
 
 def complete(endpoint: Endpoint, prompt: Prompt) -> str:
-    """Return the greedy answer to a prompt; raises SmokeError."""
+    """Return the greedy answer to a prompt; raises ApiaryError."""
     response, connection = _ask(endpoint, prompt, stream=False)
     try:
         answer = json.loads(response.read())
         choice = answer["choices"][0]
         text, reason = choice["text"], choice["finish_reason"]
     except (OSError, http.client.HTTPException) as failure:
-        raise SmokeError(f"prompt {prompt.id}: the answer broke off: {failure}") from failure
+        raise _failed(endpoint, prompt, f"the answer broke off: {failure}") from failure
     except (ValueError, KeyError, IndexError, TypeError) as failure:
-        raise SmokeError(f"prompt {prompt.id}: the answer is no completion") from failure
+        raise _failed(endpoint, prompt, "the answer is no completion") from failure
     finally:
         connection.close()
     if not isinstance(text, str) or reason not in ("stop", "length"):
-        raise SmokeError(f"prompt {prompt.id}: the answer ended with {reason!r}")
+        raise _failed(endpoint, prompt, f"the answer ended with {reason!r}")
     return text
 
 
 def stream(endpoint: Endpoint, prompt: Prompt) -> Streamed:
-    """Return the greedy answer as it comes, token by token; raises SmokeError."""
+    """Return the greedy answer as it comes, token by token; raises ApiaryError."""
     begun = time.monotonic()
     response, connection = _ask(endpoint, prompt, stream=True)
     pieces, first = [], None
@@ -75,21 +73,21 @@ def stream(endpoint: Endpoint, prompt: Prompt) -> Streamed:
                 break
             told = json.loads(event)
             if "error" in told:
-                raise SmokeError(f"prompt {prompt.id}: the stream ended with an error")
+                raise _failed(endpoint, prompt, "the stream ended with an error")
             for choice in told.get("choices", ()):
                 if choice.get("text"):
                     first = time.monotonic() if first is None else first
                     pieces.append(choice["text"])
         else:
-            raise SmokeError(f"prompt {prompt.id}: the stream ended without [DONE]")
+            raise _failed(endpoint, prompt, "the stream ended without [DONE]")
     except (OSError, http.client.HTTPException) as failure:
-        raise SmokeError(f"prompt {prompt.id}: the stream broke off: {failure}") from failure
+        raise _failed(endpoint, prompt, f"the stream broke off: {failure}") from failure
     except (ValueError, AttributeError, TypeError) as failure:
-        raise SmokeError(f"prompt {prompt.id}: the stream is no stream of completions") from failure
+        raise _failed(endpoint, prompt, "the stream is no stream of completions") from failure
     finally:
         connection.close()
     if first is None:
-        raise SmokeError(f"prompt {prompt.id}: the stream has no token")
+        raise _failed(endpoint, prompt, "the stream has no token")
     return Streamed("".join(pieces), first - begun)
 
 
@@ -99,7 +97,7 @@ def judge_answers(
     compare: str,
     because: str,
     unit: str,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Finding]:
     """Yield a finding for each answer that is another than before.
 
     ``compare`` is must (an error), should (a warning) or no; ``because`` is the reason for that.
@@ -109,60 +107,30 @@ def judge_answers(
     for name in sorted(before.keys() & after.keys()):
         if before[name] == after[name]:
             continue
-        yield finding(
+        yield Finding(
             "ROLLOUT-SMOKE-ANSWER",
-            "error" if compare == "must" else "warning",
             f"{unit}, prompt {name}",
             f"answered {shorten(before[name])} before and {shorten(after[name])} now; {because}",
-            "compare the releases' plans (`apiary diff`); if the change is meant, run again with "
-            "rollout_compare=should",
+            minor=compare == "should",
         )
 
 
 def judge_speed(
     seconds: float, before: float | None, limits: dict[str, float], unit: str
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Finding]:
     """Yield a finding where the first token comes too late, or much later than before."""
     limit, factor = limits["first_token_seconds"], limits["slower_factor"]
     slower = before is not None and seconds > max(before * factor, limits["slower_least_seconds"])
     if seconds > limit:
-        yield finding(
-            "ROLLOUT-SMOKE-SLOW",
-            "error",
-            unit,
-            f"the first token of an idle replica came after {seconds:.1f} s, expected {limit:g} s",
-            "see the replica's journal: kernels that are compiled anew, or a CPU fallback",
-        )
+        message = f"the first token of an idle replica came after {seconds:.1f} s"
+        yield Finding("ROLLOUT-SMOKE-SLOW", unit, f"{message}, expected {limit:g} s")
     elif slower:
-        yield finding(
-            "ROLLOUT-SMOKE-SLOW",
-            "warning",
-            unit,
-            f"the first token came after {seconds:.2f} s, before the change {before:.2f} s",
-            "measure before the next batch (`apiary bench`), and compare the releases' plans",
-        )
+        message = f"the first token came after {seconds:.2f} s, before the change {before:.2f} s"
+        yield Finding("ROLLOUT-SMOKE-SLOW", unit, message, minor=True)
 
 
-def finding(
-    code: str, severity: str, subject: str, message: str, remedy: str
-) -> dict[str, str | None]:
-    """Return a finding as a document."""
-    return {
-        "code": code,
-        "severity": severity,
-        "subject": subject,
-        "message": message,
-        "remedy": remedy,
-        "source": None,
-    }
-
-
-def told(one: dict[str, Any]) -> str:
-    """Return a finding in the words that every program of ours prints."""
-    return (
-        f"{one['severity']}: {one['code']}: {one['subject']}: {one['message']}\n"
-        f"  remedy: {one['remedy']}"
-    )
+def _failed(endpoint: Endpoint, prompt: Prompt, message: str) -> ApiaryError:
+    return error("ROLLOUT-SMOKE-FAILED", endpoint.unit, f"prompt {prompt.id}: {message}")
 
 
 def shorten(text: str) -> str:
@@ -192,20 +160,17 @@ def _ask(
         connection.request("POST", "/v1/completions", json.dumps(body), headers)
         response = connection.getresponse()
         if response.status != 200:
-            raise SmokeError(
-                f"prompt {prompt.id}: status {response.status}: "
-                f"{shorten(response.read(500).decode('utf-8', 'replace'))}"
-            )
+            answer = shorten(response.read(500).decode("utf-8", "replace"))
+            raise _failed(endpoint, prompt, f"status {response.status}: {answer}")
     except (OSError, http.client.HTTPException) as failure:
         connection.close()
-        raise SmokeError(f"prompt {prompt.id}: no answer: {failure}") from failure
+        raise _failed(endpoint, prompt, f"no answer: {failure}") from failure
     except ValueError as failure:
         connection.close()
         # A key that no header can have; the error's text would be the key.
-        raise SmokeError(
-            f"prompt {prompt.id}: cannot be sent with this key ({type(failure).__name__})"
-        ) from None
-    except SmokeError:
+        message = f"cannot be sent with this key ({type(failure).__name__})"
+        raise _failed(endpoint, prompt, message) from None
+    except ApiaryError:
         connection.close()
         raise
     return response, connection

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..finding import Finding
 from .units import FileChange, Systemctl, read_file, unit_states
 
 _DOCUMENT = re.compile(r"replica-[0-9]+\.json")
@@ -176,9 +177,9 @@ def _unfit(value: Any) -> str | None:
 
 
 def secret_changes(
-    directory: str, names: list[str], values: Mapping[str, Any]
-) -> tuple[list[FileChange], list[tuple[str, str, str]]]:
-    """Return a change for each secret file, and what is wrong as (code, message, remedy).
+    directory: str, deployment: str, names: list[str], values: Mapping[str, Any]
+) -> tuple[list[FileChange], list[Finding]]:
+    """Return a change for each secret file, and what is wrong.
 
     A secret without a value keeps the file that the host has; files of no name go.
     """
@@ -192,21 +193,11 @@ def secret_changes(
             value = re.sub(r"\r?\n\Z", "", value)
         problem = _unfit(value) if name in values else None
         if problem:
-            wrong.append(
-                (
-                    "REPLICA-SECRET-VALUE",
-                    f"the value of {name} {problem}",
-                    "quote it, and read it from a file with the lookup ansible.builtin.file",
-                )
-            )
+            message = f"the value of {name} {problem}"
+            wrong.append(Finding("REPLICA-SECRET-VALUE", deployment, message))
         elif value is None and before is None:
-            wrong.append(
-                (
-                    "REPLICA-SECRET-MISSING",
-                    f"{name}, which the deployment names, has no value and no file on the host",
-                    f"give it in replicas_secrets, or write {path} on the host, mode 0600",
-                )
-            )
+            message = f"{name}, which the deployment names, has no value and no file on the host"
+            wrong.append(Finding("REPLICA-SECRET-MISSING", deployment, message, path=path))
         else:
             after = before if value is None else value
             changes.append(FileChange(path, before, after, mode, "0600", None, True))

@@ -15,7 +15,8 @@ import os
 import shlex
 from typing import Any
 
-from .types import Difference, Host, Resource, refused
+from ..finding import error
+from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {
     "argv": {"type": "list", "elements": "str", "required": True},
@@ -46,8 +47,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     if code:
         last = " / ".join((err or out).strip().splitlines()[-3:])
         message = f"ended with {code}: {last}"
-        remedy = "run it on the host and see what it needs"
-        raise refused("HOST-COMMAND", name(resource), message, remedy)
+        raise error("HOST-COMMAND", name(resource), message)
     host.settle(_due(resource))
 
 

@@ -22,9 +22,10 @@ import tempfile
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..finding import error
 from . import file
 from .service_uptake import Service, parse_properties
-from .types import Difference, Host, Resource, refused
+from .types import Difference, Host, Resource
 
 STAMPS = "/run/apiary"
 MARK = "Managed by Apiary"
@@ -127,11 +128,8 @@ def inspect(host: Host, resource: Resource) -> Difference:
     if check and (written or verb) and host.module.get_bin_path(check[0]):
         output = evaluate_aside(host, changes, check, resource["main"])
         if output:
-            raise service.refusal(
-                "config",
-                f"the new configuration is refused; nothing was changed\n{output}",
-                "correct the settings that the lines above speak of",
-            )
+            message = f"the new configuration is refused; nothing was changed\n{output}"
+            raise service.refusal("config", message)
     stamp = fingerprint(changes, resource["main"], restarts)
     plan = Plan(changes, None if is_ours else main, verbs, stamp)
     return _difference(host, resource, plan, ["reload systemd"] * unread)
@@ -162,9 +160,8 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     if plan.verbs and not service.confirmed():
         if "reload" in plan.verbs:
             _restore(host, resource, service, plan)
-        remedy = f"read the lines above, or journalctl -u {service.name} on the host"
         message = f"runs and does not confirm its configuration\n{service.journal()}"
-        raise service.refusal("service", message, remedy)
+        raise service.refusal("service", message)
     _record(resource, plan.stamp)
 
 
@@ -185,11 +182,8 @@ def _restore(host: Host, resource: Resource, service: Service, plan: Plan) -> No
     host.reload()
     service.reload()
     _record(resource, "")
-    raise service.refusal(
-        "reload",
-        f"does not take the new configuration; the former one is back\n{journal}",
-        "mend what the lines above say, often a port that another program has",
-    )
+    message = f"does not take the new configuration; the former one is back\n{journal}"
+    raise service.refusal("reload", message)
 
 
 def compare(host: Host, resource: Resource) -> list[Change]:
@@ -212,7 +206,7 @@ def _compared(host: Host, item: dict[str, Any]) -> Change:
     for secret in item["secrets"]:
         if not host.secrets.get(secret):
             message = f"its secret {secret} was not passed"
-            raise refused("HOST-RESOURCES", path, message, "pass it in secrets")
+            raise error("HOST-RESOURCES", path, message)
         after = (after or "").replace(f"@secret:{secret}@", str(host.secrets[secret]))
     hidden = item["hidden"] or bool(item["secrets"])
     return Change(path, before, mode, after, None if after is None else item["mode"], hidden)
@@ -233,9 +227,8 @@ def write(host: Host, changes: list[Change], theirs: Change | None) -> None:
             os.makedirs(os.path.dirname(item.path), mode=0o755, exist_ok=True)
             file.write(host.module, item.path, item.after, item.mode_after)
         except OSError as failure:
-            remedy = "make the directory writable for root and run again"
             subject = str(failure.filename or item.path)
-            raise refused("HOST-FILE", subject, str(failure.strerror), remedy) from None
+            raise error("HOST-FILE", subject, str(failure.strerror)) from None
 
 
 def evaluate_aside(host: Host, changes: list[Change], check: list[str], main: str) -> str | None:

@@ -7,7 +7,7 @@
 How a kind is added: a module of this package with ``OPTIONS`` (an argument specification),
 ``name(resource)``, ``inspect(host, resource) -> Difference`` without effects and ``apply(host,
 resource, difference)``; then its line in ``kind_of`` and its name in ``NAMES``. A kind raises
-``types.Refused``; ``OSError`` and ``ValueError`` are refusals, too, and ``host.warn`` reports what
+``finding.error``; ``OSError`` and ``ValueError`` are refusals, too, and ``host.warn`` reports what
 apply met. One whose work follows other resources' changes has ``dues(resource) -> {due: [names of
 resources]}``: each due is recorded on the host before the first of these changes, so that the run
 after an aborted one completes it.
@@ -20,7 +20,8 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from .types import Difference, Host, Refused, Resource, finding, refused
+from ..finding import ApiaryError, Finding, error
+from .types import Difference, Host, Resource
 
 NAMES = (
     "command",
@@ -132,52 +133,52 @@ class Item:
             self.dues = self.kind.dues(self.options)
 
     def inspect(self, host: Host) -> Difference:
-        """Return the difference; a refusal is among its findings."""
+        """Return the difference, with what refuses it."""
         host.role = self.role
         try:
             difference: Difference = self.kind.inspect(host, self.options)
-        except Refused as refusal:
-            return Difference(findings=refusal.findings)
+        except ApiaryError as refusal:
+            return Difference(refusals=refusal.findings)
         except (OSError, ValueError) as failure:
-            return Difference(findings=(_failed(self.name, failure),))
+            return Difference(refusals=(_failed(self.name, failure),))
         if difference.changed:
             host.changed.add(self.name)
             host.changed_roles.add(self.role)
         return difference
 
     def apply(self, host: Host, difference: Difference) -> None:
-        """Apply the difference; raise Refused where that fails."""
+        """Apply the difference; raise ApiaryError where that fails."""
         try:
             self.kind.apply(host, self.options, difference)
         except OSError as failure:
-            raise Refused(_failed(self.name, failure)) from None
+            raise ApiaryError(_failed(self.name, failure)) from None
 
-    def report(self, difference: Difference, warnings: Iterable[Any] = ()) -> dict[str, Any]:
+    def report(self, difference: Difference, warnings: Iterable[Finding] = ()) -> dict[str, Any]:
         """Return what a result says of one resource."""
+        findings = (*difference.refusals, *difference.warnings, *warnings)
         return {
             "resource": self.name,
             "role": self.role,
             "changed": difference.changed,
             "diff": list(difference.diff),
             "steps": list(difference.steps),
-            "findings": [*difference.findings, *warnings],
+            "findings": [finding.facts() for finding in findings],
             **({"result": difference.result} if difference.result else {}),
         }
 
 
-class Aborted(Exception):  # noqa: N818 - findings, as ApiaryError has them
+class Aborted(ApiaryError):  # noqa: N818 - it carries what is done, and is no error of ours
     """A resource that could not be applied: what was done before it and what was not tried."""
 
     def __init__(
-        self, item: Item, refusal: Refused, done: list[dict[str, Any]], left: list[str]
+        self, item: Item, refusal: ApiaryError, done: list[dict[str, Any]], left: list[str]
     ) -> None:
-        super().__init__(str(refusal))
-        self.resource, self.findings = item.name, refusal.findings
-        self.done, self.not_tried = done, left
+        super().__init__(*refusal.findings)
+        self.resource, self.done, self.not_tried = item.name, done, left
 
 
 def items(documents: list[Resource]) -> list[Item]:
-    """Return the resources; raise Refused for one of no kind, or two of one name."""
+    """Return the resources; raise ApiaryError for one of no kind, or two of one name."""
     checked = [Item(document) for document in documents]
     # Roles may share a resource; in one role's list it would be a mistake.
     names = [(item.role, item.name) for item in checked]
@@ -187,9 +188,13 @@ def items(documents: list[Resource]) -> list[Item]:
     return checked
 
 
-def inspect_all(host: Host, checked: list[Item]) -> list[dict[str, Any]]:
-    """Return a report of every resource; one that is refused prevents no other."""
-    return [item.report(item.inspect(host)) for item in checked]
+def inspect_all(
+    host: Host, checked: list[Item]
+) -> tuple[list[dict[str, Any]], tuple[Finding, ...]]:
+    """Return a report of every resource, and all refusals; one prevents no other's inspection."""
+    differences = [item.inspect(host) for item in checked]
+    reports = [item.report(difference) for item, difference in zip(checked, differences)]
+    return reports, tuple(finding for each in differences for finding in each.refusals)
 
 
 def apply_all(host: Host, checked: list[Item]) -> list[dict[str, Any]]:
@@ -201,19 +206,19 @@ def apply_all(host: Host, checked: list[Item]) -> list[dict[str, Any]]:
         later = checked[number + 1 :]
         try:
             if difference.refusals:
-                raise Refused(*difference.refusals)
+                raise ApiaryError(*difference.refusals)
             if difference.changed:
                 for other in later:
                     for due, after in other.dues.items():
                         if item.name in after:
                             host.mark(due)
                 item.apply(host, difference)
-        except Refused as refusal:
+        except ApiaryError as refusal:
             # What was written is not left unread by systemd.
             try:
                 host.reload()
-            except Refused as second:
-                refusal = Refused(*refusal.findings, *second.findings)
+            except ApiaryError as second:
+                refusal = ApiaryError(*refusal.findings, *second.findings)
             raise Aborted(item, refusal, done, [other.name for other in later]) from None
         done.append(item.report(difference, host.warnings))
         host.warnings = []
@@ -221,10 +226,9 @@ def apply_all(host: Host, checked: list[Item]) -> list[dict[str, Any]]:
     return done
 
 
-def _failed(name: str, failure: Exception) -> dict[str, Any]:
-    return finding("HOST-RESOURCE", name, str(failure), "see what the message names on the host")
+def _failed(name: str, failure: Exception) -> Finding:
+    return Finding("HOST-RESOURCE", name, str(failure))
 
 
-def _wrong(subject: str, message: str) -> Refused:
-    remedy = "correct the list of resources; nothing was changed"
-    return refused("HOST-RESOURCES", subject, message, remedy)
+def _wrong(subject: str, message: str) -> ApiaryError:
+    return error("HOST-RESOURCES", subject, message)

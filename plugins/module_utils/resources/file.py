@@ -18,7 +18,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .types import UNIT_FOLDERS, Difference, Host, Refused, Resource, refused
+from ..finding import ApiaryError, error
+from .types import UNIT_FOLDERS, Difference, Host, Resource
 
 ORIGINALS = "/var/lib/apiary/originals"
 LARGEST = 1 << 20
@@ -166,7 +167,7 @@ def _id(by_name: Any, wanted: str | None, coming: bool = False) -> int:
         if coming:
             return -1
         message = "is no user or group of the host"
-        raise refused("HOST-USER", wanted, message, "create it, or name another") from None
+        raise error("HOST-USER", wanted, message) from None
 
 
 def _requested(host: Host, resource: Resource) -> str | None:
@@ -174,12 +175,12 @@ def _requested(host: Host, resource: Resource) -> str | None:
     if resource["secret"] is not None:
         if resource["secret"] not in host.secrets:
             message = f"its secret {resource['secret']} was not passed"
-            raise refused("HOST-RESOURCES", path, message, "pass it in secrets")
+            raise error("HOST-RESOURCES", path, message)
         return str(host.secrets[resource["secret"]])
     text: str | None = resource["content"]
     if text is not None and len(text) > LARGEST:
         message = f"has {len(text)} characters, expected at most {LARGEST}"
-        raise refused("HOST-RESOURCES", path, message, "copy large files by ansible.builtin.copy")
+        raise error("HOST-RESOURCES", path, message)
     return text
 
 
@@ -199,10 +200,9 @@ def _shown(before: str | None, after: str | None, secret: bool) -> tuple[str, st
     return texts[0], texts[1]
 
 
-def _unusable(path: str, failure: OSError) -> Refused:
-    remedy = "make the directory writable for root and run again"
+def _unusable(path: str, failure: OSError) -> ApiaryError:
     subject = str(failure.filename or path)
-    return refused("HOST-FILE", subject, str(failure.strerror), remedy)
+    return error("HOST-FILE", subject, str(failure.strerror))
 
 
 def _reload(path: str) -> str:

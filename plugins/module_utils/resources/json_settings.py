@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..evidence.host import masked
+from ..finding import ApiaryError, error
 from .file import read, write
-from .types import Difference, Host, Refused, Resource, refused
+from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -186,6 +187,5 @@ def _validate(host: Host, resource: Resource, text: str) -> None:
         raise _refused(path, f"{argv[0]} does not accept it: {output}")
 
 
-def _refused(path: str, message: str) -> Refused:
-    remedy = "correct the file, or the settings, and run again; nothing was changed"
-    return refused("CONTAINER-DAEMON-JSON", path, message, remedy)
+def _refused(path: str, message: str) -> ApiaryError:
+    return error("CONTAINER-DAEMON-JSON", path, message)

@@ -11,8 +11,9 @@ import os
 import re
 from typing import Any
 
+from ..finding import ApiaryError, error
 from .file import write
-from .types import Difference, Host, Refused, Resource, refused
+from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {
     "settings": {
@@ -107,6 +108,5 @@ def _remembered(path: str) -> dict[str, str]:
         raise _refused(path, f"does not have the earlier values: {failure}") from None
 
 
-def _refused(path: str, message: str) -> Refused:
-    remedy = "see whether the kernel has this setting, and what `dmesg` says"
-    return refused("HOST-LIVE-SETTING", path, message, remedy)
+def _refused(path: str, message: str) -> ApiaryError:
+    return error("HOST-LIVE-SETTING", path, message)

@@ -15,9 +15,10 @@ import os
 import time
 from typing import Any
 
+from ..finding import ApiaryError, Finding, error
 from ..weights import mount_points, readahead
 from .file import keep_original, read, write
-from .types import Difference, Host, Refused, Resource, finding, refused
+from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -75,8 +76,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     if action != "keep":
         if mount_points.close(path):
             message = "held files of its own, which the mount hides"
-            remedy = "unmount it once and see whether they can go"
-            host.warn(finding("WEIGHTS-HIDDEN", path, message, remedy, "warning"))
+            host.warn(Finding("WEIGHTS-HIDDEN", path, message))
         _mount(host, path, unit, resource["timeout_seconds"])
     if stopped:
         host.systemctl("start", "--no-block", "--", *stopped)
@@ -131,8 +131,7 @@ def _unmount(host: Host, path: str, unit: str) -> None:
         code, _out, err = host.run(["umount", path])
         if code:
             message = f"cannot be unmounted: {err.strip()}"
-            remedy = f"see who uses it (fuser -vm {path}), end that and run again"
-            raise refused("WEIGHTS-BUSY", path, message, remedy)
+            raise error("WEIGHTS-BUSY", path, message)
 
 
 def _mount(host: Host, path: str, unit: str, timeout: int) -> None:
@@ -150,11 +149,7 @@ def _mount(host: Host, path: str, unit: str, timeout: int) -> None:
     journal = ["journalctl", "--no-pager", "--output=cat", "--lines=5", f"--unit={unit}"]
     output = " / ".join(line.strip() for line in host.run(journal)[1].splitlines())
     problem = "cannot be mounted" if state == "failed" else f"is not mounted after {timeout} s"
-    remedy = (
-        "see whether the server answers and exports it to this host; where it has an older NFS, "
-        "say so: options: {vers: '4.1'}"
-    )
-    raise refused("WEIGHTS-MOUNT", path, f"{problem}: {output}", remedy)
+    raise error("WEIGHTS-MOUNT", path, f"{problem}: {output}")
 
 
 def _needing(host: Host, unit: str) -> list[str]:
@@ -171,7 +166,6 @@ def _read_ahead(path: str, kib: int) -> None:
         raise _no_readahead(path, kib, failure) from None
 
 
-def _no_readahead(path: str, kib: int, failure: OSError) -> Refused:
+def _no_readahead(path: str, kib: int, failure: OSError) -> ApiaryError:
     message = f"cannot be set to {kib} KiB: {failure.strerror}"
-    remedy = "set readahead_kib of this mount to 0: its file system has none"
-    return refused("WEIGHTS-READAHEAD", path, message, remedy)
+    return error("WEIGHTS-READAHEAD", path, message)

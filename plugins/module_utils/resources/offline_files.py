@@ -15,8 +15,9 @@ import os
 import time
 from typing import Any
 
+from ..finding import error
 from . import file
-from .types import Difference, Host, Resource, refused
+from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {
     "service": {"type": "str", "required": True},
@@ -70,7 +71,7 @@ def _systemctl(host: Host, verb: str, service: str) -> None:
     code, output = host.systemctl(verb, "--", service)
     if code:
         message = f"{verb} failed: {output.strip()}"
-        raise refused("HOST-UNIT", service, message, f"see `journalctl -u {service}` on the host")
+        raise error("HOST-UNIT", service, message)
 
 
 def _await(resource: Resource) -> None:
@@ -79,7 +80,7 @@ def _await(resource: Resource) -> None:
         if time.monotonic() > deadline:
             service = name(resource)
             message = f"wrote no {path} in {resource['timeout_seconds']} s"
-            raise refused("HOST-UNIT", service, message, f"see `journalctl -u {service}`")
+            raise error("HOST-UNIT", service, message)
         time.sleep(POLL_SECONDS)
 
 

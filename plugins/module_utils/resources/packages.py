@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .types import Difference, Host, Resource, refused
+from ..finding import error
+from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {
     "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
@@ -51,5 +52,4 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
             code, output = manager.run(argv)
         if code:
             message = f"{argv[0]} ended with {code}: {last_words(output)}"
-            remedy = "see whether the host's repositories have these packages"
-            raise refused("HOST-PACKAGES", name(resource), message, remedy)
+            raise error("HOST-PACKAGES", name(resource), message)

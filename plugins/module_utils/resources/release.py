@@ -15,9 +15,10 @@ import os
 import time
 from typing import Any
 
+from ..finding import error
 from ..replicas import releases
 from .file import read
-from .types import Difference, Host, Resource, refused
+from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {
     "deployment": {"type": "str", "required": True},
@@ -94,9 +95,7 @@ def _files(host: Host, resource: Resource) -> list[dict[str, Any]]:
         text = host.pending[path] if path in host.pending else read(path)
         if text is None:
             message = f"{path} is neither on the host nor written earlier in the list"
-            raise refused(
-                "HOST-RESOURCES", path, message, "list the deployment's replicas before its release"
-            )
+            raise error("HOST-RESOURCES", path, message)
         files.append({**item, "content": text})
     return files
 
@@ -117,5 +116,4 @@ def _change(
 
 def _unwritable(failure: OSError, directory: str) -> Exception:
     subject = str(failure.filename or directory)
-    remedy = "make room, and the directory writable for root; then run again"
-    return refused("RELEASE-UNWRITABLE", subject, str(failure.strerror), remedy)
+    return error("RELEASE-UNWRITABLE", subject, str(failure.strerror))

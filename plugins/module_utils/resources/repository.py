@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..finding import error
 from ..packages import repositories
-from ..packages.managers import MANAGERS, Refusal, runner
-from .types import Difference, Host, Refused, Resource
+from ..packages.managers import MANAGERS, runner
+from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {"name": {"type": "str", "required": True}, **repositories.ARGUMENTS}
 
@@ -23,20 +24,16 @@ def inspect(host: Host, resource: Resource) -> Difference:
     manager = MANAGERS[resource["manager"]](runner(host.module))
     work = repositories.Repositories(host, manager, resource)
     proven = f"repository {name(resource)} is proven"
-    try:
-        work.read()
-        if proven not in host.memo:
-            work.prove()
-            host.memo.add(proven)
-    except Refusal as refusal:
-        raise Refused(refusal.finding()) from None
+    work.read()
+    if proven not in host.memo:
+        work.prove()
+        host.memo.add(proven)
     return Difference(tuple(work.diff()), actual=work)
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
     try:
         difference.actual.write()
-    except Refusal as refusal:
-        raise Refused(refusal.finding()) from None
     except OSError as failure:
-        raise Refused(repositories.unwritable(failure).finding()) from None
+        subject = str(failure.filename or "this host")
+        raise error("HOST-FILE", subject, str(failure.strerror)) from None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .types import Difference, Host, Resource, refused
+from ..finding import error
+from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -46,8 +47,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
     steps += [verb] if verb else []
     unknown = properties.get("LoadState") == "not-found" and not host.unit_is_pending(unit)
     if unknown and set(steps) - {"disable", "stop"}:
-        remedy = "see what should bring this unit"
-        raise refused("HOST-UNIT", unit, "systemd has no such unit", remedy)
+        raise error("HOST-UNIT", unit, "systemd has no such unit")
     # A run that ended between writing a unit and this left it unread.
     unread = properties.get("NeedDaemonReload") == "yes"
     host.reload_due = host.reload_due or unread
@@ -62,8 +62,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
         code, output = host.systemctl(verb, "--", unit)
         if code:
             message = f"{verb} failed: {output.strip()}"
-            remedy = f"see `systemctl status {unit}` and `journalctl -u {unit}` on the host"
-            raise refused("HOST-UNIT", unit, message, remedy)
+            raise error("HOST-UNIT", unit, message)
     host.settle(_restart(unit))
     host.settle(_reload(unit))
 

@@ -12,8 +12,9 @@ import time
 import urllib.request
 from typing import Any
 
+from ..finding import ApiaryError, error
 from ..router import haproxy
-from .types import Host, Refused, Resource, refused
+from .types import Host, Resource
 
 PROPERTIES = "--property=ActiveState,UnitFileState,NeedDaemonReload,LoadState"
 # What refusals are called, by the area of the service.
@@ -47,19 +48,16 @@ class Service:
     def properties(self) -> dict[str, str]:
         return parse_properties(self.show())
 
-    def refusal(self, what: str, message: str, remedy: str) -> Refused:
+    def refusal(self, what: str, message: str) -> ApiaryError:
         """Return a refusal with the code of the resource's area."""
-        return refused(CODES[self.resource["area"]][what], self.name, message, remedy)
+        return error(CODES[self.resource["area"]][what], self.name, message)
 
     def must(self, *words: str) -> None:
-        """Run systemctl with these words and the unit's name; raise Refused where it fails."""
+        """Run systemctl with these words and the unit's name; raise ApiaryError where it fails."""
         code, output = self.host.systemctl(*words, "--", self.name)
         if code:
-            raise self.refusal(
-                "service",
-                f"systemctl {' '.join(words)}: {output.strip()}\n{self.journal()}",
-                f"read the lines above, or journalctl -u {self.name} on the host",
-            )
+            message = f"systemctl {' '.join(words)}: {output.strip()}\n{self.journal()}"
+            raise self.refusal("service", message)
 
     def journal(self) -> str:
         words = ["journalctl", "--unit", self.name, "--no-pager", "--output=cat", "-n", "12"]

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..finding import Finding
 from ..packages import transaction
-from ..packages.managers import MANAGERS, Refusal, runner
-from .types import Difference, Host, Refused, Resource, finding
+from ..packages.managers import MANAGERS, runner
+from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {"name": {"type": "str", "required": True}, **transaction.ARGUMENTS}
 
@@ -26,26 +27,12 @@ def inspect(host: Host, resource: Resource) -> Difference:
     requested = {key: resource[key] for key in transaction.ARGUMENTS if key != "manager"}
     manager = MANAGERS[resource["manager"]](runner(host.module))
     work = transaction.Packages(manager, transaction.Wanted(**requested))
-    try:
-        lacking = work.settle(refresh=not host.module.check_mode)
-    except Refusal as refusal:
-        raise Refused(refusal.finding()) from None
+    lacking = work.settle(refresh=not host.module.check_mode)
     host.installing = host.installing or bool(work.stages)
-    findings = tuple(
-        finding(
-            "ROCM-KERNEL-PACKAGE",
-            package,
-            "no repository has it, and its kernel may boot without the driver",
-            "enable the repository that has it, or remove that kernel",
-            "warning",
-        )
-        for package in lacking
-    )
-    return Difference(steps=tuple(work.steps()), findings=findings, actual=work)
+    message = "no repository has it, and its kernel may boot without the driver"
+    warnings = tuple(Finding("ROCM-KERNEL-PACKAGE", package, message) for package in lacking)
+    return Difference(steps=tuple(work.steps()), warnings=warnings, actual=work)
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
-    try:
-        difference.actual.apply()
-    except Refusal as refusal:
-        raise Refused(refusal.finding()) from None
+    difference.actual.apply()

@@ -14,41 +14,11 @@ from typing import Any, Callable, Protocol
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..finding import Finding, error
+
 Resource = dict[str, Any]
 DUE = "/var/lib/apiary/due"
 UNIT_FOLDERS = ("/etc/systemd/", "/run/systemd/", "/usr/lib/systemd/", "/etc/containers/systemd/")
-
-
-class Refused(Exception):  # noqa: N818 - findings, as ApiaryError has them
-    """Why a resource can't be inspected or applied, as findings."""
-
-    def __init__(self, *findings: dict[str, Any]) -> None:
-        super().__init__("\n".join(as_text(finding) for finding in findings))
-        self.findings = findings
-
-
-def finding(
-    code: str, subject: str, message: str, remedy: str, severity: str = "error"
-) -> dict[str, Any]:
-    """Return a finding as data."""
-    return {
-        "code": code,
-        "severity": severity,
-        "subject": subject,
-        "message": message,
-        "remedy": remedy,
-    }
-
-
-def refused(code: str, subject: str, message: str, remedy: str) -> Refused:
-    """Return a refusal with one finding, ready to be raised."""
-    return Refused(finding(code, subject, message, remedy))
-
-
-def as_text(item: Mapping[str, Any]) -> str:
-    """Return a finding as it is printed."""
-    first = f"{item['severity']}: {item['code']}: {item['subject']}: {item['message']}"
-    return f"{first}\n  remedy: {item['remedy']}"
 
 
 @dataclass(frozen=True)
@@ -56,24 +26,21 @@ class Difference:
     """How a host differs from one resource; with neither diff nor steps it does not.
 
     ``diff`` are Ansible's entries, ``steps`` what is done in words where there is no text to
-    compare. ``findings`` warn, or refuse the resource where one is an error (raise Refused for
-    that). ``actual`` is what apply needs of what inspect read, ``result`` what the module returns
-    of it as data.
+    compare. ``refusals`` keep it from being applied (or raise ``error``), ``warnings`` don't.
+    ``actual`` is what apply needs of what inspect read, ``result`` what the module returns of it
+    as data.
     """
 
     diff: tuple[dict[str, str], ...] = ()
     steps: tuple[str, ...] = ()
-    findings: tuple[dict[str, Any], ...] = ()
+    refusals: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
     actual: Any = None
     result: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def changed(self) -> bool:
         return bool(self.diff or self.steps)
-
-    @property
-    def refusals(self) -> tuple[dict[str, Any], ...]:
-        return tuple(item for item in self.findings if item["severity"] == "error")
 
 
 @dataclass
@@ -95,7 +62,7 @@ class Host:
     applying: bool = False
     installing: bool = False
     reload_due: bool = False
-    warnings: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
     # What needs no second proof in the second pass.
     memo: set[str] = field(default_factory=set)
     reload_marks: list[str] = field(default_factory=list)
@@ -105,11 +72,10 @@ class Host:
         try:
             code, out, err = self.module.run_command(argv, handle_exceptions=False, **options)
         except OSError as failure:
-            raise refused(
+            raise error(
                 "HOST-COMMAND",
                 argv[0],
                 f"cannot be started: {failure.strerror}",
-                "see what should bring this program to the host",
             ) from None
         return code, out, err
 
@@ -123,7 +89,7 @@ class Host:
         """Return whether something earlier in the same role is still to be done."""
         return not self.applying and self.role in self.changed_roles
 
-    def warn(self, warning: dict[str, Any]) -> None:
+    def warn(self, warning: Finding) -> None:
         """Report a finding about what apply met."""
         self.warnings.append(warning)
 
@@ -144,7 +110,7 @@ class Host:
             code, output = self.systemctl("daemon-reload")
             if code:
                 message = f"daemon-reload failed: {output.strip()}"
-                raise refused("HOST-UNIT", "systemd", message, "see `journalctl -b -p warning`")
+                raise error("HOST-UNIT", "systemd", message)
             self.reload_due = False
         for mark in self.reload_marks:
             self.settle(mark)

@@ -10,7 +10,8 @@ import grp
 import pwd
 from typing import Any
 
-from .types import Difference, Host, Resource, refused
+from ..finding import error
+from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -46,8 +47,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     code, out, err = host.run(difference.actual)
     if code:
         message = f"{difference.actual[0]} ended with {code}: {(err or out).strip()}"
-        remedy = "see whether the host's users are managed elsewhere"
-        raise refused("HOST-USER", name(resource), message, remedy)
+        raise error("HOST-USER", name(resource), message)
 
 
 def _create(resource: Resource) -> list[str]:

@@ -29,10 +29,14 @@ def inspect(host: Host, resource: Resource) -> Difference:
         return Difference()
     configured = check.configured_models(check.configuration())
     required = resource["manifest_required"]
-    models = (
+    models = [
         check.check(path, required=required) for path in resource["directories"] or configured
+    ]
+    findings = [model["finding"] for model in models if model["finding"]]
+    return Difference(
+        refusals=tuple(finding for finding in findings if not finding.is_minor),
+        warnings=tuple(finding for finding in findings if finding.is_minor),
     )
-    return Difference(findings=tuple(model["finding"] for model in models if model["finding"]))
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:

@@ -18,8 +18,10 @@ import os
 import sys
 import threading
 import time
+from dataclasses import asdict
 from typing import Any, TextIO
 
+from ..finding import ApiaryError, Finding, error
 from . import manifest as weights_manifest
 
 CONFIGURATION = "/etc/apiary/weights.json"
@@ -95,19 +97,14 @@ def check(
     try:
         if not os.listdir(directory):
             raise absent(directory, "is empty")
-    except OSError as failure:
-        told["finding"] = absent(directory, failure.strerror or str(failure)).finding()
-        return told
-    except weights_manifest.WeightsError as failure:
-        told["finding"] = failure.finding()
-        return told
-    try:
         manifest = weights_manifest.read(directory)
-    except weights_manifest.WeightsError as failure:
-        told["finding"] = failure.finding()
-        if failure.code == "WEIGHTS-MANIFEST-MISSING" and not required:
-            told["finding"]["severity"] = "warning"
-        return told
+    except OSError as failure:
+        return {**told, "finding": absent(directory, failure.strerror or str(failure)).findings[0]}
+    except ApiaryError as failure:
+        (finding,) = failure.findings
+        if finding.code == "WEIGHTS-MANIFEST-MISSING" and not required:
+            finding = Finding(finding.code, finding.subject, finding.message, minor=True)
+        return {**told, "finding": finding}
     told.update(
         repository=manifest.repository,
         revision=manifest.revision,
@@ -121,23 +118,22 @@ def check(
         for one in found
     ]
     if found:
-        told["finding"] = weights_manifest.damaged(directory, manifest, found).finding()
+        told["finding"] = weights_manifest.damaged(directory, manifest, found).findings[0]
     return told
 
 
-def absent(directory: str, problem: str) -> weights_manifest.WeightsError:
+def absent(directory: str, problem: str) -> ApiaryError:
     """Return the refusal of a model that is not there: most often its mount is not."""
-    return weights_manifest.WeightsError(
+    return error(
         "WEIGHTS-ABSENT",
         directory,
         f"found nothing to serve from ({problem}), expected a model",
-        "see whether its file system is mounted (findmnt --target PATH) and the model published",
     )
 
 
 def failed(told: dict[str, Any]) -> bool:
     """Say whether a model must not be served."""
-    return told["finding"] is not None and told["finding"]["severity"] == "error"
+    return told["finding"] is not None and not told["finding"].is_minor
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -160,7 +156,7 @@ def main(argv: list[str] | None = None) -> int:
         for directory in arguments.directories or configured_models(settings)
     ]
     if arguments.json:
-        json.dump({"schema": SCHEMA, "models": told}, sys.stdout, sort_keys=True)
+        json.dump({"schema": SCHEMA, "models": told}, sys.stdout, sort_keys=True, default=asdict)
         sys.stdout.write("\n")
     else:
         for one in told:
@@ -174,8 +170,7 @@ def shown(told: dict[str, Any]) -> str:
     if finding is None:
         size = f"{told['files']} files, {told['total_bytes'] / 2**30:.1f} GiB"
         return f"{told['directory']}: {told['level']} of {size} as published\n"
-    head = f"{finding['severity']}: {finding['code']}: {finding['subject']}: {finding['message']}"
-    return f"{head}\n  remedy: {finding['remedy']}\n"
+    return f"{finding}\n"
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ import os
 import stat
 from typing import IO
 
+from ..finding import ApiaryError, error
 from . import manifest as weights_manifest
 from .hub import SourceFile
-from .manifest import COMMIT, WeightsError, safe_path
+from .manifest import COMMIT, safe_path
 
 
 class Directory:
@@ -34,12 +35,11 @@ class Directory:
     def name(self) -> str:
         return self.path
 
-    def refuse(self, message: str) -> WeightsError:
-        return WeightsError(
+    def refuse(self, message: str) -> ApiaryError:
+        return error(
             "WEIGHTS-PUBLISH-SOURCE",
             self.path,
             message,
-            "set weights_source to a directory with a whole model of this revision",
         )
 
     def commit(self) -> str:

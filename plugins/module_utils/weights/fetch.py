@@ -21,8 +21,9 @@ import threading
 import time
 from typing import IO, Any, Callable, Protocol, TypeVar
 
+from ..finding import ApiaryError, error
 from .hub import BROKEN, SourceFile, TransientError, broken
-from .manifest import CHUNK, ManifestFile, WeightsError, hash_file
+from .manifest import CHUNK, ManifestFile, hash_file
 
 INCOMING = ".apiary-incoming"
 # Beyond 50 GB the hub serves no file in one answer: large ones are asked for in parts.
@@ -43,7 +44,7 @@ class Source(Protocol):
     def open_file(self, path: str, offset: int, end: int | None) -> tuple[IO[bytes], int]:
         """Return a file's bytes up to an end, if one is given, and the offset where they begin.
 
-        Raises TransientError for what may pass, and WeightsError.
+        Raises TransientError for what may pass, and ApiaryError.
         """
 
 
@@ -110,21 +111,18 @@ class Progress:
             os.rename(self.path + ".new", self.path)
 
 
-def store_problem(path: str, failure: OSError) -> WeightsError:
+def store_problem(path: str, failure: OSError) -> ApiaryError:
     """Return why the store cannot be written."""
     if failure.errno in FULL:
-        return WeightsError(
+        return error(
             "WEIGHTS-FETCH-SPACE",
             path,
             f"the file system is full: {failure.strerror}",
-            "make room (weights_action=prune removes old revisions) and run again:"
-            " what has arrived is kept",
         )
-    return WeightsError(
+    return error(
         "WEIGHTS-PUBLISH-STORE",
         path,
         f"cannot be written: {failure.strerror or failure}",
-        "see that the file system is mounted writable, on this host, for the user that publishes",
     )
 
 
@@ -191,7 +189,7 @@ class Incoming:
 def receive(incoming: Incoming, source: Source, patience: Patience) -> None:
     """Go on with a file from where it is; return at the end of a part, or if it is too long.
 
-    Raises TransientError, WeightsError, StoppedError, and OSError if the store isn't writable.
+    Raises TransientError, ApiaryError, StoppedError, and OSError if the store isn't writable.
     """
     end = min(incoming.wanted.size, incoming.size + PART)
     partly = incoming.wanted.size > PART
@@ -210,11 +208,10 @@ def receive(incoming: Incoming, source: Source, patience: Patience) -> None:
                 break
             incoming.write(chunk)
     if incoming.size < end:
-        problem = WeightsError(
+        problem = error(
             "WEIGHTS-FETCH-TRUNCATED",
             incoming.wanted.path,
             f"ends again and again after {incoming.size} of {incoming.wanted.size} bytes",
-            "run again: what has arrived is kept; a proxy on the way may limit sizes",
         )
         raise TransientError(problem)
 
@@ -258,11 +255,10 @@ def arrive(incoming: Incoming, source: Source, patience: Patience) -> None:
         incoming.restart()
         if not again:
             expected = incoming.wanted.sha256 or f"git blob {incoming.wanted.git_sha1}"
-            raise WeightsError(
+            raise error(
                 "WEIGHTS-FETCH-HASH",
                 incoming.wanted.path,
                 f"found {told}, expected {incoming.wanted.size} bytes with {expected}, twice",
-                f"{source.name} does not give what it lists: try another mirror; nothing was kept",
             )
         again = False
 
@@ -277,7 +273,7 @@ def fetch(
 ) -> list[ManifestFile]:
     """Bring files below a directory, the largest first; the first failure ends all.
 
-    Raises WeightsError. What has arrived stays, and the next call goes on from there.
+    Raises ApiaryError. What has arrived stays, and the next call goes on from there.
     """
     progress = Progress(progress_path, "fetching", sum(one.size for one in wanted))
     largest = sorted(wanted, key=lambda one: (-one.size, one.path))
@@ -287,7 +283,7 @@ def fetch(
             if patience.stopped.is_set():
                 raise StoppedError
             return fetch_file(one, directory, source, patience, progress)
-        except (StoppedError, WeightsError) as failure:
+        except (StoppedError, ApiaryError) as failure:
             patience.stopped.set()
             return failure
         except OSError as failure:
@@ -297,7 +293,7 @@ def fetch(
     with concurrent.futures.ThreadPoolExecutor(max(1, parallel)) as pool:
         results = list(pool.map(bring, largest))
     for result in results:
-        if isinstance(result, WeightsError):
+        if isinstance(result, ApiaryError):
             raise result
     return sorted(results)
 

@@ -5,7 +5,7 @@
 """The part of the Hugging Face hub's HTTP API that fetching a pinned revision needs.
 
 A commit's name, its files with their hashes, and their bytes from an offset on. What may pass if
-asked again is TransientError; everything else is a WeightsError.
+asked again is TransientError; everything else is an ApiaryError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from ansible.module_utils.urls import Request, make_context
 
-from .manifest import COMMIT, SHA256, WeightsError, safe_path
+from ..finding import ApiaryError, error
+from .manifest import COMMIT, SHA256, safe_path
 
 REDIRECTS = (301, 302, 303, 307, 308)
 MOST_REDIRECTS = 6
@@ -40,7 +41,7 @@ BROKEN = (OSError, http.client.HTTPException)
 class TransientError(Exception):
     """What may pass: ``final`` is what to tell if it does not, ``wait`` seconds if it says so."""
 
-    def __init__(self, final: WeightsError, wait: float | None = None) -> None:
+    def __init__(self, final: ApiaryError, wait: float | None = None) -> None:
         super().__init__(str(final))
         self.final = final
         self.wait = wait
@@ -91,13 +92,12 @@ def read_token(path: str) -> str:
     return token
 
 
-def refuse_token(path: str, message: str) -> WeightsError:
+def refuse_token(path: str, message: str) -> ApiaryError:
     """Return what is wrong with a token's file; never what it holds."""
-    return WeightsError(
+    return error(
         "WEIGHTS-FETCH-TOKEN",
         path,
         message,
-        "write the token, and nothing else, into a file of mode 0400; use an endpoint with https",
     )
 
 
@@ -108,11 +108,10 @@ class Hub:
         self.endpoint = endpoint.rstrip("/")
         parts = urlsplit(self.endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise WeightsError(
+            raise error(
                 "WEIGHTS-FETCH-ENDPOINT",
                 self.endpoint,
                 "found no address of the hub, expected https://HOST",
-                "set weights_endpoint",
             )
         if token and parts.scheme == "http" and parts.hostname not in LOOPBACK:
             raise refuse_token(self.endpoint, "the token would travel unencrypted: expected https")
@@ -159,45 +158,40 @@ class Hub:
         found = f"found HTTP {code} ({' '.join(str(said).split())[:120]})"
         at_hub = origin(url) == origin(self.endpoint)
         if code == 429:
-            problem = WeightsError(
+            problem = error(
                 "WEIGHTS-FETCH-RATE-LIMIT",
                 shown(url),
                 f"{found}: too many requests",
-                "run again later, lower weights_parallel, or give a token: it has its own limit",
             )
             return TransientError(problem, retry_after(headers))
         if code == 408 or code >= 500 or (code in (401, 403) and not at_hub):
             # A signed address of a store behind the hub expires; the hub gives a new one.
-            problem = WeightsError(
+            problem = error(
                 "WEIGHTS-FETCH-SERVER",
                 shown(url),
                 f"{found}, again and again",
-                "run again later: what has arrived is kept",
             )
             return TransientError(problem, retry_after(headers))
         if code == 401:
             told = "refuses the token" if self.token else "wants a token"
-            return WeightsError(
+            return error(
                 "WEIGHTS-FETCH-UNAUTHORIZED",
                 shown(url),
                 f"{found}: {told}, or there is no such repository",
-                "check the repository's name; set weights_token_file to a file with a token",
             )
         if code == 403:
-            return WeightsError(
+            return error(
                 "WEIGHTS-FETCH-FORBIDDEN",
                 shown(url),
                 f"{found}: the token's owner has no access",
-                "accept the model's terms on its page, and let the token read gated repositories",
             )
         if code == 416:
             return BeyondError()
         if code in (404, 410):
-            return WeightsError(
+            return error(
                 "WEIGHTS-FETCH-NOT-FOUND",
                 shown(url),
                 f"{found}: no such repository, revision or file",
-                "check weights_repository and weights_revision",
             )
         return refused(url, found)
 
@@ -294,23 +288,21 @@ def retry_after(headers: Any) -> float | None:
     return min(float(told), 300.0) if told else None
 
 
-def refused(url: str, message: str) -> WeightsError:
+def refused(url: str, message: str) -> ApiaryError:
     """Return that a request is answered in a way that asking again won't change."""
-    return WeightsError(
+    return error(
         "WEIGHTS-FETCH-REFUSED",
         shown(url),
         message,
-        "see whether weights_endpoint, or a proxy on the way, is the hub or a mirror of it",
     )
 
 
-def listing(url: str, message: str) -> WeightsError:
+def listing(url: str, message: str) -> ApiaryError:
     """Return that what the hub tells of a revision cannot be relied on."""
-    return WeightsError(
+    return error(
         "WEIGHTS-FETCH-LISTING",
         shown(url),
         message,
-        "see whether weights_endpoint is the hub or a mirror that has its API",
     )
 
 
@@ -318,18 +310,15 @@ def broken(url: str, failure: Exception) -> Exception:
     """Return what a failed connection means."""
     reason = getattr(failure, "reason", failure)
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return WeightsError(
+        return error(
             "WEIGHTS-FETCH-TLS",
             shown(url),
             f"the certificate does not hold: {reason.verify_message}",
-            "install the issuer's certificate on the writer, or correct its clock",
         )
     told = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-    problem = WeightsError(
+    problem = error(
         "WEIGHTS-FETCH-NETWORK",
         shown(url),
         f"the connection fails again and again: {told}",
-        "see that the writer reaches the address (proxy: the environment's https_proxy),"
-        " and run again: what has arrived is kept",
     )
     return TransientError(problem)

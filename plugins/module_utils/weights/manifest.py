@@ -22,6 +22,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from ..finding import ApiaryError, error
+
 SCHEMA = "apiary.weights/v1"
 NAME = ".apiary-manifest.json"
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -32,28 +34,6 @@ CHUNK = 4 * 2**20
 
 # How closely files are looked at: their sizes; and the hashes of those touched since; and of all.
 LEVELS = ("sizes", "touched", "hashes")
-
-
-class WeightsError(Exception):
-    """A refusal in the form of a finding: stable code, what it is about, what is wrong, remedy."""
-
-    def __init__(self, code: str, subject: str, message: str, remedy: str) -> None:
-        super().__init__(f"error: {code}: {subject}: {message}\n  remedy: {remedy}")
-        self.code = code
-        self.subject = subject
-        self.message = message
-        self.remedy = remedy
-
-    def finding(self) -> dict[str, Any]:
-        """Return the finding as a document."""
-        return {
-            "code": self.code,
-            "severity": "error",
-            "subject": self.subject,
-            "message": self.message,
-            "remedy": self.remedy,
-            "source": None,
-        }
 
 
 @dataclass(frozen=True, order=True)
@@ -136,12 +116,11 @@ def render(manifest: Manifest) -> str:
 def parse(text: str, subject: str) -> Manifest:
     """Return a manifest from its text; ``subject`` is its path, for what is wrong with it."""
 
-    def refuse(message: str) -> WeightsError:
-        return WeightsError(
+    def refuse(message: str) -> ApiaryError:
+        return error(
             "WEIGHTS-MANIFEST-INVALID",
             subject,
             message,
-            "let the writer make it anew: playbooks/weights.yml -e weights_action=repair",
         )
 
     try:
@@ -184,18 +163,17 @@ def parse(text: str, subject: str) -> Manifest:
 def read(directory: str) -> Manifest:
     """Return the manifest of a directory.
 
-    Raises WeightsError: WEIGHTS-MANIFEST-MISSING or WEIGHTS-MANIFEST-INVALID.
+    Raises ApiaryError: WEIGHTS-MANIFEST-MISSING or WEIGHTS-MANIFEST-INVALID.
     """
     path = os.path.join(directory, NAME)
     try:
         with open(path, encoding="utf-8") as stream:
             text = stream.read()
     except (OSError, UnicodeDecodeError) as failure:
-        raise WeightsError(
+        raise error(
             "WEIGHTS-MANIFEST-MISSING",
             path,
             f"cannot be read: {getattr(failure, 'strerror', None) or failure}",
-            "publish the model or mount the store: without a manifest it is not published",
         ) from failure
     return parse(text, path)
 
@@ -285,14 +263,14 @@ def deviation(
     return None
 
 
-def damaged(directory: str, manifest: Manifest, deviations: list[Deviation]) -> WeightsError:
+def damaged(directory: str, manifest: Manifest, deviations: list[Deviation]) -> ApiaryError:
     """Return what tells that a directory is not as its manifest has it."""
     shown = "; ".join(str(one) for one in deviations[:5])
     more = f"; and {len(deviations) - 5} more" if len(deviations) > 5 else ""
-    return WeightsError(
+    return error(
         "WEIGHTS-MANIFEST-DAMAGED",
         directory,
         f"{len(deviations)} of {len(manifest.files)} files are not as published: {shown}{more}",
-        "on the writer: playbooks/weights.yml -e weights_action=repair"
-        f" -e weights_repository={manifest.repository} -e weights_revision={manifest.revision}",
+        repository=manifest.repository,
+        revision=manifest.revision,
     )

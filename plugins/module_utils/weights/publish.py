@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import IO, Any, Protocol
 
+from ..finding import ApiaryError, error
 from . import fetch as weights_fetch
 from . import manifest as weights_manifest
 from . import store as weights_store
 from .directory import Directory
 from .fetch import Patience, Progress
 from .hub import Hub, SourceFile, read_token
-from .manifest import COMMIT, REPOSITORY, Deviation, Manifest, ManifestFile, WeightsError
+from .manifest import COMMIT, REPOSITORY, Deviation, Manifest, ManifestFile
 from .store import Shelf
 
 
@@ -105,11 +106,11 @@ class HubOrigin:
             return job.revision
         found = self.patience.ask(lambda: self.hub().commit(job.repository, job.revision))
         if not job.allow_unpinned:
-            raise WeightsError(
+            raise error(
                 "WEIGHTS-FETCH-UNPINNED",
                 f"{job.repository}@{job.revision}",
                 f"found a branch or tag, which may move; today it is the commit {found}",
-                f"pin it: -e weights_revision={found}, or set weights_allow_unpinned",
+                commit=found,
             )
         self.resolved = found
         return found
@@ -159,11 +160,10 @@ class Job:
     def shelf(self) -> Shelf:
         """Return the repository's place."""
         if not REPOSITORY.fullmatch(self.repository) or ".." in self.repository:
-            raise WeightsError(
+            raise error(
                 "WEIGHTS-PUBLISH-REPOSITORY",
                 self.repository,
                 "found no name of a repository, expected ORGANIZATION/NAME",
-                "set weights_repository to the name that the model's page shows",
             )
         return Shelf(self.root, self.repository)
 
@@ -223,7 +223,7 @@ def listed(commit: str, lines: list[str]) -> str:
 
 def usable_manifest(shelf: Shelf, commit: str) -> Manifest | None:
     """Return the manifest of a published revision, if there is one that speaks of it."""
-    with contextlib.suppress(WeightsError):
+    with contextlib.suppress(ApiaryError):
         manifest = weights_manifest.read(shelf.revision(commit))
         if (manifest.repository, manifest.revision) == (shelf.repository, commit):
             return manifest
@@ -278,11 +278,10 @@ def make_plan(job: Job, origin: Origin, level: str, progress_path: str | None) -
         known = {one.path for one in manifest.files} if manifest else set()
         chosen = job.selection.choose(origin.files(commit))
         if not chosen:
-            raise WeightsError(
+            raise error(
                 "WEIGHTS-FETCH-NOTHING",
                 f"{shelf.repository}@{commit}",
                 "the patterns leave no file",
-                "see weights_allow_patterns, weights_ignore_patterns and weights_skip",
             )
         for one in chosen:
             if one.path in known:
@@ -344,9 +343,9 @@ def settled(job: Job) -> str:
     commit = job.revision or shelf.current()
     if commit and COMMIT.fullmatch(commit):
         return commit
-    raise WeightsError(
+    raise error(
         "WEIGHTS-PUBLISH-REVISION",
         shelf.path,
         f"found {commit or 'no current revision'}, expected a commit",
-        "set weights_revision to one of: " + (", ".join(shelf.revisions()) or "(none published)"),
+        revisions=", ".join(shelf.revisions()) or "(none published)",
     )

@@ -18,6 +18,8 @@ import sys
 import time
 from typing import Any
 
+from ..finding import Finding
+
 CONFIGURATION = "/etc/apiary/weights.json"
 # The device appears before the mount does.
 WAIT_SECONDS = 10.0
@@ -93,7 +95,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         apply(arguments.device)
     except (OSError, ValueError, KeyError) as failure:
-        sys.stderr.write(f"error: WEIGHTS-READAHEAD: {arguments.device or 'all'}: {failure}\n")
+        finding = Finding("WEIGHTS-READAHEAD", arguments.device or "all", str(failure))
+        sys.stderr.write(f"{finding}\n")
         return 1
     return 0
 

@@ -20,8 +20,9 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..finding import ApiaryError, error
 from . import manifest as weights_manifest
-from .manifest import COMMIT, Manifest, WeightsError, sync_directory
+from .manifest import COMMIT, Manifest, sync_directory
 
 CURRENT = "current"
 PARTIAL = ".partial-"
@@ -89,11 +90,10 @@ def locked(shelf: Shelf) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise WeightsError(
+            raise error(
                 "WEIGHTS-PUBLISH-BUSY",
                 shelf.path,
                 f"another run works on this repository: {holder(path)}",
-                "let it end, and run again; it goes on by itself when its playbook was interrupted",
             ) from None
         try:
             yield
@@ -120,11 +120,10 @@ def check_space(directory: str, needed: int, reserve: int) -> None:
     status = os.statvfs(directory)
     free = status.f_bavail * status.f_frsize
     if free < needed + reserve:
-        raise WeightsError(
+        raise error(
             "WEIGHTS-FETCH-SPACE",
             directory,
             f"found {free} bytes free, expected {needed} to fetch and {reserve} in reserve",
-            "make room (weights_action=prune removes old revisions) or lower weights_reserve_bytes",
         )
 
 
@@ -244,7 +243,7 @@ def ages(shelf: Shelf) -> dict[str, str]:
     """Return the creation time of the published revisions that have a manifest to tell it."""
     told = {}
     for commit in shelf.revisions():
-        with contextlib.suppress(WeightsError):
+        with contextlib.suppress(ApiaryError):
             told[commit] = weights_manifest.read(shelf.revision(commit)).created_at
     return told
 

@@ -6,14 +6,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
-from ...module_utils import kfd
+from ...module_utils import finding, kfd
+from ..findings import explained_codes
 
 READER = Path(kfd.__file__)
 _FUTURE = "from __future__ import annotations\n"
-_IMPORT = re.compile(r"^from \.+(?:module_utils\.)?kfd import ", re.MULTILINE)
+_IMPORT = re.compile(r"^from \.+(?:module_utils\.)?(kfd|finding) import ", re.MULTILINE)
 
 
 def standalone(path: Path, library: Path = READER) -> str:
@@ -27,8 +29,18 @@ def standalone(path: Path, library: Path = READER) -> str:
 
 
 def packaged(path: Path) -> str:
-    """Return a source of a package that has the reader beside it."""
-    text = _IMPORT.sub("from .kfd import ", path.read_text(encoding="utf-8"))
+    """Return a source of a package that has the reader and the findings beside it."""
+    text = _IMPORT.sub(r"from .\1 import ", path.read_text(encoding="utf-8"))
     if "from .." in text:
         raise AssertionError(f"{path.name}: imports of the collection have changed their form")
     return text
+
+
+def findings(*areas: str) -> str:
+    """Return the class of findings with what the catalogue says of some areas' codes.
+
+    Programs of a host have nobody beside them who would explain what they print.
+    """
+    text = Path(finding.__file__).read_text(encoding="utf-8")
+    entries = json.dumps(explained_codes(areas), indent=1, sort_keys=True, ensure_ascii=False)
+    return f"{text}\n\nuse_catalogue({entries}.get)\n"

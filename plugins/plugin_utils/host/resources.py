@@ -14,9 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...module_utils.resources.converge import items, kind_of
-from ...module_utils.resources.types import Refused
-from ..documents import from_document, to_document
-from ..findings import ApiaryError, Finding
+from ..documents import to_document
 from .types import HostFile, LiveSetting
 
 Resource = Mapping[str, Any]
@@ -59,14 +57,5 @@ def with_overrides(
     left = [dict(item) for item in resources if not (omit and name_of(item) in omit)]
     result = [{**item, "role": role} for item in (*left, *extra)]
     if extra:
-        _validate(role, result)
+        items(result)
     return result
-
-
-def _validate(role: str, resources: list[dict[str, Any]]) -> None:
-    try:
-        items(resources)
-    except Refused as refusal:
-        subject = f"{role}_extra_resources"
-        found = (from_document(Finding, item, subject) for item in refusal.findings)
-        raise ApiaryError(*found) from None

@@ -13,6 +13,7 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.apiary.instinct.plugins.module_utils.replicas import apply
 from ansible_collections.apiary.instinct.plugins.module_utils.resources import types
 from ansible_collections.apiary.instinct.plugins.modules import converge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import completed
 
 SERVICE, OTHER, TARGET = "apiary-x-0.service", "apiary-x-1.service", "apiary-x.target"
 
@@ -95,7 +96,7 @@ def bring(tmp_path, capsys, monkeypatch):
         assert not any(value in printed for value in (values or {}).values())
         if not printed:
             return None
-        result = json.loads(printed)
+        result = completed(json.loads(printed), "converge")
         (report,) = result["resources"] or [{}]
         return {"findings": [], **report, **report.get("result", {}), **result}
 

@@ -48,7 +48,7 @@ def test_the_owner_goes_on_from_the_same_time(lock, tmp_path):
 def test_another_run_is_refused_and_told_who_it_is(lock):
     lock()
     for refused in (lock("bob"), lock("bob", state="absent"), lock("bob", check_mode=True)):
-        assert "ROLLOUT-IN-PROGRESS: ann" in refused["msg"]
+        assert "ROLLOUT-IN-PROGRESS: x: ann" in refused["msg"]
         assert refused["lock"]["owner"] == "ann"
 
 
@@ -79,7 +79,7 @@ def test_who_is_slower_is_refused(lock, monkeypatch):
     real = store.read_lock
     answers = iter([None])
     monkeypatch.setattr(store, "read_lock", lambda path: next(answers, real(path)))
-    assert "ROLLOUT-IN-PROGRESS: bob" in lock("ann")["msg"]
+    assert "ROLLOUT-IN-PROGRESS: x: bob" in lock("ann")["msg"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{"])

@@ -131,20 +131,20 @@ def test_what_the_plan_no_longer_has_is_left_over(tmp_path, places):
 def test_a_secret_without_a_value_keeps_its_file(tmp_path):
     (tmp_path / "KEY").write_text("old")
     (tmp_path / "KEY").chmod(0o600)
-    changes, wrong = unit_files.secret_changes(str(tmp_path), ["KEY"], {})
+    changes, wrong = unit_files.secret_changes(str(tmp_path), "x", ["KEY"], {})
     assert ([item.changed for item in changes], wrong) == ([False], [])
 
 
 def test_an_open_secret_file_is_closed(tmp_path):
     (tmp_path / "KEY").write_text("old")
     (tmp_path / "KEY").chmod(0o644)
-    ((change,), _wrong) = unit_files.secret_changes(str(tmp_path), ["KEY"], {"KEY": "old"})
+    ((change,), _wrong) = unit_files.secret_changes(str(tmp_path), "x", ["KEY"], {"KEY": "old"})
     assert (change.changed, change.mode_after) == (True, "0600")
 
 
 def test_a_secret_that_is_named_no_longer_goes(tmp_path):
     (tmp_path / "OLD").write_text("old")
-    (change,), wrong = unit_files.secret_changes(str(tmp_path), [], {})
+    (change,), wrong = unit_files.secret_changes(str(tmp_path), "x", [], {})
     assert (change.after, change.secret, wrong) == (None, True, [])
 
 
@@ -165,20 +165,22 @@ def test_a_secret_that_is_named_no_longer_goes(tmp_path):
     ],
 )
 def test_what_is_wrong_with_secrets_is_a_finding(tmp_path, names, values, code):
-    _changes, wrong = unit_files.secret_changes(str(tmp_path), names, values)
-    assert [found for found, _message, _remedy in wrong] == [code]
+    _changes, wrong = unit_files.secret_changes(str(tmp_path), "x", names, values)
+    assert [finding.code for finding in wrong] == [code]
 
 
 def test_a_refused_secret_is_not_shown(tmp_path):
     _changes, (finding,) = unit_files.secret_changes(
-        str(tmp_path), ["KEY"], {"KEY": "planted\x07value"}
+        str(tmp_path), "x", ["KEY"], {"KEY": "planted\x07value"}
     )
-    assert "planted" not in "".join(finding)
+    assert "planted" not in str(finding)
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
 def test_the_line_end_of_a_file_is_no_part_of_a_secret(tmp_path, end):
-    (change,), wrong = unit_files.secret_changes(str(tmp_path), ["KEY"], {"KEY": "x\u00e4 y" + end})
+    (change,), wrong = unit_files.secret_changes(
+        str(tmp_path), "x", ["KEY"], {"KEY": "x\u00e4 y" + end}
+    )
     assert (change.after, wrong) == ("x\u00e4 y", [])
 
 

@@ -86,6 +86,7 @@ def test_a_failure_reports_what_was_done_and_what_was_not_tried(host, service):
     assert result["failed_resource"] == "command take it"
     assert result["not_tried"] == ["service a.service"]
     assert "HOST-COMMAND: take it: ended with 3: no room" in result["msg"]
+    assert "  not tried: service a.service" in result["msg"]
     assert host.commands == ["daemon-reload", "take it"]
     del host.failing["take it"]
     host.converge(*service)

@@ -7,8 +7,8 @@
 from types import SimpleNamespace
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.module_utils.resources import packages
-from ansible_collections.apiary.instinct.plugins.module_utils.resources.types import Refused
 
 LOCKED = (100, "", "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7\n")
 RESOURCE = {"manager": "apt", "names": ["nfs-common"]}
@@ -35,12 +35,12 @@ def test_a_held_lock_of_the_lists_is_awaited(monkeypatch):
 
 
 def test_a_lock_that_stays_held_is_refused(monkeypatch):
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(ApiaryError) as refusal:
         applied(monkeypatch, [LOCKED] * (packages.ATTEMPTS + 1))
     assert "Could not get lock" in str(refusal.value)
 
 
 def test_another_failure_is_refused_at_once(monkeypatch):
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(ApiaryError) as refusal:
         applied(monkeypatch, [(100, "", "E: Unable to locate package nfs-common\n")])
     assert "Unable to locate" in str(refusal.value)

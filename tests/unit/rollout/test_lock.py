@@ -19,6 +19,6 @@ def test_a_lock_is_taken_over_from_the_one_that_was_seen(tmp_path, capsys):
     lock("dead")
     lock("fast", take_over_from="dead")
     refused = lock("slow", take_over_from="dead")
-    assert "ROLLOUT-IN-PROGRESS: fast" in refused["msg"]
-    assert "ROLLOUT-IN-PROGRESS: fast" in lock("slow", state="absent")["msg"]
+    assert "ROLLOUT-IN-PROGRESS: x: fast" in refused["msg"]
+    assert "ROLLOUT-IN-PROGRESS: x: fast" in lock("slow", state="absent")["msg"]
     assert json.loads((tmp_path / "x.lock").read_text())["owner"] == "fast"

@@ -107,7 +107,7 @@ def test_waits_double(monkeypatch):
     for failures in range(1, 5):
         patience.wait(failures, problem)
     assert waits == [2.0, 4.0, 8.0, 16.0]
-    with pytest.raises(weights_fetch.WeightsError):
+    with pytest.raises(weights_fetch.ApiaryError):
         patience.wait(5, problem)
 
 

@@ -9,13 +9,13 @@ import json
 import string
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
     manifest as weights_manifest,
 )
 from ansible_collections.apiary.instinct.plugins.module_utils.weights.manifest import (
     Manifest,
     ManifestFile,
-    WeightsError,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,21 +104,21 @@ def edit_file(**fields):
 def test_what_does_not_keep_to_the_contract_is_refused(change):
     document = copy.deepcopy(json.loads(weights_manifest.render(MANIFEST)))
     change(document)
-    with pytest.raises(WeightsError) as caught:
+    with pytest.raises(ApiaryError) as caught:
         weights_manifest.parse(json.dumps(document), "/x/.apiary-manifest.json")
-    assert caught.value.code == "WEIGHTS-MANIFEST-INVALID"
-    assert caught.value.subject == "/x/.apiary-manifest.json"
+    assert caught.value.findings[0].code == "WEIGHTS-MANIFEST-INVALID"
+    assert caught.value.findings[0].subject == "/x/.apiary-manifest.json"
 
 
 def test_a_directory_without_a_manifest_is_not_published(tmp_path):
-    with pytest.raises(WeightsError) as caught:
+    with pytest.raises(ApiaryError) as caught:
         weights_manifest.read(str(tmp_path))
-    assert caught.value.code == "WEIGHTS-MANIFEST-MISSING"
+    assert caught.value.findings[0].code == "WEIGHTS-MANIFEST-MISSING"
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
     (tmp_path / weights_manifest.NAME).write_bytes(b"\xff\xfe")
-    with pytest.raises(WeightsError):
+    with pytest.raises(ApiaryError):
         weights_manifest.read(str(tmp_path))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...documents import knowledge
+from ..program import findings
 from ..types import HostFile
 from .mounts import UNITS, unit_name
 from .options import Asked
@@ -25,17 +26,24 @@ WARM_UNIT = "weights-warm.service"
 SCHEMA = "apiary.weight-cache/v1"
 _SOURCES = Path(__file__).parents[3] / "module_utils/weights"
 # On hosts the programs lie side by side and are no part of a collection.
-_IMPORT = "from . import manifest as weights_manifest\n"
+_IMPORTS = {
+    "from . import manifest as weights_manifest\n": "import weights_manifest\n",
+    "from ..finding import ": "from weights_finding import ",
+}
 
 
 def program(name: str) -> str:
     """Return one of module_utils as a host runs it."""
+    return "#!/usr/bin/env -S python3 -B\n" + _standing_alone(name)
+
+
+def _standing_alone(name: str) -> str:
     text = (_SOURCES / f"{name}.py").read_text(encoding="utf-8")
+    for form, here in _IMPORTS.items():
+        text = text.replace(form, here)
     if "from ." in text:
-        if _IMPORT not in text:
-            raise AssertionError(f"{name}: imports of the collection have changed their form")
-        text = text.replace(_IMPORT, "import weights_manifest\n")
-    return "#!/usr/bin/env -S python3 -B\n" + text
+        raise AssertionError(f"{name}: imports of the collection have changed their form")
+    return text
 
 
 def files(
@@ -55,7 +63,8 @@ def files(
         for mount, options in mounted
     ]
     return (
-        HostFile(f"{PROGRAMS}/weights_manifest.py", _library() if here else None),
+        HostFile(f"{PROGRAMS}/weights_finding.py", findings("WEIGHTS") if here else None),
+        HostFile(f"{PROGRAMS}/weights_manifest.py", _standing_alone("manifest") if here else None),
         HostFile(f"{PROGRAMS}/weights-check", program("check") if here else None, "0755"),
         HostFile(f"{PROGRAMS}/weights-warm", program("warm") if warm else None, "0755"),
         HostFile(f"{PROGRAMS}/weights-readahead", program("readahead") if tuned else None, "0755"),
@@ -66,10 +75,6 @@ def files(
         *units,
         HostFile(f"{UNITS}/{WARM_UNIT}", warm_unit(settings) if warm else None),
     )
-
-
-def _library() -> str:
-    return (_SOURCES / "manifest.py").read_text(encoding="utf-8")
 
 
 def configuration(settings: Settings) -> str:

@@ -17,6 +17,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import readahead
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import warm as weights_warm
 from ansible_collections.apiary.instinct.plugins.modules import converge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program import findings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import files
 
 from support.modules import run_module
@@ -54,7 +55,8 @@ def program(tmp_path):
     """The programs as the role installs them, away from the collection."""
     place = tmp_path / "libexec"
     place.mkdir()
-    (place / "weights_manifest.py").write_text(files._library())
+    (place / "weights_finding.py").write_text(findings("WEIGHTS"))
+    (place / "weights_manifest.py").write_text(files._standing_alone("manifest"))
     path = place / "weights-check"
     path.write_text(files.program("check"))
     path.chmod(0o755)
