@@ -10,15 +10,14 @@ import datetime
 from pathlib import Path
 
 from ansible.errors import AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
 
 from ..plugin_utils.acceptance.accept import accept, to_measure
-from ..plugin_utils.acceptance.settings import TESTS, Measured, Settings
-from ..plugin_utils.adapters import refused
+from ..plugin_utils.acceptance.settings import Measured, Settings
+from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.files import write_text
-from ..plugin_utils.findings import ApiaryError, Finding, error
+from ..plugin_utils.findings import Finding, error
 from ..plugin_utils.fleet.types import Survey
 from ..plugin_utils.host.concerns import CONCERNS, decide
 from ..plugin_utils.host.role_options import options_of, read_role, settings_of
@@ -28,37 +27,11 @@ _NO_SETTINGS = ("evidence", "plans", "concerns", "dest")
 _ARGUMENTS = ("health", "reading", "runs", "run_seconds", "idle_bytes")
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The acceptance action."""
 
-    _supports_check_mode = True
-    _supports_diff = True
-
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Return the acceptance of one host; save it to ``dest`` unless in check mode."""
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "evidence": {"type": "dict"},
-                "plans": {"type": "dict", "default": {}},
-                "concerns": {
-                    "type": "list",
-                    "elements": "str",
-                    "choices": [name for name in CONCERNS if name != "reboot"],
-                    "default": [],
-                },
-                "gpus": {"type": "int"},
-                "strict": {"type": "bool", "default": False},
-                "memory_gib": {"type": "float"},
-                "versions": {"type": "dict", "default": {}},
-                "tests": {"type": "list", "elements": "str", "choices": list(TESTS), "default": []},
-                "tests_seconds": {"type": "int", "default": 900},
-                "nfs_throughput": {"type": "bool", "default": False},
-                "nfs_minimum": {"type": "float"},
-                "nfs_while_serving": {"type": "bool", "default": False},
-                "dest": {"type": "path"},
-            }
-        )
         host = task_vars["inventory_hostname"]
         dest, concerns = arguments["dest"], arguments["concerns"]
         asked = {name: value for name, value in arguments.items() if name not in _NO_SETTINGS}
@@ -84,10 +57,7 @@ class ActionModule(ActionBase):
                 lost = Survey(host, _now(), reached=False, findings=(_unreachable(host, failure),))
                 write_text(Path(dest).absolute() / "survey.json", dumps(lost))
             raise
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
         return {
-            "changed": False,
             "acceptance": to_document(judged),
             "accepted": judged.accepted,
             "findings": to_document(judged.findings),

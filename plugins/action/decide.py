@@ -6,85 +6,64 @@
 
 from __future__ import annotations
 
-from ansible.plugins.action import ActionBase
-
-from ..plugin_utils.adapters import refused, warn
+from ..plugin_utils.adapters import Deciding, warn
 from ..plugin_utils.documents import from_document, to_document
 from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.findings import ApiaryError, has_errors
 from ..plugin_utils.fleet.given import given_evidence
-from ..plugin_utils.host.concerns import CONCERNS, decide
+from ..plugin_utils.host.concerns import decide
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import interpreter, options_of, read_role, settings_of
 from ..plugin_utils.role_plans import ROLES, Inventory, decide_replicas, decide_role
 
-_CHOICES = [*CONCERNS, *ROLES, "replicas"]
 
-
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The decide action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Return the plan and the resources of one role for one host."""
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "role": {"type": "str", "required": True, "choices": _CHOICES},
-                "settings": {"type": "dict"},
-                "evidence": {"type": "raw", "default": {}},
-                "plan": {"type": "dict"},
-                "refuse": {"type": "bool", "default": True},
-                "require": {"type": "bool", "default": False},
-            }
-        )
         host = task_vars["inventory_hostname"]
         role, settings = arguments["role"], arguments["settings"]
-        try:
-            evidence, options = None, {}
-            if arguments["evidence"] or role != "replicas":
-                # The host is named as the inventory names it: its operator uses that name.
-                document = {**given_evidence(arguments["evidence"])[0], "host": host}
-                evidence = from_document(Evidence, document, f"{host}: evidence")
-            if settings is None:
-                options = options_of(read_role(role), task_vars, self._templar, host)
-            if role == "replicas":
-                checking = self._task.check_mode
-                plan = decide_replicas(host, arguments["plan"], options, evidence, checking)
-            elif role in ROLES:
-                python = interpreter(task_vars, self._templar)
-                inventory = Inventory(task_vars["hostvars"], task_vars["groups"])
+        evidence, options = None, {}
+        if arguments["evidence"] or role != "replicas":
+            # The host is named as the inventory names it: its operator uses that name.
+            document = {**given_evidence(arguments["evidence"])[0], "host": host}
+            evidence = from_document(Evidence, document, f"{host}: evidence")
+        if settings is None:
+            options = options_of(read_role(role), task_vars, self._templar, host)
+        if role == "replicas":
+            checking = self._task.check_mode
+            plan = decide_replicas(host, arguments["plan"], options, evidence, checking)
+        elif role in ROLES:
+            python = interpreter(task_vars, self._templar)
+            inventory = Inventory(task_vars["hostvars"], task_vars["groups"])
 
-                def plan_of_role(name):
-                    own = options_of(read_role(name), task_vars, self._templar, host)
-                    return decide(name, settings_of(name, own), evidence)
+            def plan_of_role(name):
+                own = options_of(read_role(name), task_vars, self._templar, host)
+                return decide(name, settings_of(name, own), evidence)
 
-                plan = decide_role(
-                    role,
-                    options,
-                    evidence,
-                    python,
-                    self._task.check_mode,
-                    inventory,
-                    plan_of_role,
-                )
-            else:
-                plan = decide(
-                    role, settings_of(role, options) if settings is None else settings, evidence
-                )
-            if arguments["refuse"] and has_errors(plan.findings):
-                raise ApiaryError(*(item for item in plan.findings if item.severity == "error"))
-            if arguments["require"] and (failing := _failing(plan)):
-                raise ApiaryError(*failing)
-            resources = with_overrides(role, plan.resources, options)
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
+            plan = decide_role(
+                role,
+                options,
+                evidence,
+                python,
+                self._task.check_mode,
+                inventory,
+                plan_of_role,
+            )
+        else:
+            plan = decide(
+                role, settings_of(role, options) if settings is None else settings, evidence
+            )
+        if arguments["refuse"] and has_errors(plan.findings):
+            raise ApiaryError(*(item for item in plan.findings if item.severity == "error"))
+        if arguments["require"] and (failing := _failing(plan)):
+            raise ApiaryError(*failing)
+        resources = with_overrides(role, plan.resources, options)
         warn(plan.findings)
         return {
-            "changed": False,
             "plan": {key: value for key, value in to_document(plan).items() if key != "resources"},
             "resources": resources,
             "findings": to_document(plan.findings),

@@ -8,52 +8,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
-
-from ..plugin_utils.adapters import refused
+from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.documents import to_document
 from ..plugin_utils.files import read_text
-from ..plugin_utils.findings import ApiaryError
 from ..plugin_utils.fleet.given import fleet_of, given_evidence, known_architecture
 from ..plugin_utils.fleet.saved import save_documents
 from ..plugin_utils.fleet.serving import Wish, decide_serving, running_documents, topology_of
 from ..plugin_utils.plan.check import parse_plan
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The plan action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
+    rules = {  # noqa: RUF012 - as Ansible has them
+        "required_one_of": [("deployment", "deployments", "serves")],
+        "mutually_exclusive": [("deployment", "deployments", "serves")],
+        "required_by": {"deployment": "evidence", "deployments": "evidence", "serves": "dest"},
+    }
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Return the plan; write the documents to ``dest`` unless in check mode."""
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "deployment": {"type": "dict"},
-                "deployments": {"type": "list", "elements": "dict"},
-                "serves": {"type": "str"},
-                "evidence": {"type": "raw"},
-                "dest": {"type": "path"},
-                "keep": {"type": "dict"},
-                "running": {"type": "list", "elements": "dict"},
-                "keep_running": {"type": "bool", "default": False},
-                "remove_others": {"type": "bool", "default": False},
-                "hosts": {"type": "list", "elements": "str"},
-            },
-            required_one_of=[("deployment", "deployments", "serves")],
-            mutually_exclusive=[("deployment", "deployments", "serves")],
-            required_by={"deployment": "evidence", "deployments": "evidence", "serves": "dest"},
-        )
         host = task_vars["inventory_hostname"]
-        try:
-            if arguments["serves"] is not None:
-                return self._record(host, arguments)
-            return self._decide(host, arguments, task_vars)
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
+        if arguments["serves"] is not None:
+            return self._record(host, arguments)
+        return self._decide(host, arguments, task_vars)
 
     def _record(self, host: str, arguments: dict) -> dict:
         """Record the plan of a release, which was decided when it was rolled out."""
@@ -67,7 +46,7 @@ class ActionModule(ActionBase):
         if not self._task.check_mode:
             documents = {f"{name}/plan.json": text, **({"plan.json": text} if is_first else {})}
             save_documents(directory, documents, whole=False)
-        return {"changed": False, "dest": str(directory)}
+        return {"dest": str(directory)}
 
     def _decide(self, host: str, arguments: dict, variables: dict) -> dict:
         evidence, text = given_evidence(arguments["evidence"])
@@ -88,7 +67,6 @@ class ActionModule(ActionBase):
         )
         saved = {"evidence.json": text, **serving.documents()}
         return {
-            "changed": False,
             "plan": to_document(serving.plans[0]),
             "plans": to_document(serving.plans),
             "others": to_document(serving.others),

@@ -9,43 +9,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 
-from ..plugin_utils.adapters import refused
+from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.documents import dumps, to_document
 from ..plugin_utils.files import write_text
-from ..plugin_utils.findings import ApiaryError
 from ..plugin_utils.rollout.events import progress_of
 from ..plugin_utils.rollout.failure import failure_of
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The quarantine action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Write or remove quarantine.json; changes nothing of the host itself."""
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "dest": {"type": "path", "required": True},
-                "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-                "progress": {"type": "dict"},
-                "task": {"type": "str", "default": ""},
-                "result": {"type": "dict", "default": {}},
-                "fail": {"type": "bool", "default": False},
-            }
-        )
         host = task_vars["inventory_hostname"]
         path = Path(arguments["dest"]).absolute() / "quarantine.json"
         writes = not self._task.check_mode
         if arguments["state"] == "absent":
             if writes:
                 path.unlink(missing_ok=True)
-            return {"changed": False}
+            return {}
         progress = progress_of(arguments["progress"], host)
         failure = progress.failure or failure_of(arguments["task"], arguments["result"])
         more = [to_document(progress.way_back)] if progress.way_back else []
@@ -57,12 +42,9 @@ class ActionModule(ActionBase):
             "message": failure.message,
             "findings": findings,
         }
-        try:
-            if writes:
-                write_text(path, dumps(document))
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
+        if writes:
+            write_text(path, dumps(document))
         if arguments["fail"]:
             raise AnsibleActionFail(failure.message, result={"findings": findings})
-        told = [failure.message, *(one["message"] for one in more)]
-        return {"changed": False, "message": "\n".join(told).splitlines()}
+        messages = [failure.message, *(finding["message"] for finding in more)]
+        return {"message": "\n".join(messages).splitlines()}

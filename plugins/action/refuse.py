@@ -6,27 +6,15 @@
 
 from __future__ import annotations
 
-from ansible.plugins.action import ActionBase
-
-from ..plugin_utils.adapters import refused
+from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.findings import error
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The refuse action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Fail with the finding."""
-        super().run(tmp, task_vars)
-        _validation, given = self.validate_argument_spec(
-            {
-                "code": {"type": "str", "required": True},
-                "subject": {"type": "str", "required": True},
-                "message": {"type": "str", "required": True},
-            }
-        )
-        raise refused(error(given["code"], given["subject"], given["message"]))
+        raise error(arguments["code"], arguments["subject"], arguments["message"])

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
 
-from ..plugin_utils.adapters import refused
+from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.documents import from_document, knowledge, to_document
 from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.findings import ApiaryError, Finding, error, has_errors
@@ -27,32 +26,16 @@ from ..plugin_utils.rollout.routers import cannot_drain, read_answers
 from ..plugin_utils.run_owner import is_dead, owner
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The rollout_look action."""
 
-    _requires_connection = True
-    _supports_check_mode = True
-    _supports_diff = True
+    rules = {"required_one_of": [("plans", "release")]}  # noqa: RUF012 - as Ansible has them
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Return what the host is to serve, its situation, and how its replicas must answer."""
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "deployment": {"type": "str"},
-                "plans": {"type": "list", "elements": "dict"},
-                "release": {"type": "str"},
-                "routers": {"type": "list", "elements": "dict", "default": []},
-                "back": {"type": "bool", "default": False},
-            },
-            required_one_of=[("plans", "release")],
-        )
         host = task_vars["inventory_hostname"]
-        try:
-            goal, reported, note = self._goal(host, arguments, task_vars)
-            return self._inspect(host, arguments, goal, reported, task_vars) | {"note": note}
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
+        goal, reported, note = self._goal(host, arguments, task_vars)
+        return self._inspect(host, arguments, goal, reported, task_vars) | {"note": note}
 
     def _goal(self, host: str, arguments: dict, variables: dict) -> tuple[Goal, dict, str]:
         """Return the goal, what the host runs, and what a person should know of the choice."""
@@ -122,7 +105,6 @@ class ActionModule(ActionBase):
         units = {slot.unit for slot in (*situation.running, *situation.wanted)}
         before = reported.get("plan")
         return {
-            "changed": False,
             "to": to_document(goal),
             "reported": reported,
             "servers": servers,

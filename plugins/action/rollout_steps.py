@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
-
-from ..plugin_utils.adapters import refused, warn
+from ..plugin_utils.adapters import Deciding, warn
 from ..plugin_utils.documents import from_document, knowledge, to_document
 from ..plugin_utils.findings import ApiaryError
 from ..plugin_utils.rollout.events import server_of
@@ -76,71 +74,45 @@ def _steps(host: HostSteps) -> list[dict]:
     ]
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The rollout_steps action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Return the rollout; fail with the findings that forbid it."""
-        super().run(tmp, task_vars)
         facts = knowledge("rollout.yml")
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "deployment": {"type": "str", "required": True},
-                "situations": {"type": "list", "elements": "dict", "required": True},
-                "batches": {"type": "list", "elements": "raw"},
-                "max_unavailable": {"type": "raw"},
-                "failure_budget": {"type": "int"},
-                "canary": {"type": "list", "elements": "str", "default": []},
-                "pool": {"type": "list", "elements": "str", "default": []},
-                "artifacts": {"type": "path"},
-                "servers": {"type": "dict", "default": {}},
-                "routers": {"type": "bool", "default": False},
-                "allow_outage": {"type": "bool", "default": False},
-                "allow_unhealthy": {"type": "bool", "default": False},
-                "take_over": {"type": "bool", "default": False},
-            }
-        )
 
         def chosen(name):
             given = arguments[name]
             return facts[name]["value"] if given is None or given in ([], "") else given
 
-        try:
-            situations = [
-                from_document(Situation, one, "situation") for one in arguments["situations"]
-            ]
-            elsewhere = sorted(set(arguments["pool"]) - {one.host for one in situations})
-            planned = replicas_elsewhere(
-                arguments["artifacts"] or "artifacts", elsewhere, arguments["deployment"]
-            )
-            known, down = servers_elsewhere(
-                arguments["servers"], arguments["deployment"], {one.host for one in situations}
-            ) or (planned, 0)
-            settings = Settings(
-                batches=tuple(map(str, chosen("batches"))),
-                max_unavailable=str(chosen("max_unavailable")),
-                failure_budget=chosen("failure_budget"),
-                canary=tuple(arguments["canary"]),
-                elsewhere=known,
-                down_elsewhere=down,
-                routers=arguments["routers"],
-                allow_outage=arguments["allow_outage"],
-                allow_unhealthy=arguments["allow_unhealthy"],
-                take_over=arguments["take_over"],
-            )
-            rollout = plan_rollout(arguments["deployment"], situations, settings)
-            errors = [one for one in rollout.findings if one.severity == "error"]
-            if errors:
-                raise ApiaryError(*errors)
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
+        situations = [from_document(Situation, one, "situation") for one in arguments["situations"]]
+        elsewhere = sorted(set(arguments["pool"]) - {one.host for one in situations})
+        planned = replicas_elsewhere(
+            arguments["artifacts"] or "artifacts", elsewhere, arguments["deployment"]
+        )
+        known, down = servers_elsewhere(
+            arguments["servers"], arguments["deployment"], {one.host for one in situations}
+        ) or (planned, 0)
+        settings = Settings(
+            batches=tuple(map(str, chosen("batches"))),
+            max_unavailable=str(chosen("max_unavailable")),
+            failure_budget=chosen("failure_budget"),
+            canary=tuple(arguments["canary"]),
+            elsewhere=known,
+            down_elsewhere=down,
+            routers=arguments["routers"],
+            allow_outage=arguments["allow_outage"],
+            allow_unhealthy=arguments["allow_unhealthy"],
+            take_over=arguments["take_over"],
+        )
+        rollout = plan_rollout(arguments["deployment"], situations, settings)
+        errors = [one for one in rollout.findings if one.severity == "error"]
+        if errors:
+            raise ApiaryError(*errors)
         warn(rollout.findings)
         return {
-            "changed": False,
             "rollout": to_document(rollout),
             "steps": {one.host: _steps(one) for one in rollout.hosts},
             "findings": to_document(rollout.findings),

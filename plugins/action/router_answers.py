@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-from ansible.plugins.action import ActionBase
-
-from ..plugin_utils.adapters import refused, warn
+from ..plugin_utils.adapters import Deciding, warn
 from ..plugin_utils.findings import ApiaryError, has_errors
 from ..plugin_utils.rollout.routers import (
     goes_on_without,
@@ -20,31 +18,15 @@ from ..plugin_utils.rollout.routers import (
 )
 
 _ROUTER = "__drain_router"
-_STATES = ["draining", "drain", "drained", "up"]
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The router_answers action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Return who answered and who did not; fail where that must not be."""
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "answers": {"type": "list", "elements": "dict", "required": True},
-                "state": {"type": "str", "required": True, "choices": _STATES},
-                "routers": {"type": "list", "elements": "str", "default": []},
-                "replicas": {"type": "list", "elements": "str", "default": []},
-                "required": {"type": "bool", "default": True},
-                "forced": {"type": "bool", "default": False},
-                "timeout": {"type": "int", "default": 300},
-                "previous": {"type": "dict", "default": {}},
-            }
-        )
         host, required = task_vars["inventory_hostname"], arguments["required"]
         answers = read_answers(arguments["answers"], arguments["routers"], _ROUTER)
         findings = []
@@ -59,11 +41,10 @@ class ActionModule(ActionBase):
         elif arguments["state"] == "drain":
             findings += goes_on_without(answers.lost)
         if has_errors(findings):
-            raise refused(ApiaryError(*findings))
+            raise ApiaryError(*findings)
         warn(findings)
         results = list(answers.results)
         return {
-            "changed": False,
             "answered": list(answers.answered),
             "lost": list(answers.lost),
             "results": [*arguments["previous"].get("results", []), *results],

@@ -14,10 +14,8 @@ from pathlib import Path
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
-from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 
-from ..plugin_utils.adapters import refused
+from ..plugin_utils import adapters
 from ..plugin_utils.documents import dumps
 from ..plugin_utils.files import read_text, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error
@@ -30,7 +28,6 @@ from ..plugin_utils.fleet.types import Survey
 from ..plugin_utils.fleet.warm import warm
 from ..plugin_utils.host.role_options import options_of
 
-DISPLAY = Display()
 DEFAULT_CONCERNS = ["rocm", "host_tuning", "weight_cache", "device_plugin", "replicas"]
 # Read here, in the process that all hosts' workers are forked from.
 ROLES = warm()
@@ -39,35 +36,20 @@ gc.collect()
 gc.freeze()
 
 
-class ActionModule(ActionBase):
+class ActionModule(adapters.Deciding):
     """The survey action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Return what is settled; write what was found to ``dest`` unless in check mode."""
         gc.freeze()  # also what the process that we are forked from has kept of other hosts since
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "concerns": {"type": "list", "elements": "str", "choices": list(ROLES)},
-                "evidence": {"type": "path"},
-                "dest": {"type": "path"},
-                "save_plans": {"type": "bool", "default": True},
-                "tolerant": {"type": "bool", "default": False},
-            }
-        )
         host = task_vars["inventory_hostname"]
-        look = self._tolerant if arguments["tolerant"] else self._survey
-        try:
-            return look(host, arguments, task_vars)
-        except ApiaryError as refusal:
-            raise refused(refusal) from None
+        survey = self._tolerant if arguments["tolerant"] else self._survey
+        return survey(host, arguments, task_vars)
 
     def _tolerant(self, host: str, arguments: dict, variables: dict) -> dict:
-        """Look, and have what prevents it in the host's survey."""
+        """Survey the host; what prevents it is a finding of its survey."""
         try:
             return self._survey(host, arguments, variables)
         except AnsibleConnectionFailure as failure:
@@ -89,7 +71,7 @@ class ActionModule(ActionBase):
         whole = set(concerns) >= set(everything) - set(ALWAYS)
         if not concerns:
             place, _document = self._gather(host, scopes_for([], False, False), dest, variables)
-            return {"changed": False, "waiting": False, "due": [], "evidence": place}
+            return {"waiting": False, "due": [], "evidence": place}
         wish = self._wish(host, variables)
         contained = any(_runtime(one) in ("quadlet", "docker") for one in wish.deployments)
         path = arguments["evidence"]
@@ -98,7 +80,7 @@ class ActionModule(ActionBase):
             path, document = self._gather(host, scopes, dest, variables)
             if "replicas" in concerns and _spans_hosts(wish, host, tolerant):
                 # The other hosts of a group are still being asked: see tasks/look.yml.
-                return {"changed": False, "waiting": True, "evidence": path, "due": concerns}
+                return {"waiting": True, "evidence": path, "due": concerns}
         else:
             document = given_evidence(path)[0]
         options, wrong = self._options(host, (*concerns, *ALWAYS), variables)
@@ -273,15 +255,13 @@ def _warn(survey: Survey) -> None:
     """Show what the roles that are skipped would have warned of."""
     for concern in survey.concerns:
         if concern.settled:
-            for finding in concern.findings:
-                DISPLAY.warning(str(finding))
+            adapters.warn(concern.findings)
 
 
 def _result(survey: Survey, due: list, evidence: str | None, decided: Decided | None = None):
     """Return the little that stays in a host's variables."""
     serving = decided.serving if decided else None
     return {
-        "changed": False,
         "waiting": False,
         "reached": survey.reached,
         "settled": {one.concern: one.settled for one in survey.concerns},

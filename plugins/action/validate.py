@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.vars.hostvars import HostVarsVars
 
-from ..plugin_utils.adapters import warn
+from ..plugin_utils.adapters import Deciding, warn
 from ..plugin_utils.documents import knowledge, to_document
 from ..plugin_utils.files import read_text
 from ..plugin_utils.findings import ApiaryError
@@ -34,22 +33,13 @@ _REACHED = ("ansible_host", "ansible_port")
 _VAULT = b"$ANSIBLE_VAULT"
 
 
-class ActionModule(ActionBase):
+class ActionModule(Deciding):
     """The validate action."""
 
     _requires_connection = False
-    _supports_check_mode = True
-    _supports_diff = True
 
-    def run(self, tmp=None, task_vars=None):
+    def decide(self, arguments, task_vars):
         """Return all mistakes of the hosts' variables; end the task where one is an error."""
-        super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            {
-                "hosts": {"type": "list", "elements": "str"},
-                "strict": {"type": "bool", "default": False},
-            }
-        )
         only = arguments["hosts"] or task_vars["ansible_play_hosts_all"]
         groups = task_vars["groups"]
         names = dict.fromkeys(name for group in GROUPS for name in groups.get(group, ()))
@@ -60,10 +50,10 @@ class ActionModule(ActionBase):
         scope = Scope(tuple(task_vars["ansible_run_tags"]), tuple(task_vars["ansible_skip_tags"]))
         findings = validate(hosts, roles, _unread(hosts), frozenset(only), scope)
         forbidden = ("error", "warning") if arguments["strict"] else ("error",)
-        wrong = [one for one in findings if one.severity in forbidden]
-        result = {"changed": False, "hosts": len(only), "findings": to_document(findings)}
+        wrong = [finding for finding in findings if finding.severity in forbidden]
+        result = {"hosts": len(only), "findings": to_document(findings)}
         if wrong:
-            lines = [str(one) for one in findings if one.severity != "info"]
+            lines = [str(finding) for finding in findings if finding.severity != "info"]
             head = f"{len(wrong)} mistakes in the variables of {len(only)} hosts, nothing touched"
             raise AnsibleActionFail("\n".join([head, *lines]), result=result)
         warn(findings)

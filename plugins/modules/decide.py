@@ -25,7 +25,8 @@ options:
     description: The role.
     type: str
     required: true
-    choices: [rocm, host_tuning, weight_cache, container_runtime, device_plugin, reboot, replicas]
+    choices: [rocm, host_tuning, weight_cache, container_runtime, device_plugin, reboot, replicas,
+      router, telemetry, monitoring, weights]
   settings:
     description:
       - The role's settings, without the prefix of their names.

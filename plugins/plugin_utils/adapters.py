@@ -42,17 +42,19 @@ def warn(findings: Iterable[Finding]) -> None:
 class Deciding(ActionBase):  # type: ignore[misc]  # ansible-core has no types
     """An action that decides on the controller; the page of the module of its name has its options.
 
-    A subclass has ``decide(arguments, task_vars)``, whose refusals end the task.
+    A subclass has ``decide(arguments, task_vars)``, whose refusals end the task, and may have
+    ``rules`` that concern several options, as ``required_one_of``.
     """
 
     _supports_check_mode = True
     _supports_diff = True
+    rules: Mapping[str, Any] = {}
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         """Return what is decided; fail with the findings of a refusal."""
         super().run(tmp, task_vars)
         name = type(self).__module__.replace(".action.", ".modules.")
-        _validation, arguments = self.validate_argument_spec(documented(name))
+        _validation, arguments = self.validate_argument_spec(documented(name), **self.rules)
         try:
             result: dict[str, Any] = self.decide(arguments, task_vars)
         except ApiaryError as refusal:

@@ -1,0 +1,29 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""An action takes the options that its page documents, which must offer all that its code has."""
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import TESTS
+from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import documented
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.warm import warm
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS
+from ansible_collections.apiary.instinct.plugins.plugin_utils.role_plans import ROLES
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.events import EVENTS
+
+MODULES = "ansible_collections.apiary.instinct.plugins.modules"
+
+
+@pytest.mark.parametrize(
+    ("action", "option", "names"),
+    [
+        ("decide", "role", {*CONCERNS, *ROLES, "replicas"}),
+        ("rollout_progress", "event", {*EVENTS, "lost"}),
+        ("acceptance", "concerns", {*CONCERNS} - {"reboot"}),
+        ("acceptance", "tests", {*TESTS}),
+        ("survey", "concerns", {*warm()}),
+    ],
+)
+def test_the_documented_choices_are_those_of_the_code(action, option, names):
+    assert set(documented(f"{MODULES}.{action}")[option]["choices"]) == names
