@@ -252,10 +252,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not devices:
         if os.path.exists(arguments.output):
             os.unlink(arguments.output)
-        sys.stderr.write(
-            "error: CONTAINER-NO-GPU: this host: the kernel driver serves no GPU\n"
-            "  remedy: see whether amdgpu is loaded: ls /dev/kfd /dev/dri; dmesg | grep amdgpu\n"
-        )
+        sys.stderr.write("CONTAINER-NO-GPU: this host: the kernel driver serves no GPU\n")
         return 1
     gids = groups_of(devices, arguments.root)
     write(arguments.output, dumps(document(devices, arguments.cdi_version, gids)))

@@ -112,15 +112,12 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.finding import Finding, fail
 from ..module_utils.router import haproxy
 from ..module_utils.router.states import changes_of, diff_of, of_hosts, remaining, told
 
 # How often HAProxy is asked; one question costs it well below a millisecond.
 LOOK_SECONDS = 0.2
-
-
-def fail(module, code, message, remedy) -> None:
-    module.fail_json(msg=f"error: {code}: {message}\n  remedy: {remedy}")
 
 
 def find(module, asked):
@@ -134,15 +131,10 @@ def find(module, asked):
     absent = sorted(set(asked_for["servers"] or []) - {one.name for one in found})
     empty = not found and (asked_for["hosts"] or asked_for["deployment"])
     if (absent or empty) and asked_for["missing"] == "fail":
-        place = f"backend {asked_for['deployment']}" if asked_for["deployment"] else "this router"
+        place = f"backend {asked_for['deployment']}" if asked_for["deployment"] else "router"
         what = ", ".join(absent or asked_for["hosts"] or ["any server"])
         known = ", ".join(sorted({one.key for one in states})[:8]) or "none"
-        fail(
-            module,
-            "ROUTER-SERVER-UNKNOWN",
-            f"{place} does not have {what}; it has {known}",
-            "correct the name, or bring the router up to date with playbooks/router.yml",
-        )
+        fail(module, Finding("ROUTER-SERVER-UNKNOWN", place, f"has no {what}; it has {known}"))
     return found
 
 
@@ -188,25 +180,13 @@ def main() -> None:
                 if over or not remaining(after, state):
                     break
                 time.sleep(LOOK_SECONDS)
-    except haproxy.HaproxyError as failure:
-        fail(
-            module,
-            "ROUTER-SOCKET",
-            f"HAProxy could not be asked: {failure}",
-            "see whether it runs (systemctl status haproxy), or bring it up: "
-            "ansible-playbook playbooks/router.yml",
-        )
+    except ConnectionError as failure:
+        fail(module, Finding("ROUTER-SOCKET", "HAProxy", f"could not be asked: {failure}"))
     except OSError as failure:
-        fail(
-            module,
-            "ROUTER-STATE",
-            f"the servers' states were not kept: {failure.filename}: {failure.strerror}",
-            "make the directory writable for root and run again",
-        )
+        message = f"the servers' states were not saved: {failure.strerror}"
+        fail(module, Finding("ROUTER-STATE", str(failure.filename), message))
     waited = module.params["wait"] and not module.check_mode
     outcome = told(after, state, timeout if waited else None)
-    for finding in outcome["findings"]:
-        module.warn(f"{finding['code']}: {finding['subject']}: {finding['message']}")
     module.exit_json(changed=bool(changes), diff=diff_of(changes, state), **outcome)
 
 

@@ -11,7 +11,7 @@ import glob
 import os
 from typing import Callable
 
-from ..router.haproxy import HaproxyError, ask
+from ..router.haproxy import ask
 
 # Runs a command; returns its exit code, stdout and stderr.
 Run = Callable[[list[str]], tuple[int, str, str]]
@@ -210,7 +210,7 @@ class Look:
         name = f"haproxy/{command.replace(' ', '-')}.txt"
         try:
             self.put(name, ask(command))
-        except HaproxyError as failure:
+        except ConnectionError as failure:
             self.problems[name] = str(failure)
 
     def put(self, name: str, text: str, keep_end: bool = False) -> None:

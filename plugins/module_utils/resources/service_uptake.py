@@ -67,7 +67,7 @@ class Service:
         """Return the id of the process that answers on the socket, None where none does."""
         try:
             output = haproxy.ask("show info", self.resource["socket"], 2)
-        except haproxy.HaproxyError:
+        except ConnectionError:
             return None
         match = re.search(r"^Pid: ([0-9]+)$", output, re.MULTILINE)
         return match.group(1) if match else None

@@ -33,10 +33,6 @@ ANSWER_SECONDS, CHECK_SECONDS = 10.0, 2.0
 Ask = Callable[[str], str]
 
 
-class HaproxyError(Exception):
-    """HAProxy could not be asked, or refused."""
-
-
 @dataclass(frozen=True)
 class ServerState:
     """A server of a backend: how an operator wants it, how it is, and what it has to do.
@@ -64,7 +60,7 @@ class ServerState:
 
 
 def ask(command: str, path: str = SOCKET, seconds: float = ANSWER_SECONDS) -> str:
-    """Return HAProxy's answer to one command; raise HaproxyError where nobody answers."""
+    """Return HAProxy's answer to one command; raise ConnectionError where nobody answers."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
             stream.settimeout(seconds)
@@ -77,7 +73,7 @@ def ask(command: str, path: str = SOCKET, seconds: float = ANSWER_SECONDS) -> st
                     return b"".join(parts).decode(errors="replace")
                 parts.append(part)
     except OSError as failure:
-        raise HaproxyError(f"{path}: {failure.strerror or failure}") from None
+        raise ConnectionError(f"{path}: {failure.strerror or failure}") from None
 
 
 def parse_state(text: str) -> list[dict[str, str]]:
@@ -106,14 +102,14 @@ def _number(text: str | None) -> int:
 
 
 def server_states(asked: Ask) -> list[ServerState]:
-    """Return every server of every backend; raise HaproxyError where the answer is no table."""
+    """Return every server of every backend; raise ConnectionError where the answer is no table."""
     counted = {
         (row.get("pxname"), row.get("svname")): row for row in parse_stat(asked("show stat"))
     }
     answer = asked("show servers state")
     rows = parse_state(answer)
     if not rows and not answer.lstrip().startswith("1"):
-        raise HaproxyError(f"show servers state: {answer.strip()[:200] or 'no answer'}")
+        raise ConnectionError(f"show servers state: {answer.strip()[:200] or 'no answer'}")
     states = []
     for row in rows:
         bits = _number(row["srv_admin_state"])
@@ -135,13 +131,13 @@ def server_states(asked: Ask) -> list[ServerState]:
 
 
 def set_state(asked: Ask, server: ServerState, state: str) -> None:
-    """Set a server to ready, drain or maint; raise HaproxyError with what HAProxy says to it.
+    """Set a server to ready, drain or maint; raise ConnectionError with what HAProxy says to it.
 
     A server that tracks another takes that one's state, and has to be left alone.
     """
     answer = asked(f"set server {server.key} state {state}").strip()
     if answer:
-        raise HaproxyError(f"set server {server.key} state {state}: {answer}")
+        raise ConnectionError(f"set server {server.key} state {state}: {answer}")
 
 
 def chosen(
@@ -238,7 +234,7 @@ def save(
     configuration: str = CONFIGURATION,
     state_file: str = STATE_FILE,
 ) -> None:
-    """Write what the next HAProxy starts from; raise HaproxyError or OSError.
+    """Write what the next HAProxy starts from; raise OSError.
 
     Several hosts may be drained at once: who asks last must write last.
     """
@@ -247,7 +243,7 @@ def save(
         fcntl.flock(lock, fcntl.LOCK_EX)
         answer = asked("show servers state")
         if not answer.startswith("1"):
-            raise HaproxyError(f"show servers state: {answer.strip()[:200] or 'no answer'}")
+            raise ConnectionError(f"show servers state: {answer.strip()[:200] or 'no answer'}")
         ports = configured_ports(read(configuration))
         replace_file(state_file, kept_state(answer, ports, forced_only))
     finally:
@@ -271,9 +267,9 @@ def main(arguments: list[str]) -> int:
         else:
             sys.stderr.write("usage: haproxy.py save|trim|check\n")
             return 2
-    except (HaproxyError, OSError) as failure:
+    except OSError as failure:
         # The service goes on without it; the journal has the line.
-        sys.stderr.write(f"warning: ROUTER-STATE: {' '.join(arguments)}: {failure}\n")
+        sys.stderr.write(f"ROUTER-STATE: {' '.join(arguments)}: {failure}\n")
         return 1
     return 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ..finding import Finding
 from .haproxy import ServerState
 
 
@@ -45,29 +46,16 @@ def told(servers: list[ServerState], state: str, waited: float | None) -> dict[s
     left = remaining(servers, state)
     findings = []
     if left and waited is not None:
-        names = ", ".join(one.key for one in left)
-        findings.append(
-            {
-                "code": "ROUTER-DRAIN-TIMEOUT",
-                "severity": "warning",
-                "subject": names,
-                "message": (
-                    f"still {sum(one.sessions for one in left)} in work and "
-                    f"{sum(one.queued for one in left)} waiting after {waited:g} s"
-                ),
-                "remedy": "wait longer, or go on: what is in work ends when the replica stops",
-                "source": None,
-            }
-            if state != "ready"
-            else {
-                "code": "ROUTER-NOT-UP",
-                "severity": "warning",
-                "subject": names,
-                "message": f"not up after {waited:g} s: {', '.join(one.status for one in left)}",
-                "remedy": "see whether the replica answers: curl http://HOST:PORT/health",
-                "source": None,
-            }
-        )
+        subject = ", ".join(one.key for one in left)
+        if state == "ready":
+            message = f"not up after {waited:g} s: {', '.join(one.status for one in left)}"
+            findings.append(Finding("ROUTER-NOT-UP", subject, message, minor=True))
+        else:
+            message = (
+                f"still {sum(one.sessions for one in left)} in work and "
+                f"{sum(one.queued for one in left)} waiting after {waited:g} s"
+            )
+            findings.append(Finding("ROUTER-DRAIN-TIMEOUT", subject, message, minor=True))
     return {
         "servers": {
             one.key: {
@@ -82,5 +70,5 @@ def told(servers: list[ServerState], state: str, waited: float | None) -> dict[s
         "finished": not left,
         "sessions": sum(one.sessions for one in servers),
         "queued": sum(one.queued for one in servers),
-        "findings": findings,
+        "findings": [finding.facts() for finding in findings],
     }

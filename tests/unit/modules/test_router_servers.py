@@ -150,7 +150,7 @@ def test_a_server_that_is_not_there_is_named(routed):
     _router, run = routed
     told = run(deployment="a", servers=["gpu-9-0"], state="drain")
     assert told["failed"]
-    assert "ROUTER-SERVER-UNKNOWN: backend a does not have gpu-9-0; it has a/gpu-1-0" in told["msg"]
+    assert "ROUTER-SERVER-UNKNOWN: backend a: has no gpu-9-0; it has a/gpu-1-0" in told["msg"]
     left = run(deployment="a", servers=["gpu-9-0"], state="drain", missing="ignore")
     assert left["changed"] is False
     assert left["finished"]
