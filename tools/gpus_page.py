@@ -70,7 +70,7 @@ def _facts(part: object) -> Iterator[str]:
         if item.name == "source" or value in (None, 0, (), {}):
             continue
         if isinstance(value, Mapping):
-            text = ", ".join(f"{key} {number:g}" for key, number in value.items())
+            text = ", ".join(f"{key} {_shown(each)}" for key, each in value.items())
         elif isinstance(value, tuple):
             text = ", ".join(getattr(one, "message", None) or str(one) for one in value)
         else:
@@ -79,4 +79,6 @@ def _facts(part: object) -> Iterator[str]:
 
 
 def _shown(value: object) -> str:
-    return "–" if value is None else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "–" if value is None else " ".join(value) if isinstance(value, tuple) else str(value)

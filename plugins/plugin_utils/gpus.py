@@ -97,6 +97,17 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class Rocm:
+    """Systems that AMD tests the model on, by the series of ROCm that support it.
+
+    A system is the ID of os-release, or that and its major version: "debian 12".
+    """
+
+    source: str = ""
+    series: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class AvoidedDriver:
     """Driver versions, as beginnings, that fail with this model; ``guest``: in guests only."""
 
@@ -136,11 +147,16 @@ class GpuModel:
     thresholds: Thresholds = field(default_factory=Thresholds)
     tuning: Tuning = field(default_factory=Tuning)
     engine: Engine = field(default_factory=Engine)
+    rocm: Rocm = field(default_factory=Rocm)
     drivers: Drivers = field(default_factory=Drivers)
 
     def partitions_in(self, mode: str | None) -> int | None:
         """Return how many partitions a device becomes in a compute mode, None where unknown."""
         return self.partitions.xcds if mode == "CPX" else COMPUTE_PARTITIONS.get(mode or "")
+
+    def tested_on(self, series: str, system: str, major: str) -> bool:
+        """Return whether AMD tests the model with a series of ROCm on an operating system."""
+        return bool({system, f"{system} {major}"} & set(self.rocm.series.get(series, ())))
 
 
 # What is known of a GPU whose id no file has.

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...documents import knowledge
 from ...findings import Finding, Severity
-from ...gpus import gpu_facts
+from ...gpus import gpu_facts, gpu_models
 from ..facts import OsRelease
 from .host import HostState
 from .target import Target, driver_facts, support
@@ -200,25 +200,25 @@ def _gpus(target: Target, series: Any, state: HostState, host: str) -> Iterator[
             f"found an AMD GPU 1002:{device}, expected an Instinct GPU by an id that is known",
             accepted=True,
         )
-    models = {gpu.model: gpu.gfx for gpu in state.gpus if gpu.model}
-    for model, gfx in sorted(models.items(), key=str):
-        if gfx not in series["gfx"]:
+    name = target.rocm.series
+    supporting = [model for model in gpu_models().values() if name in model.rocm.series]
+    tested = [model for model in supporting if model.tested_on(name, system.id, system.major)]
+    for model in map(gpu_facts, sorted({gpu.model for gpu in state.gpus if gpu.model})):
+        if model not in supporting:
             yield Finding(
                 "ROCM-GPU-UNSUPPORTED",
                 host,
-                f"found {model} ({gfx}), expected a GPU that ROCm {target.rocm.series} supports: "
-                + ", ".join(series["gfx"]),
+                f"found {model.name} ({model.gfx}), expected a GPU that ROCm {name} supports: "
+                + ", ".join(sorted({each.gfx for each in supporting})),
                 source=_source(series["source"]),
                 accepted=settings.allow_unsupported,
             )
-            continue
-        limited = series["gpus"].get(f"{system.id} {system.major}", series["gpus"].get(system.id))
-        if limited is not None and model not in limited:
+        elif system.id in series["systems"] and model not in tested:
             yield Finding(
                 "ROCM-GPU-UNSUPPORTED",
                 host,
-                f"found {model} with {system.name} {system.version}, expected there one of "
-                f"{', '.join(limited)}: AMD does not test the others with it",
+                f"found {model.name} with {system.name} {system.version}, expected there one of "
+                f"{', '.join(each.name for each in tested)}: AMD does not test the others with it",
                 source=_source(series["source"]),
                 accepted=True,
             )

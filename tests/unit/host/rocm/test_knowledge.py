@@ -49,10 +49,13 @@ def test_a_series_agrees_with_the_rest(name):
         assert versions.parse(driver).series in SUPPORT["drivers"]
     for system in series["systems"]:
         assert system in SYSTEMS["systems"]
-    for system, models in series["gpus"].items():
-        assert system.split()[0] in series["systems"]
-        assert set(models) <= set(MODELS)
-    assert set(series["gfx"]) <= {one.gfx for one in MODELS.values()}
+    tested = [model.rocm.series[name] for model in MODELS.values() if name in model.rocm.series]
+    assert {system.split()[0] for systems in tested for system in systems} == {*series["systems"]}
+    assert tested
+
+
+def test_a_model_names_series_that_the_matrix_has():
+    assert {name for model in MODELS.values() for name in model.rocm.series} == {*SUPPORT["series"]}
 
 
 @pytest.mark.parametrize("name", SYSTEMS["systems"])
