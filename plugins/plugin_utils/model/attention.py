@@ -88,7 +88,9 @@ def head_dim(keys: Reader, hidden: int | None, heads: int | None, latent: int | 
         parts = [keys.integer(f"qk_{part}_head_dim", needed=True) for part in ("nope", "rope")]
         return None if None in parts else sum(part for part in parts if part is not None)
     if keys.family.get("head_dim") == "derived" and not keys.has("head_dim"):
-        return hidden // heads if hidden and heads else None
+        if hidden and heads and hidden < heads:
+            keys.wrong("hidden_size", f"at least {heads}, one a head", hidden)
+        return (hidden // heads or None) if hidden and heads else None
     return keys.integer("head_dim", needed=bool(keys.family))
 
 

@@ -78,6 +78,12 @@ def test_dense_parameters_are_counted_by_hand():
     assert llama.findings == ()
 
 
+def test_fewer_dimensions_than_heads_are_no_heads_of_size_0():
+    llama = read(DENSE, hidden_size=4)
+    assert codes(llama) == ["MODEL-BAD-VALUE"]
+    assert memory(llama, Layout(1), Limits(), 2**38).kv_bytes_per_token_per_gpu is None
+
+
 def test_tied_embeddings_are_counted_once():
     assert (
         read(DENSE).total_parameters - read(DENSE, tie_word_embeddings=True).total_parameters
