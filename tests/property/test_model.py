@@ -25,7 +25,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
     read_config,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import GIB, memory
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.quantization import condense
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.patterns import condense
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

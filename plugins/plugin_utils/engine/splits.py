@@ -10,8 +10,8 @@ from typing import Any
 
 from ..deployment import Layout
 from ..documents import knowledge
-from ..model import quantization
 from ..model.modules import modules
+from ..model.patterns import named_layers
 from ..model.types import Architecture
 from .conditions import Fact
 
@@ -58,7 +58,7 @@ def _unit(architecture: Architecture, kind: str) -> tuple[int, str] | None:
     module = next((item for item in kinds if item.kind == kind), None)
     if scheme is None or module is None or scheme["method"] == "mxfp4":
         return 1, ""
-    if quantization.ignored_layers(module.names, scheme["ignore"], module.layers):
+    if named_layers(module.names, scheme["ignore"], module.layers):
         return 1, ""
     if scheme.get("block"):
         return int(scheme["block"][0]), "block"

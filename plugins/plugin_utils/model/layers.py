@@ -9,7 +9,6 @@ The rules are formulas of knowledge/models/layers.yml; a list in the config deci
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,7 +88,7 @@ class _Layer:
     """What the formula of a rule may name, for one layer after the other."""
 
     def __init__(self, keys: Reader, layers: int) -> None:
-        self.keys = dataclasses.replace(keys, least=1)  # the numbers are periods
+        self.keys = keys
         self.layers = layers
         self.layer = 0
         self.lists: dict[str, list[int]] = {}
@@ -103,11 +102,13 @@ class _Layer:
         if name in _facts("attention_layers"):
             return evaluate(_facts("attention_layers")[name], self.value)
         function, _space, rest = name.partition(" ")
-        own = getattr(self, f"_{function}", None) if rest else None
+        if not rest:
+            return self._zero(name, minimum=1)  # a period
+        own = getattr(self, f"_{function}", None)
         return int(own(*rest.split(" "))) if own else self.keys.number(name)
 
-    def _zero(self, key: str) -> int:
-        value = self.keys.integer(key, needed=True, minimum=0)
+    def _zero(self, key: str, minimum: int = 0) -> int:
+        value = self.keys.integer(key, needed=True, minimum=minimum)
         if value is None:
             raise UnknownError(key)
         return value

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..documents import knowledge
@@ -30,14 +30,15 @@ _IGNORE = (
     "exclude_modules",
     "llm_int8_skip_modules",
 )
+Scheme = dict[str, Any]
 
 
-def _formats() -> Mapping[str, Any]:
-    formats: Mapping[str, Any] = knowledge("models/memory.yml")["weights"]
-    return formats
+def _format(method: Any) -> Mapping[str, Any]:
+    facts: Mapping[str, Any] = knowledge("models/memory.yml")["weights"].get(str(method), {})
+    return facts
 
 
-def read(config: Mapping[str, Any] | None, layers: int | None) -> dict[str, Any] | None:
+def read(config: Mapping[str, Any] | None, layers: int | None) -> Scheme | None:
     """Return the quantization of a model of ``layers`` layers, or None for an unquantized one.
 
     `method`, `bits`, `block` ([rows, columns]), `group`, `zero_point`, `scale_bytes` and `ignore`
@@ -46,64 +47,44 @@ def read(config: Mapping[str, Any] | None, layers: int | None) -> dict[str, Any]
     """
     if not isinstance(config, Mapping) or not config:
         return None
-    method = _method(config)
-    if method is None:
+    producer = _mapping(config.get("producer"))
+    method = "modelopt" if producer.get("name") == "modelopt" else config.get("quant_method")
+    if not isinstance(method, str):
         return dict(UNKNOWN)
-    facts = _formats().get(method, {})
-    result: dict[str, Any] = {
+    method = method.lower().replace("compressed_tensors", "compressed-tensors")
+    facts = _format(method)
+    result = {
         "method": method,
         "bits": facts.get("bits"),
         "block": _block(config.get("weight_block_size")),
         "group": facts.get("group"),
-        "ignore": [],
+        "ignore": condense(_ignored(config), layers),
     }
-    dialect = _DIALECTS.get(facts.get("dialect", ""))
-    if dialect is not None:
-        result |= dialect(config)
-    ignore = [*_ignored(config), *result.get("skipped", ())]
-    result["ignore"] = condense(ignore, layers)
-    result.pop("skipped", None)
-    return result
+    return result | (_DIALECTS[facts["dialect"]](config) if "dialect" in facts else {})
 
 
-def online(method: str) -> dict[str, Any] | None:
+def online(method: str) -> Scheme | None:
     """Return the quantization that the engine makes while it loads; None for an unknown method."""
-    facts = _formats().get(method, {})
+    facts = _format(method)
     if not facts.get("online"):
         return None
     block = [128, 128] if facts["online"] == "block" else None
-    return {
-        "method": method,
-        "bits": facts["bits"],
-        "block": block,
-        "group": facts.get("group"),
-        "ignore": [],
-    }
+    own = {"bits": facts["bits"], "block": block, "group": facts.get("group")}
+    return {**UNKNOWN, "method": method, **own}
 
 
-def _method(config: Mapping[str, Any]) -> str | None:
-    """Return the format's name as vLLM writes it."""
-    method = config.get("quant_method")
-    producer = config.get("producer")
-    if isinstance(producer, Mapping) and producer.get("name") == "modelopt":
-        method = "modelopt"
-    if not isinstance(method, str):
-        return None
-    return method.lower().replace("compressed_tensors", "compressed-tensors")
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _ignored(config: Mapping[str, Any]) -> list[str]:
     """Return every pattern of modules that stay as they are."""
-    inner = config.get("quantization")
-    found: list[str] = []
-    for source in (config, inner if isinstance(inner, Mapping) else {}):
-        for key in _IGNORE:
-            if isinstance(source.get(key), list):
-                found += [str(item) for item in source[key]]
-    dynamic = config.get("dynamic")
-    if isinstance(dynamic, Mapping):  # GPTQModel: `-:` and an expression skips
-        found += [f"re:{key[2:]}" for key in dynamic if str(key).startswith("-:")]
-    return found
+    sources = (config, _mapping(config.get("quantization")))
+    lists = [source[key] for source in sources for key in _IGNORE if key in source]
+    named = [str(item) for items in lists if isinstance(items, list) for item in items]
+    # GPTQModel: `-:` and an expression skips.
+    dynamic = map(str, _mapping(config.get("dynamic")))
+    return named + [f"re:{key[2:]}" for key in dynamic if key.startswith("-:")]
 
 
 def _block(value: Any) -> list[int] | None:
@@ -120,11 +101,8 @@ def _group(value: Any) -> int | None:
     return value if is_size(value) else None
 
 
-def _grouped(config: Mapping[str, Any]) -> dict[str, Any]:
-    """AWQ, GPTQ and their kin: bits and group_size at the top, scales and zeros for each group.
-
-    Symmetric ones store their zero points too.
-    """
+def _grouped(config: Mapping[str, Any]) -> Scheme:
+    """AWQ, GPTQ and their kin: scales and zero points for each group, of symmetric ones too."""
     return {
         "bits": _bits(config.get("bits", config.get("w_bit"))),
         "group": _group(config.get("group_size", config.get("q_group_size"))),
@@ -132,90 +110,77 @@ def _grouped(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bitsandbytes(config: Mapping[str, Any]) -> dict[str, Any]:
+def _bitsandbytes(config: Mapping[str, Any]) -> Scheme:
     if config.get("load_in_4bit") or config.get("_load_in_4bit"):
         return {"bits": 4, "group": 64}
     return {"bits": 8, "group": None} if config.get("load_in_8bit") else {}
 
 
-def _compressed_tensors(config: Mapping[str, Any]) -> dict[str, Any]:
+def _compressed_tensors(config: Mapping[str, Any]) -> Scheme:
     """Return bits, group and block of the one scheme of a checkpoint, or all its schemes."""
-    groups = config.get("config_groups")
-    found = [
-        _scheme(group)
-        for group in (groups.values() if isinstance(groups, Mapping) else ())
-        if isinstance(group, Mapping) and isinstance(group.get("weights"), Mapping)
-    ]
-    return _one_or_all(found)
+    schemes = []
+    for group in _mapping(config.get("config_groups")).values():
+        weights, targets = _mapping(group).get("weights"), _mapping(group).get("targets")
+        if isinstance(weights, Mapping):
+            scheme = {
+                "targets": list(map(str, targets)) if isinstance(targets, list) else ["Linear"],
+                "bits": _bits(weights.get("num_bits")),
+                "group": _group(weights.get("group_size")),
+                "block": _block(weights.get("block_structure")),
+            }
+            if weights.get("symmetric") is False:
+                scheme["zero_point"] = True
+            if "float8" in str(weights.get("scale_dtype")):
+                scheme["scale_bytes"] = 1
+            schemes.append(scheme)
+    return _merged(schemes)
 
 
-def _one_or_all(schemes: list[dict[str, Any]]) -> dict[str, Any]:
+def _merged(schemes: list[Scheme]) -> Scheme:
+    """Return the one scheme for all that the ignore list leaves, however many groups write it."""
     if not schemes:
         return {}
-    alike = [{key: value for key, value in one.items() if key != "targets"} for one in schemes]
-    # One scheme, however many groups write it, is for all that the ignore list leaves.
-    if all(one == alike[0] for one in alike) and (len(schemes) == 1 or _general(schemes)):
-        return alike[0]
-    return {"schemes": schemes}
+    first, *others = (
+        {key: value for key, value in scheme.items() if key != "targets"} for scheme in schemes
+    )
+    general = not others or any("Linear" in scheme["targets"] for scheme in schemes)
+    return first if general and all(other == first for other in others) else {"schemes": schemes}
 
 
-def _general(schemes: Iterable[Mapping[str, Any]]) -> bool:
-    return any("Linear" in scheme["targets"] for scheme in schemes)
-
-
-def _scheme(group: Mapping[str, Any]) -> dict[str, Any]:
-    weights = group["weights"]
-    targets = group.get("targets")
-    scheme = {
-        "targets": [str(one) for one in targets] if isinstance(targets, list) else ["Linear"],
-        "bits": _bits(weights.get("num_bits")),
-        "group": _group(weights.get("group_size")),
-        "block": _block(weights.get("block_structure")),
-    }
-    if weights.get("symmetric") is False:
-        scheme["zero_point"] = True
-    if "float8" in str(weights.get("scale_dtype")):
-        scheme["scale_bytes"] = 1
-    return scheme
-
-
-def _quark(config: Mapping[str, Any]) -> dict[str, Any]:
+def _quark(config: Mapping[str, Any]) -> Scheme:
     """Return the schemes of AMD Quark: a global one, and others for layers by pattern."""
-    own = config.get("layer_quant_config")
-    pairs = list(own.items()) if isinstance(own, Mapping) else []
-    pairs.append(("Linear", config.get("global_quant_config")))
-    found = []
+    entries = {**_mapping(config.get("layer_quant_config"))}
+    pairs = [*entries.items(), ("Linear", config.get("global_quant_config"))]
+    schemes = []
     for target, entry in pairs:
-        weight = entry.get("weight") if isinstance(entry, Mapping) else None
+        weight = _mapping(entry).get("weight")
         if isinstance(weight, list):  # quantized twice: the last is what is stored
             weight = weight[-1] if weight else None
         if isinstance(weight, Mapping):
-            found.append({"targets": [str(target)], **_quark_weight(weight)})
-    return _one_or_all(found)
+            digits = "".join(filter(str.isdigit, str(weight.get("dtype", "")).partition("_")[0]))
+            grouped = weight.get("qscheme") == "per_group"
+            scheme = {
+                "targets": [str(target)],
+                "bits": _bits(int(digits)) if 0 < len(digits) < 4 else None,
+                "group": _group(weight.get("group_size")) if grouped else None,
+                "block": None,
+            }
+            if weight.get("scale_format") == "e8m0":
+                scheme["scale_bytes"] = 1
+            schemes.append(scheme)
+    return _merged(schemes)
 
 
-def _quark_weight(weight: Mapping[str, Any]) -> dict[str, Any]:
-    digits = "".join(filter(str.isdigit, str(weight.get("dtype", "")).partition("_")[0]))
-    grouped = weight.get("qscheme") == "per_group"
-    scheme: dict[str, Any] = {
-        "bits": _bits(int(digits)) if 0 < len(digits) < 4 else None,
-        "group": _group(weight.get("group_size")) if grouped else None,
-        "block": None,
-    }
-    if weight.get("scale_format") == "e8m0":
-        scheme["scale_bytes"] = 1
-    return scheme
-
-
-def _modelopt(config: Mapping[str, Any]) -> dict[str, Any]:
+def _modelopt(config: Mapping[str, Any]) -> Scheme:
     if isinstance(config.get("config_groups"), Mapping):
         return _compressed_tensors(config)
     inner = config.get("quantization")
     source = inner if isinstance(inner, Mapping) else config
-    algorithm = str(source.get("quant_algo", "")).upper()
-    known = knowledge("models/memory.yml")["modelopt_algorithms"].get(algorithm, {})
-    group = _group(source.get("group_size"))
-    return {**known, **({"group": group} if group and known.get("group") else {})}
+    algorithms = knowledge("models/memory.yml")["modelopt_algorithms"]
+    scheme: Scheme = {**algorithms.get(str(source.get("quant_algo", "")).upper(), {})}
+    if scheme.get("group"):
+        scheme["group"] = _group(source.get("group_size")) or scheme["group"]
+    return scheme
 
 
 _DIALECTS = {
@@ -227,18 +192,13 @@ _DIALECTS = {
 }
 
 
-def bytes_per_weight(quantization: Mapping[str, Any] | None) -> float | None:
-    """Return the bytes of one weight of a quantized module, scales included.
-
-    None for an unknown format, and for one of several schemes.
-    """
-    if quantization is None:
-        return float(knowledge("models/memory.yml")["unquantized_bytes"]["value"])
-    facts = _formats().get(str(quantization.get("method")))
-    return None if facts is None else _scheme_bytes(quantization, facts)
+def plain_bytes() -> float:
+    """Return the bytes of one weight that is not quantized."""
+    return float(knowledge("models/memory.yml")["unquantized_bytes"]["value"])
 
 
 def _scheme_bytes(scheme: Mapping[str, Any], facts: Mapping[str, Any]) -> float | None:
+    """Return the bytes of one weight, scales included; None for an unknown scheme."""
     bits = scheme.get("bits")
     if bits is None:
         return None
@@ -261,10 +221,10 @@ def module_bytes(
 
     ``names`` are the module's checkpoint paths; one without is never quantized.
     """
-    plain = float(knowledge("models/memory.yml")["unquantized_bytes"]["value"])
+    plain = plain_bytes()
     if quantization is None or not names:
         return plain
-    facts = _formats().get(str(quantization.get("method")), {})
+    facts = _format(quantization.get("method"))
     left = layers - named_layers(names, quantization["ignore"], layers)
     total = plain * (layers - left)
     for scheme in quantization.get("schemes") or [{**quantization, "targets": ["Linear"]}]:
@@ -279,14 +239,7 @@ def module_bytes(
 
 
 def is_understood(quantization: Mapping[str, Any]) -> bool:
-    """Say whether the bytes of a format's weights are known."""
-    facts = _formats().get(str(quantization.get("method")))
-    if facts is None:
-        return False
+    """Return whether the bytes of a format's weights are known."""
+    facts = _format(quantization.get("method"))
     schemes = quantization.get("schemes") or [quantization]
     return all(_scheme_bytes(scheme, facts) is not None for scheme in schemes)
-
-
-def ignored_layers(names: Iterable[str], patterns: Iterable[str], layers: int) -> int:
-    """Return for how many of ``layers`` layers the ignore ``patterns`` name one of ``names``."""
-    return named_layers(names, patterns, layers)

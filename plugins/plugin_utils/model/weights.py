@@ -96,7 +96,7 @@ def by_module(architecture: Architecture, layout: Layout) -> tuple[ModuleMemory,
     layers = architecture.layers or 1
     stage = math.ceil(layers / split.pipeline) / layers
     scheme = (architecture.details or {}).get("quantization")
-    plain = quantization.bytes_per_weight(None) or 0
+    plain = quantization.plain_bytes()
     ends = _lighter_ends(kinds) if split.pipeline > 1 else frozenset()
     result = []
     for module in kinds:

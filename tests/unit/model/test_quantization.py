@@ -5,10 +5,11 @@
 """Quantization configs: bytes per weight and what ignore lists mean."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.quantization import (
-    bytes_per_weight,
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.patterns import (
     condense,
-    ignored_layers,
+    named_layers,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.quantization import (
     module_bytes,
     online,
     read,
@@ -45,7 +46,7 @@ INT4 = {"weights": {"num_bits": 4, "group_size": 32, "strategy": "group", "type"
     ],
 )
 def test_bytes_per_weight(config, expected):
-    assert bytes_per_weight(read(config, 4)) == expected
+    assert module_bytes(read(config, 4), (Q,), 4) == expected
 
 
 def test_a_list_of_every_layer_becomes_one_pattern():
@@ -82,7 +83,7 @@ Q = "model.layers.*.self_attn.q_proj"
     ],
 )
 def test_ignored_layers(name, patterns, expected):
-    assert ignored_layers([name], patterns, 8) == expected
+    assert named_layers([name], patterns, 8) == expected
 
 
 EXPERTS = "model.layers.*.mlp.experts.*.gate_proj"
@@ -129,7 +130,7 @@ def test_each_module_has_the_scheme_that_targets_it(names, expected):
     ],
 )
 def test_every_dialect_of_an_ignore_list(config, name, expected):
-    assert ignored_layers([name], read(config, 8)["ignore"], 8) == expected
+    assert named_layers([name], read(config, 8)["ignore"], 8) == expected
 
 
 @pytest.mark.parametrize(
