@@ -57,7 +57,7 @@ def explained_codes(areas: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return what findings take from the catalogue, of every code of some areas."""
     pattern = re.compile(rf"^((?:{'|'.join(areas)})-[A-Z0-9-]+):$", re.MULTILINE)
     codes = sorted(code for text in _texts() for code in pattern.findall(text))
-    used = ("severity", "accepted", "minor", "remedy", "source")
+    used = ("severity", "accepted", "minor", "remedy")
     entries = {code: explanation(code) or {} for code in codes}
     return {
         code: {name: entry[name] for name in used if name in entry}

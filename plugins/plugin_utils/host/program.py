@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -42,5 +41,5 @@ def findings(*areas: str) -> str:
     Programs of a host have nobody beside them who would explain what they print.
     """
     text = Path(finding.__file__).read_text(encoding="utf-8")
-    entries = json.dumps(explained_codes(areas), indent=1, sort_keys=True, ensure_ascii=False)
-    return f"{text}\n\nuse_catalogue({entries}.get)\n"
+    entries = (f"    {code!r}: {entry!r},\n" for code, entry in explained_codes(areas).items())
+    return f"{text}\n\n_ENTRIES = {{\n{''.join(entries)}}}\nuse_catalogue(_ENTRIES.get)\n"

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from ..documents import knowledge
-from ..host.program import READER, packaged
+from ..host.program import READER, findings, packaged
 
 LAUNCHER = "/usr/libexec/apiary/launch"
 PACKAGE = "/usr/libexec/apiary/apiary_launch"
@@ -38,6 +38,7 @@ def supervisor_files() -> tuple[tuple[str, str, str], ...]:
     ]
     return (
         *package,
+        (f"{PACKAGE}/finding.py", "0644", findings("CONTAINER", "REPLICA")),
         (f"{PACKAGE}/{LIFE}", "0644", life_document()),
         (LAUNCHER, "0755", program("main")),
     )

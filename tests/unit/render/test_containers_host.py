@@ -15,15 +15,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.files import (
     container_files,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import backoff, container
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import Context
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
-    RefusalError,
-)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import read_spec
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import launch_spec
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher import (
@@ -99,14 +97,14 @@ def test_nobody_is_given_the_group_of_root(root, spec, monkeypatch):
 @pytest.mark.parametrize("path", ["dev/kfd", "dev/dri/renderD128"])
 def test_a_node_that_udev_has_not_made_is_named(root, spec, path):
     (root / path).unlink()
-    with pytest.raises(RefusalError, match=f"/{path}") as refusal:
+    with pytest.raises(ApiaryError, match=f"/{path}") as refusal:
         container.device_arguments(spec.gpus, str(root))
-    assert refusal.value.code == "REPLICA-NO-DEVICE"
+    assert refusal.value.findings[0].code == "REPLICA-NO-DEVICE"
 
 
 def test_a_gpu_that_is_gone_is_named(root, spec):
     (root / KFD / "4/properties").unlink()
-    with pytest.raises(RefusalError, match="0000:65:00"):
+    with pytest.raises(ApiaryError, match="0000:65:00"):
         container.device_arguments(spec.gpus, str(root))
 
 
@@ -140,13 +138,13 @@ def test_what_a_start_resolves_is_written_for_systemd(root, spec, monkeypatch):
 
 
 def test_a_secret_that_is_not_there_is_refused(root, spec):
-    with pytest.raises(RefusalError, match="VLLM_API_KEY") as refusal:
+    with pytest.raises(ApiaryError, match="VLLM_API_KEY") as refusal:
         container.prepare(spec, ME, str(root), [], [], str(root))
-    assert refusal.value.code == "REPLICA-NO-SECRET"
+    assert refusal.value.findings[0].code == "REPLICA-NO-SECRET"
 
 
 def test_a_user_that_is_not_there_is_refused(root, spec):
-    with pytest.raises(RefusalError, match="no user nobody-here"):
+    with pytest.raises(ApiaryError, match="no user nobody-here"):
         container.prepare(spec, "nobody-here", "", [], [], str(root))
 
 

@@ -16,7 +16,7 @@ import threading
 import time
 
 from .context import Context
-from .problems import RefusalError
+from .problems import replica_error
 
 
 class Agent:
@@ -39,11 +39,10 @@ class Agent:
         try:
             self._socket = _bound(host, port)
         except OSError as failure:
-            raise RefusalError(
+            raise replica_error(
                 "REPLICA-PORT-BUSY",
                 f"cannot listen on {host} port {port}, where routers ask how it is: "
                 f"{os.strerror(failure.errno or 0)}",
-                f"see who has it (ss -ltnp sport = :{port}), or set another base_port",
             ) from failure
 
     def start(self) -> None:

@@ -11,8 +11,9 @@ import json
 import threading
 from typing import Any, NamedTuple
 
+from ....module_utils.finding import ApiaryError
 from .context import Context, Event
-from .problems import RefusalError
+from .problems import replica_error
 
 
 class Answer(NamedTuple):
@@ -168,10 +169,9 @@ def ask_alone(context: Context, client: Client, seconds: float) -> None:
     threading.Thread(target=ask, name="canary", daemon=True).start()
 
 
-def wrong_answer(answer: Answer) -> RefusalError:
+def wrong_answer(answer: Answer) -> ApiaryError:
     """Return the finding of an engine that keeps refusing what it should serve."""
-    return RefusalError(
+    return replica_error(
         "REPLICA-WRONG-ANSWER",
         f"its own model's completion is refused with status {answer.status}: {answer.body[:300]}",
-        "compare --served-model-name with the deployment's model.name, and VLLM_API_KEY",
     )

@@ -24,11 +24,12 @@ import sys
 import threading
 import time
 
+from ....module_utils.finding import ApiaryError
 from ....module_utils.kfd import read
 from . import backoff
 from .context import Context
 from .gpus import present
-from .problems import RefusalError
+from .problems import replica_error
 from .spec import Spec, read_life, read_spec
 
 # Transient: systemd tries again, since udev, the driver or an image may come late.
@@ -61,10 +62,9 @@ def device_arguments(gpus: tuple[str, ...], root: str = "/") -> list[str]:
     unserved = [key for key in gpus if key not in host]
     absent = [path for path in paths if not os.path.exists(os.path.join(root, path.lstrip("/")))]
     if unserved or absent:
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-NO-DEVICE",
             f"no device node of {', '.join([*unserved, *absent])}",
-            "check that udev runs and the amdgpu driver is loaded: ls -l /dev/kfd /dev/dri",
         )
     stats = [os.stat(os.path.join(root, path.lstrip("/"))) for path in paths]
     # By number: the image's groups have other ones. Root's own group would be a right too many.
@@ -95,10 +95,9 @@ def _credentials(spec: Spec, source: str, private: str, uid: int, gid: int) -> l
             with open(os.path.join(source, name), "rb") as stream:
                 value = stream.read()
         except OSError as failure:
-            raise RefusalError(
+            raise replica_error(
                 "REPLICA-NO-SECRET",
                 f"no credential {name}: {failure.strerror}",
-                "run the site playbook with replicas_secrets, which writes it",
             ) from failure
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
         with os.fdopen(descriptor, "wb") as stream:
@@ -149,10 +148,9 @@ def prepare(
     try:
         account = pwd.getpwnam(user)
     except KeyError as failure:
-        raise RefusalError(
+        raise replica_error(
             "CONTAINER-NO-USER",
             f"the host has no user {user}",
-            "run the site playbook, which makes it",
         ) from failure
     uid, gid = account.pw_uid, account.pw_gid
     words = [f"--user={uid}:{gid}", *device_arguments(spec.gpus, root)]
@@ -265,8 +263,9 @@ def main(argv: list[str] | None = None) -> int:
         spec, user, source = read_spec(arguments.spec), arguments.user, arguments.credentials
         await_turn(spec)
         prepare(spec, user, source, arguments.keep, arguments.empty)
-    except RefusalError as refusal:
-        print(f"error: {refusal.code}: {refusal}", file=sys.stderr)
-        print(f"  remedy: {refusal.remedy}", file=sys.stderr)
+    except ApiaryError as refusal:
+        unit = os.path.basename(arguments.spec)
+        for finding in refusal.findings:
+            print(finding.about(unit), file=sys.stderr)
         return REFUSED
     return 0

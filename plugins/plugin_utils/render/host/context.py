@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
+from ....module_utils.finding import ApiaryError
 from .notify import Notifier
 from .output import Journal
-from .problems import RefusalError, StoppedError
+from .problems import StoppedError
 from .spec import Spec
 
 
@@ -99,9 +100,10 @@ class Context:
                 os.chmod(self.phase_file + ".new", 0o644)
                 os.replace(self.phase_file + ".new", self.phase_file)
 
-    def finding(self, refusal: RefusalError, severity: str = "error") -> None:
-        """Put a finding into the journal, and its first line into the status."""
-        head = f"{refusal.code}: {self.spec.unit}: {refusal}"
-        self.notifier.status(head)
-        self.journal.say(f"{severity}: {head}", severity)
-        self.journal.say(f"  remedy: {refusal.remedy}", severity)
+    def report(self, refusal: ApiaryError) -> None:
+        """Put findings into the journal, and what they are about into the status."""
+        for finding in refusal.findings:
+            finding = finding.about(self.spec.unit)
+            self.notifier.status(f"{finding.code}: {finding.subject}: {finding.message}")
+            for line in str(finding).splitlines():
+                self.journal.say(line, finding.severity)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from ....module_utils.kfd import read
 from .output import Journal, Pump
-from .problems import RefusalError
+from .problems import replica_error
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -55,10 +55,9 @@ class Engine:
                 preexec_fn=_die_with_parent,
             )
         except OSError as failure:
-            raise RefusalError(
+            raise replica_error(
                 "REPLICA-NO-ENGINE",
                 f"cannot run {command[0]}: {failure.strerror}",
-                "install the engine there, or set engine.executable in the deployment",
             ) from failure
         finally:
             for _reading, writing in pipes:

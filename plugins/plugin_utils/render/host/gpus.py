@@ -10,7 +10,7 @@ import errno
 import os
 
 from ....module_utils.kfd import FUNCTIONS, KFD, KfdGpu, listing, read, served_gpus
-from .problems import RefusalError
+from .problems import replica_error
 
 
 def gpus_of_host(root: str = "/") -> dict[str, KfdGpu]:
@@ -40,17 +40,15 @@ def present(wanted: tuple[str, ...], root: str = "/") -> dict[str, KfdGpu]:
         if key not in host and not os.path.exists(os.path.join(on_bus, key.split("#")[0]))
     ]
     if missing:
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-GPU-MISSING",
             f"planned GPU {', '.join(missing)} is not there; "
             f"the host has {', '.join(sorted(host)) or 'no GPUs'}",
-            "check the GPU (dmesg, lspci), then run the site playbook again to plan without it",
         )
     if wanted and not os.path.isdir(os.path.join(root, KFD)):
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-DRIVER",
             "the amdgpu driver serves no GPU (no /sys/class/kfd)",
-            "load it: modprobe amdgpu, and see dmesg for what it says",
         )
     return host
 
@@ -59,33 +57,30 @@ def visible_devices(wanted: tuple[str, ...], root: str = "/") -> list[str]:
     """Return the keys that this process may open in HIP's order: ordinal 0 is the first.
 
     KFD hides GPUs whose render node may not be opened, and HIP numbers what is left in KFD node
-    order from 0. Raises RefusalError when the device policy gives more, or fewer, than planned.
+    order from 0. Raises ApiaryError when the device policy gives more, or fewer, than planned.
     Source: ROCr amd_filter_device.cpp and the kernel's kfd_devcgroup_check_permission.
     """
     host = present(wanted, root)
     nodes = [os.path.join(root, "dev/dri", host[key].render) for key in wanted if key in host]
     absent = [path for path in nodes if not os.path.exists(path)]
     if absent:
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-NO-DEVICE",
             f"{', '.join(absent)} does not exist",
-            "check that udev runs and the amdgpu driver is loaded: ls -l /dev/dri",
         )
     seen = {key for key, gpu in host.items() if permitted(gpu.render, root)}
     denied = sorted(set(wanted) - seen)
     if denied:
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-GPU-DENIED",
             f"may not open the render node of planned GPU {', '.join(denied)}",
-            "check the unit's DeviceAllow= lines, /dev/dri/by-path and the render group",
         )
     foreign = sorted(seen - set(wanted))
     if foreign:
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-NOT-ISOLATED",
             f"may open GPUs of others: {', '.join(foreign)}; "
             f"expected only {', '.join(sorted(wanted))}",
-            "the device policy is not in effect: check DevicePolicy=closed and the device cgroup",
         )
     return sorted(seen, key=lambda key: host[key].node)
 

@@ -14,7 +14,7 @@ import time
 
 from ....module_utils.kfd import read
 from .context import Context
-from .problems import RefusalError
+from .problems import replica_error
 
 
 def own_group(context: Context) -> str | None:
@@ -57,10 +57,9 @@ def end_processes(context: Context) -> None:
             context.journal.say(f"ending processes that an earlier run left: {names}")
             told = True
         if time.monotonic() >= deadline:
-            raise RefusalError(
+            raise replica_error(
                 "REPLICA-LEFTOVER",
                 f"process {names} of an earlier run does not end",
-                "it waits in the kernel, most often in the driver: see dmesg, reboot the host",
             )
         for pid in others:
             with contextlib.suppress(OSError):

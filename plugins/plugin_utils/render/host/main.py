@@ -14,9 +14,10 @@ import argparse
 import contextlib
 import os
 
+from ....module_utils.finding import ApiaryError
 from . import backoff, preflight
 from .context import Context
-from .problems import RefusalError, StoppedError
+from .problems import StoppedError
 from .spec import Spec, read_life, read_spec
 from .supervise import Supervisor
 
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     life = read_life()
     try:
         context = Context(read_spec(arguments.spec), life, dict(os.environ))
-    except RefusalError as refusal:
+    except ApiaryError as refusal:
         context = Context(_nobody(arguments.spec), life, os.environ)
         status = _refused(context, refusal)
         context.journal.close()
@@ -62,7 +63,7 @@ def run(context: Context, command: list[str]) -> int:
             Supervisor(context, command).run()
         # A restart that somebody asked for keeps the directory, too, and is no failed start.
         backoff.forget(context)
-    except RefusalError as refusal:
+    except ApiaryError as refusal:
         return _refused(context, refusal)
     finally:
         # Nobody waits for one that is gone; the file outlives an automatic restart.
@@ -78,16 +79,16 @@ def check(context: Context, outside: bool) -> int:
     for one in preflight.outside(context) if outside else preflight.inside(context):
         try:
             one(context)
-        except RefusalError as refusal:
+        except ApiaryError as refusal:
             statuses.append(_refused(context, refusal))
         except StoppedError:
             return 0
     return max(statuses)
 
 
-def _refused(context: Context, refusal: RefusalError) -> int:
-    context.finding(refusal)
-    known = context.life["refusals"]["entries"].get(refusal.code, {"kind": "transient"})
+def _refused(context: Context, refusal: ApiaryError) -> int:
+    context.report(refusal)
+    known = context.life["refusals"]["entries"].get(refusal.findings[0].code, {"kind": "transient"})
     return int(context.life["exit_statuses"][known["kind"]])
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What must hold before an engine may start; each check raises RefusalError."""
+"""What must hold before an engine may start; each check raises ApiaryError."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import Any
 
+from ....module_utils.finding import ApiaryError, Finding
 from ....module_utils.kfd import read
 from . import gpus
 from .context import Context
-from .problems import RefusalError
+from .problems import replica_error
 
 
 def inside(context: Context) -> tuple[Callable[[Context], object], ...]:
@@ -90,14 +92,10 @@ def memory_policy(numa_maps: str) -> set[int] | None:
 def _compare(context: Context, what: str, planned: set[int], found: set[int]) -> None:
     if found == planned:
         return
-    refusal = RefusalError(
-        "REPLICA-BINDING",
-        f"planned {what} {ranges(planned)}, in effect {ranges(found) or 'none'}",
-        "check CPUAffinity= and NUMAPolicy= of the unit, and plan again if the host changed",
-    )
+    message = f"planned {what} {ranges(planned)}, in effect {ranges(found) or 'none'}"
     if found - planned or not found:
-        raise refusal
-    context.finding(refusal, "warning")
+        raise replica_error("REPLICA-BINDING", message)
+    context.report(replica_error("REPLICA-BINDING", message, minor=True))
 
 
 def ranges(numbers: set[int]) -> str:
@@ -121,10 +119,9 @@ def check_health(context: Context) -> None:
             if found and int(found[1]) > known["limit"]:
                 sick.append(f"{key} ({found[1]} in {name})")
     if sick:
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-GPU-SICK",
             f"uncorrectable errors on planned GPU {', '.join(sick)}",
-            "drain the host, reboot it, run the vendor's diagnostics; replace a GPU that repeats",
         )
 
 
@@ -139,10 +136,9 @@ def wait_memory(context: Context) -> None:
             return
         shown = ", ".join(f"{key} ({count / 2**30:.1f} GiB)" for key, count in busy.items())
         if time.monotonic() >= deadline:
-            raise RefusalError(
+            raise replica_error(
                 "REPLICA-GPU-BUSY",
                 f"memory of planned GPU {shown} is in use{_holders(context, set(busy))}",
-                "end who holds it (fuser -v /dev/kfd); if nobody does, reset the GPU or reboot",
             )
         context.notifier.status(f"waiting for memory of GPU {shown}")
         context.pause(known["poll_seconds"])
@@ -170,10 +166,9 @@ def check_port(context: Context) -> None:
         )[0]
         socket.create_server(address[:2], family=family, backlog=1).close()
     except OSError as failure:
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-PORT-BUSY",
             f"cannot listen on {host} port {port}: {os.strerror(failure.errno or 0)}",
-            "see who does: ss -ltnp, and systemctl list-units 'apiary-*' for another deployment",
         ) from failure
 
 
@@ -184,10 +179,9 @@ def check_weights(context: Context) -> None:
     if os.access(program, os.X_OK):
         _ask_checker(context, [program, "--json", directory])
     elif not os.path.exists(os.path.join(directory, known["needs"])):
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-WEIGHTS",
             f"{directory} has no {known['needs']}",
-            f"see whether its file system is mounted: findmnt --target {directory}",
         )
 
 
@@ -204,25 +198,30 @@ def _ask_checker(context: Context, command: list[str]) -> None:
         if process.returncode is None:
             process.send_signal(signal.SIGKILL)
             process.returncode = -signal.SIGKILL  # nobody waits: it may never end
-            raise RefusalError(
+            raise replica_error(
                 "REPLICA-WEIGHTS",
                 f"{context.spec.weights} could not be read within {limit} s",
-                "see whether its file server answers: stat on a file there, dmesg",
             )
         told.seek(0)
         text = told.read().decode("utf-8", "replace")
     try:
         (model,) = json.loads(text)["models"]
-        finding: Mapping[str, str] | None = model["finding"]
+        finding = _finding(model["finding"])
     except (ValueError, KeyError, TypeError) as failure:
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-WEIGHTS",
             f"{command[0]} ended with status {process.returncode}: {text.strip()[-300:]}",
-            f"run it by hand: {' '.join(command)}",
         ) from failure
     if finding is not None:
-        message = f"{finding['subject']}: {finding['message']}"
-        refusal = RefusalError(finding["code"], message, finding["remedy"])
-        if finding["severity"] == "error":
+        refusal = ApiaryError(finding.reworded(message=f"{finding.subject}: {finding.message}"))
+        if finding.severity == "error":
             raise refusal
-        context.finding(refusal, finding["severity"])
+        context.report(refusal)
+
+
+def _finding(document: dict[str, Any] | None) -> Finding | None:
+    """Return the finding of weights-check, which has explained it."""
+    if document is None:
+        return None
+    names = ("code", "severity", "subject", "message", "remedy")
+    return Finding.from_fields(**{name: document[name] for name in names}, source=None)

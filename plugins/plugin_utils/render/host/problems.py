@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+from ....module_utils.finding import ApiaryError, error
 
-class RefusalError(Exception):
-    """A start that must not happen, or an engine that must not go on: code, what, what to do."""
 
-    def __init__(self, code: str, message: str, remedy: str) -> None:
-        super().__init__(message)
-        self.code, self.remedy = code, remedy
+def replica_error(code: str, message: str, minor: bool = False) -> ApiaryError:
+    """Return why a start must not happen, or an engine must not go on.
+
+    Its subject is the unit, which whoever prints it knows.
+    """
+    return error(code, "replica", message, minor=minor)
 
 
 class StoppedError(Exception):

@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from .problems import RefusalError
+from .problems import replica_error
 
 SCHEMA = "apiary.launch/v1"
 
@@ -50,10 +50,9 @@ def read_spec(path: str) -> Spec:
             fields[name] = tuple(fields[name])
         return Spec(**fields)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as failure:
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-SPEC",
             f"cannot read {path}: {failure}",
-            "run the site playbook again, which writes it",
         ) from failure
 
 

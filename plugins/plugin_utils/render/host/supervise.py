@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 
+from ....module_utils.finding import ApiaryError
 from . import backoff, gpus, leftovers, preflight, turn
 from .agent import Agent
 from .client import Client, Prober, ask_alone, wrong_answer
@@ -18,7 +19,7 @@ from .engine import Engine, adopt_orphans, descendants
 from .hang import Hang, drains_itself, overdue
 from .notify import VARIABLES
 from .phases import Phases, duration
-from .problems import RefusalError, StoppedError
+from .problems import StoppedError, replica_error
 
 TICK_SECONDS = 1.0
 KILL_SECONDS = 10
@@ -35,7 +36,7 @@ class Supervisor:
         self._pinged = float("-inf")
 
     def run(self) -> None:
-        """Return when the replica was stopped; raises RefusalError when it ends otherwise."""
+        """Return when the replica was stopped; raises ApiaryError when it ends otherwise."""
         context = self._context
         self._publish("checks")
         backoff.wait(context)
@@ -99,19 +100,17 @@ class Supervisor:
                 with open(os.path.join(directory, name), encoding="utf-8", newline="") as stream:
                     values[name] = stream.read().rstrip("\r\n")
             except (OSError, ValueError) as failure:
-                raise RefusalError(
+                raise replica_error(
                     "REPLICA-NO-SECRET",
                     f"cannot read the credential {name}: {type(failure).__name__}",
-                    "give it in replicas_secrets and run the site playbook again",
                 ) from None
             # The key is a header's value, which those are not.
             header = name == self._life["answer"]["key_variable"]
             text = values[name]
             if "\0" in text or (header and not (text.isascii() and text.isprintable())):
-                raise RefusalError(
+                raise replica_error(
                     "REPLICA-NO-SECRET",
                     f"the credential {name} has characters that it can't have (it is not shown)",
-                    "give it in replicas_secrets without them and run the site playbook again",
                 )
         return values
 
@@ -133,28 +132,25 @@ class Supervisor:
         if engine.status is not None:
             raise self._died(engine)
         if event is not None and event.kind == "blind":
-            raise RefusalError(
+            raise replica_error(
                 "REPLICA-HUNG",
                 f"nobody can tell whether the engine works: asking it failed by {event.value}",
-                "it is restarted; report this, it is an error of Apiary",
             )
         return event
 
-    def _died(self, engine: Engine) -> RefusalError:
+    def _died(self, engine: Engine) -> ApiaryError:
         # Its last lines first.
         engine.drained(1)
         status = engine.status or 0
         how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
         if status == self._life["exit_statuses"]["bad_arguments"] and not self._serving:
-            return RefusalError(
+            return replica_error(
                 "REPLICA-ENGINE-ARGUMENTS",
                 "the engine refuses its command line; its lines above say which word",
-                "correct engine.args of the deployment, or engine.version, and apply it again",
             )
-        return RefusalError(
+        return replica_error(
             "REPLICA-ENGINE-DIED",
             f"the engine {how} {'while it served' if self._serving else 'before it answered'}",
-            "see the engine's lines above in this journal, and dmesg for its GPUs",
         )
 
     @property
@@ -184,10 +180,9 @@ class Supervisor:
                 self._life, self._spec.start_timeout_seconds, now - began, now - phases.progress
             )
             if late:
-                raise RefusalError(
+                raise replica_error(
                     "REPLICA-NOT-READY",
                     f"{late}; it was {phases.text(now)}; its last line: {phases.last_line}",
-                    "see the engine's lines above; if it was loading, raise start_timeout_seconds",
                 )
         self.check_use()
         events = self._context.events
@@ -208,10 +203,9 @@ class Supervisor:
         foreign = used - {host[key].gpu_id for key in self._spec.gpus if key in host}
         if foreign:
             names = [key for key, gpu in host.items() if gpu.gpu_id in foreign]
-            raise RefusalError(
+            raise replica_error(
                 "REPLICA-NOT-ISOLATED",
                 f"the engine uses GPUs of others: {', '.join(names or map(str, foreign))}",
-                "the device policy is not in effect: check DevicePolicy=closed",
             )
 
     def _serve(self, engine: Engine, client: Client, agent: Agent) -> None:
@@ -246,10 +240,9 @@ class Supervisor:
                 # Without its core the API tells everybody that waits; killed first, it could not.
                 engine.kill(spared=engine.pid)
                 self._await_exit(engine, now + self._life["core"]["grace_seconds"])
-                raise RefusalError(
+                raise replica_error(
                     "REPLICA-HUNG",
                     f"the engine lives and does not work: {reason}",
-                    "it is restarted; if it comes again, see dmesg and the engine's lines above",
                 )
             self._ping(now)
             if not proven and now - began > self._life["backoff"]["good_seconds"]:
@@ -262,19 +255,17 @@ class Supervisor:
         if self._context.stopping:
             raise StoppedError
         engine.drained(0.1)
-        raise RefusalError(
+        raise replica_error(
             "REPLICA-ENGINE-DIED",
             "the engine's core process ended while it served",
-            "see the engine's lines above in this journal, and dmesg for its GPUs",
         )
 
     def _check_leader(self, gone: float) -> None:
         if gone > self._life["leader"]["gone_seconds"]:
-            raise RefusalError(
+            raise replica_error(
                 "REPLICA-LEADER-GONE",
                 f"the replica's first host, {self._spec.probe_address}, has not answered "
                 f"for {duration(gone)}",
-                "see its unit there; this host starts anew and joins it when it is back",
             )
 
     def _ping(self, now: float) -> None:
@@ -305,12 +296,11 @@ class Supervisor:
             engine.terminate()
         left = self._drain(engine, client, deadline)
         if left and engine.status is None:
-            cut = RefusalError(
+            cut = replica_error(
                 "REPLICA-DRAIN-CUT",
                 f"{left} requests did not end within {self._spec.drain_timeout_seconds} s",
-                "drain the replica at the router first, or raise drain_timeout_seconds",
             )
-            self._context.finding(cut, "warning")
+            self._context.report(cut)
         engine.terminate()
         self._await_exit(engine, deadline + known["teardown_seconds"])
 

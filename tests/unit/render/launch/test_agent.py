@@ -12,10 +12,8 @@ import threading
 import time
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.agent import Agent
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
-    RefusalError,
-)
 
 from .conftest import await_true, free_port
 from .test_process import quiet_complete
@@ -115,7 +113,7 @@ def test_wherever_the_engine_listens_the_agent_does(make_context, address):
     agent.up()
     assert told(port) == "up\n"
     agent.end()
-    with pytest.raises(RefusalError, match="cannot listen"):
+    with pytest.raises(ApiaryError, match="cannot listen"):
         Agent(make_context(listen_address="192.0.2.1", agent_port=port))
 
 

@@ -8,14 +8,12 @@ import socket
 import threading
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import notify
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.client import (
     Answer,
     Client,
     Prober,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
-    RefusalError,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.supervise import (
     Supervisor,
@@ -76,9 +74,9 @@ def test_a_prober_that_fails_ends_the_replica(make_context, headless):
     prober = Prober(context, Broken())
     prober.start()
     prober.join(10)
-    with pytest.raises(RefusalError, match="RuntimeError") as raised:
+    with pytest.raises(ApiaryError, match="RuntimeError") as raised:
         Supervisor(context, [])._next(Lives())
-    assert raised.value.code == "REPLICA-HUNG"
+    assert raised.value.findings[0].code == "REPLICA-HUNG"
     assert "s3cr3t" not in str(raised.value)
 
 

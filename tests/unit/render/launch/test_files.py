@@ -11,10 +11,8 @@ import subprocess
 import sys
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render import launch_spec, launcher
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
-    RefusalError,
-)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import (
     Spec,
     read_spec,
@@ -64,9 +62,9 @@ def test_a_spec_that_is_damaged_is_refused(tmp_path, text):
     path = tmp_path / "replica-0.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(RefusalError) as caught:
+    with pytest.raises(ApiaryError) as caught:
         read_spec(str(path))
-    assert caught.value.code == "REPLICA-SPEC"
+    assert caught.value.findings[0].code == "REPLICA-SPEC"
 
 
 @pytest.fixture

@@ -6,10 +6,8 @@ import errno
 import os
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import gpus, supervise
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
-    RefusalError,
-)
 
 from .conftest import GPUS, KFD
 
@@ -64,23 +62,23 @@ def test_in_a_container_the_nodes_of_others_do_not_exist(root):
 )
 def test_a_start_that_is_not_as_planned_is_refused(root, deny, wanted, denied, code):
     deny(*denied)
-    with pytest.raises(RefusalError) as caught:
+    with pytest.raises(ApiaryError) as caught:
         gpus.visible_devices(tuple(wanted), str(root))
-    assert caught.value.code == code
+    assert caught.value.findings[0].code == code
 
 
 def test_a_wanted_node_that_udev_has_not_made_yet(root):
     (root / "dev/dri/renderD128").unlink()
-    with pytest.raises(RefusalError) as caught:
+    with pytest.raises(ApiaryError) as caught:
         gpus.visible_devices(tuple(GPUS), str(root))
-    assert caught.value.code == "REPLICA-NO-DEVICE"
+    assert caught.value.findings[0].code == "REPLICA-NO-DEVICE"
 
 
 def test_a_driver_that_is_not_loaded_yet_is_no_missing_gpu(root):
     (root / "sys/class/kfd/kfd").rename(root / "gone")
-    with pytest.raises(RefusalError) as caught:
+    with pytest.raises(ApiaryError) as caught:
         gpus.visible_devices(tuple(GPUS), str(root))
-    assert caught.value.code == "REPLICA-DRIVER"
+    assert caught.value.findings[0].code == "REPLICA-DRIVER"
 
 
 def test_partitions_of_one_gpu_have_keys_of_their_own(root):
@@ -126,6 +124,6 @@ def test_what_the_engine_uses_is_asked_of_the_kernel(
     if fine:
         supervisor.check_use()
         return
-    with pytest.raises(RefusalError, match=r"uses GPUs of others: 0000:05:00\.0") as caught:
+    with pytest.raises(ApiaryError, match=r"uses GPUs of others: 0000:05:00\.0") as caught:
         supervisor.check_use()
-    assert caught.value.code == "REPLICA-NOT-ISOLATED"
+    assert caught.value.findings[0].code == "REPLICA-NOT-ISOLATED"

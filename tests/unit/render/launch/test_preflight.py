@@ -9,12 +9,12 @@ import sys
 import threading
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import (
     leftovers,
     preflight,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
-    RefusalError,
     StoppedError,
 )
 
@@ -24,9 +24,9 @@ BDF = "0000:05:00.0"
 
 
 def refusal(check, context):
-    with pytest.raises(RefusalError) as caught:
+    with pytest.raises(ApiaryError) as caught:
         check(context)
-    return caught.value
+    return caught.value.findings[0]
 
 
 def status(root, cpus="0-3", nodes="0-1"):
@@ -39,7 +39,7 @@ def test_cpus_of_others_are_refused_and_missing_ones_told(root, make_context, ca
     status(root, cpus="0-3,8")
     preflight.check_binding(make_context(cpus="0-3,8"))
     found = refusal(preflight.check_binding, make_context(cpus="0-3"))
-    assert (found.code, str(found)) == (
+    assert (found.code, found.message) == (
         "REPLICA-BINDING",
         "planned CPUs 0-3, in effect 0-3,8",
     )
@@ -136,7 +136,7 @@ def test_the_weights_check_speaks_for_itself(tmp_path, make_context, life):
     checker(tmp_path, life, finding("error"))
     found = refusal(preflight.check_weights, context)
     assert found.code == "WEIGHTS-ABSENT"
-    assert str(found) == "/srv/models/x: found nothing to serve from"
+    assert found.message == "/srv/models/x: found nothing to serve from"
     checker(tmp_path, life, finding("warning"))
     preflight.check_weights(context)
     checker(tmp_path, life, 'print(\'{"models": [{"finding": null}]}\')')
