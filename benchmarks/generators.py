@@ -190,11 +190,11 @@ class Faulty(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer with a stream that is whole or not."""
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if "max_tokens" not in asked:  # /tokenize
+        requested = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "max_tokens" not in requested:  # /tokenize
             self._send(404, "{}", "application/json")
             return
-        number, count = next(Faulty.numbers), int(asked["max_tokens"])
+        number, count = next(Faulty.numbers), int(requested["max_tokens"])
         fault = FAULTS[number // 2 % len(FAULTS)] if number % 2 else ""
         if fault == "status":
             self._send(500, '{"error": {"message": "no"}}', "application/json")

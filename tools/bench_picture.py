@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
     Bench,
+    Requested,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import (
     slo,
@@ -33,16 +33,16 @@ def simulated() -> Iterator[Bench]:
     """Yield a whole benchmark of each layout, with three restarts."""
     for name, layout in LAYOUTS.items():
         print(f"simulating {layout}", file=sys.stderr)
-        asked = Asked(
+        requested = Requested(
             workload("5600/140"),
             slo("ttft:p90:2.5s,tpot:p90:60ms"),
             phases=("baseline", "scaling", "slo", "saturation", "open"),
             most=256,
-            lives=3,
+            engine_runs=3,
         )
         yield benches.bench(
             parameters(f"qwen3-235b-{name}"),
-            asked,
+            requested,
             seed=1,
             environment={
                 "layout": layout,

@@ -15,9 +15,9 @@ from ..module_utils.load.run import unpacked
 from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.bench.of_plan import served_by
 from ..plugin_utils.bench.run import options
-from ..plugin_utils.bench.run.conduct import Order, asked_of, conduct
+from ..plugin_utils.bench.run.conduct import Order, conduct, requested_of
 from ..plugin_utils.bench.run.progress import found_words, told, words
-from ..plugin_utils.bench.run.session import NextLife, Session
+from ..plugin_utils.bench.run.session import NextEngineRun, Session
 from ..plugin_utils.documents import to_document
 from ..plugin_utils.files import read_text
 from ..plugin_utils.findings import error
@@ -57,20 +57,22 @@ class ActionModule(Deciding):
         served = served_of(arguments["plans"])
         target = options.target_of(arguments, served, arguments["urls"], arguments["metrics"])
         execute = partial(self._execute, arguments["key_file"], task_vars)
-        session = Session(target, client_of(arguments, served), execute, life=arguments["life"])
-        asked = arguments["asked"]
+        session = Session(
+            target, client_of(arguments, served), execute, engine_run=arguments["engine_run"]
+        )
+        requested = arguments["requested"]
         order = Order(
             arguments["name"],
-            asked_of(asked, arguments["workload"], arguments["slo"], "asked"),
+            requested_of(requested, arguments["workload"], arguments["slo"], "requested"),
             Path(arguments["dest"]),
             {**(served.environment if served else {}), **arguments["environment"]},
             arguments["rules"],
-            own_seed="seed" not in asked,
+            own_seed="seed" not in requested,
         )
         try:
             bench = conduct(order, session, self._show)
-        except NextLife as ended:
-            return {"done": False, "next_life": ended.life, "findings": []}
+        except NextEngineRun as ended:
+            return {"done": False, "next_engine_run": ended.engine_run, "findings": []}
         for finding in bench.findings:
             if finding.severity != "info":
                 DISPLAY.warning(str(finding))
@@ -79,7 +81,7 @@ class ActionModule(Deciding):
             "bench": to_document(bench),
             "findings": to_document(bench.findings),
             "path": str(order.directory / "bench.json"),
-            "summary": [*map(told, bench.levels), *map(found_words, bench.found)],
+            "summary": [*map(told, bench.levels), *map(found_words, bench.searches)],
         }
 
     def _execute(self, key_file, task_vars, request):

@@ -59,18 +59,18 @@ def place_of(artifacts: str, name: str, ablate: str) -> Path:
     return Path(artifacts, part, "state.json").absolute()
 
 
-def no_load_host(asked: Question) -> Finding:
+def no_load_host(requested: Question) -> Finding:
     """Return the warning of hosts that load themselves."""
     return Finding(
         "TRIAL-LOAD-HOST",
-        ", ".join(asked.hosts),
+        ", ".join(requested.hosts),
         "loads itself, for the group load_generators is empty; a level whose client shows in the"
         " numbers is not counted",
     )
 
 
 def question(arguments: dict) -> Question:
-    """Return what is asked, read from the texts that an operator gives."""
+    """Return what is requested, read from the texts that an operator gives."""
     deployment = from_document(Deployment, arguments["deployment"], "tune_deployment")
     if getattr(deployment.layout, "nodes", 1) > 1:
         raise error(
@@ -78,13 +78,13 @@ def question(arguments: dict) -> Question:
             deployment.name,
             "its replicas span several hosts, and layouts are compared on one",
         )
-    layouts, asked_knobs = knobs.read(arguments["knobs"])
-    asked = Question(
+    layouts, requested_knobs = knobs.read(arguments["knobs"])
+    requested = Question(
         deployment=deployment,
         workload=workloads.workload(arguments["workload"]),
         slo=slo(arguments["slo"]) if arguments["slo"] else (),
         layouts=layouts,
-        knobs=asked_knobs,
+        knobs=requested_knobs,
         budget=from_document(Budget, arguments["budget"], "tune_budget"),
         seed=arguments["seed"],
         hosts=(*arguments["hosts"], *arguments["gone"]),
@@ -92,44 +92,44 @@ def question(arguments: dict) -> Question:
         **({"concurrency": arguments["concurrency"]} if arguments["concurrency"] else {}),
     )
     if not arguments["ablate"]:
-        return asked
-    if asked_knobs is not None or layouts is not None:
+        return requested
+    if requested_knobs is not None or layouts is not None:
         raise error(
             "TRIAL-KNOB", "tune_ablate", "it changes one flag, and tune_knobs would change others"
         )
-    return ablate.question(asked, arguments["ablate"])
+    return ablate.question(requested, arguments["ablate"])
 
 
-def begun(asked: Question, arguments: dict) -> Tune:
+def begun(requested: Question, arguments: dict) -> Tune:
     """Return a new tuning, with what the hosts have by now."""
     topologies = arguments["topologies"]
-    first = from_document(Topology, topologies[asked.hosts[0]], asked.hosts[0])
-    config = asked.deployment.model.config
+    first = from_document(Topology, topologies[requested.hosts[0]], requested.hosts[0])
+    config = requested.deployment.model.config
     architecture = (
         read_config(read_text(config), config)
         if config
-        else architecture_of(asked.deployment, asked.deployment.name)
+        else architecture_of(requested.deployment, requested.deployment.name)
     )
-    running, unread = running_plans(arguments["running"], asked.hosts[0])
+    running, unread = running_plans(arguments["running"], requested.hosts[0])
     others = (*running, *(plan_of(one, "others") for one in arguments["others"]))
     findings = steps.gone(arguments["gone"])
     if len(arguments["hosts"]) > 1:
         neighbours = arguments["neighbours"]
         findings += alike(arguments["evidence"], arguments["engines"], neighbours)
-    return steps.begin(asked, architecture, first, others, (*unread, *findings))
+    return steps.begin(requested, architecture, first, others, (*unread, *findings))
 
 
-def same(state: Tune, asked: Question, path: str) -> Tune:
+def same(state: Tune, requested: Question, path: str) -> Tune:
     """Return the state of an earlier run; refuse one of another question with TRIAL-STATE."""
     chosen = state.choice.candidate if state.choice else None
-    if chosen and asked.deployment == candidates.deployment_of(state, chosen):
+    if chosen and requested.deployment == candidates.deployment_of(state, chosen):
         # The winner was written down, and is what is deployed now.
-        asked = dataclasses.replace(asked, deployment=state.asked.deployment)
-    if set(asked.hosts) <= set(state.asked.hosts):
+        requested = dataclasses.replace(requested, deployment=state.requested.deployment)
+    if set(requested.hosts) <= set(state.requested.hosts):
         # A host that is gone need not be there to go on.
-        asked = dataclasses.replace(asked, hosts=state.asked.hosts)
-    if state.asked != asked:
-        before, now = to_document(state.asked), to_document(asked)
+        requested = dataclasses.replace(requested, hosts=state.requested.hosts)
+    if state.requested != requested:
+        before, now = to_document(state.requested), to_document(requested)
         other = sorted(name for name in now if before[name] != now[name])
         raise error(
             "TRIAL-STATE", path, f"an earlier run asked something else: {', '.join(other)} differ"
@@ -158,16 +158,16 @@ class ActionModule(Deciding):
         load_hosts = arguments["load_hosts"]
         lost = [name for name, answer in load_hosts.items() if answer.get("unreachable")]
         functions()  # what compares repeats; better refused before the first trial
-        asked = question(arguments)
-        path = place_of(arguments["artifacts"], asked.deployment.name, arguments["ablate"])
+        requested = question(arguments)
+        path = place_of(arguments["artifacts"], requested.deployment.name, arguments["ablate"])
         if not self._task.check_mode:
             acquire(path, arguments["take_over"])
         if path.is_file() and not arguments["restart"]:
-            before = same(read_state(str(path)), asked, str(path))
+            before = same(read_state(str(path)), requested, str(path))
             state = steps.without(before, arguments["gone"])
         else:
-            before, state = None, begun(asked, arguments)
-        most = 0 if state.choice is not None else steps.most(state, len(asked.hosts))
+            before, state = None, begun(requested, arguments)
+        most = 0 if state.choice is not None else steps.most(state, len(requested.hosts))
         if most and lost and len(lost) == len(load_hosts):
             raise error(
                 "TRIAL-LOAD-LOST",
@@ -179,12 +179,12 @@ class ActionModule(Deciding):
                 # Its results are of other questions, under the same names.
                 set_aside(path.parent)
             write_text(path, dumps(state))
-        notes = () if load_hosts else (no_load_host(asked),)
+        notes = () if load_hosts else (no_load_host(requested),)
         for finding in (*notes, *state.findings):
             if finding.severity != "info":
                 DISPLAY.warning(str(finding))
         return {
-            "deployment": asked.deployment.name,
+            "deployment": requested.deployment.name,
             "done": state.choice is not None,
             "most": most,
             "state": str(path),

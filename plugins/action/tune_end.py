@@ -41,7 +41,7 @@ def variables_of(state: Tune, evidence: Path) -> tuple[str, str]:
     if winner is None:
         return "", ""
     after = candidates.deployment_of(state, winner)
-    return tuned_variables(state.asked.deployment, after, shown(evidence))
+    return tuned_variables(state.requested.deployment, after, shown(evidence))
 
 
 class ActionModule(Deciding):
@@ -66,7 +66,7 @@ class ActionModule(Deciding):
         for line in lines:
             DISPLAY.display(f"  {line}")
         if state.choice is None:
-            raise error("TRIAL-OPEN", state.asked.deployment.name, "not all was measured")
+            raise error("TRIAL-OPEN", state.requested.deployment.name, "not all was measured")
         winner = winner_of(state)
         used = {host.name for host in state.hosts if host.used}
         serve = to_document(candidates.deployment_of(state, winner)) if winner else None

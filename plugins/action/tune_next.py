@@ -100,7 +100,7 @@ def assignments(
             "trial": to_document(one),
             "label": f"{state.candidate(one.candidate).label}, {one.kind}",
             "deployment": to_document(candidates.deployment_of(state, one.candidate)),
-            "asked": to_document(steps.asked_of(state, one)),
+            "requested": to_document(steps.requested_of(state, one)),
             "rules": steps.rules_of(one),
             "load_host": place,
             "client_version": (clients or {}).get(place),
@@ -152,7 +152,7 @@ def doubted(state: Tune, directory: Path) -> Tune:
     here = [path for path in paths if (directory / path).is_file()]
     texts = {path: read_text(str(directory / path)) for path in here}
     benches = [from_document(Bench, json.loads(text), path) for path, text in texts.items()]
-    notes = proof.doubt(state.asked.deployment.name, proof.unproven(benches))
+    notes = proof.doubt(state.requested.deployment.name, proof.unproven(benches))
     return dataclasses.replace(state, findings=tuple(dict.fromkeys((*state.findings, *notes))))
 
 
@@ -160,7 +160,8 @@ def results_of(state: Tune, assigned: dict[str, dict]) -> list[str]:
     """Return in a line for each trial that has ended what it came to."""
     names = {item["trial"]["id"] for item in assigned.values()}
     return [
-        f"{state.candidate(one.candidate).label} on {one.host} ({one.kind}, run {one.life + 1}): "
+        f"{state.candidate(one.candidate).label} on {one.host} "
+        + f"({one.kind}, run {one.engine_run + 1}): "
         + (one.outcome.cause or one.outcome.summary or one.outcome.status)
         for one in state.trials
         if one.id in names and one.outcome is not None

@@ -69,12 +69,12 @@ options:
   slo:
     description: Limits, as C(ttft:p90:2s,tpot:p90:50ms). The most requests in flight and the
       highest rate of random arrivals that keep them are searched, or one of them by C(search_by) of
-      O(asked).
+      O(requested).
     type: str
     default: ""
-  asked:
-    description: Everything that decides which levels there are; fields of Asked beside
-      O(workload) and O(slo), or a whole one. Without C(seed) a new O(dest) gets one of its own.
+  requested:
+    description: Everything that decides which levels there are; fields of C(requested) of a result
+      beside O(workload) and O(slo), or a whole one. Without C(seed) a new O(dest) gets its own.
     type: dict
     default: {}
   backend:
@@ -139,9 +139,9 @@ options:
     description: Numbers of knowledge/bench/protocol.yml to use instead, for a short run.
     type: dict
     default: {}
-  life:
+  engine_run:
     description: Which engine run this is, from 0. Where the next level needs a further
-      one, RV(done) is false; restart them and run again with RV(next_life).
+      one, RV(done) is false; restart them and run again with RV(next_engine_run).
     type: int
     default: 0
 """
@@ -164,12 +164,12 @@ done:
   description: Whether everything was measured; false means that engines need a restart first.
   type: bool
   returned: success
-next_life:
+next_engine_run:
   description: The engine run that the next level needs.
   type: int
   returned: when not done
 bench:
-  description: The document V(apiary.bench/v1).
+  description: The document V(apiary.bench/v2).
   type: dict
   returned: when done
 findings:

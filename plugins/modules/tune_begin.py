@@ -21,7 +21,7 @@ extends_documentation_fragment:
   - apiary.instinct.attributes.decides
 options:
   artifacts:
-    description: The directory below which the state, V(apiary.tune/v1), lies on the controller, as
+    description: The directory below which the state, V(apiary.tune/v2), lies on the controller, as
       C(tune/DEPLOYMENT/state.json) or C(ablate/DEPLOYMENT/FLAG/state.json).
     type: path
     default: artifacts
@@ -43,7 +43,8 @@ options:
     type: dict
     default: {}
   budget:
-    description: Where trying ends; fields of V(apiary.tune/v1) as C(trials), C(seconds), C(lives).
+    description: Where trying ends; fields of V(apiary.tune/v2) as C(trials), C(seconds),
+      C(engine_runs).
     type: dict
     default: {}
   ablate:

@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 choice:
-  description: The choice, as V(apiary.tune/v1) has it.
+  description: The choice, as V(apiary.tune/v2) has it.
   type: dict
   returned: success
 winner:

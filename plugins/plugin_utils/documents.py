@@ -233,9 +233,10 @@ def _object(hint: Any, value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise _wrong("a mapping", value)
     value = _without_schema(hint, value)
-    retired = getattr(hint, "RETIRED", ())  # fields that earlier releases wrote
-    if retired:
-        value = {key: item for key, item in value.items() if key not in retired}
+    # What earlier releases wrote: fields that are gone, and former names of others.
+    retired, renamed = getattr(hint, "RETIRED", ()), getattr(hint, "RENAMED", {})
+    if retired or renamed:
+        value = {renamed.get(key, key): item for key, item in value.items() if key not in retired}
     builders, required = _plan(hint)
     if not builders.keys() >= value.keys():
         key = next(key for key in value if key not in builders)
@@ -258,6 +259,6 @@ def _without_schema(hint: Any, value: Mapping[str, Any]) -> Mapping[str, Any]:
     schema = getattr(hint, "SCHEMA", None)
     if schema is None or "schema" not in value:
         return value
-    if value["schema"] != schema:
+    if value["schema"] not in (schema, *getattr(hint, "FORMER", ())):
         raise _Misfit("DOC-SCHEMA", found=repr(value["schema"]), expected=schema)
     return {key: item for key, item in value.items() if key != "schema"}

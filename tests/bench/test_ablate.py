@@ -33,16 +33,16 @@ def slower(share):
 
 
 def ablated(text, changed):
-    """Return an ablation that was carried out, A B A B …; every trial is a life of its own."""
+    """Return an ablation that was carried out, A B A B …; every trial is a run of its own."""
     plain = Question(published("0.33.0", 8), truth.workload_of(CASE), concurrency=24)
-    asked = ablate.question(plain, text)
-    state = steps.begin(asked, architecture_of(asked.deployment, "published"), mi325x())
+    requested = ablate.question(plain, text)
+    state = steps.begin(requested, architecture_of(requested.deployment, "published"), mi325x())
     while state.choice is None:
         (trial,) = steps.assign(state, [state.hosts[0].name])
         stage = state.candidate(trial.candidate).stage
         bench = benches.bench(
             changed if stage == ablate.STAGE else AS_DEPLOYED,
-            steps.asked_of(state, trial),
+            steps.requested_of(state, trial),
             seed=zlib.crc32(trial.id.encode()),
             client=Client(self_test=False),
             rules=rules(requests_least=240, **steps.rules_of(trial)),

@@ -17,8 +17,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.s
     welch,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
     Load,
+    Requested,
     Workload,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
@@ -31,7 +31,7 @@ from engine_simulator import Client, benches, parameters, simulate
 LIVES = 3
 TINY = Workload("100/8", 100, 8)
 # Restarts of the study differ by 1.6 % (arXiv:2603.10031, Table 26), these by more.
-NOISY = replace(parameters("small"), life_cov=0.03)
+NOISY = replace(parameters("small"), engine_run_cov=0.03)
 SLO = (Limit("ttft", "p90", 0.1), Limit("tpot", "p90", 0.014))
 
 
@@ -45,11 +45,11 @@ def faster(by):
     return replace(NOISY, name="faster", engine=replace(engine, **costs))
 
 
-def rates(of, seed, lives=LIVES):
-    """Return the request rate of each of a few lives."""
+def rates(of, seed, engine_runs=LIVES):
+    """Return the request rate of each of a few engine runs."""
     values = []
-    for life in range(lives):
-        load = Load("fixed", TINY, 20, concurrency=2, life=life)
+    for engine_run in range(engine_runs):
+        load = Load("fixed", TINY, 20, concurrency=2, engine_run=engine_run)
         raw = simulate(of, load, seed=seed, client=Client(self_test=False, metrics=False))
         values.append(evaluate(raw, ()).measured.request_rate)
     return values
@@ -69,7 +69,7 @@ def test_equal_configurations_differ_as_often_as_the_confidence_says():
 
 def test_a_true_difference_of_10_percent_is_found():
     """With the restarts' spread that the study saw, and as many of them: five."""
-    spread = {"life_cov": 0.0157}
+    spread = {"engine_run_cov": 0.0157}
     slow, fast = replace(NOISY, **spread), replace(faster(1.1), **spread)
     verdicts = {
         compare_values(rates(slow, seed, 5), rates(fast, seed + 1000, 5)).verdict
@@ -79,8 +79,8 @@ def test_a_true_difference_of_10_percent_is_found():
 
 
 def bench(of, seed):
-    asked = Asked(TINY, SLO, ("slo",), lives=LIVES, most=64, search_by="concurrency")
-    return benches.bench(of, asked, seed=seed)
+    requested = Requested(TINY, SLO, ("slo",), engine_runs=LIVES, most=64, search_by="concurrency")
+    return benches.bench(of, requested, seed=seed)
 
 
 @pytest.mark.parametrize(

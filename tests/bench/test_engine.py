@@ -21,7 +21,7 @@ from engine_simulator import Client, Engine, Faults, Parameters, names, paramete
 ENGINE = Engine(
     step=0.01, sequence=1e-3, kv_token=0.0, prefill_token=1e-4, kv_tokens=100_000, network=0.0
 )
-STILL = Parameters("still", "lab/still", ENGINE, step_cov=0.0, level_cov=0.0, life_cov=0.0)
+STILL = Parameters("still", "lab/still", ENGINE, step_cov=0.0, level_cov=0.0, engine_run_cov=0.0)
 WORKLOAD = Workload("100/10", 100, 10)
 
 
@@ -123,15 +123,18 @@ def test_the_first_step_of_a_shape_is_dear_unless_it_was_warmed():
     assert max(warm["ttfts"]) < 0.2
 
 
-def test_lives_differ_more_than_repeats():
-    noisy = replace(STILL, life_cov=0.05)
-    lives = [shard_of(simulate(noisy, closed(1, 20, life=life)))["duration"] for life in range(8)]
+def test_engine_runs_differ_more_than_repeats():
+    noisy = replace(STILL, engine_run_cov=0.05)
+    engine_runs = [
+        shard_of(simulate(noisy, closed(1, 20, engine_run=engine_run)))["duration"]
+        for engine_run in range(8)
+    ]
     repeats = [shard_of(simulate(noisy, closed(1, 20, repeat=at)))["duration"] for at in range(8)]
-    assert np.std(lives) / np.mean(lives) == pytest.approx(0.05, rel=0.6)
+    assert np.std(engine_runs) / np.mean(engine_runs) == pytest.approx(0.05, rel=0.6)
     assert np.std(repeats) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_arrivals_are_poisson_at_the_asked_rate():
+def test_arrivals_are_poisson_at_the_requested_rate():
     load = Load("open", WORKLOAD, 2000, request_rate=10.0)
     starts = np.sort(shard_of(simulate(still(), load))["start_times"])
     gaps = np.diff(starts)
@@ -176,7 +179,7 @@ engines = st.builds(
 
 @settings(max_examples=40, deadline=None)
 @given(load=loads, engine=engines, processes=st.integers(1, 3), replicas=st.integers(1, 3))
-def test_whatever_is_asked_adds_up(load, engine, processes, replicas):
+def test_whatever_is_requested_adds_up(load, engine, processes, replicas):
     """Every request ends once, in time, with its tokens; Little's law holds; it is repeatable."""
     of = Parameters("any", "lab/any", engine, replicas=replicas, routing="least")
     client = Client(processes=processes, chunk=1e-5)

@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked, Workload
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Requested, Workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from engine_simulator import benches, parameters
 
-ASKED = Asked(
+ASKED = Requested(
     Workload("100/8", 100, 8),
     slo=(Limit("tpot", "p90", 0.014),),
     phases=("baseline", "scaling", "slo", "saturation"),
     most=16,
-    lives=2,
+    engine_runs=2,
     search_by="concurrency",  # a search by arrivals costs ten times as much, and is replayed alike
 )
 
@@ -52,4 +52,4 @@ def test_another_run_of_the_same_load_gives_other_numbers(whole):
     """Else the test above would pass without any replay."""
     again = benches.bench(parameters("small"), ASKED, seed=1)
     assert dumps(again) != dumps(whole)
-    assert again.asked == replace(whole.asked)
+    assert again.requested == replace(whole.requested)

@@ -46,9 +46,9 @@ def prompt(first, tokens=64):
 
 
 def test_a_stream_has_a_piece_for_each_token_and_the_usage(server):
-    asked = {"prompt": prompt(0), "max_tokens": 5, "stream": True}
+    requested = {"prompt": prompt(0), "max_tokens": 5, "stream": True}
     status, text = ask(
-        server, "/v1/completions", {**asked, "stream_options": {"include_usage": True}}
+        server, "/v1/completions", {**requested, "stream_options": {"include_usage": True}}
     )
     *pieces, usage, end = events(text)
     assert (status, end) == (200, "[DONE]")
@@ -65,18 +65,18 @@ def test_a_stream_has_a_piece_for_each_token_and_the_usage(server):
 
 def test_a_chat_begins_with_its_role_and_a_whole_answer_has_all(server):
     messages = [{"role": "user", "content": "one two three"}]
-    asked = {"messages": messages, "max_tokens": 2}
-    _status, text = ask(server, "/v1/chat/completions", {**asked, "stream": True})
+    requested = {"messages": messages, "max_tokens": 2}
+    _status, text = ask(server, "/v1/chat/completions", {**requested, "stream": True})
     deltas = [json.loads(event)["choices"][0]["delta"] for event in events(text)[:-1]]
     assert deltas[0]["role"] == "assistant"
     assert len(deltas) == 3
-    _status, text = ask(server, "/v1/chat/completions", asked)
+    _status, text = ask(server, "/v1/chat/completions", requested)
     answer = json.loads(text)
     assert answer["choices"][0]["message"]["content"] == " word word"
     assert answer["usage"]["prompt_tokens"] == 3
 
 
-def test_what_is_asked_before_a_load(server):
+def test_what_is_requested_before_a_load(server):
     assert ask(server, "/health")[0] == 200
     assert json.loads(ask(server, "/v1/models")[1])["data"][0]["id"] == "lab"
     assert json.loads(ask(server, "/tokenize", {"prompt": "a b a"})[1])["count"] == 3
@@ -91,11 +91,11 @@ def counter(server, name):
 
 
 def test_a_prompt_that_was_there_before_is_a_hit(server):
-    asked = {"prompt": prompt(10_000), "max_tokens": 1}
+    requested = {"prompt": prompt(10_000), "max_tokens": 1}
     before = counter(server, "prefix_cache_hits_total")
-    ask(server, "/v1/completions", asked)
+    ask(server, "/v1/completions", requested)
     assert counter(server, "prefix_cache_hits_total") == before
-    ask(server, "/v1/completions", asked)
+    ask(server, "/v1/completions", requested)
     # 63 of 64 may be hits, whole blocks of 16 are.
     assert counter(server, "prefix_cache_hits_total") == before + 48
 
@@ -104,8 +104,8 @@ def test_many_at_once_are_all_answered(server):
     before = counter(server, "generation_tokens_total")
 
     def one(number):
-        asked = {"prompt": prompt(1000 * number), "max_tokens": 20, "stream": True}
-        return len(events(ask(server, "/v1/completions", asked)[1]))
+        requested = {"prompt": prompt(1000 * number), "max_tokens": 20, "stream": True}
+        return len(events(ask(server, "/v1/completions", requested)[1]))
 
     with ThreadPoolExecutor(24) as pool:
         assert list(pool.map(one, range(72))) == [21] * 72

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked, Workload
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Requested, Workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from engine_simulator import benches, parameters, truth
@@ -16,8 +16,8 @@ from engine_simulator import benches, parameters, truth
 CLOSED = ("small", "small-ttft", "llama-3.1-405b-tp8", "qwen3-vl-235b-tp8")
 
 
-def asked_of(case, **more):
-    return Asked(
+def requested_of(case, **more):
+    return Requested(
         truth.workload_of(case),
         slo=truth.slo_of(case),
         phases=("slo",),
@@ -31,8 +31,8 @@ def test_the_search_finds_the_true_best_concurrency_within_5_percent(name):
     case = truth.cases()[name]
     best, rate = truth.true_best_concurrency(name), truth.true_slo_rate(name)
     of = parameters(case["parameters"])
-    lives = 3 if of.life_cov > 0.01 else 1  # one life's luck may be more than 5 %
-    found = benches.bench(of, asked_of(case, lives=lives)).found[0]
+    engine_runs = 3 if of.engine_run_cov > 0.01 else 1  # one engine run's luck may be more than 5 %
+    found = benches.bench(of, requested_of(case, engine_runs=engine_runs)).searches[0]
     assert found.best == pytest.approx(best, rel=0.05)
     assert found.request_rate.mean == pytest.approx(rate, rel=0.05)
     assert found.best < found.fails
@@ -41,23 +41,23 @@ def test_the_search_finds_the_true_best_concurrency_within_5_percent(name):
 
 def test_the_search_finds_the_true_highest_rate_of_arrivals_within_5_percent():
     case = truth.cases()["small"]
-    asked = asked_of(case, search_by="request_rate", request_rate=(16.0,))
-    result = benches.bench(parameters("small"), asked, rules=rules(open_seconds=20.0))
-    assert result.found[0].best == pytest.approx(truth.true_open_rate("small"), rel=0.05)
+    requested = requested_of(case, search_by="request_rate", request_rate=(16.0,))
+    result = benches.bench(parameters("small"), requested, rules=rules(open_seconds=20.0))
+    assert result.searches[0].best == pytest.approx(truth.true_open_rate("small"), rel=0.05)
 
 
 def test_both_searches_in_one_run_find_both_truths_within_5_percent():
     """The truth of each: every concurrency tried, every rate tried."""
     case = truth.cases()["small"]
-    asked = asked_of(case, search_by="both")
-    result = benches.bench(parameters("small"), asked, rules=rules(open_seconds=20.0))
-    by_streams, by_rate = result.found
+    requested = requested_of(case, search_by="both")
+    result = benches.bench(parameters("small"), requested, rules=rules(open_seconds=20.0))
+    by_streams, by_rate = result.searches
 
     assert (by_streams.by, by_rate.by) == ("concurrency", "request_rate")
     assert by_streams.best == pytest.approx(truth.true_best_concurrency("small"), rel=0.05)
     assert by_streams.request_rate.mean == pytest.approx(truth.true_slo_rate("small"), rel=0.05)
     assert by_rate.best == pytest.approx(truth.true_open_rate("small"), rel=0.05)
-    for found in result.found:
+    for found in result.searches:
         assert found.edge.low <= found.edge.mean < found.edge.high
         assert found.request_rate.low < found.request_rate.mean < found.request_rate.high
     # The rates begin at what streams were served, and no load was sent twice.
@@ -69,15 +69,15 @@ def test_both_searches_in_one_run_find_both_truths_within_5_percent():
 @pytest.mark.parametrize("phases", [("slo",), ("scaling", "slo")])
 def test_a_rate_far_above_the_engines_is_a_miss_and_ends_the_search(phases):
     """So much waits there that few requests are left for a steady state; that is no end."""
-    asked = Asked(
+    requested = Requested(
         Workload("100/20", 100, 20),
         slo=(Limit("ttft", "p90", 0.5),),
         phases=phases,
         search_by="request_rate",
         most=64,
     )
-    result = benches.bench(parameters("small"), asked, rules=rules(open_seconds=20.0))
-    assert result.found[0].best < result.found[0].fails
+    result = benches.bench(parameters("small"), requested, rules=rules(open_seconds=20.0))
+    assert result.searches[0].best < result.searches[0].fails
     assert "BENCH-SLO-UNFINISHED" not in [finding.code for finding in result.findings]
 
 

@@ -41,16 +41,16 @@ def question(size, layouts):
 
 
 def tuned(size, cases):
-    """Return a tuning that was carried out; every trial is a life of its own."""
-    asked = question(size, tuple(cases))
-    state = steps.begin(asked, architecture_of(asked.deployment, "published"), mi325x())
+    """Return a tuning that was carried out; every trial is an engine run of its own."""
+    requested = question(size, tuple(cases))
+    state = steps.begin(requested, architecture_of(requested.deployment, "published"), mi325x())
     host = state.hosts[0].name
     while state.choice is None:
         (trial,) = steps.assign(state, [host])
         layout = state.candidate(trial.candidate).layout
         bench = benches.bench(
             truth.parameters_of(truth.cases()[cases[layout]]),
-            steps.asked_of(state, trial),
+            steps.requested_of(state, trial),
             seed=zlib.crc32(trial.id.encode()),
             client=Client(self_test=False),
             rules=rules(requests_least=100, **steps.rules_of(trial)),
@@ -79,7 +79,7 @@ def test_the_true_best_layout_is_chosen(from_tp8):
 
 def test_not_every_layout_is_measured_in_full(from_tp8):
     full = [trial for trial in from_tp8.trials if trial.kind == "final"]
-    everything = len(from_tp8.candidates) * from_tp8.asked.budget.lives
+    everything = len(from_tp8.candidates) * from_tp8.requested.budget.engine_runs
     assert len(full) < everything
     assert "DP4/TP2/EP2" not in {from_tp8.candidate(trial.candidate).layout for trial in full}
 

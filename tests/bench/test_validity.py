@@ -78,7 +78,7 @@ CASES = (
         slo=(Limit("ttft", "p90", 0.12),),
     ),
     Case("client_cpu", client=Client(idle=0.95)),
-    # What a counter of two lives says of the cache isn't known.
+    # What a counter of two engine runs says of the cache isn't known.
     Case("restarted", faults=Faults(restarted=True), also=frozenset({"BENCH-UNCHECKED"})),
     Case("errors", faults=Faults(error_share=0.004), load=replace(LOAD, requests=400)),
     Case("failed", faults=Faults(error_share=0.05), status="FAILED"),

@@ -142,11 +142,11 @@ def test_an_invalid_level_is_drawn_beside_the_curve(shown):
 
 
 def test_a_hostile_name_changes_nothing(chromium, tmp_path):
-    work = replace(bench(steps=(1,)).asked.workload, name=HOSTILE)
-    made = bench(HOSTILE, model=HOSTILE, steps=STEPS, lives=1)
+    work = replace(bench(steps=(1,)).requested.workload, name=HOSTILE)
+    made = bench(HOSTILE, model=HOSTILE, steps=STEPS, engine_runs=1)
     made = replace(
         made,
-        asked=replace(made.asked, workload=work),
+        requested=replace(made.requested, workload=work),
         levels=tuple(level(load) for load in loads("scaling", STEPS, work=work)),
         environment=made.environment | {"layout": HOSTILE, HOSTILE: [HOSTILE]},
     )
@@ -200,7 +200,7 @@ def test_it_prints(shown, tmp_path):
 
 
 def test_chromium_itself_saw_no_address_but_files(shown):
-    """By its own log it asked for nothing but files, and, in vain, for its maker's services."""
+    """By its own log it requested nothing but files, and, in vain, for its maker's services."""
     log = (shown.profile / "net-log.json").read_text(errors="replace")
     hosts = set(re.findall(r'"host":"(?:https?://)?([^"/:]+)', log))
     own = re.compile(r"(^|\.)(google\.com|googleapis\.com|gvt1\.com|~notfound)$")

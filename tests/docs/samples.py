@@ -87,7 +87,7 @@ def _tuned(place: Path) -> Tune:
         SLO,
         layouts=tuple(CURVES),
         knobs={},
-        budget=Budget(lives=2, confirm_lives=0),
+        budget=Budget(engine_runs=2, confirm_engine_runs=0),
         hosts=("gpu-001",),
     )
     state = steps.begin(question, architecture_of(question.deployment, "tuned"), mi325x())
@@ -96,7 +96,7 @@ def _tuned(place: Path) -> Tune:
             layout = state.candidate(trial.candidate).layout
             path = f"trial-{len(state.trials)}.json"
             seed = len(state.trials)
-            measured = bench(layout, CURVES[layout], steps=(1, 8), lives=1, seed=seed)
+            measured = bench(layout, CURVES[layout], steps=(1, 8), engine_runs=1, seed=seed)
             _write(place / path, dumps(measured))
             score = Interval(1, 12.8 if layout == "DP2/TP4/EP4" else 8.3)
             done = Outcome("measured", score, score.mean * 1.02, path=path, seconds=60)

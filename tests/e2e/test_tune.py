@@ -20,8 +20,8 @@ ASKED = {
     # More in flight than any of them takes, so that the client's own delay leaves no slot empty.
     "tune_workload": "32/16",
     "tune_concurrency": 12,
-    # On a busy machine one life of three may be half as fast, and the choice is still sure.
-    "tune_budget": {"lives": 3, "confirm_lives": 3, "repeats": 1},
+    # On a busy machine one engine run of three may be half as fast, and the choice is still sure.
+    "tune_budget": {"engine_runs": 3, "confirm_engine_runs": 3, "repeats": 1},
     # Each start of vLLM's client takes longer than what it measures here, so no level is there to
     # warm up alone: each sends as many requests ahead as are in flight (--num-warmups).
     "tune_rules": {"warmup_most": 0, "requests_least": 144},
@@ -58,7 +58,7 @@ def tune(plan):
 
 @pytest.fixture(scope="module")
 def tuned(tune, variables):
-    """The state of a tuning that was asked for anew, its directory, and what was said."""
+    """The state of a tuning that was requested anew, its directory, and what was said."""
     said = tune("-e", "tune_restart=true")
     place = Path(variables["apiary_artifacts"]) / "tune/tiny"
     return json.loads((place / "state.json").read_text()), place, said

@@ -36,8 +36,8 @@ INVENTORY = REPOSITORY / "inventory/lab"
 def deployment(group: str) -> dict[str, Any]:
     """Return the deployment that the lab inventory gives to a group of hosts."""
     variables = yaml.safe_load((INVENTORY / f"group_vars/{group}.yml").read_text(encoding="utf-8"))
-    asked: dict[str, Any] = variables["apiary_deployment"]
-    return asked
+    requested: dict[str, Any] = variables["apiary_deployment"]
+    return requested
 
 
 def program(*argv: str | Path, quiet: bool = False, **environment: str) -> None:
@@ -70,8 +70,8 @@ def python(script: str, *arguments: str | Path, quiet: bool = False) -> None:
 
 def start_hosts(lab: Lab, count: int, faults: Sequence[str] = (), routers: int = 0) -> None:
     """Start hosts that have the double of the deployment's vLLM and its model's config.json."""
-    asked = deployment("gpu_hosts")
-    version, model = str(asked["engine"]["version"]), asked["model"]["name"]
+    requested = deployment("gpu_hosts")
+    version, model = str(requested["engine"]["version"]), requested["model"]["name"]
     engine, models = lab.root / f"double-{version}", lab.root / "models"
     python("vllm_double/build.py", version, engine, quiet=True)
     python("models.py", models, model, quiet=True)

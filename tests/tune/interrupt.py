@@ -36,7 +36,7 @@ def main() -> int:
     """Run the playbook until there is a trial, then kill all of it."""
     state = Path(sys.argv[1])
     command = ["ansible-playbook", "-i", "inventory/lab", "playbooks/tune.yml"]
-    files = [part for name in ("deployment", "asked") for part in ("-e", f"@{HERE / name}.yml")]
+    files = [part for name in ("deployment", "requested") for part in ("-e", f"@{HERE / name}.yml")]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     with subprocess.Popen(
         [*command, *files],

@@ -74,14 +74,14 @@ def test_the_winner_is_a_file_of_variables():
 
 
 def test_what_was_measured_before_the_interruption_counts(state):
-    """Three short trials and two lives of two finalists: none was measured twice."""
+    """Three short trials and two engine runs of two finalists: none was measured twice."""
     kinds = [one["kind"] for one in state["trials"]]
     assert (kinds.count("short"), kinds.count("final")) == (3, 4)
     assert not any(one["attempt"] for one in state["trials"])
     for one in state["trials"]:
         if one["outcome"]["status"] == "measured":
             bench = json.loads((PLACE / one["outcome"]["path"]).read_text())
-            assert bench["schema"] == "apiary.bench/v1"
+            assert bench["schema"] == "apiary.bench/v2"
             assert bench["environment"]["hosts"] == ["gpu-001"]
 
 

@@ -4,9 +4,11 @@
 
 import dataclasses
 import json
+import re
 import typing
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
@@ -16,6 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
+from support.bench.documents import bench
 from support.topology.topologies import mi325x
 
 ASKED = {
@@ -121,3 +124,20 @@ def test_a_field_that_earlier_releases_wrote_is_ignored():
     assert from_document(Shrunk, {"left": 1, "before": None}, "x") == Shrunk(1)
     with pytest.raises(ApiaryError, match="DOC-UNKNOWN"):
         from_document(Shrunk, {"left": 1, "other": None}, "x")
+
+
+def test_a_document_of_an_earlier_release_is_read_by_its_former_names():
+    now, names = bench(steps=(1,)), {"requested": "asked", "searches": "found", "schema": "schema"}
+    former = json.loads(
+        re.sub(
+            r'"engine_(run)(s?)":',
+            lambda found: '"lives":' if found[2] else '"life":',
+            dumps({names.get(key, key): value for key, value in to_document(now).items()}),
+        )
+    )
+    assert {"asked", "found"} < former.keys()
+    assert "lives" in former["asked"]
+    assert from_document(Bench, {**former, "schema": "apiary.bench/v1"}, "old.json") == now
+    with pytest.raises(ApiaryError) as caught:
+        from_document(Bench, {**former, "schema": "apiary.bench/v3"}, "new.json")
+    assert caught.value.findings[0].code == "DOC-SCHEMA"

@@ -184,8 +184,8 @@ class Bodies:
         return answer
 
     def _tokens(self, text: str) -> list[int]:
-        asked = {"prompt": text, "add_special_tokens": False}
-        document = self._ask("/tokenize", asked).json()
+        requested = {"prompt": text, "add_special_tokens": False}
+        document = self._ask("/tokenize", requested).json()
         tokens = document.get("tokens") if isinstance(document, dict) else None
         return tokens if isinstance(tokens, list) else []
 
@@ -221,8 +221,8 @@ class Bodies:
         return [(f" {word}", mean) for word in _VARIED], max(0.0, short - 20 * mean)
 
     def _used(self, text: str) -> int:
-        asked = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
-        answer = self._ask(CHAT, asked)
+        requested = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
+        answer = self._ask(CHAT, requested)
         document = answer.json()
         usage = document.get("usage") if isinstance(document, dict) else None
         if not isinstance(usage, dict):

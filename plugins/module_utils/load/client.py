@@ -86,7 +86,7 @@ class Sent:
     @property
     def error(self) -> str:
         """Return why it is no success; whatever is not the whole output is none."""
-        response, asked = self.response, self.made.output_tokens
+        response, requested = self.response, self.made.output_tokens
         if response.error:
             return response.error
         if not response.times:
@@ -94,8 +94,8 @@ class Sent:
         if not isinstance(response.usage, dict):
             return "the stream has no usage"
         got = self.output_tokens
-        if self.made.exact and got != asked:
-            return f"{'partial' if got < asked else 'long'} output: {got} of {asked} tokens"
+        if self.made.exact and got != requested:
+            return f"{'partial' if got < requested else 'long'} output: {got} of {requested} tokens"
         return "" if got else "empty output: 0 tokens"
 
     @property
@@ -110,7 +110,7 @@ class Sent:
 
     @property
     def input_tokens(self) -> int:
-        """Return how many tokens the prompt had, by the server's count, else as asked."""
+        """Return how many tokens the prompt had, by the server's count, else as requested."""
         return int((self.usage or {}).get("prompt_tokens") or self.made.input_tokens)
 
     @property
@@ -317,12 +317,12 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 2:
         sys.stderr.write("usage: bench_client REQUEST RESULT\n")
         return 2
-    asked, result = arguments
+    requested, result = arguments
     try:
-        if asked.lstrip().startswith("{"):
-            request = json.loads(asked)
+        if requested.lstrip().startswith("{"):
+            request = json.loads(requested)
         else:
-            with open(asked, encoding="utf-8") as file:
+            with open(requested, encoding="utf-8") as file:
                 request = json.load(file)
         shard = run(request)
         with open(f"{result}.part", "w", encoding="utf-8") as file:

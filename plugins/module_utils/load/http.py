@@ -129,7 +129,7 @@ class Server:
         headers: dict[str, str] | None = None,
         seconds: float = 60.0,
     ) -> Response:
-        """Send one request and wait for its answer; for what is asked before the load."""
+        """Send one request and wait for its answer; for what is requested before the load."""
         body = None if document is None else json.dumps(document).encode()
         response, ended = Response(), list[Response]()
         connection = self.send(self.request(path, body, headers), response, ended.append)
@@ -245,7 +245,7 @@ class Connection:
             self._broken(f"the connection broke: {error.strerror or error}")
             return
         if response is None:
-            # Idle: closed by the server, or it says what nobody asked for.
+            # Idle: closed by the server, or it says what nobody requested.
             self._drop()
         elif not data:
             self._broken("")

@@ -286,15 +286,15 @@ class Mock:
             else:
                 self._reply(client, {"error": {"message": "no JSON object"}}, "400 Bad Request")
 
-    def _answer(self, client: Client, path: str, asked: dict[str, Any], now: float) -> None:
+    def _answer(self, client: Client, path: str, requested: dict[str, Any], now: float) -> None:
         if path in ("/v1/completions", "/v1/chat/completions"):
-            self._generate(client, path.endswith("chat/completions"), asked, now)
+            self._generate(client, path.endswith("chat/completions"), requested, now)
         elif path == "/v1/models":
             model = {"id": self._model, "object": "model", "max_model_len": 1 << 20}
             self._reply(client, {"object": "list", "data": [model]})
         elif path == "/tokenize":
-            ids = ids_of(str(asked.get("prompt", "")))
-            count = count_of(asked["messages"]) if "messages" in asked else len(ids)
+            ids = ids_of(str(requested.get("prompt", "")))
+            count = count_of(requested["messages"]) if "messages" in requested else len(ids)
             self._reply(client, {"count": count, "max_model_len": 1 << 20, "tokens": ids})
         elif path == "/version":
             self._reply(client, {"version": "mock"})
@@ -315,19 +315,19 @@ class Mock:
             "late_max": late[-1] if late else None,
         }
 
-    def _generate(self, client: Client, chat: bool, asked: dict[str, Any], now: float) -> None:
+    def _generate(self, client: Client, chat: bool, requested: dict[str, Any], now: float) -> None:
         model = self._model
         self._requests += 1
-        tokens = int(asked.get("max_completion_tokens") or asked.get("max_tokens") or 16)
-        prompt = count_of(asked.get("messages") if chat else asked.get("prompt"))
+        tokens = int(requested.get("max_completion_tokens") or requested.get("max_tokens") or 16)
+        prompt = count_of(requested.get("messages") if chat else requested.get("prompt"))
         usage = {
             "prompt_tokens": prompt,
             "total_tokens": prompt + tokens,
             "completion_tokens": tokens,
         }
-        ids = bool(asked.get("return_token_ids"))
+        ids = bool(requested.get("return_token_ids"))
         one, final = self._chunks[chat, False, ids], self._chunks[chat, True, ids]
-        if not asked.get("stream"):
+        if not requested.get("stream"):
             text = " word" * tokens
             choice = {"message": {"content": text}} if chat else {"text": text}
             answer = json.loads(chunk(chat, model, choices=[choice], usage=usage))
@@ -341,7 +341,7 @@ class Mock:
             return
         role = framed(chunk(chat, model, choices=[{"index": 0, "delta": {"role": "assistant"}}]))
         end = b""
-        if (asked.get("stream_options") or {}).get("include_usage"):
+        if (requested.get("stream_options") or {}).get("include_usage"):
             end = framed(chunk(chat, model, choices=[], usage=usage))
         end += framed("[DONE]") + b"0\r\n\r\n"
         first = _HEAD + (role if chat else b"") + (one if tokens > 1 else final)

@@ -76,7 +76,7 @@ def seed_of(load: dict[str, Any], shard: int = 0) -> str:
     """Return the seed of a load's prompts: all that tells it from other loads, and the shard."""
     parts = [load.get(key) for key in ("phase", "concurrency", "request_rate", "requests")]
     parts += [load["workload"]["name"]]
-    parts += [load.get(key, 0) for key in ("seed", "repeat", "life", "attempt")]
+    parts += [load.get(key, 0) for key in ("seed", "repeat", "engine_run", "attempt")]
     return json.dumps([*parts, shard])
 
 

@@ -177,24 +177,27 @@ def self_test(request: dict[str, Any], directory: Path) -> tuple[dict[str, Any],
 
     Returns the result, and how late the mocks themselves were, in words.
     """
-    asked, secrets = request["self_test"], request["secrets"]
+    requested, secrets = request["self_test"], request["secrets"]
     environment = {**request["environment"], **secrets}
     with Children(directory, {"PYTHONPATH": str(directory)}) as mocks:
-        urls = [start_mock(mocks, number, asked["mock"]) for number in range(len(asked["shards"]))]
+        urls = [
+            start_mock(mocks, number, requested["mock"])
+            for number in range(len(requested["shards"]))
+        ]
         with Children(directory, environment, request["cpus"]) as children:
-            for number, (shard, url) in enumerate(zip(asked["shards"], urls)):
+            for number, (shard, url) in enumerate(zip(requested["shards"], urls)):
                 children.start(
                     f"test-{number}",
                     words_of(shard["argv"], directory, url),
                     words_of(shard.get("after", []), directory),
                 )
-            children.wait(asked["timeout_seconds"])
+            children.wait(requested["timeout_seconds"])
             children.end()
         late = [ask(f"{url}/stats", request["http_seconds"])[1] for url in urls]
     tested = {
-        "ttft_seconds": asked["ttft_seconds"],
-        "itl_seconds": asked["itl_seconds"],
-        "shards": [result_of(directory / shard["result"]) for shard in asked["shards"]],
+        "ttft_seconds": requested["ttft_seconds"],
+        "itl_seconds": requested["itl_seconds"],
+        "shards": [result_of(directory / shard["result"]) for shard in requested["shards"]],
         "exit_codes": children.exit_codes(),
     }
     said = "".join(f"\n== mock {number} ==\n{told}" for number, told in enumerate(late))

@@ -187,7 +187,7 @@ class Response:
                 self._event(event, now)
 
     def _event(self, event: bytes, now: float) -> None:
-        """Read one event; a comment, which begins with a colon, is a sign of life only."""
+        """Read one event; a comment, which begins with a colon, is a sign of engine run only."""
         lines = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
         if not lines:
             return

@@ -17,7 +17,7 @@ from .comparison.sameness import one_configuration
 from .comparison.statistics import functions, interval
 from .ledger import by_size
 from .search import edge, searched_by, slo_rates
-from .types import Bench, Found, Interval
+from .types import Bench, Interval, SearchResult
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def capacity(
     CAPACITY-HOSTS, CAPACITY-NO-SLO or CAPACITY-UNCERTAIN, and BENCH-EXTRA without scipy.
     """
     functions()
-    _asked(target_rate, spare, batch)
+    _requested(target_rate, spare, batch)
     try:
         one_configuration(benches)
     except ApiaryError as refusal:
@@ -115,7 +115,7 @@ def capacity(
     )
 
 
-def _asked(target_rate: float, spare: int, batch: int) -> None:
+def _requested(target_rate: float, spare: int, batch: int) -> None:
     if not (math.isfinite(target_rate) and target_rate > 0) or spare < 0 or batch < 0:
         raise error(
             "CAPACITY-TARGET",
@@ -128,22 +128,22 @@ def _asked(target_rate: float, spare: int, batch: int) -> None:
 def _searched(benches: Sequence[Bench]) -> None:
     """Refuse results that do not say what is served at the limits."""
     for bench in benches:
-        if not bench.asked.slo:
+        if not bench.requested.slo:
             raise _no_slo(bench, "it was measured without limits")
-        if not bench.found:
+        if not bench.searches:
             raise _no_slo(bench, "its SLO search did not end")
     if not searched_by(benches):
         raise _no_slo(benches[-1], "its SLO search raised something else than that of the others")
     for bench in benches:
-        found = next(one for one in bench.found if one.by == searched_by(benches)[0])
+        found = next(one for one in bench.searches if one.by == searched_by(benches)[0])
         if found.best is None or found.request_rate is None:
             raise _no_slo(bench, "no load kept the limits")
 
 
-def _found(benches: Sequence[Bench]) -> Found:
+def _found(benches: Sequence[Bench]) -> SearchResult:
     """Return what the first one found by the search that all have, that of streams where so."""
     by = searched_by(benches)[0]
-    return next(one for one in benches[0].found if one.by == by)
+    return next(one for one in benches[0].searches if one.by == by)
 
 
 def _no_slo(bench: Bench, problem: str) -> ApiaryError:
@@ -172,7 +172,7 @@ def _open_rate(benches: Sequence[Bench]) -> float | None:
     if _found(benches).by == "request_rate":
         return None
     levels = [level for bench in benches for level in bench.levels]
-    workload = benches[0].asked.workload.name
+    workload = benches[0].requested.workload.name
     if not by_size(levels, workload, "request_rate"):
         return None
     kept = edge(levels, workload, "request_rate").best
@@ -211,11 +211,11 @@ def _lines(
     yield Line("counted on", counted, each, "the lowest of these")
     yield Line("one host", per_host, each, f"{counted:.4g} / {measured} measured hosts")
     exact = target_rate / per_host
-    yield Line("target", target_rate, each, "asked")
+    yield Line("target", target_rate, each, "requested")
     yield Line("hosts for the target", exact, "hosts", f"{target_rate:.4g} / {per_host:.4g}")
     yield Line("rounded up", needed, "hosts", f"{exact:.4g} up to whole hosts, at least one")
-    yield Line("spare for failures", spare, "hosts", "asked")
-    yield Line("in maintenance at once", batch, "hosts", "asked")
+    yield Line("spare for failures", spare, "hosts", "requested")
+    yield Line("in maintenance at once", batch, "hosts", "requested")
     total = needed + spare + batch
     yield Line("hosts", total, "hosts", f"{needed} + {spare} + {batch}")
 
@@ -224,13 +224,14 @@ def _doubts(benches: Sequence[Bench], rate: Interval, opened: float | None) -> I
     """Yield what a reader must know before he orders hosts by these numbers."""
     name, found = benches[0].name, _found(benches)
     yield from doubt(name, unproven(benches))
-    needed = knowledge("bench/protocol.yml")["compare"]["lives"]
-    lives = len(slo_rates(benches, found.by))
-    if lives < needed:
+    needed = knowledge("bench/protocol.yml")["compare"]["engine_runs"]
+    engine_runs = len(slo_rates(benches, found.by))
+    if engine_runs < needed:
         yield Finding(
             "CAPACITY-LIVES",
             name,
-            f"{lives} engine run{'' if lives == 1 else 's'} measured, expected {needed}: "
+            f"{engine_runs} engine run{'' if engine_runs == 1 else 's'} measured, expected "
+            f"{needed}: "
             "restarts may differ by more than the interval says",
             needed=needed,
         )

@@ -128,7 +128,7 @@ def _check_split(load: Load, target: Target, shards: int) -> None:
         raise error(
             "BENCH-SHARDS",
             f"load {load.key}",
-            f"{shards} processes share {least} requests at once, so that some have none",
+            f"{shards} processes share {least} concurrent requests, so that some have none",
         )
 
 

@@ -73,14 +73,14 @@ def use_of(raw: Raw) -> EngineUse | None:
 
 def _started(pairs: Sequence[tuple[Series, Series]]) -> float | None:
     """Return when the engine that began last did so; None where none tells."""
-    names = knowledge("bench/metrics.yml")["life"]["changes"]
+    names = knowledge("bench/metrics.yml")["engine_run"]["changes"]
     times = [value for _b, after in pairs for key, value in after.items() if key[0] in names]
     return max(times, default=0.0) or None
 
 
 def restarted(raw: Raw) -> tuple[str, ...]:
     """Return the engines that began anew during a level: a counter fell, or none answers."""
-    life = knowledge("bench/metrics.yml")["life"]
+    engine_run = knowledge("bench/metrics.yml")["engine_run"]
     found = []
     for scrape in raw.metrics:
         if scrape.before is None:
@@ -90,12 +90,14 @@ def restarted(raw: Raw) -> tuple[str, ...]:
             continue
         before, after = parse(scrape.before), parse(scrape.after)
         fell = any(
-            after.get(key, 0.0) < value for key, value in before.items() if key[0] in life["falls"]
+            after.get(key, 0.0) < value
+            for key, value in before.items()
+            if key[0] in engine_run["falls"]
         )
         other = any(
             key in after and after[key] != value
             for key, value in before.items()
-            if key[0] in life["changes"]
+            if key[0] in engine_run["changes"]
         )
         if fell or other:
             found.append(scrape.url)

@@ -17,7 +17,7 @@ from ..documents import knowledge
 from ..findings import Finding, has_errors
 from .comparison.statistics import mean
 from .rules import Rules
-from .types import Asked, Found, Level, Load, Phase, Saturation, Workload
+from .types import Level, Load, Phase, Requested, Saturation, SearchResult, Workload
 
 T = TypeVar("T")
 Steps = Generator[Load, Level, T]
@@ -30,7 +30,7 @@ _ASIDE = ("warmup", "soak")
 class Outcome:
     """What the levels of a whole run say together."""
 
-    found: tuple[Found, ...] = ()
+    searches: tuple[SearchResult, ...] = ()
     saturation: tuple[Saturation, ...] = ()
     findings: tuple[Finding, ...] = ()
 
@@ -88,12 +88,12 @@ def mean_rate(levels: Iterable[Level]) -> float | None:
 class Ledger:
     """The levels, findings and current engine run of one run; it names and seeds each next load."""
 
-    def __init__(self, asked: Asked, rules: Rules) -> None:
-        self.asked, self.rules = asked, rules
+    def __init__(self, requested: Requested, rules: Rules) -> None:
+        self.requested, self.rules = requested, rules
         self.levels: list[Level] = []
         self.findings: list[Finding] = []
-        self.life = 0
-        self._asked_before: Counter[tuple[int, str, str, float]] = Counter()
+        self.engine_run = 0
+        self._requested_before: Counter[tuple[int, str, str, float]] = Counter()
         self._warmups: Counter[int] = Counter()
 
     def find(self, code: str, subject: str, message: str, **values: Any) -> None:
@@ -104,7 +104,7 @@ class Ledger:
 
     def known(self, workload: Workload, by: By) -> dict[float, tuple[Level, ...]]:
         """Return this engine run's evidence of a workload by size."""
-        own = [level for level in self.levels if level.load.life == self.life]
+        own = [level for level in self.levels if level.load.engine_run == self.engine_run]
         return by_size(own, workload.name, by)
 
     def ensure(
@@ -128,10 +128,10 @@ class Ledger:
 
         An open loop near what the engine can serve takes several times as long to settle.
         """
-        at = (self.life, workload.name, by, size)
-        load = self._load(phase, workload, by, size, self._asked_before[at])
+        at = (self.engine_run, workload.name, by, size)
+        load = self._load(phase, workload, by, size, self._requested_before[at])
         load = self._seeded(replace(load, requests=max(load.requests, least)))
-        self._asked_before[at] += 1
+        self._requested_before[at] += 1
         level = yield from self._ask(load)
         for _longer in range(self.rules.heal_times if by == "request_rate" else 1):
             if level.status != "INVALID" or not self._heals(level):
@@ -146,14 +146,19 @@ class Ledger:
         return level
 
     def warm(self) -> Steps[Level]:
-        """Measure the small load that is only there to warm an engine, or to see that it lives."""
+        """Measure the small load that warms an engine, or shows that it is alive."""
         concurrency = min(
-            self.rules.warmup_concurrency, max(self.asked.concurrency, default=self.asked.most)
+            self.rules.warmup_concurrency,
+            max(self.requested.concurrency, default=self.requested.most),
         )
         load = self._load(
-            "warmup", self.asked.workload, "concurrency", concurrency, self._warmups[self.life]
+            "warmup",
+            self.requested.workload,
+            "concurrency",
+            concurrency,
+            self._warmups[self.engine_run],
         )
-        self._warmups[self.life] += 1
+        self._warmups[self.engine_run] += 1
         level = yield from self._ask(load)
         if level.status == "FAILED":
             raise GoneError(
@@ -196,13 +201,13 @@ class Ledger:
             request_rate=size if by == "request_rate" else None,
             warmups=slots,
             repeat=repeat,
-            life=self.life,
+            engine_run=self.engine_run,
         )
         return self._seeded(load)
 
     def _seeded(self, load: Load) -> Load:
         """Return the load with a seed of its own: prompts that repeat would be cache hits."""
-        named = replace(load, seed=self.asked.seed).key
+        named = replace(load, seed=self.requested.seed).key
         return replace(load, seed=zlib.crc32(named.encode()) >> 1)
 
     def _ask(self, load: Load) -> Steps[Level]:

@@ -23,8 +23,8 @@ def measured_of(benches: Iterable[Bench]) -> tuple[Measured, ...]:
     for bench in benches:
         found.setdefault(_configuration(bench), []).append(bench)
     made = []
-    for (model, layout, engine, gpu), lives in found.items():
-        counted = capacity(lives, 1.0, spare=0, batch=0)
+    for (model, layout, engine, gpu), engine_runs in found.items():
+        counted = capacity(engine_runs, 1.0, spare=0, batch=0)
         made.append(
             Measured(
                 model,

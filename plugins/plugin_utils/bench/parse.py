@@ -85,7 +85,7 @@ def shard_requests(
     return tuple(made)
 
 
-def asked_lengths(raw: Raw) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...] | None:
+def requested_lengths(raw: Raw) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...] | None:
     """Return ((input asked, given), (output asked, given)) of each answered request, in tokens.
 
     None where the client doesn't say what it asked: then each asked what the workload says.

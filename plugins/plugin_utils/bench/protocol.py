@@ -13,21 +13,21 @@ from .ledger import By, GoneError, Ledger, Outcome, Steps, mean_rate
 from .rules import Rules
 from .rules import rules as known_rules
 from .search import Edge, Search, conclude, edge, keeps, searches
-from .types import Asked, Found, Level, Phase, Saturation, Workload
+from .types import Level, Phase, Requested, Saturation, SearchResult, Workload
 from .workloads import concurrency_of
 
 
-def protocol(asked: Asked, rules: Rules | None = None) -> Steps[Outcome]:
+def protocol(requested: Requested, rules: Rules | None = None) -> Steps[Outcome]:
     """Yield each load that is to be measured, be sent its level, and return what they say.
 
     Every engine run repeats the phases; a later search starts from the edge of the one
     before. A load that was measured in an engine run serves every phase that needs it.
     """
-    run = _Run(Ledger(asked, rules or known_rules()))
+    run = _Run(Ledger(requested, rules or known_rules()))
     try:
-        for life in range(asked.lives):
-            run.ledger.life = life
-            yield from run.life()
+        for engine_run in range(requested.engine_runs):
+            run.ledger.engine_run = engine_run
+            yield from run.engine_run()
     except GoneError as gone:
         run.ledger.findings.append(gone.finding)
     return run.outcome()
@@ -37,11 +37,11 @@ class _Run:
     """One run of the protocol."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self.ledger, self.asked, self.rules = ledger, ledger.asked, ledger.rules
+        self.ledger, self.requested, self.rules = ledger, ledger.requested, ledger.rules
         # The engine runs in which a search ended.
-        self.searched: dict[By, list[int]] = {by: [] for by in searches(ledger.asked)}
+        self.searched: dict[By, list[int]] = {by: [] for by in searches(ledger.requested)}
 
-    def life(self) -> Steps[None]:
+    def engine_run(self) -> Steps[None]:
         phases: dict[Phase, Callable[[], Steps[None]]] = {
             "baseline": self._baseline,
             "fixed": self._fixed,
@@ -54,20 +54,22 @@ class _Run:
         }
         yield from self._warmup()
         for phase, steps in phases.items():
-            if phase in self.asked.phases:
+            if phase in self.requested.phases:
                 yield from steps()
 
     def outcome(self) -> Outcome:
-        asked, ledger = self.asked, self.ledger
-        found = tuple(self._found(by, lives) for by, lives in self.searched.items() if lives)
+        requested, ledger = self.requested, self.ledger
+        found = tuple(
+            self._found(by, engine_runs) for by, engine_runs in self.searched.items() if engine_runs
+        )
         saturated: tuple[Saturation, ...] = ()
-        if "saturation" in asked.phases:
-            saturated = (saturation.conclude(ledger.levels, asked.workload.name, self.rules),)
+        if "saturation" in requested.phases:
+            saturated = (saturation.conclude(ledger.levels, requested.workload.name, self.rules),)
         return Outcome(found, saturated, tuple(ledger.findings))
 
-    def _found(self, by: By, lives: list[int]) -> Found:
-        levels = [level for level in self.ledger.levels if level.load.life in lives]
-        return conclude(levels, self.asked.workload.name, by)
+    def _found(self, by: By, engine_runs: list[int]) -> SearchResult:
+        levels = [level for level in self.ledger.levels if level.load.engine_run in engine_runs]
+        return conclude(levels, self.requested.workload.name, by)
 
     def _warmup(self) -> Steps[None]:
         """Warm the engine until two levels in a row have the same median latency."""
@@ -84,96 +86,98 @@ class _Run:
             message = (
                 f"the median latency still changed after {len(medians)} warm-up levels: {told}"
             )
-        self.ledger.find("BENCH-WARMUP", f"engine run {self.ledger.life}", message)
+        self.ledger.find("BENCH-WARMUP", f"engine run {self.ledger.engine_run}", message)
 
     def _baseline(self) -> Steps[None]:
         yield from self._level("baseline", 1)
 
     def _fixed(self) -> Steps[None]:
-        for slots in self.asked.concurrency:
+        for slots in self.requested.concurrency:
             yield from self._level("fixed", slots)
-        for rate in self.asked.request_rate:
+        for rate in self.requested.request_rate:
             yield from self._level("fixed", rate, by="request_rate")
 
     def _scaling(self) -> Steps[None]:
         """Measure the asked levels, or double until limits and throughput are left behind."""
-        for slots in self.asked.concurrency:
+        for slots in self.requested.concurrency:
             if not (yield from self._level("scaling", slots)):
                 return
         slots = 1
-        while not self.asked.concurrency:
+        while not self.requested.concurrency:
             if not (yield from self._level("scaling", slots)) or self._enough():
                 return
-            if slots >= self.asked.most:
+            if slots >= self.requested.most:
                 return
-            slots = min(slots * 2, self.asked.most)
+            slots = min(slots * 2, self.requested.most)
 
     def _enough(self) -> bool:
         """Say whether doubling further can show nothing that scaling is for."""
-        known = self.ledger.known(self.asked.workload, "concurrency")
+        known = self.ledger.known(self.requested.workload, "concurrency")
         missed = [not keeps(levels) for levels in known.values()]
-        if self.asked.slo and missed[-2:] == [True, True]:
+        if self.requested.slo and missed[-2:] == [True, True]:
             return True
         return self._saturated() is not None
 
     def _slo(self) -> Steps[None]:
-        if not self.asked.slo:
+        if not self.requested.slo:
             self.ledger.find(
                 "BENCH-SLO-NOT-ASKED",
-                self.asked.workload.name,
+                self.requested.workload.name,
                 "no limits were given, so there is none to search for",
             )
             return
         # Streams first: what they were served is where the rates begin.
-        for by, lives in self.searched.items():
-            search = Search(self.ledger, self.asked.workload, by, self._hint(by))
+        for by, engine_runs in self.searched.items():
+            search = Search(self.ledger, self.requested.workload, by, self._hint(by))
             if (yield from search.run()):
-                lives.append(self.ledger.life)
+                engine_runs.append(self.ledger.engine_run)
 
     def _hint(self, by: By) -> Edge | None:
         if not self.searched[by]:
             return None
         before = self.searched[by][-1]
-        levels = [level for level in self.ledger.levels if level.load.life == before]
-        return edge(levels, self.asked.workload.name, by)
+        levels = [level for level in self.ledger.levels if level.load.engine_run == before]
+        return edge(levels, self.requested.workload.name, by)
 
     def _stress(self) -> Steps[None]:
-        for workload in self.asked.stress:
+        for workload in self.requested.stress:
             yield from self._level("stress", self._stress_concurrency(workload), workload)
 
     def _stress_concurrency(self, workload: Workload) -> int:
-        """Return what a workload was published with, within what was asked; else a good load."""
+        """Return what a workload was published with, within the request; else a good load."""
         own = concurrency_of(workload.name)
         if own is not None:
-            return min(own, max(self.asked.concurrency, default=self.asked.most))
+            return min(own, max(self.requested.concurrency, default=self.requested.most))
         return min(self._good_concurrency(), self.rules.stress_most)
 
     def _saturation(self) -> Steps[None]:
         while self._saturated() is None:
-            known = self.ledger.known(self.asked.workload, "concurrency")
+            known = self.ledger.known(self.requested.workload, "concurrency")
             highest = int(max(known, default=0))
             slots = max(highest + 1, int(highest * self.rules.gain_step))
-            if slots > self.asked.most:
+            if slots > self.requested.most:
                 self.ledger.find(
                     "BENCH-NOT-SATURATED",
-                    self.asked.workload.name,
+                    self.requested.workload.name,
                     f"the throughput still grew at {int(max(known, default=0))} concurrent "
-                    f"requests, and {self.asked.most} is the most that was asked",
+                    f"requests, and {self.requested.most} is the most that was asked",
                 )
                 return
             if not (yield from self._level("saturation", slots)):
                 return
 
     def _saturated(self) -> Saturation | None:
-        own = [level for level in self.ledger.levels if level.load.life == self.ledger.life]
-        return saturation.of(own, self.asked.workload.name, self.rules)
+        own = [
+            level for level in self.ledger.levels if level.load.engine_run == self.ledger.engine_run
+        ]
+        return saturation.of(own, self.requested.workload.name, self.rules)
 
     def _open(self) -> Steps[None]:
         best = self._best_rate()
-        asked = self.asked.request_rate
-        if not asked and best is None:
+        requested = self.requested.request_rate
+        if not requested and best is None:
             return
-        rates = asked or tuple(
+        rates = requested or tuple(
             float(f"{share * (best or 0):.4g}") for share in self.rules.open_shares
         )
         for rate in rates:
@@ -182,19 +186,19 @@ class _Run:
 
     def _soak(self) -> Steps[None]:
         """Hold the best load; windows tell whether it slows. Once: hours are dear."""
-        if self.ledger.life:
+        if self.ledger.engine_run:
             return
         slots, windows = self._good_concurrency(), []
-        known = self.ledger.known(self.asked.workload, "concurrency")
+        known = self.ledger.known(self.requested.workload, "concurrency")
         if slots not in known:
             if not (yield from self._level("scaling", slots)):
                 return
-            known = self.ledger.known(self.asked.workload, "concurrency")
+            known = self.ledger.known(self.requested.workload, "concurrency")
         rate = mean_rate(known.get(slots, ())) or 0.0
-        seconds = self.asked.soak_seconds / self.rules.soak_windows
+        seconds = self.requested.soak_seconds / self.rules.soak_windows
         for _window in range(self.rules.soak_windows):
             level = yield from self.ledger.measure(
-                "soak", self.asked.workload, "concurrency", slots, round(rate * seconds)
+                "soak", self.requested.workload, "concurrency", slots, round(rate * seconds)
             )
             if level.status in ("INVALID", "FAILED"):
                 self._ended(level)
@@ -208,7 +212,7 @@ class _Run:
             return
         self.ledger.find(
             "BENCH-SOAK-DRIFT",
-            self.asked.workload.name,
+            self.requested.workload.name,
             "the same load got slower: " + ", ".join(f"{rate:.4g}" for rate in rates) + " req/s",
         )
 
@@ -217,7 +221,7 @@ class _Run:
     ) -> Steps[bool]:
         """Measure a size as often as was asked; False where the phase cannot go on."""
         level = yield from self.ledger.ensure(
-            phase, workload or self.asked.workload, by, size, self.asked.repeats
+            phase, workload or self.requested.workload, by, size, self.requested.repeats
         )
         if level.status in ("INVALID", "FAILED"):
             self._ended(level)
@@ -235,12 +239,12 @@ class _Run:
 
     def _best_rate(self) -> float | None:
         """Return the rate at the SLO, or without one the highest that a valid level served."""
-        workload = self.asked.workload
+        workload = self.requested.workload
         # Of both searches that by random arrivals, which come last.
         for by in reversed(self.searched):
             rate = None
-            if self.ledger.life in self.searched[by]:
-                rate = self._found(by, [self.ledger.life]).request_rate
+            if self.ledger.engine_run in self.searched[by]:
+                rate = self._found(by, [self.ledger.engine_run]).request_rate
             if rate is not None:
                 return rate.mean
         known = self.ledger.known(workload, "concurrency")
@@ -252,10 +256,12 @@ class _Run:
 
         Where no level of a concurrency is known it is the highest that was asked.
         """
-        if not self.ledger.known(self.asked.workload, "concurrency"):
-            return max(self.asked.concurrency, default=1)
-        own = [level for level in self.ledger.levels if level.load.life == self.ledger.life]
-        return int(edge(own, self.asked.workload.name, "concurrency").best or 1)
+        if not self.ledger.known(self.requested.workload, "concurrency"):
+            return max(self.requested.concurrency, default=1)
+        own = [
+            level for level in self.ledger.levels if level.load.engine_run == self.ledger.engine_run
+        ]
+        return int(edge(own, self.requested.workload.name, "concurrency").best or 1)
 
 
 def _near(first: float, second: float, share: float) -> bool:

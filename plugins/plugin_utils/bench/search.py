@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 
 from ..slo import Limit
-from .comparison.lives import lives_of, pooled
+from .comparison.engine_runs import engine_runs_of, pooled
 from .comparison.statistics import interval
 from .ledger import By, Ledger, Steps, by_size, evidence, mean_rate
-from .types import Asked, Bench, Found, Interval, Level, Workload
+from .types import Bench, Interval, Level, Requested, SearchResult, Workload
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,11 @@ class Edge:
     fails: float | None
 
 
-def searches(asked: Asked) -> tuple[By, ...]:
+def searches(requested: Requested) -> tuple[By, ...]:
     """Return what the SLO searches of a benchmark raise, in their order."""
-    return ("concurrency", "request_rate") if asked.search_by == "both" else (asked.search_by,)
+    return (
+        ("concurrency", "request_rate") if requested.search_by == "both" else (requested.search_by,)
+    )
 
 
 def keeps(levels: Sequence[Level]) -> bool:
@@ -59,7 +61,7 @@ class Search:
 
     def __init__(self, ledger: Ledger, workload: Workload, by: By, hint: Edge | None) -> None:
         self.ledger, self.workload, self.by = ledger, workload, by
-        self.rules, self.asked = ledger.rules, ledger.asked
+        self.rules, self.requested = ledger.rules, ledger.requested
         self.hint = hint if hint is not None and hint.best is not None else None
         self.made = 0
         self.start = self._start()
@@ -100,7 +102,9 @@ class Search:
         return None
 
     def _edge(self) -> Edge:
-        own = [level for level in self.ledger.levels if level.load.life == self.ledger.life]
+        own = [
+            level for level in self.ledger.levels if level.load.engine_run == self.ledger.engine_run
+        ]
         return edge(own, self.workload.name, self.by)
 
     def _decided(self, levels: Sequence[Level]) -> bool:
@@ -109,7 +113,7 @@ class Search:
         kept = sum(level.status == "OK" for level in levels)
         if len(levels) >= repeats or 2 * max(kept, len(levels) - kept) > repeats:
             return True
-        share = margin(levels[0], self.asked.slo)
+        share = margin(levels[0], self.requested.slo)
         clear = share is None or abs(share - 1) > self.rules.band
         return len(levels) == 1 and clear
 
@@ -154,9 +158,9 @@ class Search:
         if self.hint is not None and self.hint.best is not None:
             return self.hint.best
         if self.by == "concurrency":
-            return float(min(self.asked.concurrency, default=1))
-        if self.asked.request_rate:
-            return min(self.asked.request_rate)
+            return float(min(self.requested.concurrency, default=1))
+        if self.requested.request_rate:
+            return min(self.requested.request_rate)
         closed = self.ledger.known(self.workload, "concurrency")
         rates = [mean_rate(levels) for levels in closed.values() if keeps(levels)]
         return self._round(
@@ -165,7 +169,7 @@ class Search:
 
     def _bounds(self) -> tuple[float, float]:
         if self.by == "concurrency":
-            return float(max(self.asked.concurrency, default=self.asked.most)), 1.0
+            return float(max(self.requested.concurrency, default=self.requested.most)), 1.0
         far = 2.0**self.rules.ladder
         return self._round(self.start * far, True), self._round(self.start / far, False)
 
@@ -197,7 +201,7 @@ class Search:
             )
 
     def _more(self) -> str:
-        if self.by == "concurrency" and self.asked.concurrency:
+        if self.by == "concurrency" and self.requested.concurrency:
             return "add a higher level to --concurrency"
         return "raise --most" if self.by == "concurrency" else "begin at a higher --request-rate"
 
@@ -214,17 +218,17 @@ class Search:
         )
 
 
-def conclude(levels: Sequence[Level], workload: str, by: By) -> Found:
+def conclude(levels: Sequence[Level], workload: str, by: By) -> SearchResult:
     """Return what the levels of all engine runs say; ``best`` is the median of the engine runs.
 
     The rate's interval is over the runs' means at their own edges where there are several runs.
     Of one run it is over the repeats at the edge, and wide enough for where the edge may be: from
     the last size that kept the limits every time to the first above that never did.
     """
-    lives = sorted({level.load.life for level in levels})
+    engine_runs = sorted({level.load.engine_run for level in levels})
     edges, rates = [], []
-    for life in lives:
-        own = [level for level in levels if level.load.life == life]
+    for engine_run in engine_runs:
+        own = [level for level in levels if level.load.engine_run == engine_run]
         at = edge(own, workload, by)
         edges.append(at)
         if at.best is not None:
@@ -235,11 +239,11 @@ def conclude(levels: Sequence[Level], workload: str, by: By) -> Found:
     groups = by_size(levels, workload, by)
     served = [[rate for rate in row if rate is not None] for row in rates]
     means = [sum(row) / len(row) for row in served if row]
-    values = served[0] if len(lives) == 1 and served else means
+    values = served[0] if len(engine_runs) == 1 and served else means
     rate = interval(values) if values and best else None
-    if rate is not None and len(lives) == 1:
+    if rate is not None and len(engine_runs) == 1:
         rate = _widened(rate, groups, best)
-    return Found(
+    return SearchResult(
         workload=workload,
         by=by,
         best=best or None,
@@ -290,7 +294,7 @@ def _sure_edge(
 
 def searched_by(benches: Sequence[Bench]) -> tuple[By, ...]:
     """Return by what each of the benchmarks was searched for its limit, streams first."""
-    known = [{one.by for one in bench.found} for bench in benches]
+    known = [{one.by for one in bench.searches} for bench in benches]
     kinds: tuple[By, ...] = ("concurrency", "request_rate")
     return tuple(by for by in kinds if known and all(by in each for each in known))
 
@@ -298,22 +302,24 @@ def searched_by(benches: Sequence[Bench]) -> tuple[By, ...]:
 def slo_rates(benches: Sequence[Bench], by: By) -> tuple[float, ...]:
     """Return each run's request rate at the SLO, over all benchmarks of one configuration."""
     rates = [
-        ((index, life), rate)
+        ((index, engine_run), rate)
         for index, bench in enumerate(benches)
-        for life, rate in life_rates(bench.levels, bench.asked.workload.name, by).items()
+        for engine_run, rate in engine_run_rates(
+            bench.levels, bench.requested.workload.name, by
+        ).items()
     ]
-    return tuple(pooled(rates, lives_of(benches)))
+    return tuple(pooled(rates, engine_runs_of(benches)))
 
 
-def life_rates(levels: Sequence[Level], workload: str, by: By) -> dict[int, float]:
+def engine_run_rates(levels: Sequence[Level], workload: str, by: By) -> dict[int, float]:
     """Return each engine run's mean request rate at the edge that it found by itself."""
     result: dict[int, float] = {}
-    for life in sorted({level.load.life for level in levels}):
-        own = [level for level in levels if level.load.life == life]
+    for engine_run in sorted({level.load.engine_run for level in levels}):
+        own = [level for level in levels if level.load.engine_run == engine_run]
         at = edge(own, workload, by)
         rate = mean_rate(by_size(own, workload, by)[at.best]) if at.best is not None else None
         if rate is not None:
-            result[life] = rate
+            result[engine_run] = rate
     return result
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a benchmark asks, measures and concludes; `apiary.bench/v1` is the whole of one.
+"""What is requested of a benchmark, measured and concluded; `apiary.bench/v2` is the whole of one.
 
 Times are seconds, rates are per second, unless a name says otherwise. Unknown is None.
 """
@@ -48,11 +48,11 @@ class Workload:
 
 @dataclass(frozen=True)
 class Load:
-    """One level that is asked for: how much of what; equal loads make equal prompts.
+    """One level that is requested: how much of what; equal loads make equal prompts.
 
     A closed loop keeps ``concurrency`` requests in flight; an open one (None) sends
     ``request_rate`` of them a second, with Poisson arrivals. ``warmups`` requests before are not
-    measured. ``repeat`` counts within one engine run, ``life`` its restarts. ``attempt``
+    measured. ``repeat`` counts within one engine run, ``engine_run`` its restarts. ``attempt``
     counts how often this level was begun before without a result that stands: it makes other
     prompts, for the engine may know the first ones, but no other level, so the key is without it.
     """
@@ -65,8 +65,10 @@ class Load:
     warmups: int = 0
     seed: int = 0
     repeat: int = 0
-    life: int = 0
+    engine_run: int = 0
     attempt: int = 0
+
+    RENAMED: ClassVar[dict[str, str]] = {"life": "engine_run"}
 
     @property
     def key(self) -> str:
@@ -75,7 +77,9 @@ class Load:
             f"c{self.concurrency}" if self.concurrency is not None else f"r{self.request_rate:.6g}"
         )
         parts = (self.phase, self.workload.name, size, f"n{self.requests}")
-        return "-".join((*parts, f"s{self.seed}", f"{self.life}.{self.repeat}")).replace("/", "x")
+        return "-".join((*parts, f"s{self.seed}", f"{self.engine_run}.{self.repeat}")).replace(
+            "/", "x"
+        )
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What an SLO search found for one workload.
 
     ``best`` is the highest ``by`` (concurrency or request_rate) that kept every limit, ``fails``
@@ -254,11 +258,11 @@ class Saturation:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requested:
     """What a benchmark shall do; everything that decides which loads there are.
 
     Without ``concurrency`` levels go 1, 2, 4, … up to ``most``. ``stress`` are workloads of their
-    own. ``lives`` and ``repeats`` are how often each level is measured, and by how many restarts.
+    own. Each level is measured ``repeats`` times in each of ``engine_runs``.
     ``search_by`` is what the SLO search raises: streams of a closed loop, random arrivals, or each.
     """
 
@@ -270,11 +274,12 @@ class Asked:
     most: int = 1024
     stress: tuple[Workload, ...] = ()
     repeats: int = 1
-    lives: int = 1
+    engine_runs: int = 1
     seed: int = 1
     soak_seconds: int = 600
     search_by: Literal["both", "concurrency", "request_rate"] = "both"
 
+    RENAMED: ClassVar[dict[str, str]] = {"lives": "engine_runs"}
     RETIRED: ClassVar[tuple[str, ...]] = ("paper",)
 
 
@@ -286,15 +291,17 @@ class Bench:
     host names, kernel, client. ``created`` is UTC, ISO 8601.
     """
 
-    SCHEMA: ClassVar[str] = "apiary.bench/v1"
+    SCHEMA: ClassVar[str] = "apiary.bench/v2"
+    FORMER: ClassVar[tuple[str, ...]] = ("apiary.bench/v1",)
     RETIRED: ClassVar[tuple[str, ...]] = ("paper",)
+    RENAMED: ClassVar[dict[str, str]] = {"asked": "requested", "found": "searches"}
 
     name: str
     created: str
     target: Target
-    asked: Asked
+    requested: Requested
     levels: tuple[Level, ...]
-    found: tuple[Found, ...] = ()
+    searches: tuple[SearchResult, ...] = ()
     saturation: tuple[Saturation, ...] = ()
     environment: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()

@@ -59,19 +59,19 @@ def read(text: str) -> tuple[str, Any]:
     return path, value
 
 
-def question(asked: Question, text: str) -> Question:
+def question(requested: Question, text: str) -> Question:
     """Return the question of an ablation: the deployment as it is, and with one change.
 
     Five runs each find a difference of a tenth where restarts differ as published; a repeat is
     only for what was chosen for being high.
     """
     path, value = read(text)
-    budget, usual = asked.budget, Budget()
+    budget, usual = requested.budget, Budget()
     entry = knowledge("tune.yml")["ablation"]
-    if budget.lives == usual.lives:
-        budget = replace(budget, lives=int(entry["lives"]))
-    budget = replace(budget, confirm_lives=0)
-    return replace(asked, layouts=(), knobs={path: (value,)}, budget=budget, ablate=path)
+    if budget.engine_runs == usual.engine_runs:
+        budget = replace(budget, engine_runs=int(entry["engine_runs"]))
+    budget = replace(budget, confirm_engine_runs=0)
+    return replace(requested, layouts=(), knobs={path: (value,)}, budget=budget, ablate=path)
 
 
 def other(world: candidates.World, current: Candidate) -> Candidate:
@@ -90,7 +90,7 @@ def other(world: candidates.World, current: Candidate) -> Candidate:
 
 def told(state: Tune) -> Iterator[str]:
     """Yield the answer in words: the verdict, its interval, and what it could have found."""
-    made, name = state.choice, state.asked.deployment.name
+    made, name = state.choice, state.requested.deployment.name
     (changed,) = (one for one in state.candidates if one.stage == STAGE)
     ((path, value),) = changed.changes.items()
     label = knobs.label(path, value)
@@ -102,10 +102,10 @@ def told(state: Tune) -> Iterator[str]:
         yield f"{name}, {label} against as deployed: not decided{': ' * bool(why)}{why}"
         return
     yield f"{name}, {label} against as deployed: {choice.say(found)}"
-    lives = [len(trials.decided(state, "final", one.id)) for one in state.candidates]
+    engine_runs = [len(trials.decided(state, "final", one.id)) for one in state.candidates]
     if found.detectable is not None:
         yield (
-            f"  {min(lives)} runs of each engine, in turns on one host: a difference of "
+            f"  {min(engine_runs)} runs of each engine, in turns on one host: a difference of "
             f"{found.detectable:.1%} would most likely have shown"
         )
 

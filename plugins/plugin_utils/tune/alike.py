@@ -100,12 +100,11 @@ def _neighbours(plans: Sequence[Mapping[str, Any]]) -> str:
     """Return which deployments share the host, with what decides how much of it they take."""
     told = []
     for plan in plans:
-        asked = plan.get("deployment") or {}
+        requested = plan.get("deployment") or {}
         gpus = sorted(gpu for one in plan.get("replicas") or () for gpu in one.get("gpus") or ())
-        text = json.dumps(asked, sort_keys=True)
-        told.append(
-            f"{asked.get('name')} on {', '.join(gpus)} (settings {zlib.crc32(text.encode()):08x})"
-        )
+        text = json.dumps(requested, sort_keys=True)
+        settings = f"{zlib.crc32(text.encode()):08x}"
+        told.append(f"{requested.get('name')} on {', '.join(gpus)} (settings {settings})")
     return "; ".join(sorted(told)) or "none"
 
 

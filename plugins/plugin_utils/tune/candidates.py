@@ -53,17 +53,17 @@ class World:
     def plan(self, changes: Mapping[str, Any]) -> Plan:
         """Return the plan of the deployment with changes; raises ApiaryError as planning does."""
         wanted = knobs.changed(self.question.deployment, changes)
-        asked = Asked(wanted, self.architecture)
-        return build_plans((asked,), self.topology, self.others)[0]
+        requested = Asked(wanted, self.architecture)
+        return build_plans((requested,), self.topology, self.others)[0]
 
 
 def world_of(state: Tune) -> World:
-    return World(state.asked, state.architecture, state.topology, state.others)
+    return World(state.requested, state.architecture, state.topology, state.others)
 
 
 def deployment_of(state: Tune, candidate: str) -> Deployment:
     """Return the whole deployment of a candidate, as the plan of its trial is made from."""
-    return knobs.changed(state.asked.deployment, state.candidate(candidate).changes)
+    return knobs.changed(state.requested.deployment, state.candidate(candidate).changes)
 
 
 def layouts(world: World) -> Queue:
@@ -114,7 +114,7 @@ def around(state: Tune, leader: Candidate, path: str, values: Sequence[Any]) -> 
     plans, found, left_out = [base], list[Candidate](), list[NotTried]()
     for value in values:
         changes = {**leader.changes, path: value}
-        if knobs.of(knobs.changed(state.asked.deployment, leader.changes), path) == value:
+        if knobs.of(knobs.changed(state.requested.deployment, leader.changes), path) == value:
             continue
         label = f"{leader.label} {knobs.label(path, value)}"
         made = _made(world, label, path, changes, plans)

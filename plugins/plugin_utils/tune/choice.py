@@ -84,7 +84,7 @@ def compared(state: Tune, kind: Kind, candidate: str, against: str) -> Compared:
 def _last(state: Tune) -> tuple[str, ...]:
     """Return the finalists that were measured to the end, the fastest first."""
     final = next((one for one in state.rounds if one.kind == "final" and one.ended), None)
-    names = [one for one in final.kept if trials.out(state, one) is None] if final else []
+    names = [one for one in final.retained if trials.out(state, one) is None] if final else []
     return tuple(sorted(names, key=lambda name: -_mean(state, "final", name)))
 
 

@@ -26,7 +26,8 @@ class Told:
     """What a host tells of its trial.
 
     ``message`` is of the task that failed, ``journal`` the engines' lines since the trial began.
-    ``lives_before`` and ``lives_after`` tell how each unit is: a difference is an end or a restart.
+    ``engine_runs_before`` and ``engine_runs_after`` are the states of units: a difference is an
+    end or a restart.
     """
 
     stage: Stage
@@ -34,8 +35,8 @@ class Told:
     journal: str = ""
     bench: dict[str, Any] | None = None
     path: str | None = None
-    lives_before: str = ""
-    lives_after: str = ""
+    engine_runs_before: str = ""
+    engine_runs_after: str = ""
 
 
 def outcome_of(told: Told | None, seconds: float) -> Outcome:
@@ -52,7 +53,7 @@ def outcome_of(told: Told | None, seconds: float) -> Outcome:
         return Outcome("lost", cause=first or "the load host was lost", seconds=seconds)
     if told.stage == "start":
         return Outcome("failed", cause=cause(told.journal, first), seconds=seconds)
-    if told.lives_after != told.lives_before:
+    if told.engine_runs_after != told.engine_runs_before:
         ended = exited(told.journal) or "an engine ended while it was measured"
         why = cause(told.journal, ended)
         return Outcome("failed", cause=why, path=told.path, seconds=seconds)

@@ -24,20 +24,20 @@ def defaults() -> Knobs:
     return {one["path"]: tuple(one["values"]) for one in entries}
 
 
-def wanted(asked: Knobs | None) -> Knobs:
+def wanted(requested: Knobs | None) -> Knobs:
     """Return what is varied, in order: as in knowledge/tune.yml, other paths by name after it.
 
     The order must not hang on a document's, whose keys are sorted when it is written.
     """
     known = defaults()
-    if asked is None:
+    if requested is None:
         return known
     order = {path: place for place, path in enumerate(known)}
-    paths = sorted(asked, key=lambda path: (order.get(path, len(order)), path))
-    return {path: asked[path] for path in paths}
+    paths = sorted(requested, key=lambda path: (order.get(path, len(order)), path))
+    return {path: requested[path] for path in paths}
 
 
-def read(asked: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, Knobs | None]:
+def read(requested: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, Knobs | None]:
     """Return the layouts and the knobs that an operator wants, None where all of them are meant.
 
     Whoever names anything wants no other knobs, and all layouts unless some are named.
@@ -46,7 +46,7 @@ def read(asked: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, Knobs | None
     TRIAL-KNOB.
     """
     flat: dict[str, Any] = {}
-    for name, value in asked.items():
+    for name, value in requested.items():
         if name in ("env", "args"):
             if not isinstance(value, Mapping):
                 raise _wrong(name, "takes names with lists of values")
@@ -61,7 +61,7 @@ def read(asked: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, Knobs | None
         if not path.startswith(SECTIONS) or path.endswith("."):
             raise _wrong(name, f"is no knob; known are layouts, {', '.join(known)}")
         knobs[path] = _values(name, values)
-    return None if layouts is None else tuple(map(str, layouts)), knobs if asked else None
+    return None if layouts is None else tuple(map(str, layouts)), knobs if requested else None
 
 
 def _values(name: str, values: Any) -> tuple[Any, ...]:

@@ -19,14 +19,16 @@ HOSTS, CHOICE = "hosts", "choice"
 _EXPLORING: tuple[Kind, ...] = ("short", "longer")
 
 
-def trial(state: Tune, current: Round, candidate: str, host: str, life: int = 0) -> Trial:
+def trial(state: Tune, current: Round, candidate: str, host: str, engine_run: int = 0) -> Trial:
     """Return the next trial of a candidate's engine run; ids are unique and good as file names."""
-    before = trials.tried(state, current.kind, candidate, life)
+    before = trials.tried(state, current.kind, candidate, engine_run)
     if current.kind == "alike":
         before = [one for one in before if one.host == host]
     attempt = len(before)
-    name = f"{current.kind}-{candidate}-{life}-{host}" + (f"-again{attempt}" if attempt else "")
-    return Trial(name, current.kind, candidate, host, life, attempt)
+    name = f"{current.kind}-{candidate}-{engine_run}-{host}" + (
+        f"-again{attempt}" if attempt else ""
+    )
+    return Trial(name, current.kind, candidate, host, engine_run, attempt)
 
 
 def open_on(state: Tune, current: Round, host: str) -> bool:
@@ -47,12 +49,15 @@ def missing(state: Tune, current: Round, host: str | None = None) -> list[tuple[
     """
     alive = [name for name in current.candidates if trials.out(state, name) is None]
     have = {
-        (one.candidate, one.life)
+        (one.candidate, one.engine_run)
         for one in state.trials
         if one.kind == current.kind and trials.ended(one, "measured") and host in (None, one.host)
     }
     return [
-        (name, life) for life in range(current.lives) for name in alive if (name, life) not in have
+        (name, engine_run)
+        for engine_run in range(current.engine_runs)
+        for name in alive
+        if (name, engine_run) not in have
     ]
 
 
@@ -90,7 +95,7 @@ def _complete(state: Tune, current: Round) -> bool:
 
 def _spent(state: Tune) -> str | None:
     """Return which part of the budget is spent, or None."""
-    budget = state.asked.budget
+    budget = state.requested.budget
     exploring = [one for one in state.trials if one.kind not in ("final", "confirm")]
     took = sum(one.outcome.seconds for one in exploring if one.outcome is not None)
     if budget.trials is not None and len(exploring) >= budget.trials:
@@ -130,7 +135,7 @@ def _end(state: Tune, current: Round) -> Tune:
     leader = kept[0] if kept else choice.leader(state)
     ended = dataclasses.replace(
         current,
-        kept=tuple(kept),
+        retained=tuple(kept),
         dropped=(*dropped, *gone),
         leader=leader,
         host=None if current.kind in _EXPLORING else _whole(state, current),
@@ -181,7 +186,7 @@ def _end_alike(state: Tune, current: Round) -> Tune:
         for one in hosts
         if not one.used and one.name in before
     )
-    ended = dataclasses.replace(current, kept=(control,) if group else (), ended=True)
+    ended = dataclasses.replace(current, retained=(control,) if group else (), ended=True)
     if not group:  # on no host: the next candidate is the control
         reason = trials.out(state, control) or "the control could not be measured on any host"
         ended = dataclasses.replace(ended, dropped=(Dropped(control, reason),))
@@ -218,7 +223,7 @@ def _apart(
 
 def _follow(state: Tune, last: Round | None) -> Tune:
     """Return the state with the round that follows an ended one, or with the choice."""
-    if last is None or (last.kind == "alike" and not last.kept):
+    if last is None or (last.kind == "alike" and not last.retained):
         control = _control(state)
         used = [one for one in state.hosts if one.used]
         if len(used) > 1 and control is not None:
@@ -227,19 +232,21 @@ def _follow(state: Tune, last: Round | None) -> Tune:
             state = _one_host(state)
     if last is None or last.kind == "alike":
         names = tuple(one.id for one in state.candidates)
-        if state.asked.ablate is not None:
-            return _begun(state, Round(CHOICE, "final", names, state.asked.budget.lives))
+        if state.requested.ablate is not None:
+            return _begun(state, Round(CHOICE, "final", names, state.requested.budget.engine_runs))
         if len(names) > 1:
             return _begun(state, _round(candidates.LAYOUTS, "short", names))
         return _knobs(state, None)
     if last.kind == "short" and _longer(state, last):
-        return _begun(state, _round(last.stage, "longer", last.kept))
+        return _begun(state, _round(last.stage, "longer", last.retained))
     if last.kind in _EXPLORING:
         return _knobs(state, last.stage)
-    if last.kind == "final" and state.asked.budget.confirm_lives:
+    if last.kind == "final" and state.requested.budget.confirm_engine_runs:
         pair = choice.pair(state)
         if pair is not None:
-            return _begun(state, Round(CHOICE, "confirm", pair, state.asked.budget.confirm_lives))
+            return _begun(
+                state, Round(CHOICE, "confirm", pair, state.requested.budget.confirm_engine_runs)
+            )
     return _chosen(state)
 
 
@@ -250,7 +257,7 @@ def _chosen(state: Tune) -> Tune:
         one.stage in (candidates.CURRENT, candidates.LAYOUTS) for one in state.candidates
     )
     for path, values in _wanted(state).items():
-        present = knobs.of(state.asked.deployment, path)
+        present = knobs.of(state.requested.deployment, path)
         combinations *= len({str(value) for value in (*values, present)})
     left = combinations - len(state.candidates)
     if left > 0 and _wanted(state):
@@ -277,7 +284,7 @@ def _control(state: Tune) -> str | None:
 
 
 def _round(stage: str, kind: Kind, names: tuple[str, ...]) -> Round:
-    return Round(stage, kind, names, knowledge("tune.yml")["rounds"][kind]["lives"])
+    return Round(stage, kind, names, knowledge("tune.yml")["rounds"][kind]["engine_runs"])
 
 
 def _begun(state: Tune, new: Round) -> Tune:
@@ -285,16 +292,16 @@ def _begun(state: Tune, new: Round) -> Tune:
 
 
 def _wanted(state: Tune) -> knobs.Knobs:
-    return knobs.wanted(state.asked.knobs)
+    return knobs.wanted(state.requested.knobs)
 
 
 def _longer(state: Tune, last: Round) -> bool:
     """Say whether a short round needs a longer one: its leader matters, or too many are left."""
-    if len(last.kept) < 2 or _spent(state) is not None:
+    if len(last.retained) < 2 or _spent(state) is not None:
         return False
     paths = list(_wanted(state))
     rest = paths[paths.index(last.stage) + 1 :] if last.stage in paths else paths
-    return bool(rest) or len(last.kept) > knowledge("tune.yml")["finalists"] + 1
+    return bool(rest) or len(last.retained) > knowledge("tune.yml")["finalists"] + 1
 
 
 def _knobs(state: Tune, stage: str | None) -> Tune:
@@ -321,4 +328,4 @@ def _knobs(state: Tune, stage: str | None) -> Tune:
     finalists = choice.finalists(state)
     if not finalists:
         return _chosen(state)
-    return _begun(state, Round(CHOICE, "final", finalists, state.asked.budget.lives))
+    return _begun(state, Round(CHOICE, "final", finalists, state.requested.budget.engine_runs))

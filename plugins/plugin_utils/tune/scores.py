@@ -20,23 +20,23 @@ _CONFIDENCE = 0.95
 
 
 def outcome_of(bench: Bench, path: str | None = None, seconds: float = 0.0) -> Outcome:
-    """Return the outcome of a benchmark of one life: requests a second of one host.
+    """Return the outcome of a benchmark of one engine run: requests a second of one host.
 
     Requests that failed are the engine's fault, unless the search went on and found the edge.
     A search that concluded nothing, or levels that are all invalid, mean nothing.
     """
     hosts = bench.target.hosts or 1
-    counted = [one for one in bench.levels if one.load.phase in bench.asked.phases]
+    counted = [one for one in bench.levels if one.load.phase in bench.requested.phases]
     failed = [one for one in counted if one.status == "FAILED"]
     valid = [one for one in counted if one.status in ("OK", "SLO_MISS")]
-    concluded = bool(bench.found) if bench.asked.slo else not failed
+    concluded = bool(bench.searches) if bench.requested.slo else not failed
     if failed and not (valid and concluded):
         return Outcome("failed", cause=_said(failed), path=path, seconds=seconds)
     if not valid or not concluded:
         told = (f"{one.code}: {one.message}" for one in bench.findings if one.severity != "info")
         why = _said(counted) or "; ".join(dict.fromkeys(told)) or "no level was measured"
         return Outcome("invalid", summary=why, path=path, seconds=seconds)
-    if bench.asked.slo:
+    if bench.requested.slo:
         score, most, summary = _found(bench, hosts)
     else:
         score, most, summary = _fixed(valid, hosts)
@@ -45,7 +45,7 @@ def outcome_of(bench: Bench, path: str | None = None, seconds: float = 0.0) -> O
 
 def _found(bench: Bench, hosts: int) -> tuple[Interval, float | None, str]:
     """Return what an SLO search found; nothing that kept the limits is a score of 0."""
-    kept = [one for one in bench.found if one.best is not None and one.request_rate is not None]
+    kept = [one for one in bench.searches if one.best is not None and one.request_rate is not None]
     if not kept:
         return Interval(1, 0.0), None, "no level kept the SLO"
     found = kept[0]
@@ -53,7 +53,7 @@ def _found(bench: Bench, hosts: int) -> tuple[Interval, float | None, str]:
     if found.fails is None:
         return score, None, f"{score.mean:.3g} requests/s, and no level broke the SLO"
     most = score.mean * found.fails / (found.best or found.fails)
-    unit = "concurrent" if found.by == "concurrency" else "requests/s asked for"
+    unit = "concurrent" if found.by == "concurrency" else "requests/s requested"
     text = f"{score.mean:.3g} requests/s under the SLO at {found.best:g} {unit}"
     return score, most, f"{text}, not at {found.fails:g}"
 
@@ -77,14 +77,14 @@ def _said(levels: Iterable[Level]) -> str:
 
 
 def noise(state: Tune) -> float:
-    """Return the coefficient of variation between lives: what is assumed, or more if seen."""
+    """Return the coefficient of variation between engine runs: what is assumed, or more if seen."""
     squares, freedom = 0.0, 0
     groups: dict[tuple[str, str, str], list[Trial]] = {}
     for one in state.trials:
         if one.outcome is not None and one.outcome.status == "measured":
             groups.setdefault((one.kind, one.candidate, one.host), []).append(one)
-    for lives in groups.values():
-        scores = trials.values(lives)
+    for engine_runs in groups.values():
+        scores = trials.values(engine_runs)
         if len(scores) > 1 and mean(scores) > 0:
             squares += (stdev(scores) / mean(scores)) ** 2 * (len(scores) - 1)
             freedom += len(scores) - 1
@@ -98,13 +98,13 @@ def score(state: Tune, kind: Kind, candidate: str) -> Interval | None:
     That is the noise between runs; what lies between the level that kept the SLO and the one that
     broke it; and where several hosts measure, how far apart alike ones may be.
     """
-    lives = trials.measured(state, kind, candidate)
-    scores = trials.values(lives)
+    engine_runs = trials.measured(state, kind, candidate)
+    scores = trials.values(engine_runs)
     if not scores:
         return None
     middle, cov = mean(scores), noise(state)
     half = NormalDist().inv_cdf((1 + _CONFIDENCE) / 2) * cov * middle / math.sqrt(len(scores))
-    tops = [one.outcome.most or 0.0 for one in lives if one.outcome is not None]
+    tops = [one.outcome.most or 0.0 for one in engine_runs if one.outcome is not None]
     above = max(0.0, mean(tops) - middle)
     if len({one.host for one in state.trials}) > 1 and kind not in ("final", "confirm"):
         half += middle * float(knowledge("tune.yml")["host_band"]) / 2

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..bench.types import Asked
+from ..bench.types import Requested
 from ..documents import knowledge
 from ..findings import Finding, error
 from ..model.types import Architecture
@@ -44,12 +44,13 @@ def begin(
     refuses.
     """
     budget = question.budget
-    if budget.lives < 2 or budget.confirm_lives < 0 or budget.confirm_lives == 1:
+    if budget.engine_runs < 2 or budget.confirm_engine_runs < 0 or budget.confirm_engine_runs == 1:
         raise error(
             "TRIAL-BUDGET",
             "tune_budget",
-            f"lives: {budget.lives}, confirm_lives: {budget.confirm_lives}: a single run has no"
-            " spread, so two configurations could not be compared by it",
+            f"engine_runs: {budget.engine_runs}, "
+            f"confirm_engine_runs: {budget.confirm_engine_runs}: a single run"
+            " has no spread, so two configurations could not be compared by it",
         )
     if budget.repeats is not None and budget.repeats < 1:
         raise error(
@@ -64,7 +65,7 @@ def begin(
         both = (current, ablate.other(world, current))
         queue = dataclasses.replace(queue, candidates=both)
     state = Tune(
-        asked=question,
+        requested=question,
         architecture=architecture,
         topology=topology,
         others=others,
@@ -130,19 +131,21 @@ def assign(state: Tune, hosts: Sequence[str]) -> tuple[Trial, ...]:
     if current.kind in _ONE_HOST:
         home = rounds.home(state, current, free)
         missing = rounds.missing(state, current, home)
-        return tuple(rounds.trial(state, current, name, home, life) for name, life in missing[:1])
+        return tuple(
+            rounds.trial(state, current, name, home, engine_run) for name, engine_run in missing[:1]
+        )
     return tuple(_spread(state, current, free))
 
 
 def _spread(state: Tune, current: Round, free: list[str]) -> Iterator[Trial]:
     """Yield trials for the free hosts; one that was lost goes to another host if it can."""
-    for name, life in rounds.missing(state, current):
+    for name, engine_run in rounds.missing(state, current):
         if not free:
             return
-        lost = {one.host for one in trials.tried(state, current.kind, name, life)}
+        lost = {one.host for one in trials.tried(state, current.kind, name, engine_run)}
         host = next((one for one in free if one not in lost), free[0])
         free.remove(host)
-        yield rounds.trial(state, current, name, host, life)
+        yield rounds.trial(state, current, name, host, engine_run)
 
 
 def record(state: Tune, trial: Trial, outcome: Outcome) -> Tune:
@@ -156,15 +159,15 @@ def record(state: Tune, trial: Trial, outcome: Outcome) -> Tune:
     return rounds.advance(dataclasses.replace(state, trials=(*state.trials, ended)))
 
 
-def asked_of(state: Tune, trial: Trial) -> Asked:
+def requested_of(state: Tune, trial: Trial) -> Requested:
     """Return the benchmark of a trial: one engine run, prompts of its own seed.
 
     Candidates of a round get the same prompts in the same engine run.
     """
     entry: dict[str, Any] = knowledge("tune.yml")["rounds"][trial.kind]
-    question = state.asked
-    again = trial.life + (100 if trial.kind == "confirm" else 0)
-    return Asked(
+    question = state.requested
+    again = trial.engine_run + (100 if trial.kind == "confirm" else 0)
+    return Requested(
         workload=question.workload,
         slo=question.slo,
         phases=("slo",) if question.slo else ("fixed",),
@@ -185,15 +188,15 @@ def most(state: Tune, hosts: int = 1) -> int:
     """Return an upper bound of how often trials are still to be assigned and recorded."""
     if state.choice is not None:
         return 0
-    facts, budget = knowledge("tune.yml"), state.asked.budget
+    facts, budget = knowledge("tune.yml"), state.requested.budget
     stages = [
         sum(one.stage in (candidates.CURRENT, candidates.LAYOUTS) for one in state.candidates)
     ]
-    stages += [len(values) + 1 for values in knobs.wanted(state.asked.knobs).values()]
-    lives = [facts["rounds"][kind]["lives"] for kind in ("short", "longer")]
-    trials = sum(stages) * sum(lives)
+    stages += [len(values) + 1 for values in knobs.wanted(state.requested.knobs).values()]
+    engine_runs = [facts["rounds"][kind]["engine_runs"] for kind in ("short", "longer")]
+    trials = sum(stages) * sum(engine_runs)
     if budget.trials is not None:
         trials = min(trials, budget.trials + hosts)
-    finals = (facts["finalists"] + 1) * budget.lives + 2 * budget.confirm_lives
+    finals = (facts["finalists"] + 1) * budget.engine_runs + 2 * budget.confirm_engine_runs
     alike = len(state.candidates) if len(state.hosts) > 1 else 0
     return int((trials + finals + alike) * facts["attempts"])

@@ -24,7 +24,7 @@ def summary(state: Tune) -> tuple[str, ...]:
 
 
 def _verdict(state: Tune) -> Iterator[str]:
-    name = state.asked.deployment.name
+    name = state.requested.deployment.name
     made = state.choice
     if made is None:
         current = state.rounds[-1] if state.rounds else None
@@ -33,7 +33,7 @@ def _verdict(state: Tune) -> Iterator[str]:
         yield from _to_come(state)
         return
     label = state.candidate(made.candidate).label if made.candidate else "the current configuration"
-    if state.asked.ablate is not None:
+    if state.requested.ablate is not None:
         yield from ablate.told(state)
     else:
         yield f"{name}: {label} ({made.verdict})"
@@ -58,14 +58,15 @@ def _value(value: Any) -> str:
 def _to_come(state: Tune) -> Iterator[str]:
     """Yield what is still to be varied, around a best configuration that is not known yet."""
     stages = [one.stage for one in state.rounds]
-    for path, values in knobs.wanted(state.asked.knobs).items():
+    for path, values in knobs.wanted(state.requested.knobs).items():
         if path not in stages and rounds.CHOICE not in stages:
             yield f"  then, around the best: {path} in {', '.join(map(str, values))}"
-    budget = state.asked.budget
-    if state.asked.ablate is not None:
-        yield f"  as deployed and with the change in turns, {budget.lives} engine runs of each"
+    budget = state.requested.budget
+    runs = budget.engine_runs
+    if state.requested.ablate is not None:
+        yield f"  as deployed and with the change in turns, {runs} engine runs of each"
         return
-    yield f"  at last the finals, {budget.lives} runs each, and a repeat of {budget.confirm_lives}"
+    yield f"  at last the finals, {runs} runs each, and a repeat of {budget.confirm_engine_runs}"
 
 
 def _candidates(state: Tune) -> Iterator[str]:

@@ -91,8 +91,8 @@ def ended(
         journal,
         bench,
         path if bench else None,
-        lives_before=progress.starts,
-        lives_after=starts,
+        engine_runs_before=progress.starts,
+        engine_runs_after=starts,
     )
 
 

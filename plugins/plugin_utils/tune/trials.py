@@ -15,7 +15,7 @@ from .types import Kind, State, Trial, Tune
 def measured(state: Tune, kind: Kind, candidate: str, host: str | None = None) -> list[Trial]:
     """Return the trials of a kind that gave a score, one an engine run, in order."""
     found = {
-        (one.life, one.host if kind == "alike" else ""): one
+        (one.engine_run, one.host if kind == "alike" else ""): one
         for one in state.trials
         if one.kind == kind
         and one.candidate == candidate
@@ -50,12 +50,12 @@ def values(trials: Iterable[Trial]) -> list[float]:
     return [one.mean for one in scores if one is not None]
 
 
-def tried(state: Tune, kind: Kind, candidate: str, life: int) -> list[Trial]:
+def tried(state: Tune, kind: Kind, candidate: str, engine_run: int) -> list[Trial]:
     """Return the trials of one engine run in a kind of round, whatever their outcome."""
     return [
         one
         for one in state.trials
-        if (one.kind, one.candidate, one.life) == (kind, candidate, life)
+        if (one.kind, one.candidate, one.engine_run) == (kind, candidate, engine_run)
     ]
 
 
@@ -77,7 +77,7 @@ def out(state: Tune, candidate: str) -> str | None:
             continue
         failed = one.outcome.status == "failed"
         if failed or one.outcome.status in ("lost", "invalid"):
-            key = (one.kind, one.life)
+            key = (one.kind, one.engine_run)
             lost[key] = lost.get(key, 0) + 1
             if failed and (not is_control or lost[key] >= attempts):
                 return f"the engine failed: {one.outcome.cause or 'the cause is not known'}"

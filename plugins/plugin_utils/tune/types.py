@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A tuning from its question to its choice: `apiary.tune/v1`, written after every change.
+"""A tuning from its question to its choice: `apiary.tune/v2`, written after every change.
 
 Scores are requests a second of one host: under an SLO the rate at the highest level that keeps it,
 without one the rate at a fixed concurrency. Unknown is None.
@@ -33,18 +33,23 @@ Verdict = Literal["better", "no difference found", "current is best", "nothing m
 class Budget:
     """Where exploring ends: layouts that are looked at, trials, and seconds that trials took.
 
-    ``lives`` are restarts of each finalist, ``confirm_lives`` those of the repeat, 0 for none;
-    one of anything has no spread, so it compares nothing. ``repeats`` are measurements of a level
-    in one engine run, None for those of knowledge/tune.yml: restarts differ by more than they do.
+    ``engine_runs`` are those of each finalist, ``confirm_engine_runs`` those of the repeat, 0 for
+    none; one of anything has no spread, so it compares nothing. ``repeats`` are measurements of a
+    level in one engine run, None for those of knowledge/tune.yml: restarts differ by more.
     Finals and repeat are measured whatever was spent before.
     """
 
     layouts: int = 6
     trials: int | None = 40
     seconds: int | None = None
-    lives: int = 3
-    confirm_lives: int = 3
+    engine_runs: int = 3
+    confirm_engine_runs: int = 3
     repeats: int | None = None
+
+    RENAMED: ClassVar[dict[str, str]] = {
+        "lives": "engine_runs",
+        "confirm_lives": "confirm_engine_runs",
+    }
 
 
 @dataclass(frozen=True)
@@ -134,9 +139,11 @@ class Trial:
     kind: Kind
     candidate: str
     host: str
-    life: int = 0
+    engine_run: int = 0
     attempt: int = 0
     outcome: Outcome | None = None
+
+    RENAMED: ClassVar[dict[str, str]] = {"life": "engine_run"}
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Round:
-    """Candidates measured alike, each in ``lives`` engine runs.
+    """Candidates measured alike, each in ``engine_runs`` engine runs.
 
     ``stage`` is hosts, layouts, the path of a knob, or choice. ``leader`` is the best so far when
     the round ended; ``ended`` says that it did. Finals and repeat count on one ``host`` alone.
@@ -158,12 +165,14 @@ class Round:
     stage: str
     kind: Kind
     candidates: tuple[str, ...]
-    lives: int
-    kept: tuple[str, ...] = ()
+    engine_runs: int
+    retained: tuple[str, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     leader: str | None = None
     host: str | None = None
     ended: bool = False
+
+    RENAMED: ClassVar[dict[str, str]] = {"lives": "engine_runs", "kept": "retained"}
 
 
 @dataclass(frozen=True)
@@ -218,9 +227,11 @@ class Tune:
     is possible. ``topology`` is the first host's, ``others`` are plans that stay on the hosts.
     """
 
-    SCHEMA: ClassVar[str] = "apiary.tune/v1"
+    SCHEMA: ClassVar[str] = "apiary.tune/v2"
+    FORMER: ClassVar[tuple[str, ...]] = ("apiary.tune/v1",)
+    RENAMED: ClassVar[dict[str, str]] = {"asked": "requested"}
 
-    asked: Question
+    requested: Question
     architecture: Architecture
     topology: Topology
     candidates: tuple[Candidate, ...]

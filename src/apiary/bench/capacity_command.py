@@ -90,9 +90,9 @@ def capacity_command(
 def _of_slo(benches: tuple[Bench, ...], text: str) -> tuple[Bench, ...]:
     """Return the benchmarks that were measured under this SLO."""
     wanted = slo_of(text)
-    kept = tuple(bench for bench in benches if set(bench.asked.slo) == set(wanted))
+    kept = tuple(bench for bench in benches if set(bench.requested.slo) == set(wanted))
     if not kept:
-        others = dict.fromkeys(slo_text(bench.asked.slo) for bench in benches)
+        others = dict.fromkeys(slo_text(bench.requested.slo) for bench in benches)
         raise error(
             "REPORT-OTHER-SLO",
             ", ".join(dict.fromkeys(bench.name for bench in benches)),

@@ -23,8 +23,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_plan impo
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.conduct import (
     Order,
-    asked_of,
     conduct,
+    requested_of,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import (
     Backend,
@@ -39,9 +39,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.prefligh
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.session import Session
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
     Bench,
     Phase,
+    Requested,
     Target,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
@@ -73,8 +73,8 @@ Options = Mapping[str, Any]
 @click.option("--repeats", default=1, show_default=True, type=click.IntRange(1))
 @click.option(
     "--engine-runs",
-    "--lives",  # as it was called first
-    "lives",
+    "--engine runs",  # as it was called first
+    "engine_runs",
     default=1,
     show_default=True,
     type=click.IntRange(1),
@@ -158,7 +158,7 @@ def bench(**options: Any) -> int:
     target = _target(options, served)
     order = Order(
         options["name"] or options["model"] or "bench",
-        _asked(options),
+        _requested(options),
         Path(options["out"]),
         {**(served.environment if served else {}), "command": _repeatable()},
         replaced_rules(options["rule"]),
@@ -214,14 +214,16 @@ def _target(options: Options, served: Served | None) -> Target:
     return target_of(options, served, urls, own if options["metrics"] else usual)
 
 
-def _asked(options: Options) -> Asked:
-    """Return what is asked for; raises UsageError where options do not go together."""
+def _requested(options: Options) -> Requested:
+    """Return what is requested; raises UsageError where options do not go together."""
     timeout = options["timeout"]
     if timeout is not None and not math.isfinite(timeout):
         raise click.UsageError(f"--timeout: {timeout} is no number of seconds")
-    if options["lives"] > 1 and not options["restart_command"]:
+    if options["engine_runs"] > 1 and not options["restart_command"]:
         raise click.UsageError("--engine-runs needs a --restart-command")
-    fields = {name: options[name] for name in ("most", "stress", "repeats", "lives", "search_by")}
+    fields = {
+        name: options[name] for name in ("most", "stress", "repeats", "engine_runs", "search_by")
+    }
     fields |= {
         "seed": options["seed"] or 0,
         "concurrency": numbers(options["concurrency"], int, "--concurrency"),
@@ -232,7 +234,7 @@ def _asked(options: Options) -> Asked:
         fields["phases"] = phases
     if options["soak"]:
         fields["soak_seconds"] = options["soak"]
-    return asked_of(fields, options["workload"] or "500/100", options["slo"], "the options")
+    return requested_of(fields, options["workload"] or "500/100", options["slo"], "the options")
 
 
 def _phases(options: Options) -> list[str]:
@@ -243,7 +245,7 @@ def _phases(options: Options) -> list[str]:
         if wrong:
             raise click.UsageError(f"--phases: {', '.join(wrong)}: not of {', '.join(PHASES)}")
     else:
-        chosen = [item for item in Asked.phases if item != "slo" or options["slo"]]
+        chosen = [item for item in Requested.phases if item != "slo" or options["slo"]]
         chosen += ["stress"] if options["stress"] else []
         chosen += ["open"] if options["request_rate"] else []
     if options["soak"] and "soak" not in chosen:
@@ -252,7 +254,7 @@ def _phases(options: Options) -> list[str]:
 
 
 def _client(options: Options, served: Served | None, target: Target) -> Client:
-    """Return the load generator that was asked for, else that of the plan's own engine."""
+    """Return the load generator that was requested, else that of the plan's own engine."""
     if options["client_cpus"] == "apart" and not served:
         raise click.UsageError("--client-cpus apart needs --plan, which says where replicas run")
     plain = not options["command"] and not options["image"]

@@ -31,7 +31,7 @@ class _Left(ProgressColumn):
 
 
 class Shown:
-    """A line for each level, and on a terminal one that lives while it is measured."""
+    """A line for each level, and on a terminal one that engine runs while it is measured."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet

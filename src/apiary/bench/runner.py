@@ -85,9 +85,9 @@ class Remote:
 
     def execute(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run one request over there; raise PROBE-… or BENCH-HOST."""
-        asked = json.dumps({**request, "secrets": self.secrets})
+        requested = json.dumps({**request, "secrets": self.secrets})
         try:
-            out, reported, status = self._run(f"{programs()}\n{asked}\n".encode())
+            out, reported, status = self._run(f"{programs()}\n{requested}\n".encode())
         except (paramiko.SSHException, OSError, EOFError) as failure:
             self._transport = None
             raise unreachable(self.name, f"the connection broke: {words(failure)}") from failure
@@ -161,7 +161,7 @@ class Restart:
     argv: tuple[str, ...]
     session: Session
 
-    def __call__(self, life: int) -> None:
+    def __call__(self, engine_run: int) -> None:
         """Make the next engine run; raise BENCH-RESTART where the engines do not come back."""
         try:
             done = subprocess.run(self.argv, capture_output=True, check=False, text=True)

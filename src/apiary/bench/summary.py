@@ -73,8 +73,8 @@ def _configurations(report: Report) -> Table:
         words = [f"{count} {STATUS[status]}" for status, count in configuration.counts.items()]
         table.add_row(
             configuration.name,
-            "\n".join(between(found.request_rate) for found in configuration.found) or NONE,
-            "\n".join(found_text(found) for found in configuration.found) or NONE,
+            "\n".join(between(found.request_rate) for found in configuration.searches) or NONE,
+            "\n".join(found_text(found) for found in configuration.searches) or NONE,
             "\n".join(saturation_text(item) for item in configuration.saturation) or NONE,
             ", ".join(words),
         )

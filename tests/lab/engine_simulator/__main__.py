@@ -14,7 +14,7 @@ from engine_simulator.parameters import names, parameters
 
 
 def main() -> None:
-    """Run what is asked."""
+    """Run what is requested."""
     parser = argparse.ArgumentParser(prog="engine_simulator", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("fit", help="write parameters/*.yml again")
@@ -26,24 +26,30 @@ def main() -> None:
     serve.add_argument("--port", type=int, default=0)
     serve.add_argument("--speed", type=float, default=1.0, help="so many times faster")
     serve.add_argument("--model", help="the name it serves, else the parameters' own")
-    serve.add_argument("--seed", type=int, default=0, help="another one is another life")
-    asked = parser.parse_args()
-    if asked.command == "fit":
+    serve.add_argument("--seed", type=int, default=0, help="another one is another engine run")
+    requested = parser.parse_args()
+    if requested.command == "fit":
         from engine_simulator import fit
 
         fit.write()
-    elif asked.command == "truth":
+    elif requested.command == "truth":
         from engine_simulator import truth as truths
 
-        truths.write(tuple(asked.case))
+        truths.write(tuple(requested.case))
     else:
         from engine_simulator.serve import faster
         from engine_simulator.serve import serve as run
 
-        chosen = faster(parameters(asked.parameters), asked.speed)
+        chosen = faster(parameters(requested.parameters), requested.speed)
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(
-                run(chosen, asked.host, asked.port, asked.model or chosen.model, asked.seed)
+                run(
+                    chosen,
+                    requested.host,
+                    requested.port,
+                    requested.model or chosen.model,
+                    requested.seed,
+                )
             )
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.drive import drive
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
     Bench,
     Load,
+    Requested,
     Target,
 )
 
@@ -80,7 +80,7 @@ def target_of(parameters: Parameters) -> Target:
 
 def bench(
     parameters: Parameters,
-    asked: Asked,
+    requested: Requested,
     seed: int = 0,
     client: Client | None = None,
     store: Memory | None = None,
@@ -88,7 +88,7 @@ def bench(
 ) -> Bench:
     """Return the whole benchmark of a simulated deployment."""
     return drive(
-        asked,
+        requested,
         runner(parameters, seed, client),
         store if store is not None else Memory(),
         name=parameters.name,

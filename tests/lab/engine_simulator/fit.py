@@ -87,7 +87,7 @@ def rates(parameters: Parameters, level: Published) -> tuple[float, float]:
 def still(parameters: Parameters) -> Parameters:
     """Return the parameters without noise and first-time costs."""
     engine = {**vars(parameters.engine), "jit": 0.0}
-    quiet = {"step_cov": 0.0, "level_cov": 0.0, "life_cov": 0.0}
+    quiet = {"step_cov": 0.0, "level_cov": 0.0, "engine_run_cov": 0.0}
     return Parameters(**{**vars(parameters), **quiet, "engine": Engine(**engine)})
 
 

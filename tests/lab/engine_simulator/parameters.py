@@ -50,7 +50,7 @@ class Parameters:
 
     ``routing``: `shard` gives a load process to one replica, as a target of several URLs does;
     `least` is a router that picks the replica with the fewest requests. The ``*_cov`` are the
-    coefficients of variation of one step, of all of one level, and of one life of the engine.
+    coefficients of variation of one step, of all of one level, and of one engine run of the engine.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Parameters:
     routing: Literal["shard", "least"] = "shard"
     step_cov: float = 0.01
     level_cov: float = 0.002
-    life_cov: float = 0.01
+    engine_run_cov: float = 0.01
     version: str = "0.32.0"
     sources: tuple[str, ...] = ()
     fit: dict[str, float] = field(default_factory=dict)

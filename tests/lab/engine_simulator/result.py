@@ -86,12 +86,12 @@ def _shard(level: Level, sent: list[Sent]) -> dict[str, Any]:
     outputs = [len(item.times) if not item.error else 0 for item in sent]
     inputs = sum(item.prompt for item in good)
     interval = level.parameters.engine.stream_interval
-    asked: dict[str, Any] = {}
+    requested: dict[str, Any] = {}
     if traffic.backend_of(level.load) == "builtin":
-        asked["asked_input_lens"] = [item.asked_input for item in sent]
-        asked["asked_output_lens"] = [item.asked_output for item in sent]
+        requested["asked_input_lens"] = [item.requested_input for item in sent]
+        requested["asked_output_lens"] = [item.requested_output for item in sent]
     shard = {
-        **asked,
+        **requested,
         "backend": "openai",
         "model_id": level.parameters.model,
         "num_prompts": len(sent),
@@ -136,13 +136,13 @@ def _gaps(sent: Sent, interval: int) -> list[float]:
 
 def _scrape(level: Level, replica: Replica, before: Counters) -> Scrape:
     index = level.replicas.index(replica)
-    model, life = level.parameters.model, int(level.faults.restarted and index == 0)
+    model, engine_run = level.parameters.model, int(level.faults.restarted and index == 0)
     return Scrape(
         url=f"http://replica-{index}:8000/metrics",
         before=exposition([(before, Gauges())], model, level.started),
         after=None
         if level.crashed
-        else exposition([(replica.counters, Gauges())], model, level.started + 600 * life),
+        else exposition([(replica.counters, Gauges())], model, level.started + 600 * engine_run),
         samples=_samples(level, replica),
     )
 

@@ -42,7 +42,7 @@ def faster(parameters: Parameters, speed: float) -> Parameters:
 class Answer:
     """One request being answered; ``blocks`` are hashes of its prompt's whole blocks."""
 
-    asked: dict[str, Any]
+    requested: dict[str, Any]
     chat: bool
     sent: Sent
     blocks: list[int]
@@ -53,7 +53,7 @@ class Answer:
     @property
     def streams(self) -> bool:
         """Say whether the answer is sent piece by piece."""
-        return bool(self.asked.get("stream"))
+        return bool(self.requested.get("stream"))
 
 
 class Serving:
@@ -61,7 +61,7 @@ class Serving:
 
     def __init__(self, server: Server, parameters: Parameters, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        factor = 1 + parameters.life_cov * rng.standard_normal()
+        factor = 1 + parameters.engine_run_cov * rng.standard_normal()
         self.server = server
         self.replica = Replica(parameters.engine, factor, parameters.step_cov, rng)
         self.answers: dict[int, Answer] = {}
@@ -157,17 +157,17 @@ class Server:
     async def _answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         path = path.partition("?")[0]
         try:
-            asked = json.loads(body) if body else {}
+            requested = json.loads(body) if body else {}
         except ValueError:
             _reply(writer, {"error": {"message": "no JSON"}}, "400 Bad Request")
             return
         if path in ("/v1/completions", "/v1/chat/completions"):
-            await self._complete(asked, path.endswith("chat/completions"), writer)
+            await self._complete(requested, path.endswith("chat/completions"), writer)
         elif path == "/v1/models":
             model = {"id": self.model, "object": "model", "max_model_len": 1 << 17}
             _reply(writer, {"object": "list", "data": [model]})
         elif path == "/tokenize":
-            words = _words(asked.get("messages") or asked.get("prompt", ""))
+            words = _words(requested.get("messages") or requested.get("prompt", ""))
             _reply(writer, {"count": len(words), "tokens": words, "max_model_len": 1 << 17})
         elif path == "/version":
             _reply(writer, {"version": self.parameters.version})
@@ -179,10 +179,10 @@ class Server:
             _reply(writer, {"error": {"message": f"no {path}"}}, "404 Not Found")
 
     async def _complete(
-        self, asked: dict[str, Any], chat: bool, writer: asyncio.StreamWriter
+        self, requested: dict[str, Any], chat: bool, writer: asyncio.StreamWriter
     ) -> None:
-        words = _words(asked.get("messages") if chat else asked.get("prompt", ""))
-        tokens = int(asked.get("max_completion_tokens") or asked.get("max_tokens") or 16)
+        words = _words(requested.get("messages") if chat else requested.get("prompt", ""))
+        tokens = int(requested.get("max_completion_tokens") or requested.get("max_tokens") or 16)
         self.count += 1
         sent = Sent(self.count, max(1, len(words)), tokens)
         size = self.parameters.engine.block_size
@@ -190,7 +190,7 @@ class Server:
         for first in range(0, len(words) - size + 1, size):
             chain = zlib.crc32(repr(words[first : first + size]).encode(), chain)
             blocks.append(chain)
-        answer = Answer(asked, chat, sent, blocks, writer)
+        answer = Answer(requested, chat, sent, blocks, writer)
         if answer.streams:
             _head(writer, "transfer-encoding: chunked", "text/event-stream")
             if chat:
@@ -208,7 +208,7 @@ class Server:
             choice = {"index": 0, "finish_reason": "length", **content}
             _reply(writer, {**self._frame(chat, stream=False), "choices": [choice], "usage": usage})
         elif not writer.is_closing():
-            if (asked.get("stream_options") or {}).get("include_usage"):
+            if (requested.get("stream_options") or {}).get("include_usage"):
                 _event(writer, {**self._frame(chat), "choices": [], "usage": usage})
             _chunk(writer, b"data: [DONE]\n\n")
             writer.write(b"0\r\n\r\n")

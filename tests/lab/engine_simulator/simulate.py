@@ -54,11 +54,11 @@ class Level:
         self, parameters: Parameters, load: Load, seed: int, client: Client, faults: Faults
     ) -> None:
         self.parameters, self.load, self.client, self.faults = parameters, load, client, faults
-        # Another life of an engine, or another host's, is another process.
-        self.started = _STARTED + 1e6 * seed + 3600.0 * load.life
-        life = np.random.default_rng([seed, load.life, 1]).standard_normal()
+        # Another engine run of an engine, or another host's, is another process.
+        self.started = _STARTED + 1e6 * seed + 3600.0 * load.engine_run
+        engine_run = np.random.default_rng([seed, load.engine_run, 1]).standard_normal()
         self.rng = np.random.default_rng([seed, zlib.crc32(load.key.encode())])
-        factor = (1 + parameters.life_cov * life) * (
+        factor = (1 + parameters.engine_run_cov * engine_run) * (
             1 + parameters.level_cov * self.rng.standard_normal()
         )
         self.replicas = [
@@ -81,7 +81,7 @@ class Level:
 
     def requests(self) -> list[list[Sent]]:
         """Return the measured requests: equal loads make equal ones."""
-        rng = np.random.default_rng([self.load.seed, self.load.repeat, self.load.life])
+        rng = np.random.default_rng([self.load.seed, self.load.repeat, self.load.engine_run])
         return traffic.requests_of(self.load, self.client, self.faults, rng)
 
     def run(self, chains: list[list[Sent]], slots: int | None, rate: float | None) -> list[Sent]:

@@ -31,8 +31,8 @@ class Sent:
     images: int = 0
     session: str | None = None
     past: int = 0
-    asked_input: int = 0
-    asked_output: int = 0
+    requested_input: int = 0
+    requested_output: int = 0
     error: str = ""
     start: float = 0.0
     arrival: float = 0.0
@@ -81,24 +81,27 @@ def requests_of(
 
 
 def _request(number: int, workload: Workload, client: Client) -> Sent:
-    asked = workload.input_tokens
+    requested = workload.input_tokens
     if workload.images and workload.image_pixels is not None:
         width, height = workload.image_pixels
-        asked += workload.images * round(width * height / _PIXELS_PER_TOKEN)
+        requested += workload.images * round(width * height / _PIXELS_PER_TOKEN)
     session, turn = divmod(number, max(1, workload.turns))
     past = 0
     if turn:
         new = workload.input_tokens - workload.prefix_tokens + workload.output_tokens
-        past, asked = asked + (turn - 1) * new + workload.output_tokens, asked + turn * new
-    prompt = round(asked * client.input_factor)
+        past, requested = (
+            requested + (turn - 1) * new + workload.output_tokens,
+            requested + turn * new,
+        )
+    prompt = round(requested * client.input_factor)
     request = Sent(
         number,
         prompt,
         workload.output_tokens,
         images=workload.images,
         past=past,
-        asked_input=asked,
-        asked_output=workload.output_tokens,
+        requested_input=requested,
+        requested_output=workload.output_tokens,
     )
     if client.identical:
         request.shares, request.shared = "one", prompt

@@ -26,13 +26,13 @@ _HOW = (
     f"every concurrency, max({_LEAST}, {_WAVES} x C) requests, {_SEEDS} runs, rate by Little's law;"
     f" arrivals at every 1 % of the highest rate from 35 %, {_OPEN_REQUESTS} requests,"
     f" {_OPEN_SEEDS} runs; the first and last C requests (open: a tenth) left out; no spread of"
-    " lives or levels; percentiles over all runs"
+    " engine runs or levels; percentiles over all runs"
 )
 
 
 def average(of: Parameters) -> Parameters:
-    """Return the deployment without the luck of one life or level, compiled and warm."""
-    return replace(of, life_cov=0.0, level_cov=0.0, engine=replace(of.engine, jit=0.0))
+    """Return the deployment without the luck of one engine run or level, compiled and warm."""
+    return replace(of, engine_run_cov=0.0, level_cov=0.0, engine=replace(of.engine, jit=0.0))
 
 
 def percentiles(

@@ -33,16 +33,16 @@ def spread(value):
 class Analytic:
     """Time per token is ``base`` + ``slope`` x requests in flight, until ``slots`` are full.
 
-    ``noise`` is the relative standard deviation of each level's times, ``life_noise`` that of each
-    life's, and ``luck`` seeds both. ``invalid`` and ``failed`` say by load whether a level is so; a
-    load above ``crash`` kills the engine.
+    ``noise`` is the relative standard deviation of each level's times, ``engine_run_noise`` that of
+    each run's, and ``luck`` seeds both. ``invalid`` and ``failed`` say by load whether a level is
+    so; a load above ``crash`` kills the engine.
     """
 
     base: float = 0.02
     slope: float = 0.0003
     slots: int = 100_000
     noise: float = 0.0
-    life_noise: float = 0.0
+    engine_run_noise: float = 0.0
     luck: int = 0
     invalid: object = None
     failed: object = None
@@ -94,8 +94,10 @@ class Analytic:
             slots = self.in_flight(rate, tokens) or 10 * self.slots
             rate = min(rate, self.closed_rate(self.slots, tokens))
         seen = 1 + random.Random(load.seed + self.luck).gauss(0, self.noise)
-        if self.life_noise:
-            seen *= 1 + random.Random(1000 * self.luck + load.life).gauss(0, self.life_noise)
+        if self.engine_run_noise:
+            seen *= 1 + random.Random(1000 * self.luck + load.engine_run).gauss(
+                0, self.engine_run_noise
+            )
         tpot = self.step(min(slots, self.slots)) * max(seen, 0.1)
         e2el = max(slots / rate, tpot * tokens) if rate else 0.0
         measured = Measured(
@@ -147,17 +149,17 @@ def play(steps, engine, levels=None):
         return end.value
 
 
-def bench(engine, asked, name="a", hosts=1, environment=None):
+def bench(engine, requested, name="a", hosts=1, environment=None):
     """Return the whole benchmark of an engine, as the command would write it."""
     levels = []
-    outcome = play(protocol(asked), engine, levels)
+    outcome = play(protocol(requested), engine, levels)
     return Bench(
         name=name,
         created="2026-11-22T05:00:00Z",
         target=Target(("http://127.0.0.1:8000",), "tiny", gpus=8, hosts=hosts),
-        asked=asked,
+        requested=requested,
         levels=tuple(levels),
-        found=outcome.found,
+        searches=outcome.searches,
         saturation=outcome.saturation,
         environment=environment or {},
         findings=outcome.findings,

@@ -10,17 +10,17 @@ import random
 from dataclasses import dataclass, replace
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
     Bench,
     ClientUse,
     EngineUse,
-    Found,
     GpuUse,
     Interval,
     Level,
     Load,
     Measured,
+    Requested,
     Saturation,
+    SearchResult,
     Spread,
     Target,
     Workload,
@@ -152,7 +152,7 @@ def invalid(given: Level) -> Level:
         severity="error",
         subject=given.load.key,
         message=f"the client kept {given.load.concurrency * 0.62:.0f} requests in flight, of "
-        f"{given.load.concurrency} asked for",
+        f"{given.load.concurrency} requested",
         remedy="use more client processes, or a host with free cores",
         source=None,
     )
@@ -176,15 +176,22 @@ def failed(given: Level) -> Level:
     return replace(given, status="FAILED", measured=measured, findings=(broken,), missed=())
 
 
-def loads(phase, steps, lives=1, repeats=1, work=BLOG, rate=False):
-    """Return the loads of one phase, each life and repeat of them."""
-    for life in range(lives):
+def loads(phase, steps, engine_runs=1, repeats=1, work=BLOG, rate=False):
+    """Return the loads of one phase, each engine run and repeat of them."""
+    for engine_run in range(engine_runs):
         for repeat in range(repeats):
             for step in steps:
                 size = {"request_rate": step} if rate else {"concurrency": step}
                 requests = 200 if rate else max(200, 10 * step)
                 yield Load(
-                    phase, work, requests, warmups=10, seed=1, repeat=repeat, life=life, **size
+                    phase,
+                    work,
+                    requests,
+                    warmups=10,
+                    seed=1,
+                    repeat=repeat,
+                    engine_run=engine_run,
+                    **size,
                 )
 
 
@@ -194,7 +201,7 @@ def bench(
     *,
     slo=SLO,
     steps=STEPS,
-    lives: int = 3,
+    engine_runs: int = 3,
     work: Workload = BLOG,
     model: str = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8",
     broken=(),
@@ -206,7 +213,7 @@ def bench(
 ) -> Bench:
     """Return a whole benchmark; ``broken`` are the concurrencies whose levels are invalid."""
     found, levels = [], []
-    for load in loads("scaling", steps, lives, work=work):
+    for load in loads("scaling", steps, engine_runs, work=work):
         made = level(load, curve, slo)
         levels.append(invalid(made) if load.concurrency in broken else made)
     # With room for the difference between repeats: each of them keeps the SLO there.
@@ -215,7 +222,7 @@ def bench(
     if slo and kept:
         levels += [
             level(one, curve, slo)
-            for one in loads("slo", (kept[-1], kept[-1] + 6), lives, work=work)
+            for one in loads("slo", (kept[-1], kept[-1] + 6), engine_runs, work=work)
         ]
         rates = [one.measured.request_rate for one in levels if one.load.concurrency == kept[-1]]
         middle = sum(rates) / len(rates)
@@ -224,7 +231,7 @@ def bench(
         if len(rates) < 2:
             rate = Interval(1, middle)
         found.append(
-            Found(
+            SearchResult(
                 work.name, "concurrency", float(kept[-1]), float(kept[-1] + 6), rate, 9, (slo[-1],)
             )
         )
@@ -241,9 +248,11 @@ def bench(
         "target": Target(
             ("http://gpu-001:8000",), model, ("http://gpu-001:8001/metrics",), model, gpus, 1
         ),
-        "asked": Asked(work, slo, lives=lives, seed=seed, stress=stress, search_by="concurrency"),
+        "requested": Requested(
+            work, slo, engine_runs=engine_runs, seed=seed, stress=stress, search_by="concurrency"
+        ),
         "levels": tuple(levels),
-        "found": tuple(found),
+        "searches": tuple(found),
         "saturation": (
             Saturation(
                 work.name, knee, capacity(curve, work), True, "twice less than 5 % more, reached"

@@ -131,7 +131,7 @@ def request(url: str, requests: int = 4, **values: Any) -> dict[str, Any]:
     workload = {"name": "w", "input_tokens": 8, "output_tokens": 5, **values.pop("workload", {})}
     load = {
         **{"phase": "fixed", "workload": workload, "requests": requests, "concurrency": 2},
-        **{"request_rate": None, "warmups": 0, "seed": 1, "repeat": 0, "life": 0},
+        **{"request_rate": None, "warmups": 0, "seed": 1, "repeat": 0, "engine_run": 0},
         **values.pop("load", {}),
     }
     return {"url": url, "model": "m", "load": load, "vocabulary": [10, 500], **values}

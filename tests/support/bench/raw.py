@@ -77,7 +77,7 @@ def metrics_text(prompt=0, cached=0, queries=None, preemptions=0, count=0, ttft=
 
 
 def scrape(requests=80, kv=0.4, **after):
-    """What one engine did: ``requests`` of 100 prompt tokens since a life of 10 before."""
+    """What one engine did: ``requests`` of 100 prompt tokens since an engine run of 10 before."""
     said = {"prompt": 100 * (requests + 10), "count": requests + 10} | after
     sample = {
         "vllm:kv_cache_usage_perc": kv,

@@ -48,12 +48,12 @@ WORKLOAD = Workload("500/100", 500, 100)
 
 def question(**changes: Any) -> Question:
     """Return a question about the small model, without knobs unless they are named."""
-    asked = dataclasses.replace(
+    requested = dataclasses.replace(
         deployment("lab/small", version="0.32.0", max_model_len=4096), layout=CURRENT
     )
     budget = Budget(**{"layouts": 4, "trials": None, **changes.pop("budget", {})})
     plain: dict[str, Any] = {"slo": SLO, "knobs": {}, "hosts": ("a",), **changes}
-    return Question(asked, WORKLOAD, budget=budget, **plain)
+    return Question(requested, WORKLOAD, budget=budget, **plain)
 
 
 def begun(findings: tuple[Any, ...] = (), **changes: Any) -> Tune:
@@ -63,7 +63,7 @@ def begun(findings: tuple[Any, ...] = (), **changes: Any) -> Tune:
 
 @dataclasses.dataclass
 class World:
-    """Scores by candidate, spread by ``noise`` between lives and shifted by host.
+    """Scores by candidate, spread by ``noise`` between engine runs and shifted by host.
 
     ``rate`` gives a candidate's true score; ``events`` an outcome other than a measurement, by
     trial. One trial always ends in the same way, however often and in which order it is run.

@@ -71,7 +71,7 @@ class Operator:
         )
         return Said(done.returncode, done.stdout + done.stderr)
 
-    def lives(self):
+    def engine_runs(self):
         """Return which start of each replica this is, by systemd's own mark."""
         shown = {one: self.fleet.show(one, "InvocationID") for one in self.fleet.replicas}
         return {one.name: told["InvocationID"] for one, told in shown.items()}

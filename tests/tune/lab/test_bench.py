@@ -16,7 +16,7 @@ from loss.fleet import ROOT, await_true
 ASKED = {
     "bench_engine_runs": 2,
     "bench_workload": "32/4",
-    "bench_asked": {"phases": ["fixed"], "concurrency": [8], "repeats": 1},
+    "bench_requested": {"phases": ["fixed"], "concurrency": [8], "repeats": 1},
     "bench_rules": {"requests_least": 80, "warmup_most": 1},
     "bench_backend": "builtin",
     "bench_self_test": False,
@@ -32,7 +32,7 @@ def place(operator):
 
 
 @pytest.fixture(scope="module")
-def asked(place):
+def requested(place):
     return ("-e", json.dumps({**ASKED, "bench_out": str(place)}))
 
 
@@ -42,11 +42,11 @@ def measured(place):
 
 
 @pytest.fixture(scope="module")
-def interrupted(operator, place, asked):
-    """The replicas' lives before a run that was killed when its first life was measured."""
-    before = operator.lives()
+def interrupted(operator, place, requested):
+    """The replicas' starts before a run that was killed when its first engine run was measured."""
+    before = operator.engine_runs()
     with subprocess.Popen(
-        operator.command("bench", *asked, *WANTED),
+        operator.command("bench", *requested, *WANTED),
         cwd=ROOT,
         env=operator.environment,
         stdin=subprocess.DEVNULL,
@@ -65,30 +65,32 @@ def interrupted(operator, place, asked):
 
 
 @pytest.fixture(scope="module")
-def resumed(operator, interrupted, asked):
-    said = operator.play("bench", *asked, *WANTED)
+def resumed(operator, interrupted, requested):
+    said = operator.play("bench", *requested, *WANTED)
     assert said.code == 0, said.text
     return said
 
 
-def test_engines_that_a_router_sends_requests_to_are_not_restarted_unasked(operator, asked):
-    before = operator.lives()
-    said = operator.play("bench", *asked)
+def test_engines_that_a_router_sends_requests_to_are_not_restarted_unasked(operator, requested):
+    before = operator.engine_runs()
+    said = operator.play("bench", *requested)
     assert said.code != 0
     assert "BENCH-SERVING: qwen3-235b" in said.text
-    assert operator.lives() == before
+    assert operator.engine_runs() == before
 
 
 def test_what_was_measured_before_the_interruption_stays(interrupted, resumed, place):
     _before, kept = interrupted
     assert resumed.code == 0
-    assert len(kept) == 2  # warm-up and level of the first life
+    assert len(kept) == 2  # warm-up and level of the first engine run
     now = measured(place)
     assert {name: now[name] for name in kept} == kept
     assert len(now) == 4
 
 
-def test_the_load_goes_through_the_router_and_over_two_lives(operator, interrupted, resumed, place):
+def test_the_load_goes_through_the_router_and_over_two_engine_runs(
+    operator, interrupted, resumed, place
+):
     bench = json.loads((place / "bench.json").read_text())
     fleet = operator.fleet
     host, port = fleet.endpoint("router-001")
@@ -97,22 +99,22 @@ def test_the_load_goes_through_the_router_and_over_two_lives(operator, interrupt
     addresses = [(fleet.hosts[one.host]["address_in_lab"], one.port) for one in fleet.replicas]
     assert bench["target"]["metrics"] == [f"http://{ip}:{port}/metrics" for ip, port in addresses]
     levels = [one for one in bench["levels"] if one["load"]["phase"] == "fixed"]
-    assert [(one["load"]["life"], one["status"]) for one in levels] == [(0, "OK"), (1, "OK")]
+    assert [(one["load"]["engine_run"], one["status"]) for one in levels] == [(0, "OK"), (1, "OK")]
     assert bench["environment"]["hosts"] == ["gpu-001", "gpu-002"]
     # Every engine was started anew, and the router uses all of them again.
     before, _kept = interrupted
-    now = operator.lives()
+    now = operator.engine_runs()
     assert all(now[name] != before[name] for name in before)
     fleet.await_whole()
 
 
-def test_asked_once_more_it_measures_and_restarts_nothing(operator, resumed, asked, place):
-    before, lives = measured(place), operator.lives()
-    said = operator.play("bench", *asked, *WANTED)
+def test_requested_once_more_it_measures_and_restarts_nothing(operator, resumed, requested, place):
+    before, engine_runs = measured(place), operator.engine_runs()
+    said = operator.play("bench", *requested, *WANTED)
     assert (resumed.code, said.code) == (0, 0)
     assert "changed=0" in said.text
     assert "changed=1" not in said.text
-    assert (measured(place), operator.lives()) == (before, lives)
+    assert (measured(place), operator.engine_runs()) == (before, engine_runs)
 
 
 def test_its_report_is_written(operator, resumed, place, tmp_path):

@@ -134,10 +134,10 @@ def test_two_alike_hosts_measure_in_parallel_and_serve_the_best(operator, place)
     fleet.await_whole()
 
 
-def test_asked_once_more_nothing_is_to_be_done(operator, place):
+def test_requested_once_more_nothing_is_to_be_done(operator, place):
     """What is deployed now is what was chosen."""
-    before, lives = (place / "state.json").read_text(), operator.lives()
+    before, engine_runs = (place / "state.json").read_text(), operator.engine_runs()
     said = operator.play("tune", *ASKED, *SERVING, "-e", f"@{place}/tuned.yml")
     assert said.code == 0, said.text
     assert (said.changed(FIRST), said.changed(SECOND)) == (0, 0)
-    assert ((place / "state.json").read_text(), operator.lives()) == (before, lives)
+    assert ((place / "state.json").read_text(), operator.engine_runs()) == (before, engine_runs)

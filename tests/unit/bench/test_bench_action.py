@@ -62,7 +62,7 @@ WRONG = {
     "BENCH-WORKLOAD": {"workload": "many"},
     "BENCH-CPUS": {"client_cpus": "all"},
     "BENCH-URL": {"urls": ["http://user:sk-planted-4711@127.0.0.1:1"], "dest": "none"},
-    "BENCH-ASKED": {"asked": {"phases": ["open"], "request_rate": [float("inf")]}},
+    "BENCH-ASKED": {"requested": {"phases": ["open"], "request_rate": [float("inf")]}},
     "BENCH-OTHER": {"plans": ["plan.json"], "tokenizer": "/srv/models/x", "gpus": 4},
 }
 
@@ -77,11 +77,11 @@ def played(tmp_path_factory):
     (place / "key").write_text(KEY)
     (place / "plan.json").write_text(dumps(demo_plan()))
     (place / "inventory.yml").write_text(INVENTORY)
-    asked = {"phases": ["scaling"], "concurrency": [1]}
+    requested = {"phases": ["scaling"], "concurrency": [1]}
     quick = {
         "backend": "builtin",
         "workload": "16/4",
-        "asked": asked,
+        "requested": requested,
         "rules": {"requests_least": 20, "warmup_most": 1},
         "self_test": False,
     }
@@ -102,7 +102,7 @@ def played(tmp_path_factory):
                 "tokenizer": "/srv/models/x",
             },
             "again": {
-                "asked": {**asked, "lives": 2},
+                "requested": {**requested, "engine_runs": 2},
                 "plans": ["plan.json"],
                 "tokenizer": "/srv/models/x",
             },
@@ -164,10 +164,10 @@ def test_nobody_says_the_key(played):
     assert KEY not in json.dumps(played.results)
 
 
-def test_a_further_life_is_asked_for_after_what_is_kept(played):
+def test_a_further_engine_run_is_requested_for_after_what_is_kept(played):
     again = played.results["again"]
     assert again["done"] is False
-    assert again["next_life"] == 1
+    assert again["next_engine_run"] == 1
     assert "(measured before)" in played.said
 
 

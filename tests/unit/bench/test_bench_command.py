@@ -87,11 +87,11 @@ def test_levels_are_measured_kept_and_shown(url, capsys):
 
 def test_a_run_goes_on_where_it_was_interrupted(url, capsys, monkeypatch):
     arguments = ["bench", url, *SHORT, "--no-self-test", "--concurrency=1,2"]
-    original, asked = bench_run.run, []
+    original, requested = bench_run.run, []
 
     def run(request):
-        asked.append(request["do"])
-        if len(asked) == 3:
+        requested.append(request["do"])
+        if len(requested) == 3:
             raise KeyboardInterrupt
         return original(request)
 
@@ -104,10 +104,10 @@ def test_a_run_goes_on_where_it_was_interrupted(url, capsys, monkeypatch):
     assert kept.items() <= raws().items()  # not measured again
     # On a busy machine a level may be INVALID, and is then measured once more.
     spoiled = [level for level in result().levels if level.status not in ("OK", "SLO_MISS")]
-    measured = len(asked)
+    measured = len(requested)
     main(arguments)
-    assert asked[measured] == "look"
-    assert len(asked) - measured - 1 <= 3 * len(spoiled)
+    assert requested[measured] == "look"
+    assert len(requested) - measured - 1 <= 3 * len(spoiled)
     assert "(measured before)" in capsys.readouterr().err
 
 
@@ -169,7 +169,7 @@ def test_what_is_wrong_is_one_finding_before_any_level(url, capsys, code, argume
         ["http://a", "--phases=scaling,other"],
         ["http://a", "--concurrency=1,x"],
         ["http://a", "--request-rate=0"],
-        ["http://a", "--lives=2"],
+        ["http://a", "--engine runs=2"],
         ["http://a", "--vision"],
         ["http://a", "--rule=none=1"],
         ["http://a", "--rule=requests_least=many"],
@@ -217,24 +217,24 @@ def test_seeds_and_rules_are_in_the_result(url, capsys):
     for place in ("one", "two", "one"):
         main(["bench", url, *SHORT, "--no-self-test", f"--out={place}"])
         bench = from_document(Bench, json.loads(Path(place, "bench.json").read_text()), place)
-        seeds.append(bench.asked.seed)
+        seeds.append(bench.requested.seed)
         assert bench.environment["rules"] == {"requests_least": 20, "warmup_most": 1}
     assert seeds[0] == seeds[2] != seeds[1]
     capsys.readouterr()
 
 
-def test_each_life_begins_with_a_restart(url, capsys, monkeypatch):
+def test_each_engine_run_begins_with_a_restart(url, capsys, monkeypatch):
     note = Path("restarts").absolute()
     command = f"/bin/sh -c 'echo again >> {note}'"
-    arguments = [url, *SHORT, "--no-self-test", "--lives=2"]
+    arguments = [url, *SHORT, "--no-self-test", "--engine runs=2"]
     main(["bench", *arguments, f"--restart-command={command}"])
     assert note.read_text() == "again\n"
-    assert {level.load.life for level in result().levels} == {0, 1}
+    assert {level.load.engine_run for level in result().levels} == {0, 1}
     capsys.readouterr()
 
 
 def test_engines_that_do_not_come_back_are_told(url, capsys):
-    arguments = [url, *SHORT, "--no-self-test", "--lives=2", "--json"]
+    arguments = [url, *SHORT, "--no-self-test", "--engine runs=2", "--json"]
     assert main(["bench", *arguments, "--restart-command=/bin/false"]) == 1
     assert codes(capsys) == ["BENCH-RESTART"]
 

@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.capacity import capacity
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Requested
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
 from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, bench
 
 PHASES = ("baseline", "scaling", "slo", "open")
-ASKED = Asked(WORKLOAD, slo=SLO, phases=PHASES, lives=3, search_by="concurrency")
-ONE = replace(ASKED, lives=1)
+ASKED = Requested(WORKLOAD, slo=SLO, phases=PHASES, engine_runs=3, search_by="concurrency")
+ONE = replace(ASKED, engine_runs=1)
 
 
-def measured(name="a", asked=ASKED, hosts=1, layout="TP8", **engine):
+def measured(name="a", requested=ASKED, hosts=1, layout="TP8", **engine):
     facts = {"base": 0.01, "slope": 0.0002, "noise": 0.003} | engine
-    return bench(Analytic(**facts), asked, name, hosts, {"layout": layout})
+    return bench(Analytic(**facts), requested, name, hosts, {"layout": layout})
 
 
 def values(found):
@@ -64,29 +64,29 @@ def test_a_rate_that_fits_exactly_needs_no_further_host():
 
 
 def test_more_noise_needs_more_hosts():
-    sure, unsure = measured(), measured(life_noise=0.06)
+    sure, unsure = measured(), measured(engine_run_noise=0.06)
 
     assert capacity([unsure], 3000.0).hosts > capacity([sure], 3000.0).hosts
 
 
-def test_one_life_and_a_closed_loop_are_said():
-    asked = replace(ASKED, lives=1, phases=("scaling", "slo"))
-    found = capacity([measured(asked=asked)], 100.0)
+def test_one_engine_run_and_a_closed_loop_are_said():
+    requested = replace(ASKED, engine_runs=1, phases=("scaling", "slo"))
+    found = capacity([measured(requested=requested)], 100.0)
 
     assert codes(found) == ["CAPACITY-LIVES", "CAPACITY-CLOSED-LOOP"]
     assert "random arrivals that kept the SLO" not in values(found)
 
 
 def test_a_search_by_rate_is_of_random_arrivals():
-    asked = replace(ASKED, search_by="request_rate", phases=("slo",))
+    requested = replace(ASKED, search_by="request_rate", phases=("slo",))
 
-    assert codes(capacity([measured(asked=asked)], 100.0)) == []
+    assert codes(capacity([measured(requested=requested)], 100.0)) == []
 
 
 def test_a_search_that_met_its_ceiling_is_a_lower_bound():
-    asked = replace(ASKED, most=32)
+    requested = replace(ASKED, most=32)
 
-    assert codes(capacity([measured(asked=asked)], 100.0)) == ["CAPACITY-CEILING"]
+    assert codes(capacity([measured(requested=requested)], 100.0)) == ["CAPACITY-CEILING"]
 
 
 def test_random_arrivals_that_keep_less_are_what_counts():
@@ -94,17 +94,17 @@ def test_random_arrivals_that_keep_less_are_what_counts():
         def in_flight(self, rate, tokens):
             return None if rate > 50 else super().in_flight(rate, tokens)
 
-    asked = replace(ASKED, slo=SLO)
-    result = bench(Bursty(base=0.01, slope=0.0002, slots=1000), asked)
+    requested = replace(ASKED, slo=SLO)
+    result = bench(Bursty(base=0.01, slope=0.0002, slots=1000), requested)
     found = capacity([result], 100.0)
 
     assert found.per_host == pytest.approx(0.5 * 80, rel=0.02)
     assert found.hosts == 3 + 1
 
 
-def test_several_benchmarks_of_one_configuration_are_its_lives():
-    asked = replace(ASKED, lives=1)
-    found = capacity([measured(f"a{n}", asked, luck=n) for n in range(3)], 100.0)
+def test_several_benchmarks_of_one_configuration_are_its_engine_runs():
+    requested = replace(ASKED, engine_runs=1)
+    found = capacity([measured(f"a{n}", requested, luck=n) for n in range(3)], 100.0)
 
     assert found.rate.n == 3
     assert codes(found) == []
@@ -115,11 +115,11 @@ def test_several_benchmarks_of_one_configuration_are_its_lives():
     [
         ([], "CAPACITY-MIXED"),
         ([measured(), measured("b", layout="DP2/TP4")], "CAPACITY-MIXED"),
-        ([measured(asked=replace(ASKED, slo=()))], "CAPACITY-NO-SLO"),
+        ([measured(requested=replace(ASKED, slo=()))], "CAPACITY-NO-SLO"),
         ([measured(base=0.06)], "CAPACITY-NO-SLO"),
-        ([measured(asked=replace(ASKED, phases=("scaling",)))], "CAPACITY-NO-SLO"),
+        ([measured(requested=replace(ASKED, phases=("scaling",)))], "CAPACITY-NO-SLO"),
         ([measured(hosts=None)], "CAPACITY-HOSTS"),
-        ([measured(asked=ONE), measured("b", ONE, base=0.03)], "CAPACITY-UNCERTAIN"),
+        ([measured(requested=ONE), measured("b", ONE, base=0.03)], "CAPACITY-UNCERTAIN"),
     ],
 )
 def test_what_cannot_be_known_is_refused(results, code):
@@ -150,15 +150,15 @@ def test_a_target_that_is_none_is_refused(rate, spare, batch):
         capacity([measured()], rate, spare, batch)
 
 
-def test_lives_are_counted_as_measured_not_as_asked():
-    # Five were asked for; the engine was gone after the first.
-    cut = replace(measured(asked=ONE), asked=replace(ONE, lives=5))
+def test_engine_runs_are_counted_as_measured_not_as_requested():
+    # Five were requested; the engine was gone after the first.
+    cut = replace(measured(requested=ONE), requested=replace(ONE, engine_runs=5))
     assert "CAPACITY-LIVES" in codes(capacity([cut], 100.0))
 
 
-def test_one_life_given_three_times_is_one_life():
-    once = capacity([measured(asked=ONE)], 100.0)
-    thrice = capacity([measured(asked=ONE)] * 3, 100.0)
+def test_one_engine_run_given_three_times_is_one_engine_run():
+    once = capacity([measured(requested=ONE)], 100.0)
+    thrice = capacity([measured(requested=ONE)] * 3, 100.0)
     assert "CAPACITY-LIVES" in codes(thrice)
     assert (thrice.hosts, thrice.rate) == (once.hosts, once.rate)
     assert "in one engine run" in thrice.lines[0].how

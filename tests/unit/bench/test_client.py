@@ -135,15 +135,15 @@ def bodies(server: Any) -> list[dict[str, Any]]:
     return [json.loads(one.partition(b"\r\n\r\n")[2]) for one in server.requests]
 
 
-def test_what_is_asked_for_and_no_two_prompts_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_requested_for_and_no_two_prompts_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret-1")
     with scripted(lambda number: (GOOD, False)) as (url, server):
         shard = bench_client.run(request(url + "/v1", requests=6, load={"warmups": 2}))
-    asked = bodies(server)
-    assert len({tuple(one["prompt"]) for one in asked}) == 8
-    assert {len(one["prompt"]) for one in asked} == {8}
-    assert all(10 <= number <= 500 for one in asked for number in one["prompt"])
-    assert {key: value for key, value in asked[0].items() if key != "prompt"} == {
+    requested = bodies(server)
+    assert len({tuple(one["prompt"]) for one in requested}) == 8
+    assert {len(one["prompt"]) for one in requested} == {8}
+    assert all(10 <= number <= 500 for one in requested for number in one["prompt"])
+    assert {key: value for key, value in requested[0].items() if key != "prompt"} == {
         **{"model": "m", "max_tokens": 5, "min_tokens": 5, "ignore_eos": True, "temperature": 0},
         **{"stream": True, "stream_options": {"include_usage": True}},
     }

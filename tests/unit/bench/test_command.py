@@ -73,7 +73,7 @@ def test_a_closed_loop_has_slots_and_an_open_one_a_rate():
     assert "--max-concurrency" not in opened
 
 
-def test_the_prompt_has_as_many_tokens_as_asked_for():
+def test_the_prompt_has_as_many_tokens_as_requested_for():
     flags = options(command())
     assert int(flags["--random-input-len"]) + int(flags["--random-prefix-len"]) == 5600
     assert flags["--random-output-len"] == "140"
@@ -122,7 +122,7 @@ def test_no_two_loads_share_a_seed_and_one_has_its_own_again():
         LOAD,
         replace(LOAD, seed=2),
         replace(LOAD, repeat=1),
-        replace(LOAD, life=1),
+        replace(LOAD, engine_run=1),
         replace(LOAD, concurrency=32),
         replace(LOAD, phase="slo"),
         replace(LOAD, workload=workload("500/100")),

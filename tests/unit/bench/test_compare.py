@@ -15,8 +15,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.c
     regression,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
     EngineUse,
+    Requested,
     Workload,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
@@ -24,13 +24,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, bench
 
 PHASES = ("baseline", "scaling", "slo")
-ASKED = Asked(WORKLOAD, slo=SLO, phases=PHASES, lives=3, search_by="concurrency")
+ASKED = Requested(WORKLOAD, slo=SLO, phases=PHASES, engine_runs=3, search_by="concurrency")
 HERE = {"layout": "DP2/TP4", "gpu": "MI325X", "engine": {"version": "0.32.0", "image": "x@1"}}
 
 
-def measured(name="a", asked=ASKED, base=0.01, environment=HERE, **engine):
+def measured(name="a", requested=ASKED, base=0.01, environment=HERE, **engine):
     facts = {"base": base, "slope": 0.0002, "noise": 0.005, "luck": 1} | engine
-    return bench(Analytic(**facts), asked, name, environment=environment)
+    return bench(Analytic(**facts), requested, name, environment=environment)
 
 
 def codes(found):
@@ -52,15 +52,15 @@ def test_a_better_configuration_is_found():
 
 def test_what_both_searched_is_compared_and_a_second_search_is_a_row():
     both = replace(ASKED, search_by="both")
-    first, second = measured(asked=both), measured("b", asked=both, slope=0.00016, luck=2)
-    assert [found.by for found in first.found] == ["concurrency", "request_rate"]
+    first, second = measured(requested=both), measured("b", requested=both, slope=0.00016, luck=2)
+    assert [found.by for found in first.searches] == ["concurrency", "request_rate"]
     whole = compare([first], [second])
     assert (whole.verdict, whole.what) == ("better", "request rate at the SLO of 100/50")
     row = by_level([first], [second])[0]
     assert row.what == "request rate at the SLO of 100/50, random arrivals"
     assert row.verdict == "better"
     # A result of one search answers the same question; what both have is held together.
-    rates = measured("c", asked=replace(ASKED, search_by="request_rate"), slope=0.00016, luck=2)
+    rates = measured("c", requested=replace(ASKED, search_by="request_rate"), slope=0.00016, luck=2)
     assert compare([first], [rates]).what.endswith("random arrivals")
     assert compare([measured()], [second]).what == whole.what
 
@@ -79,8 +79,8 @@ def test_equal_configurations_do_not_differ(luck):
 
 @pytest.mark.parametrize("luck", range(2, 8))
 def test_restarts_that_differ_are_no_difference_of_configurations(luck):
-    first = measured(life_noise=0.05)
-    second = measured("b", life_noise=0.05, luck=luck)
+    first = measured(engine_run_noise=0.05)
+    second = measured("b", engine_run_noise=0.05, luck=luck)
     verdict = compare([first], [second])
 
     assert verdict.verdict == "no difference found"
@@ -88,19 +88,21 @@ def test_restarts_that_differ_are_no_difference_of_configurations(luck):
     assert verdict.detectable > 0.05
 
 
-def test_lives_may_come_as_benchmarks_of_their_own():
-    one = replace(ASKED, lives=1)
+def test_engine_runs_may_come_as_benchmarks_of_their_own():
+    one = replace(ASKED, engine_runs=1)
     a = [measured(f"a{luck}", one, luck=luck) for luck in range(3)]
     b = [measured(f"b{luck}", one, luck=luck, slope=0.00016) for luck in range(3, 6)]
     verdict = compare(a, b)
 
     assert (verdict.verdict, verdict.a.n, verdict.b.n) == ("better", 3, 3)
-    assert verdict.a.mean == pytest.approx(sum(each.found[0].request_rate.mean for each in a) / 3)
+    assert verdict.a.mean == pytest.approx(
+        sum(each.searches[0].request_rate.mean for each in a) / 3
+    )
 
 
-def test_one_life_on_a_side_decides_nothing_and_says_so():
-    one = replace(ASKED, lives=1)
-    verdict = compare([measured(asked=one)], [measured("b", one, slope=0.00005)])
+def test_one_engine_run_on_a_side_decides_nothing_and_says_so():
+    one = replace(ASKED, engine_runs=1)
+    verdict = compare([measured(requested=one)], [measured("b", one, slope=0.00005)])
 
     assert verdict.verdict == "not decided"
     assert verdict.ratio > 1.5
@@ -108,7 +110,7 @@ def test_one_life_on_a_side_decides_nothing_and_says_so():
     assert codes(verdict) == ["BENCH-LIVES"]
 
 
-def test_two_lives_may_differ_but_not_in_print():
+def test_two_engine_runs_may_differ_but_not_in_print():
     found = compare_values([10.0, 10.01], [12.0, 12.01])
 
     assert (found.verdict, found.published) == ("better", False)
@@ -138,9 +140,9 @@ def test_less_is_better_for_times():
 def test_a_search_cannot_tell_what_its_resolution_hides():
     # Three and four slots are neighbours: nothing lies between them.
     coarse = replace(ASKED, most=8)
-    first = measured(asked=coarse, slope=0.0101, noise=0)
+    first = measured(requested=coarse, slope=0.0101, noise=0)
     second = measured("b", coarse, slope=0.0099, noise=0)
-    assert (first.found[0].best, second.found[0].best) == (3, 4)
+    assert (first.searches[0].best, second.searches[0].best) == (3, 4)
 
     assert compare([first], [second]).verdict == "no difference found"
 
@@ -166,41 +168,44 @@ def test_a_side_that_never_keeps_the_limits_is_worse():
 
 
 def test_without_a_search_the_highest_common_load_is_compared():
-    fixed = Asked(WORKLOAD, phases=("fixed",), concurrency=(8, 32), lives=3)
-    verdict = compare([measured(asked=fixed)], [measured("b", fixed, base=0.005)])
+    fixed = Requested(WORKLOAD, phases=("fixed",), concurrency=(8, 32), engine_runs=3)
+    verdict = compare([measured(requested=fixed)], [measured("b", fixed, base=0.005)])
 
     assert verdict.what == "request rate at 32 concurrent"
     assert verdict.verdict == "better"
 
 
 def test_an_open_loop_is_compared_by_the_time_a_request_takes():
-    opened = Asked(WORKLOAD, phases=("fixed",), request_rate=(20.0,), lives=3)
-    verdict = compare([measured(asked=opened)], [measured("b", opened, base=0.005)])
+    opened = Requested(WORKLOAD, phases=("fixed",), request_rate=(20.0,), engine_runs=3)
+    verdict = compare([measured(requested=opened)], [measured("b", opened, base=0.005)])
 
     assert (verdict.what, verdict.verdict) == ("e2el p90 at 20 requests/s", "better")
     assert verdict.ratio < 0.7
 
 
 def test_loads_that_have_nothing_in_common_are_refused():
-    a, b = (Asked(WORKLOAD, phases=("fixed",), concurrency=(size,), lives=3) for size in (8, 9))
+    a, b = (
+        Requested(WORKLOAD, phases=("fixed",), concurrency=(size,), engine_runs=3)
+        for size in (8, 9)
+    )
     with pytest.raises(ApiaryError, match="BENCH-NOTHING-COMMON"):
-        compare([measured(asked=a)], [measured("b", b)])
+        compare([measured(requested=a)], [measured("b", b)])
 
 
 def test_invalid_levels_are_not_compared():
-    fixed = Asked(WORKLOAD, phases=("fixed",), concurrency=(8, 32), lives=3)
+    fixed = Requested(WORKLOAD, phases=("fixed",), concurrency=(8, 32), engine_runs=3)
     bad = measured("b", fixed, invalid=lambda load: load.concurrency == 32)
 
-    assert compare([measured(asked=fixed)], [bad]).what == "request rate at 8 concurrent"
+    assert compare([measured(requested=fixed)], [bad]).what == "request rate at 8 concurrent"
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [replace(ASKED, workload=Workload("500/50", 500, 50)), replace(ASKED, slo=())],
 )
-def test_different_questions_are_refused(asked):
+def test_different_questions_are_refused(requested):
     with pytest.raises(ApiaryError, match="BENCH-QUESTION"):
-        compare([measured()], [measured("b", asked)])
+        compare([measured()], [measured("b", requested)])
 
 
 def test_a_side_of_two_configurations_is_refused():
@@ -245,12 +250,14 @@ def test_each_common_level_has_its_verdict_at_a_shared_confidence():
 
 
 def test_many_levels_of_equal_configurations_find_no_chance_difference():
-    verdicts = by_level([measured(life_noise=0.02)], [measured("b", life_noise=0.02, luck=2)])
+    verdicts = by_level(
+        [measured(engine_run_noise=0.02)], [measured("b", engine_run_noise=0.02, luck=2)]
+    )
 
     assert len(verdicts) > 15
     says = {verdict.verdict for verdict in verdicts if verdict.low is not None}
     assert says == {"no difference found"}
-    # A size that only one life's search passed through has no second life to hold against it.
+    # A size that only one run's search passed through has no second run to hold against it.
     assert {verdict.verdict for verdict in verdicts if verdict.low is None} <= {"not decided"}
 
 
@@ -273,40 +280,40 @@ def test_nothing_to_compare_with_is_no_verdict():
     assert [str(item) for item in found.differs] == ["gpu: MI300X against MI325X"]
 
 
-def test_a_regression_of_one_life_is_not_decided():
-    one = replace(ASKED, lives=1)
+def test_a_regression_of_one_engine_run_is_not_decided():
+    one = replace(ASKED, engine_runs=1)
     slow = measured("now", one, slope=0.0004, luck=2)
-    assert regression([measured(asked=one)], [slow]).verdict == "not decided"
+    assert regression([measured(requested=one)], [slow]).verdict == "not decided"
 
 
 def begun(bench, at):
-    """The same result of engines that tell when they began: one moment a life, or ``at`` all."""
+    """The same result of engines that tell when they began: one moment a run, or ``at`` all."""
     return replace(
         bench,
         levels=tuple(
-            replace(level, engine=EngineUse(started=at or 1.7e9 + level.load.life))
+            replace(level, engine=EngineUse(started=at or 1.7e9 + level.load.engine_run))
             for level in bench.levels
         ),
     )
 
 
-def test_one_life_that_is_given_twice_is_one():
-    one = replace(ASKED, lives=1)
-    a, b = measured(asked=one), measured("b", one, slope=0.00005)
+def test_one_engine_run_that_is_given_twice_is_one():
+    one = replace(ASKED, engine_runs=1)
+    a, b = measured(requested=one), measured("b", one, slope=0.00005)
     found = compare([a, a, a], [b, b, b])
 
     assert (found.verdict, found.a.n, found.b.n) == ("not decided", 1, 1)
     assert {verdict.verdict for verdict in by_level([a, a], [b, b])} == {"not decided"}
 
 
-def test_two_results_of_an_engine_that_was_never_restarted_are_one_life():
-    one = replace(ASKED, lives=1)
+def test_two_results_of_an_engine_that_was_never_restarted_are_one_engine_run():
+    one = replace(ASKED, engine_runs=1)
     sides = [
         [begun(measured(name, one, slope=slope, luck=luck), at) for luck in (1, 2, 3)]
         for name, slope, at in (("a", 0.0003, 1.7e9), ("b", 0.00005, 1.8e9))
     ]
     assert compare(*sides).verdict == "not decided"
-    # A restart command that restarts nothing makes no lives either.
+    # A restart command that restarts nothing makes no engine runs either.
     assert compare([begun(measured(), 1.7e9)], [begun(measured("b"), 1.7e9)]).a.n == 1
     assert compare([begun(measured(), 0)], [begun(measured("b"), 0)]).a.n == 3
 

@@ -12,9 +12,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run import c
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import Client
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.session import Session
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
     Bench,
     Load,
+    Requested,
     Target,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
@@ -29,7 +29,7 @@ from support.bench.raw import WORKLOAD, raw, scrape, self_test, shard
 URL = "http://127.0.0.1:8000"
 HOST = {"name": "load-1", "kernel": "6.8", "cores": 8, "load": [0, 0, 0], "numa_balancing": "0",
         "numa_cpus": {"0": "0-7"}}  # fmt: skip
-ASKED = Asked(WORKLOAD, phases=("scaling",), concurrency=(8,))
+ASKED = Requested(WORKLOAD, phases=("scaling",), concurrency=(8,))
 PLANNED = {"plan_hash": "a", "engine": {"name": "vllm", "version": "0.32.0", "image": "x@1"}}
 TARGET = Target((URL,), "tiny", (f"{URL}/metrics",), gpus=8, hosts=1)
 
@@ -38,10 +38,10 @@ class Host:
     """A load host before one engine; ``change`` gets each level's load and raw result."""
 
     def __init__(self, version="0.32.0", change=None):
-        self.version, self.change, self.asked = version, change, []
+        self.version, self.change, self.requested = version, change, []
 
     def __call__(self, request):
-        self.asked.append(request["do"])
+        self.requested.append(request["do"])
         if request["do"] == "look":
             served = json.dumps({"data": [{"id": "tiny"}]})
             answer = json.dumps({"usage": {"prompt_tokens": 3}})
@@ -63,12 +63,12 @@ class Host:
         return to_document(self.change(load, made) if self.change else made)
 
 
-def measured(place, host=None, asked=ASKED, target=TARGET, environment=PLANNED, **more):
+def measured(place, host=None, requested=ASKED, target=TARGET, environment=PLANNED, **more):
     rules, own = more.pop("rules", {}), more.pop("own_seed", False)
     restart = {name: more.pop(name) for name in ("restart",) if name in more}
     client = Client("builtin", **({"version": None, "command": ()} | more))
     session = Session(target, client, host or Host(), **restart)
-    order = conduct.Order("small", asked, place / "out", environment, rules, own_seed=own)
+    order = conduct.Order("small", requested, place / "out", environment, rules, own_seed=own)
     return conduct.conduct(order, session)
 
 
@@ -156,7 +156,7 @@ def test_an_address_with_a_secret_is_refused_before_anything_is_written(tmp_path
         measured(tmp_path, host, target=replace(TARGET, **{field: (url,)}))
     assert "planted" not in str(refusal.value)
     assert refusal.value.findings[0].subject == said
-    assert host.asked == []
+    assert host.requested == []
     assert not (tmp_path / "out").exists()
 
 
@@ -164,9 +164,9 @@ def test_each_new_directory_has_a_seed_of_its_own_and_keeps_it(tmp_path):
     seeds = []
     for name in ("a", "b", "a"):
         (tmp_path / name).mkdir(exist_ok=True)
-        seeds.append(measured(tmp_path / name, own_seed=True).asked.seed)
+        seeds.append(measured(tmp_path / name, own_seed=True).requested.seed)
     assert seeds[0] == seeds[2] != seeds[1]
-    assert measured(tmp_path, asked=replace(ASKED, seed=7)).asked.seed == 7
+    assert measured(tmp_path, requested=replace(ASKED, seed=7)).requested.seed == 7
 
 
 def bad(load, made):
@@ -185,21 +185,21 @@ def test_a_search_that_did_not_end_is_an_error(tmp_path):
     def upper(load, made):
         return replace(made, exit_codes=(1,)) if load.phase == "slo" else made
 
-    asked = replace(ASKED, slo=(Limit("ttft", "p90", 2.0),), phases=("scaling", "slo"), most=16)
-    asked = replace(asked, search_by="concurrency")
-    bench = measured(tmp_path, Host(change=upper), asked)
-    assert not bench.found
+    requested = replace(ASKED, slo=(Limit("ttft", "p90", 2.0),), phases=("scaling", "slo"), most=16)
+    requested = replace(requested, search_by="concurrency")
+    bench = measured(tmp_path, Host(change=upper), requested)
+    assert not bench.searches
     assert "BENCH-NO-ANSWER" in codes(bench)
 
 
 def test_what_was_measured_is_kept_where_the_engines_do_not_come_back(tmp_path):
-    def refuse(_life):
+    def refuse(_engine_run):
         raise error("BENCH-RESTART", "restart", "ended with 1", "try it by hand")
 
     with pytest.raises(ApiaryError, match="BENCH-RESTART"):
-        measured(tmp_path, asked=replace(ASKED, lives=2), restart=refuse)
+        measured(tmp_path, requested=replace(ASKED, engine_runs=2), restart=refuse)
     bench = kept(tmp_path)
-    assert {level.load.life for level in bench.levels} == {0}
+    assert {level.load.engine_run for level in bench.levels} == {0}
     assert codes(bench) == ["BENCH-RESTART"]
 
 
@@ -214,4 +214,4 @@ def test_what_was_measured_is_kept_where_the_engines_do_not_come_back(tmp_path):
 )
 def test_loads_that_cannot_be_sent_are_refused(given):
     with pytest.raises(ApiaryError, match="BENCH-ASKED"):
-        conduct.asked_of(given, "500/100", "", "asked")
+        conduct.requested_of(given, "500/100", "", "requested")

@@ -13,9 +13,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.command impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run import drive as drives
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
     Bench,
     Load,
+    Requested,
     Target,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
@@ -28,7 +28,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from support.bench.analytic_engine import SLO, WORKLOAD, Analytic
 from support.bench.raw import scrape, shard
 
-ASKED = Asked(
+ASKED = Requested(
     WORKLOAD, slo=SLO, phases=("baseline", "scaling", "slo"), most=64, search_by="concurrency"
 )
 TARGET = Target(("http://127.0.0.1:8000",), "tiny")
@@ -80,9 +80,9 @@ def evaluate(raw, slo, name=None):
     return Analytic().level(from_document(Load, raw.load, name))
 
 
-def drive(host, store, asked=ASKED, **more):
+def drive(host, store, requested=ASKED, **more):
     facts = {"name": "x", "created": "2026", "target": TARGET, "evaluate": evaluate} | more
-    return drives.drive(asked, host, store, **facts)
+    return drives.drive(requested, host, store, **facts)
 
 
 def test_a_benchmark_has_everything_and_names_its_files():
@@ -90,7 +90,7 @@ def test_a_benchmark_has_everything_and_names_its_files():
     bench = drive(host, store, environment={"layout": "TP8"})
 
     assert bench.environment == {"layout": "TP8"}
-    assert bench.found[0].best == 64
+    assert bench.searches[0].best == 64
     assert [level.load for level in bench.levels] == host.ran
     assert [level.raw for level in bench.levels] == [store.name(load.key) for load in host.ran]
     assert from_document(Bench, json.loads(dumps(bench)), "x") == bench
@@ -119,7 +119,7 @@ def test_a_finished_run_is_only_judged_again():
 
 
 class Cached(Host):
-    """A load host before one life of an engine, which knows every prompt that it was ever sent."""
+    """A load host before one run of an engine, which knows every prompt that it was ever sent."""
 
     def __init__(self, known, **more):
         super().__init__(**more)
@@ -143,11 +143,11 @@ class Cached(Host):
 @pytest.mark.parametrize("at", [0, 1, 3])
 def test_what_an_interrupted_level_sent_is_not_sent_again(at):
     known, store = set(), Kept()
-    asked = replace(ASKED, phases=("scaling",), most=4)
-    whole = drive(Cached(set()), Kept(), asked, evaluate=None)
+    requested = replace(ASKED, phases=("scaling",), most=4)
+    whole = drive(Cached(set()), Kept(), requested, evaluate=None)
     with pytest.raises(KeyboardInterrupt):
-        drive(Cached(known, interrupt_at=at), store, asked, evaluate=None)
-    bench = drive(Cached(known), store, asked, evaluate=None)
+        drive(Cached(known, interrupt_at=at), store, requested, evaluate=None)
+    bench = drive(Cached(known), store, requested, evaluate=None)
 
     assert {level.status for level in bench.levels} == {"OK"}
     attempts = [store.get(level.load.key).load["attempt"] for level in bench.levels]
@@ -255,17 +255,17 @@ def test_what_is_invalid_by_circumstances_is_measured_again(changes, again):
     assert ({level.status for level in bench.levels} == {"OK"}) is again
 
 
-def test_an_earlier_life_is_not_measured_in_a_later_one():
+def test_an_earlier_engine_run_is_not_measured_in_a_later_one():
     def spoiled(load):
         raw = Cached(set())(load)
         return replace(raw, exit_codes=(1,)) if load.concurrency == 2 else raw
 
     store = Kept()
     first = drive(spoiled, store, SCALED, evaluate=None)
-    assert drive(Cached(set(), interrupt_at=0), store, SCALED, evaluate=None, life=1) == first
+    assert drive(Cached(set(), interrupt_at=0), store, SCALED, evaluate=None, engine_run=1) == first
 
 
-def test_what_restarts_engines_is_asked_before_a_load_is_begun():
+def test_what_restarts_engines_is_requested_before_a_load_is_begun():
     class NextLifeError(Exception):
         pass
 
@@ -318,7 +318,7 @@ def test_a_level_that_cannot_be_run_fails_and_the_protocol_goes_on():
     assert {level.load.concurrency for level in failed} == {32}
     assert failed[0].findings[0].message == "the connection was refused"
     assert failed[0].raw is None
-    assert (bench.found[0].best, bench.found[0].fails) == (31, 32)
+    assert (bench.searches[0].best, bench.searches[0].fails) == (31, 32)
 
 
 def test_a_failed_level_is_run_again_by_the_next_run():
@@ -328,7 +328,7 @@ def test_a_failed_level_is_run_again_by_the_next_run():
     bench = drive(host, store)
 
     assert 32 in [load.concurrency for load in host.ran]
-    assert bench.found[0].best == 64
+    assert bench.searches[0].best == 64
 
 
 def test_a_level_that_nothing_answered_is_measured_again_by_the_next_run():
@@ -354,7 +354,7 @@ def test_a_host_that_is_gone_is_one_finding():
     bench = drive(Host(fails=(8,)), Kept())
 
     assert [finding.code for finding in bench.findings] == ["BENCH-ENGINE-GONE"]
-    assert bench.found == ()
+    assert bench.searches == ()
 
 
 def test_results_of_another_load_with_that_name_are_refused():

@@ -47,7 +47,7 @@ def test_a_level_s_use_is_what_rose_between_the_readings():
     assert (use.prompt_tokens, use.cached_tokens, use.preemptions) == (8000, 2000, 3)
     assert use.cache_hit_share == pytest.approx(0.25)
     assert (use.kv_usage_max, use.running_max, use.waiting_max) == (0.7, 8.0, 0.0)
-    # Of the 90 requests of the engine's life 10 were before, and didn't wait.
+    # Of the 90 requests of the engine's engine run 10 were before, and didn't wait.
     assert use.queue_seconds_mean == pytest.approx(0.2 * 90 / 80)
     assert use.ttft_mean == pytest.approx(0.1)
 

@@ -43,12 +43,12 @@ def events(data: bytes) -> list[Any]:
 
 @pytest.mark.parametrize("tokens", [1, 2, 7])
 def test_a_stream_has_a_chunk_for_each_token_and_the_usage(tokens: int) -> None:
-    asked = {
+    requested = {
         **{"prompt": [5, 6, 7], "max_tokens": tokens, "stream": True},
         "stream_options": {"include_usage": True},
     }
     with mock() as url:
-        status, data = ask(url, "/v1/completions", asked)
+        status, data = ask(url, "/v1/completions", requested)
     chunks = events(data)
     assert status == 200
     assert [one["choices"][0]["finish_reason"] for one in chunks[:-1]] == (
@@ -63,12 +63,12 @@ def test_a_stream_has_a_chunk_for_each_token_and_the_usage(tokens: int) -> None:
 
 def test_a_chat_tells_its_role_first() -> None:
     content = [{"type": "text", "text": "a b"}, {"type": "image_url", "image_url": {"url": "x"}}]
-    asked = {
+    requested = {
         **{"messages": [{"role": "user", "content": content}], "max_completion_tokens": 3},
         **{"stream": True, "stream_options": {"include_usage": True}},
     }
     with mock() as url:
-        chunks = events(ask(url, "/v1/chat/completions", asked)[1])
+        chunks = events(ask(url, "/v1/chat/completions", requested)[1])
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant"}
     assert [one["choices"][0]["delta"] for one in chunks[1:-1]] == [{"content": " word"}] * 3
     assert chunks[-1]["usage"]["prompt_tokens"] == 6
@@ -99,13 +99,13 @@ def test_what_clients_ask_before_a_load() -> None:
 
 
 def test_it_is_never_early() -> None:
-    asked = {"prompt": "a", "max_tokens": 4, "stream": True}
+    requested = {"prompt": "a", "max_tokens": 4, "stream": True}
     with mock(ttft=0.06, itl=0.02) as url:
         began = time.perf_counter()
-        ask(url, "/v1/completions", asked)
+        ask(url, "/v1/completions", requested)
         assert time.perf_counter() - began >= 0.06 + 3 * 0.02
         began = time.perf_counter()
-        ask(url, "/v1/completions", {**asked, "stream": False})
+        ask(url, "/v1/completions", {**requested, "stream": False})
         assert time.perf_counter() - began >= 0.06 + 3 * 0.02
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.parse import (
-    asked_lengths,
     behaves,
+    requested_lengths,
     requests_of,
     shard_requests,
 )
@@ -131,10 +131,10 @@ def test_no_result_and_no_request_are_told():
         requests_of(raw(shards=(shard(0),)), "level")
 
 
-def test_what_was_asked_is_known_of_our_own_client_only():
-    asked = {"asked_input_lens": [100] * 80, "asked_output_lens": [20] * 79 + [30]}
-    assert asked_lengths(raw()) is None
-    assert asked_lengths(changed(raw(), **asked))[-2:] == (
+def test_what_was_requested_is_known_of_our_own_client_only():
+    requested = {"asked_input_lens": [100] * 80, "asked_output_lens": [20] * 79 + [30]}
+    assert requested_lengths(raw()) is None
+    assert requested_lengths(changed(raw(), **requested))[-2:] == (
         ((100, 100), (20, 20)),
         ((100, 100), (30, 20)),
     )

@@ -57,7 +57,7 @@ def test_shares_are_even_and_sum_up(total: int, shards: int) -> None:
 
 @settings(deadline=None)
 @given(st.integers(1, 3000), st.text(max_size=5))
-def test_token_ids_are_as_many_as_asked(count: int, name: str) -> None:
+def test_token_ids_are_as_many_as_requested(count: int, name: str) -> None:
     ids = IDS.text(name, count).split(",")
     assert len(ids) == count
     assert all(300 <= int(one) <= 999 for one in ids)

@@ -106,15 +106,15 @@ def test_the_headline_says_it_in_the_same_sentence():
 
 def test_a_benchmark_answers_or_says_that_it_does_not():
     assert unanswered(B) == ()
-    assert unanswered(replace(B, found=()))[0].severity == "error"
-    searched_nothing = replace(B, found=(), asked=replace(B.asked, phases=("scaling",)))
+    assert unanswered(replace(B, searches=()))[0].severity == "error"
+    searched_nothing = replace(B, searches=(), requested=replace(B.requested, phases=("scaling",)))
     assert unanswered(searched_nothing) == ()
     # Of two searches each has to end.
-    half = replace(B, asked=replace(B.asked, search_by="both"))
+    half = replace(B, requested=replace(B.requested, search_by="both"))
     (open_end,) = unanswered(half)
     assert "by request rate did not end" in open_end.message
-    arrivals = replace(B.found[0], by="request_rate")
-    assert unanswered(replace(half, found=(*B.found, arrivals))) == ()
+    arrivals = replace(B.searches[0], by="request_rate")
+    assert unanswered(replace(half, searches=(*B.searches, arrivals))) == ()
     none = replace(B, levels=tuple(map(failed, B.levels)))
     (finding,) = unanswered(none)
     assert (finding.code, finding.severity) == ("BENCH-NO-ANSWER", "error")

@@ -11,8 +11,8 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.protocol import protocol
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
     EngineUse,
+    Requested,
     Workload,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import (
@@ -26,9 +26,9 @@ from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, play
 EVERY = ("baseline", "scaling", "slo", "stress", "saturation", "open", "soak")
 
 
-def asked(*phases, **more):
+def requested(*phases, **more):
     more.setdefault("search_by", "concurrency")
-    return Asked(WORKLOAD, slo=SLO, phases=phases, **more)
+    return Requested(WORKLOAD, slo=SLO, phases=phases, **more)
 
 
 def sizes(engine, phase):
@@ -41,13 +41,13 @@ def codes(outcome):
 
 def test_a_whole_run_measures_every_phase_in_order_and_nothing_twice():
     engine = Analytic(slots=200)
-    outcome = play(protocol(asked(*EVERY, stress=(Workload("4000/100", 4000, 100),))), engine)
+    outcome = play(protocol(requested(*EVERY, stress=(Workload("4000/100", 4000, 100),))), engine)
 
     assert list(dict.fromkeys(load.phase for load in engine.loads)) == ["warmup", *EVERY]
     assert len({load.key for load in engine.loads}) == len(engine.loads)
     assert len({load.seed for load in engine.loads}) == len(engine.loads)
     # The edge is repeated; no other closed load is.
-    found = outcome.found[0]
+    found = outcome.searches[0]
     measured = Counter(
         (load.workload.name, load.concurrency)
         for load in engine.loads
@@ -60,7 +60,7 @@ def test_a_whole_run_measures_every_phase_in_order_and_nothing_twice():
 
 def test_every_closed_level_has_ten_requests_a_slot_and_its_own_warm_up():
     engine = Analytic(slots=200)
-    play(protocol(asked(*EVERY)), engine)
+    play(protocol(requested(*EVERY)), engine)
 
     closed = [load for load in engine.loads if load.concurrency]
     assert all(load.requests >= 10 * load.concurrency for load in closed)
@@ -74,7 +74,7 @@ def test_every_closed_level_has_ten_requests_a_slot_and_its_own_warm_up():
 
 def test_the_baseline_is_of_the_same_lengths_and_serves_as_the_first_level():
     engine = Analytic(slots=64)
-    play(protocol(asked("baseline", "scaling", "saturation")), engine)
+    play(protocol(requested("baseline", "scaling", "saturation")), engine)
 
     (baseline,) = [load for load in engine.loads if load.phase == "baseline"]
     assert (baseline.workload, baseline.concurrency, baseline.requests) == (WORKLOAD, 1, 200)
@@ -91,7 +91,7 @@ def test_warm_up_repeats_until_medians_agree():
             return replace(level, measured=replace(level.measured, e2el=slow))
 
     engine = Cold()
-    outcome = play(protocol(asked("baseline")), engine)
+    outcome = play(protocol(requested("baseline")), engine)
 
     warmups = [load for load in engine.loads if load.phase == "warmup"]
     assert [load.repeat for load in warmups] == [0, 1, 2, 3, 4]
@@ -107,7 +107,7 @@ def test_an_engine_that_never_gets_warm_is_measured_with_a_warning():
             return replace(level, measured=replace(level.measured, e2el=slow))
 
     engine = Drifting()
-    outcome = play(protocol(asked("baseline")), engine)
+    outcome = play(protocol(requested("baseline")), engine)
 
     assert sizes(engine, "warmup") == [8] * 6
     assert sizes(engine, "baseline") == [1]
@@ -116,29 +116,29 @@ def test_an_engine_that_never_gets_warm_is_measured_with_a_warning():
 
 def test_scaling_measures_what_is_listed():
     engine = Analytic()
-    play(protocol(asked("scaling", concurrency=(5, 10, 400))), engine)
+    play(protocol(requested("scaling", concurrency=(5, 10, 400))), engine)
 
     assert sizes(engine, "scaling") == [5, 10, 400]
 
 
 def test_scaling_ends_when_the_limits_are_left_behind():
     engine = Analytic()
-    play(protocol(asked("scaling")), engine)
+    play(protocol(requested("scaling")), engine)
 
     assert engine.limit() == pytest.approx(100)
     assert sizes(engine, "scaling") == [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
-def test_scaling_ends_at_the_most_that_was_asked():
+def test_scaling_ends_at_the_most_that_was_requested():
     engine = Analytic(slope=0)
-    play(protocol(asked("scaling", most=100)), engine)
+    play(protocol(requested("scaling", most=100)), engine)
 
     assert sizes(engine, "scaling")[-2:] == [64, 100]
 
 
 def test_saturation_is_where_two_steps_gain_nothing():
     engine = Analytic(slope=0.00001, slots=64)
-    outcome = play(protocol(asked("baseline", "scaling", "saturation")), engine)
+    outcome = play(protocol(requested("baseline", "scaling", "saturation")), engine)
 
     (saturation,) = outcome.saturation
     assert (saturation.concurrency, saturation.verified) == (64, True)
@@ -154,7 +154,7 @@ def test_one_flat_step_is_no_saturation():
 
     engine = Bump(slope=0, slo=())
     outcome = play(
-        protocol(Asked(WORKLOAD, phases=("scaling", "saturation"), most=256)),
+        protocol(Requested(WORKLOAD, phases=("scaling", "saturation"), most=256)),
         engine,
     )
 
@@ -165,7 +165,7 @@ def test_one_flat_step_is_no_saturation():
 
 def test_saturation_goes_on_where_listed_levels_end():
     engine = Analytic(slope=0.00001, slots=60)
-    outcome = play(protocol(asked("scaling", "saturation", concurrency=(10, 20, 30))), engine)
+    outcome = play(protocol(requested("scaling", "saturation", concurrency=(10, 20, 30))), engine)
 
     assert sizes(engine, "saturation") == [60, 120, 240]
     assert outcome.saturation[0].concurrency == 60
@@ -178,7 +178,7 @@ def test_a_client_that_ends_first_is_not_taken_for_the_engine():
         slots=32,
         invalid=lambda load: (load.concurrency or 0) > 32 and "BENCH-CONCURRENCY",
     )
-    outcome = play(protocol(asked("scaling", "saturation")), engine)
+    outcome = play(protocol(requested("scaling", "saturation")), engine)
 
     (saturation,) = outcome.saturation
     assert (saturation.concurrency, saturation.verified) == (None, False)
@@ -187,7 +187,7 @@ def test_a_client_that_ends_first_is_not_taken_for_the_engine():
 
 @pytest.mark.parametrize("use", [{"kv_usage": lambda load: 0.97 if load.concurrency > 16 else 0.5}])
 def test_a_full_kv_cache_is_saturation(use):
-    outcome = play(protocol(asked("scaling", "saturation")), Analytic(slope=0, **use))
+    outcome = play(protocol(requested("scaling", "saturation")), Analytic(slope=0, **use))
 
     assert outcome.saturation[0].concurrency == 32
     assert outcome.saturation[0].reason == "KV cache 97% full"
@@ -204,7 +204,7 @@ def test_a_queue_is_saturation_at_the_lowest_level_with_that_rate():
             return replace(level, engine=EngineUse(queue_seconds_mean=waits))
 
     engine = Queueing(slope=0, slots=96)
-    outcome = play(protocol(asked("scaling", "saturation")), engine)
+    outcome = play(protocol(requested("scaling", "saturation")), engine)
 
     # 128 fill all 96 slots; at 256 most of the time is waiting.
     assert outcome.saturation[0].concurrency == 128
@@ -217,7 +217,7 @@ def test_an_invalid_level_is_measured_once_more_for_longer():
         slots=32,
         invalid=lambda load: load.concurrency == 16 and load.requests < 400 and "BENCH-CONCURRENCY",
     )
-    outcome = play(protocol(asked("scaling", "saturation")), engine)
+    outcome = play(protocol(requested("scaling", "saturation")), engine)
 
     tries = [(load.requests, load.warmups) for load in engine.loads if load.concurrency == 16]
     assert tries == [(200, 16), (400, 32)]
@@ -227,15 +227,15 @@ def test_an_invalid_level_is_measured_once_more_for_longer():
 
 def test_what_more_requests_cannot_heal_is_not_repeated():
     engine = Analytic(invalid=lambda load: load.concurrency == 16 and "BENCH-LENGTHS")
-    outcome = play(protocol(asked("scaling")), engine)
+    outcome = play(protocol(requested("scaling")), engine)
 
     assert sizes(engine, "scaling") == [1, 2, 4, 8, 16]
     assert "INVALID (BENCH-LENGTHS)" in outcome.findings[0].message
 
 
-def test_a_level_that_fails_ends_its_phase_when_the_engine_lives_on():
+def test_a_level_that_fails_ends_its_phase_when_the_engine_engine_runs_on():
     engine = Analytic(failed=lambda load: (load.concurrency or 0) >= 64)
-    outcome = play(protocol(asked("scaling", "slo")), engine)
+    outcome = play(protocol(requested("scaling", "slo")), engine)
 
     # After each failure a small load shows that the engine still answers.
     after = [
@@ -244,15 +244,15 @@ def test_a_level_that_fails_ends_its_phase_when_the_engine_lives_on():
         if (a.concurrency or 0) >= 64
     ]
     assert set(after) == {"warmup"}
-    assert (outcome.found[0].best, outcome.found[0].fails) == (63, 64)
+    assert (outcome.searches[0].best, outcome.searches[0].fails) == (63, 64)
 
 
 def test_a_dead_engine_ends_the_run_and_nothing_is_concluded_from_its_silence():
     engine = Analytic(crash=64)
-    outcome = play(protocol(asked("baseline", "scaling", "slo", "saturation")), engine)
+    outcome = play(protocol(requested("baseline", "scaling", "slo", "saturation")), engine)
 
     assert engine.loads[-1].phase == "warmup"
-    assert outcome.found == ()
+    assert outcome.searches == ()
     assert not outcome.saturation[0].verified
     assert codes(outcome) == ["BENCH-ENGINE-GONE"]
     assert "scaling-100x50-c128" in outcome.findings[0].message
@@ -260,7 +260,7 @@ def test_a_dead_engine_ends_the_run_and_nothing_is_concluded_from_its_silence():
 
 def test_an_engine_that_does_not_answer_at_all_is_one_finding():
     engine = Analytic(dead=True)
-    outcome = play(protocol(asked(*EVERY)), engine)
+    outcome = play(protocol(requested(*EVERY)), engine)
 
     assert len(engine.loads) == 1
     assert codes(outcome) == ["BENCH-ENGINE-GONE"]
@@ -268,9 +268,9 @@ def test_an_engine_that_does_not_answer_at_all_is_one_finding():
 
 def test_open_loop_is_at_shares_of_the_rate_at_the_slo():
     engine = Analytic()
-    outcome = play(protocol(asked("scaling", "slo", "open")), engine)
+    outcome = play(protocol(requested("scaling", "slo", "open")), engine)
 
-    rate = outcome.found[0].request_rate.mean
+    rate = outcome.searches[0].request_rate.mean
     rates = [load.request_rate for load in engine.loads if load.phase == "open"]
     assert rates == [pytest.approx(share * rate, rel=1e-3) for share in (0.5, 0.8, 0.95)]
     # Half as many again as a closed loop of that rate has are in flight: so many warm it.
@@ -283,8 +283,8 @@ def test_open_loop_is_at_shares_of_the_rate_at_the_slo():
 
 def test_a_rate_beyond_all_levels_is_not_given_the_most_requests():
     engine = Analytic(slope=0, slots=32)
-    asked_for = asked("scaling", "open", concurrency=(16, 32, 512), request_rate=(1000.0,))
-    play(protocol(asked_for, rules(open_seconds=0)), engine)
+    requested_for = requested("scaling", "open", concurrency=(16, 32, 512), request_rate=(1000.0,))
+    play(protocol(requested_for, rules(open_seconds=0)), engine)
 
     assert engine.loads[-1].request_rate == 1000
     assert engine.loads[-1].requests == 10 * 48
@@ -292,15 +292,15 @@ def test_a_rate_beyond_all_levels_is_not_given_the_most_requests():
 
 def test_open_loop_without_limits_is_at_shares_of_the_highest_rate():
     engine = Analytic(slope=0, slots=64)
-    play(protocol(Asked(WORKLOAD, phases=("scaling", "open"))), engine)
+    play(protocol(Requested(WORKLOAD, phases=("scaling", "open"))), engine)
 
     rates = [load.request_rate for load in engine.loads if load.phase == "open"]
     assert rates[1] == pytest.approx(0.8 * engine.closed_rate(64, 50), rel=1e-3)
 
 
-def test_fixed_loads_are_measured_as_often_as_asked():
+def test_fixed_loads_are_measured_as_often_as_requested():
     engine = Analytic()
-    play(protocol(asked("fixed", concurrency=(8,), request_rate=(2.5,), repeats=3)), engine)
+    play(protocol(requested("fixed", concurrency=(8,), request_rate=(2.5,), repeats=3)), engine)
 
     fixed = [(load.concurrency, load.request_rate, load.repeat) for load in engine.loads[2:]]
     assert fixed == [(8, None, 0), (8, None, 1), (8, None, 2)] + [
@@ -311,7 +311,7 @@ def test_fixed_loads_are_measured_as_often_as_asked():
 def test_stress_workloads_are_measured_at_a_load_that_the_main_one_keeps():
     engine = Analytic(slope=0.001)
     long = Workload("8000/100", 8000, 100)
-    play(protocol(asked("scaling", "slo", "stress", stress=(long,))), engine)
+    play(protocol(requested("scaling", "slo", "stress", stress=(long,))), engine)
 
     (stress,) = [load for load in engine.loads if load.phase == "stress"]
     assert (stress.workload, stress.concurrency) == (long, 30)
@@ -327,7 +327,7 @@ def test_a_soak_that_gets_slower_is_told():
             return replace(level, measured=replace(level.measured, request_rate=rate))
 
     engine = Leaking()
-    outcome = play(protocol(asked("scaling", "soak", soak_seconds=3000)), engine)
+    outcome = play(protocol(requested("scaling", "soak", soak_seconds=3000)), engine)
 
     soak = [load for load in engine.loads if load.phase == "soak"]
     assert len(soak) == 5
@@ -337,34 +337,36 @@ def test_a_soak_that_gets_slower_is_told():
 
 
 def test_without_limits_there_is_no_search():
-    outcome = play(protocol(Asked(WORKLOAD, phases=("slo",))), Analytic())
+    outcome = play(protocol(Requested(WORKLOAD, phases=("slo",))), Analytic())
 
-    assert outcome.found == ()
+    assert outcome.searches == ()
     assert codes(outcome) == ["BENCH-SLO-NOT-ASKED"]
 
 
-def test_each_life_repeats_the_phases_from_the_edge_of_the_one_before():
+def test_each_engine_run_repeats_the_phases_from_the_edge_of_the_one_before():
     engine = Analytic(slots=200)
-    outcome = play(protocol(asked("baseline", "scaling", "slo", "saturation", lives=3)), engine)
+    outcome = play(
+        protocol(requested("baseline", "scaling", "slo", "saturation", engine_runs=3)), engine
+    )
 
-    lives = Counter(load.life for load in engine.loads)
-    assert set(lives) == {0, 1, 2}
-    searched = Counter(load.life for load in engine.loads if load.phase == "slo")
+    engine_runs = Counter(load.engine_run for load in engine.loads)
+    assert set(engine_runs) == {0, 1, 2}
+    searched = Counter(load.engine_run for load in engine.loads if load.phase == "slo")
     assert searched[1] < searched[0]
-    assert outcome.found[0].request_rate.n == 3
+    assert outcome.searches[0].request_rate.n == 3
     assert len({load.seed for load in engine.loads}) == len(engine.loads)
 
 
 def test_a_short_lab_run_keeps_ten_requests_a_slot():
     engine = Analytic(slots=64)
-    play(protocol(asked("scaling"), rules(requests_least=10)), engine)
+    play(protocol(requested("scaling"), rules(requests_least=10)), engine)
 
     assert all(load.requests == 10 * load.concurrency for load in engine.loads)
 
 
 def test_the_baseline_of_a_short_run_is_as_short():
     engine = Analytic(slots=64)
-    play(protocol(asked("baseline"), rules(requests_least=20)), engine)
+    play(protocol(requested("baseline"), rules(requests_least=20)), engine)
     assert [load.requests for load in engine.loads if load.phase == "baseline"] == [20]
 
 
@@ -372,7 +374,9 @@ def test_the_baseline_of_a_short_run_is_as_short():
     ("most", "text"), [(0, "it was not checked"), (1, "it was not checked"), (2, "still changed")]
 )
 def test_a_warm_up_that_cannot_settle_is_told_as_what_it_is(most, text):
-    outcome = play(protocol(asked("baseline"), rules(warmup_most=most, warmup_agree=0)), Analytic())
+    outcome = play(
+        protocol(requested("baseline"), rules(warmup_most=most, warmup_agree=0)), Analytic()
+    )
     (told,) = [finding for finding in outcome.findings if finding.code == "BENCH-WARMUP"]
     assert text in told.message
 
@@ -389,25 +393,25 @@ def test_numbers_without_an_end_are_refused(name, value):
 
 def test_saturation_grows_from_one_however_small_its_step():
     engine = Analytic(slots=4)
-    play(protocol(asked("saturation", most=16), rules(gain_step=1.1)), engine)
+    play(protocol(requested("saturation", most=16), rules(gain_step=1.1)), engine)
     assert sizes(engine, "saturation")[:3] == [1, 2, 3]
 
 
 def test_stress_without_other_phases_has_a_load_of_its_own():
     engine = Analytic()
     own, other = workload("4k"), Workload("8000/100", 8000, 100)
-    play(protocol(asked("stress", stress=(own, other), concurrency=(2, 40))), engine)
+    play(protocol(requested("stress", stress=(own, other), concurrency=(2, 40))), engine)
     stress = [load.concurrency for load in engine.loads if load.phase == "stress"]
     assert stress == [concurrency_of("4k"), 40]
 
     small = Analytic()
-    play(protocol(asked("stress", stress=(own,), most=4)), small)
+    play(protocol(requested("stress", stress=(own,), most=4)), small)
     assert sizes(small, "stress") == [4]
 
 
-def test_a_soak_by_itself_lasts_as_long_as_was_asked():
+def test_a_soak_by_itself_lasts_as_long_as_was_requested():
     engine = Analytic()
-    play(protocol(asked("soak", soak_seconds=3000, concurrency=(8,))), engine)
+    play(protocol(requested("soak", soak_seconds=3000, concurrency=(8,))), engine)
 
     soak = [load for load in engine.loads if load.phase == "soak"]
     assert {load.concurrency for load in soak} == {8}
@@ -422,7 +426,7 @@ def test_fewer_than_ten_requests_a_slot_are_refused():
 
 def test_equal_questions_ask_equal_loads():
     first, second = Analytic(noise=0.02), Analytic(noise=0.02)
-    play(protocol(asked(*EVERY)), first)
-    play(protocol(asked(*EVERY)), second)
+    play(protocol(requested(*EVERY)), first)
+    play(protocol(requested(*EVERY)), second)
 
     assert first.loads == second.loads

@@ -218,7 +218,7 @@ def test_a_container_is_removed_however_its_command_ended(tmp_path_factory):
     assert note.read_text().startswith("apiary-bench-")
 
 
-def test_a_container_is_named_when_its_client_is_asked_for_its_version():
+def test_a_container_is_named_when_its_client_is_requested_for_its_version():
     look = {"do": "look", "urls": [], "metrics": [], "model": "m", "http_seconds": 1, "secrets": {}}
     said = bench_run.run({**look, "client": ["echo", "--name", "@NAME@-0", "-v", "@DIR@:@DIR@"]})
     assert "@" not in said["client"]["text"]

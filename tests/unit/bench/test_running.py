@@ -85,23 +85,25 @@ def test_no_process_is_without_a_stream(concurrency, urls, cores, parts):
 
 def test_a_request_has_everything_but_secrets():
     client = running.Client("vllm", "0.32.0", ("/opt/vllm/bin/vllm",), cores=64)
-    asked = running.request_of(load(), TARGET, client, None)
-    assert len(asked["shards"]) == 2
-    first, second = (one["argv"] for one in asked["shards"])
+    requested = running.request_of(load(), TARGET, client, None)
+    assert len(requested["shards"]) == 2
+    first, second = (one["argv"] for one in requested["shards"])
     assert first[:3] == ["/opt/vllm/bin/vllm", "bench", "serve"]
     assert first[first.index("--base-url") + 1] == "http://a:8000"
     assert second[second.index("--base-url") + 1] == "http://b:8000"
     assert first[first.index("--result-dir") + 1] == "@DIR@"
-    assert asked["load"] == to_document(load())
-    test = asked["self_test"]["shards"][0]["argv"]
+    assert requested["load"] == to_document(load())
+    test = requested["self_test"]["shards"][0]["argv"]
     assert test[test.index("--base-url") + 1] == "@MOCK@"
-    assert "secrets" not in asked
-    json.dumps(asked)
+    assert "secrets" not in requested
+    json.dumps(requested)
 
 
 def test_fewer_streams_than_addresses_ask_only_some():
-    asked = running.request_of(load(1), TARGET, running.Client("vllm", "0.32.0", cores=64), None)
-    assert len(asked["shards"]) == 1
+    requested = running.request_of(
+        load(1), TARGET, running.Client("vllm", "0.32.0", cores=64), None
+    )
+    assert len(requested["shards"]) == 1
 
 
 def test_the_self_test_has_the_times_between_tokens_of_the_level_before():
@@ -207,9 +209,9 @@ def test_another_client_than_the_server_is_told():
     assert [one.code for one in silent.findings] == ["BENCH-SERVER-VERSION"]
 
 
-def raw_of(asked, **changes):
+def raw_of(requested, **changes):
     fields = {
-        "load": asked["load"],
+        "load": requested["load"],
         "backend": "vllm",
         "version": "0.32.0",
         "argv": [],
@@ -226,10 +228,10 @@ class LoadHost:
 
     def __init__(self, **changes):
         self.server = {}
-        self.asked, self.changes, self.late = [], changes, 0.001
+        self.requested, self.changes, self.late = [], changes, 0.001
 
     def __call__(self, request):
-        self.asked.append(request)
+        self.requested.append(request)
         if request["do"] == "look":
             return looked(**self.server)
         tested = None
@@ -266,7 +268,7 @@ def test_equal_levels_are_tested_once_and_carry_the_result():
     first = one.run(load(64))
     again = one.run(load(64, repeat=1))
     other = one.run(load(128))
-    levels = [request["self_test"] for request in where.asked[1:]]
+    levels = [request["self_test"] for request in where.requested[1:]]
     assert [test is None for test in levels] == [False, True, False]
     assert first.self_test == again.self_test == other.self_test
     assert levels[2]["itl_seconds"] == 0.05  # of the level before
@@ -281,7 +283,7 @@ def test_a_self_test_that_failed_is_made_again():
     where.late = 0.001
     again = one.run(load(64, repeat=1))
     one.run(load(64, repeat=2))
-    assert [request["self_test"] is None for request in where.asked[1:]] == [False, False, True]
+    assert [request["self_test"] is None for request in where.requested[1:]] == [False, False, True]
     assert first.self_test != again.self_test
 
 
@@ -303,8 +305,8 @@ def test_what_vllms_client_cannot_send_the_builtin_one_sends():
     chat = Workload("chat", 500, 100, "sessions", 4, 200, turns=3)
     for repeat in (0, 1):
         one.run(load(8, workload=chat, repeat=repeat))
-    assert [asked["backend"] for asked in where.asked[1:]] == ["builtin", "builtin"]
-    assert "load.client" in str(where.asked[1]["shards"][0]["argv"])
+    assert [requested["backend"] for requested in where.requested[1:]] == ["builtin", "builtin"]
+    assert "load.client" in str(where.requested[1]["shards"][0]["argv"])
     assert [finding.code for finding in one.findings] == ["BENCH-BUILTIN"]
 
 
@@ -314,24 +316,24 @@ def test_a_client_that_nobody_knows_is_refused_before_any_level():
         one.begin()
 
 
-def test_a_client_whose_version_is_given_is_not_asked_for_it():
-    asked = running.look_of(TARGET, running.Client("vllm", None))["client"]
-    assert asked == ["vllm", "--version"]
+def test_a_client_whose_version_is_given_is_not_requested_for_it():
+    requested = running.look_of(TARGET, running.Client("vllm", None))["client"]
+    assert requested == ["vllm", "--version"]
     assert running.look_of(TARGET, running.Client("vllm", "0.32.0"))["client"] == []
 
 
-def test_another_life_needs_a_restart():
+def test_another_engine_run_needs_a_restart():
     one = session_of(LoadHost())
     one.begin()
     one.run(load())
-    with pytest.raises(session.NextLife) as wanted:
-        one.run(load(life=1))
-    assert wanted.value.life == 1
-    lives = []
-    one.restart = lives.append
-    one.run(load(life=1))
-    one.run(load(life=1, repeat=1))
-    assert lives == [1]
+    with pytest.raises(session.NextEngineRun) as wanted:
+        one.run(load(engine_run=1))
+    assert wanted.value.engine_run == 1
+    engine_runs = []
+    one.restart = engine_runs.append
+    one.run(load(engine_run=1))
+    one.run(load(engine_run=1, repeat=1))
+    assert engine_runs == [1]
 
 
 def test_a_client_that_measures_nothing_ends_the_benchmark():

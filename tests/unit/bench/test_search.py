@@ -15,10 +15,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search impor
     Edge,
     conclude,
     edge,
+    engine_run_rates,
     keeps,
-    life_rates,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked, Load
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Requested
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, play
@@ -29,9 +29,9 @@ PHASES = ("baseline", "scaling", "slo")
 def search(engine, **more):
     """Return what a search of an engine found, and the codes that came with it."""
     more.setdefault("search_by", "concurrency")
-    asked = Asked(WORKLOAD, slo=engine.slo, phases=more.pop("phases", PHASES), **more)
-    outcome = play(protocol(asked), engine)
-    (found,) = outcome.found or (None,)
+    requested = Requested(WORKLOAD, slo=engine.slo, phases=more.pop("phases", PHASES), **more)
+    outcome = play(protocol(requested), engine)
+    (found,) = outcome.searches or (None,)
     return found, [finding.code for finding in outcome.findings]
 
 
@@ -57,7 +57,7 @@ def test_the_edge_carries_the_rate_with_its_interval():
 
 
 @pytest.mark.parametrize("seed", range(1, 11))
-def test_the_interval_of_one_life_holds_the_true_rate(seed):
+def test_the_interval_of_one_engine_run_holds_the_true_rate(seed):
     # Noise of the edge, not of the rate: repeats at one size are far closer than its place.
     engine = Analytic(base=0.01, slope=0.0002, noise=0.01)
     found, _ = search(engine, seed=seed)
@@ -107,7 +107,7 @@ def test_nothing_meets_the_limits():
     assert codes == ["BENCH-SLO-NONE"]
 
 
-def test_everything_meets_the_limits_up_to_the_most_that_was_asked():
+def test_everything_meets_the_limits_up_to_the_most_that_was_requested():
     engine = Analytic(slope=0)
     found, codes = search(engine, most=64)
 
@@ -118,7 +118,9 @@ def test_everything_meets_the_limits_up_to_the_most_that_was_asked():
 
 def test_the_remedy_names_the_option_that_was_the_ceiling():
     for more, option in (({}, "--most"), ({"concurrency": (1, 8)}, "--concurrency")):
-        question = Asked(WORKLOAD, slo=SLO, phases=PHASES, most=8, search_by="concurrency", **more)
+        question = Requested(
+            WORKLOAD, slo=SLO, phases=PHASES, most=8, search_by="concurrency", **more
+        )
         outcome = play(protocol(question), Analytic(slope=0))
         (told,) = [one for one in outcome.findings if one.code == "BENCH-SLO-CEILING"]
         assert option in told.remedy
@@ -133,8 +135,8 @@ def test_listed_levels_that_all_miss_are_searched_below():
 
 def test_a_quick_search_measures_each_size_once():
     engine = Analytic(slope=0.0003)
-    asked = Asked(WORKLOAD, slo=SLO, phases=("slo",), search_by="concurrency")
-    (found,) = play(protocol(asked, rules(resolution=0.1, edge_repeats=1)), engine).found
+    requested = Requested(WORKLOAD, slo=SLO, phases=("slo",), search_by="concurrency")
+    (found,) = play(protocol(requested, rules(resolution=0.1, edge_repeats=1)), engine).searches
 
     assert found.best <= engine.limit() < found.fails <= 1.1 * found.best + 1
     assert {load.repeat for load in engine.loads if load.phase == "slo"} == {0}
@@ -206,23 +208,26 @@ def test_of_several_limits_the_first_to_break_counts():
     assert found.missed == (slo[1],)
 
 
-def test_lives_each_find_their_own_edge():
+def test_engine_runs_each_find_their_own_edge():
     engine = Analytic(base=0.01, slope=0.0002, noise=0.01)
-    asked = Asked(WORKLOAD, slo=SLO, phases=PHASES, lives=3, search_by="concurrency")
+    requested = Requested(WORKLOAD, slo=SLO, phases=PHASES, engine_runs=3, search_by="concurrency")
     levels = []
-    steps, load = protocol(asked), None
+    steps, load = protocol(requested), None
     try:
         load = next(steps)
         while True:
             levels.append(engine.level(load))
             load = steps.send(levels[-1])
     except StopIteration as end:
-        found = end.value.found[0]
+        found = end.value.searches[0]
 
-    rates = life_rates(levels, WORKLOAD.name, "concurrency").values()
+    rates = engine_run_rates(levels, WORKLOAD.name, "concurrency").values()
     assert len(rates) == found.request_rate.n == 3
     assert found.request_rate.mean == pytest.approx(sum(rates) / 3)
-    own = [[level for level in levels if level.load.life == life] for life in range(3)]
+    own = [
+        [level for level in levels if level.load.engine_run == engine_run]
+        for engine_run in range(3)
+    ]
     bests = sorted(edge(each, WORKLOAD.name, "concurrency").best for each in own)
     assert found.best == bests[1]
     assert found == conclude(levels, WORKLOAD.name, "concurrency")
@@ -285,15 +290,17 @@ def test_a_level_near_the_limit_is_not_decided_by_one_measurement():
     assert len([load for load in engine.loads if load.concurrency == 96]) == 2
 
 
-def test_of_several_lives_the_middle_edge_counts():
+def test_of_several_engine_runs_the_middle_edge_counts():
     levels = []
-    for life, slope in enumerate((0.006, 0.0018, 0.003)):
+    for engine_run, slope in enumerate((0.006, 0.0018, 0.003)):
         engine = Analytic(slope=slope)
         for slots in (2, 4, 5, 8, 10, 11, 16, 17):
-            levels.append(engine.level(Load("slo", WORKLOAD, 200, concurrency=slots, life=life)))
+            levels.append(
+                engine.level(Load("slo", WORKLOAD, 200, concurrency=slots, engine_run=engine_run))
+            )
     found = conclude(levels, WORKLOAD.name, "concurrency")
 
-    # The lives keep up to 5, 16 and 10.
+    # The engine runs keep up to 5, 16 and 10.
     assert (found.best, found.fails) == (10, 11)
     assert found.request_rate.n == 3
 
@@ -301,20 +308,22 @@ def test_of_several_lives_the_middle_edge_counts():
 def test_both_limits_are_searched_and_told():
     """The streams first; rates begin where they ended, and a level that serves both is one."""
     engine = Analytic(slope=0.0003, slots=1000)
-    asked = Asked(WORKLOAD, slo=SLO, phases=("scaling", "slo", "open"), lives=2)
-    outcome = play(protocol(asked), engine)
-    streams, arrivals = outcome.found
+    requested = Requested(WORKLOAD, slo=SLO, phases=("scaling", "slo", "open"), engine_runs=2)
+    outcome = play(protocol(requested), engine)
+    streams, arrivals = outcome.searches
 
     assert (streams.by, arrivals.by) == ("concurrency", "request_rate")
     assert streams.best <= engine.limit() < streams.fails
     assert arrivals.best <= engine.closed_rate(engine.limit(), 50) < arrivals.fails
     assert outcome.findings == ()
-    for found in outcome.found:
+    for found in outcome.searches:
         assert found.edge.n == 2
         assert found.edge.low <= found.best <= found.edge.high
         assert "kept the limits (" in found_words(found)
-    # The second life starts from both edges of the first.
-    first, second = (sum(one.life == life for one in engine.loads) for life in (0, 1))
+    # The second engine run starts from both edges of the first.
+    first, second = (
+        sum(one.engine_run == engine_run for one in engine.loads) for engine_run in (0, 1)
+    )
     assert second < first
     assert len({load.key for load in engine.loads}) == len(engine.loads)
     # The open loop's shares are of what random arrivals were served.
@@ -322,7 +331,7 @@ def test_both_limits_are_searched_and_told():
     assert max(shares) < arrivals.best
 
 
-def test_of_one_life_the_edge_lies_between_what_surely_kept_and_what_surely_broke():
+def test_of_one_engine_run_the_edge_lies_between_what_surely_kept_and_what_surely_broke():
     found, _ = search(Analytic(slope=0.0003))
     assert (found.edge.n, found.edge.mean) == (1, found.best)
     assert found.edge.low <= found.best < found.edge.high == found.fails

@@ -269,15 +269,15 @@ def test_a_mixed_load_s_answers_may_have_any_part_s_length():
     ]
 
 
-def test_a_client_that_says_what_it_asked_is_held_to_that():
+def test_a_client_that_says_what_it_requested_is_held_to_that():
     load = replace(LOAD, workload=Workload("s", 100, 20, "sessions", turns=2))
-    asked = {"asked_input_lens": [100, 150] * 40, "asked_output_lens": [20] * 80}
-    good = changed(raw(load, backend="builtin"), input_lens=[100, 150] * 40, **asked)
+    requested = {"asked_input_lens": [100, 150] * 40, "asked_output_lens": [20] * 80}
+    good = changed(raw(load, backend="builtin"), input_lens=[100, 150] * 40, **requested)
     assert evaluate(good, ()).status == "OK"
     bad = changed(good, input_lens=[100, 140] * 40)
     assert codes(evaluate(bad, ()), "error") == ["BENCH-INPUT"]
-    asked["asked_output_lens"] = [20] * 70 + [21] * 10
-    assert codes(evaluate(changed(good, **asked), ()), "error") == ["BENCH-OUTPUT"]
+    requested["asked_output_lens"] = [20] * 70 + [21] * 10
+    assert codes(evaluate(changed(good, **requested), ()), "error") == ["BENCH-OUTPUT"]
 
 
 def test_pictures_count_by_the_model_s_own_rules():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Requested
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Applied, Ledger
@@ -42,7 +42,7 @@ from support.surveys import (
 )
 
 PLAN = ["plan", "--inventory", "inventory.yml"]
-ASKED = Asked(WORKLOAD, slo=SLO, phases=("baseline", "scaling", "slo"), lives=3)
+ASKED = Requested(WORKLOAD, slo=SLO, phases=("baseline", "scaling", "slo"), engine_runs=3)
 NOON = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
 CHANGE = Change("/etc/sysctl.d/zz-apiary.conf", "a = 1\n", "a = 2\n")
 

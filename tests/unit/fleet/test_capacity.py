@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.capacity import capacity
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_fleet import measured_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Asked
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Requested
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import (
     Measured,
@@ -92,8 +92,8 @@ ENVIRONMENT = {
 
 
 def result(name="a", **environment):
-    asked = Asked(WORKLOAD, slo=SLO, phases=("baseline", "scaling", "slo"), lives=3)
-    return bench(Analytic(base=0.01, slope=0.0002), asked, name, 2, ENVIRONMENT | environment)
+    requested = Requested(WORKLOAD, slo=SLO, phases=("baseline", "scaling", "slo"), engine_runs=3)
+    return bench(Analytic(base=0.01, slope=0.0002), requested, name, 2, ENVIRONMENT | environment)
 
 
 def test_a_measured_rate_is_what_apiary_capacity_counts_on():

@@ -40,8 +40,8 @@ def files(tmp_path, monkeypatch):
         "dp2.json": bench("DP2/TP4/EP4", DP2, steps=STEPS),
         "tp8.json": bench("DP1/TP8/EP8", TP8, steps=STEPS, broken=(128,)),
         "slower.json": bench("DP2/TP4/EP4", Curve(0.0150), steps=STEPS),
-        "llama.json": bench("TP8", model="Llama-3.1-405B-Instruct", steps=STEPS, lives=1),
-        "empty.json": replace(bench("DP2/TP4/EP4", steps=(1,)), levels=(), found=()),
+        "llama.json": bench("TP8", model="Llama-3.1-405B-Instruct", steps=STEPS, engine_runs=1),
+        "empty.json": replace(bench("DP2/TP4/EP4", steps=(1,)), levels=(), searches=()),
     }
     for name, document in made.items():
         Path(name).write_text(dumps(document))
@@ -83,7 +83,7 @@ def tuned(made):
         SLO,
         layouts=tuple(made),
         knobs={},
-        budget=Budget(lives=2, confirm_lives=0),
+        budget=Budget(engine_runs=2, confirm_engine_runs=0),
         hosts=("gpu-001",),
     )
     state = steps.begin(question, architecture_of(question.deployment, "tuned"), mi325x())
@@ -94,7 +94,9 @@ def tuned(made):
             curve = made[layout]
             number += 1
             path = f"trial-{number}.json"
-            Path(path).write_text(dumps(bench(layout, curve, steps=(1, 8), lives=1, seed=number)))
+            Path(path).write_text(
+                dumps(bench(layout, curve, steps=(1, 8), engine_runs=1, seed=number))
+            )
             score = Interval(1, 12.8 if curve is DP2 else 8.3)
             done = Outcome("measured", score, score.mean * 1.02, path=path, seconds=60)
             state = steps.record(state, trial, done)
@@ -152,7 +154,7 @@ def test_what_is_no_result_is_one_finding(files, capsys, name, code):
     Path("other.json").write_text('{"schema": "apiary.plan/v1"}')
     state = tuned({"DP2/TP4/EP4": DP2, "DP1/TP8/EP8": TP8})
     Path("untried.json").write_text(dumps(replace(state, trials=(), choice=None)))
-    Path("field.json").write_text('{"schema": "apiary.bench/v1", "x": 1}')
+    Path("field.json").write_text('{"schema": "apiary.bench/v2", "x": 1}')
     assert main(["report", name, "--out", "r.html", "--json"]) == 1
     assert findings(capsys) == [code]
     assert not Path("r.html").exists()
@@ -169,13 +171,13 @@ def test_compare_takes_every_name_after_with(files, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "apiary.comparison/v1"
     assert document["verdict"] == "no difference found"
-    assert document["verdicts"][0]["b"]["n"] == 3  # the same lives, given twice
+    assert document["verdicts"][0]["b"]["n"] == 3  # the same engine runs, given twice
     assert document["verdicts"][0]["flag"] == "X"
 
 
-def test_one_life_of_each_is_told_as_not_decided(files, capsys):
+def test_one_engine_run_of_each_is_told_as_not_decided(files, capsys):
     for name, curve in (("one.json", DP2), ("half.json", Curve(0.03))):
-        Path(name).write_text(dumps(bench("DP2/TP4/EP4", curve, steps=STEPS, lives=1)))
+        Path(name).write_text(dumps(bench("DP2/TP4/EP4", curve, steps=STEPS, engine_runs=1)))
     assert main(["compare", "one.json", "--with", "half.json"]) == 0
     assert capsys.readouterr().out.startswith("not decided between DP2/TP4/EP4 and DP2/TP4/EP4")
     assert main(["compare", "one.json", "--with", "half.json", "--regression", "--json"]) == 1
@@ -232,7 +234,7 @@ def test_a_rate_that_no_level_gave_is_refused(files, capsys):
     for name, document in {
         "none.json": replace(made, levels=made.levels[-1:]),
         "below.json": replace(
-            made, found=(replace(made.found[0], request_rate=Interval(3, -2.0)),)
+            made, searches=(replace(made.searches[0], request_rate=Interval(3, -2.0)),)
         ),
     }.items():
         Path(name).write_text(dumps(document))

@@ -7,14 +7,16 @@
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.lives import lives_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.engine_runs import (
+    engine_runs_of,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.statistics import (
     interval,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     EngineUse,
-    Found,
     Interval,
+    SearchResult,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
@@ -50,28 +52,28 @@ def closed(report, configuration=0):
     return curve
 
 
-def test_restarts_are_what_repeats_and_runs_in_one_life_are_averaged_first():
-    made = [level(load) for load in loads("scaling", (8,), lives=3, repeats=4)]
-    made = replace(small(), levels=tuple(made), found=())
+def test_restarts_are_what_repeats_and_runs_in_one_engine_run_are_averaged_first():
+    made = [level(load) for load in loads("scaling", (8,), engine_runs=3, repeats=4)]
+    made = replace(small(), levels=tuple(made), searches=())
     (point,) = closed(make_report([made])).points
-    by_life = [
-        [one.measured.request_rate for one in made.levels if one.load.life == life]
-        for life in range(3)
+    by_engine_run = [
+        [one.measured.request_rate for one in made.levels if one.load.engine_run == engine_run]
+        for engine_run in range(3)
     ]
-    means = [sum(rates) / len(rates) for rates in by_life]
+    means = [sum(rates) / len(rates) for rates in by_engine_run]
     assert point.runs == 12
     assert point.values["request_rate"].n == 3
     assert point.values["request_rate"].mean == pytest.approx(interval(means).mean)
     assert point.values["request_rate"].high == pytest.approx(interval(means).high)
 
 
-def test_benchmarks_of_one_name_measured_alike_are_lives_of_one_configuration():
-    several = [small(lives=1, seed=seed) for seed in (1, 2, 3)]
+def test_benchmarks_of_one_name_measured_alike_are_engine_runs_of_one_configuration():
+    several = [small(engine_runs=1, seed=seed) for seed in (1, 2, 3)]
     (one,) = gather(several)
     assert [bench for bench, _level in one.runs].count(2) == len(several[2].levels)
-    (found,) = one.found
+    (found,) = one.searches
     assert found.request_rate.n == 3
-    # Two repeats in each life are one value of it, also where every life has its own file.
+    # Two repeats in each engine run are one value of it, also where every run has its own file.
     repeated = tuple(level(load) for load in loads("scaling", (8,), repeats=2))
     several = [replace(one, levels=repeated) for one in several]
     (point,) = closed(make_report(several)).points
@@ -89,7 +91,7 @@ def test_one_name_with_other_software_is_another_configuration():
     assert [one.name for one in gather(renamed)] == ["bench TP8", "bench TP4", "bench A"]
 
 
-def test_shares_of_each_life_s_own_best_rate_are_one_point():
+def test_shares_of_each_engine_run_s_own_best_rate_are_one_point():
     rates = (4.0, 4.1, 4.2, 6.4, 6.6)
     made = [replace(level(one), load=one) for one in loads("open", rates, rate=True)]
     searched = [level(one) for one in loads("slo", (4.0, 4.3), rate=True)]
@@ -103,7 +105,7 @@ def test_shares_of_each_life_s_own_best_rate_are_one_point():
 def test_an_invalid_level_is_a_point_of_its_own_and_in_no_mean():
     good = small()
     mixed = tuple(
-        invalid(one) if one.load.concurrency == 64 and one.load.life == 0 else one
+        invalid(one) if one.load.concurrency == 64 and one.load.engine_run == 0 else one
         for one in good.levels
     )
     points = closed(make_report([replace(good, levels=mixed)])).points
@@ -146,8 +148,8 @@ def test_equal_ones_are_not_ranked():
     assert report.headline.best is None
 
 
-def test_one_life_of_each_decides_nothing_and_says_why():
-    report = make_report([small("A", TP8, lives=1), small("B", DP2, lives=1)])
+def test_one_engine_run_of_each_decides_nothing_and_says_why():
+    report = make_report([small("A", TP8, engine_runs=1), small("B", DP2, engine_runs=1)])
     assert report.headline.verdict == "not decided"
     assert report.headline.best is None
     assert "one engine run does not decide it against A" in report.headline.text
@@ -158,14 +160,14 @@ def test_one_life_of_each_decides_nothing_and_says_why():
     ("changes", "verdict", "text"),
     [
         ({}, "measured", "A holds 12.8 (12.6 to 12.9) requests/s under the SLO"),
-        ({"slo": ()}, "measured", "No SLO was asked for"),
+        ({"slo": ()}, "measured", "No SLO was requested"),
         (
-            {"found": ()},
+            {"searches": ()},
             "unfinished",
             "No search for the SLO's limit ended. The most that is known",
         ),
         (
-            {"found": (), "slo": (Limit("tpot", "p90", 0.001),)},
+            {"searches": (), "slo": (Limit("tpot", "p90", 0.001),)},
             "SLO missed",
             "No level kept the SLO. The most that was measured: ",
         ),
@@ -178,33 +180,33 @@ def test_one_configuration(changes, verdict, text):
 
 
 def test_nothing_valid_is_no_result():
-    made = small(found=(), saturation=())
+    made = small(searches=(), saturation=())
     made = replace(made, levels=tuple(failed(one) for one in made.levels))
     report = make_report([made])
     assert report.headline.verdict == "no result"
     assert "REPORT-NOTHING-VALID" in [finding.code for finding in report.findings]
 
 
-def test_what_was_asked_otherwise_is_said_and_not_compared():
+def test_what_was_requested_otherwise_is_said_and_not_compared():
     report = make_report(
-        [small("A"), small("B", slo=(replace(small().asked.slo[0], seconds=9.0),))]
+        [small("A"), small("B", slo=(replace(small().requested.slo[0], seconds=9.0),))]
     )
     assert report.headline.verdict == "not compared"
     assert report.headline.text.startswith("A holds 12.8")
-    assert "B: it was asked something else, so it is not ranked" in report.headline.reasons
+    assert "B: its request differs, so it is not ranked" in report.headline.reasons
     assert {"REPORT-DIFFERENT", "BENCH-QUESTION"} <= {one.code for one in report.findings}
 
 
 def test_one_that_never_keeps_the_slo_is_not_ranked():
-    lost = replace(small("B").found[0], best=None, request_rate=None)
-    report = make_report([small("A"), small("B", found=(lost,))])
+    lost = replace(small("B").searches[0], best=None, request_rate=None)
+    report = make_report([small("A"), small("B", searches=(lost,))])
     assert report.headline.best == 0
     assert "B: no level kept the SLO, so it is not ranked" in report.headline.reasons
 
 
 def test_what_was_not_searched_is_no_missed_slo():
-    made = small(found=())
-    made = replace(made, asked=replace(made.asked, phases=("scaling",)))
+    made = small(searches=())
+    made = replace(made, requested=replace(made.requested, phases=("scaling",)))
     headline = make_report([made]).headline
     assert headline.verdict == "unfinished"
     assert headline.text.startswith("The SLO's limit was not searched for. The most that is known")
@@ -213,35 +215,35 @@ def test_what_was_not_searched_is_no_missed_slo():
     assert reason in report.headline.reasons
 
 
-def test_points_count_one_life_once():
+def test_points_count_one_engine_run_once():
     def begun(made, at):
         use = EngineUse(started=at)
         return replace(made, levels=tuple(replace(one, engine=use) for one in made.levels))
 
-    several = [small(lives=1, seed=seed) for seed in (1, 2, 3)]
-    for starts, lives in (((5.0, 5.0, 6.0), 2), ((5.0, 6.0, 7.0), 3)):
+    several = [small(engine_runs=1, seed=seed) for seed in (1, 2, 3)]
+    for starts, engine_runs in (((5.0, 5.0, 6.0), 2), ((5.0, 6.0, 7.0), 3)):
         files = [begun(made, at) for made, at in zip(several, starts, strict=True)]
         (one,) = gather(files)
-        assert len(set(lives_of(one.benches).values())) == lives
+        assert len(set(engine_runs_of(one.benches).values())) == engine_runs
         point = closed(make_report(files)).points[0]
-        assert (point.values["request_rate"].n, point.runs) == (lives, 3)
+        assert (point.values["request_rate"].n, point.runs) == (engine_runs, 3)
 
 
 def test_a_search_that_did_not_end_is_no_missed_slo():
-    report = make_report([small("A"), small("B", found=())])
+    report = make_report([small("A"), small("B", searches=())])
     assert "B: no search for the SLO's limit ended, so it is not ranked" in report.headline.reasons
 
 
-def test_repeats_in_one_life_are_not_told_as_runs():
-    def sure(lives):
-        made = small(lives=lives)
+def test_repeats_in_one_engine_run_are_not_told_as_runs():
+    def sure(engine_runs):
+        made = small(engine_runs=engine_runs)
         repeats = tuple(
             replace(one, load=replace(one.load, repeat=repeat))
             for one in made.levels
             for repeat in range(2)
         )
-        found = replace(made.found[0], request_rate=Interval(3, 12.8, 12.6, 12.9, 0.01))
-        return make_report([replace(made, levels=repeats, found=(found,))]).headline.reasons[-1]
+        found = replace(made.searches[0], request_rate=Interval(3, 12.8, 12.6, 12.9, 0.01))
+        return make_report([replace(made, levels=repeats, searches=(found,))]).headline.reasons[-1]
 
     assert "3 repeats in one engine run" in sure(1)
     assert "3 engine runs" in sure(3)
@@ -249,12 +251,12 @@ def test_repeats_in_one_life_are_not_told_as_runs():
 
 def test_levels_without_numbers_are_listed_all_the_same():
     empty = replace(invalid(level(next(loads("scaling", (8,))))), measured=None, engine=None)
-    report = make_report([replace(small(), levels=(empty,), found=())])
+    report = make_report([replace(small(), levels=(empty,), searches=())])
     assert closed(report).points[0].values.keys() <= {"power_w", "clock_mhz"}
     assert report.headline.verdict == "no result"
 
 
-def test_the_workload_that_was_asked_for_comes_first():
+def test_the_workload_that_was_requested_for_comes_first():
     report = make_report([bench("A", steps=STEPS)])
     assert [work.name for work in report.workloads] == [BLOG.name, "long-context"]
     assert to_document(report)["schema"] == "apiary.report/v1"
@@ -264,13 +266,17 @@ def test_two_searches_are_both_told():
     """The streams' rate ranks, as in a comparison; that of random arrivals stands beside it."""
     one = bench("DP2/TP4/EP4", DP2)
     rate = Interval(3, 9.5, 9.2, 9.8)
-    arrivals = Found(BLOG.name, "request_rate", 9.6, 9.8, rate, 9, edge=Interval(3, 9.6, 9.4, 9.9))
-    both = replace(one, asked=replace(one.asked, search_by="both"), found=(*one.found, arrivals))
+    arrivals = SearchResult(
+        BLOG.name, "request_rate", 9.6, 9.8, rate, 9, edge=Interval(3, 9.6, 9.4, 9.9)
+    )
+    both = replace(
+        one, requested=replace(one.requested, search_by="both"), searches=(*one.searches, arrivals)
+    )
     told = make_report([both]).headline
     assert "of random arrivals" in told.text
     assert "9.50 (9.20 to 9.80) requests/s" in told.text
-    none = replace(one.found[0], best=None, request_rate=None, edge=None)
-    rest = make_report([replace(both, found=(none, arrivals))]).headline
+    none = replace(one.searches[0], best=None, request_rate=None, edge=None)
+    rest = make_report([replace(both, searches=(none, arrivals))]).headline
     assert (rest.verdict, rest.best) == ("measured", 0)
     assert "holds 9.50 (9.20 to 9.80) requests/s under the SLO of random arrivals" in rest.text
     (row,) = [reason for reason in told.reasons if reason.startswith("DP2")]

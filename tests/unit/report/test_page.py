@@ -94,12 +94,15 @@ def test_without_scripts_the_tables_say_it_all(read):
 
 
 def test_a_hostile_name_stays_text():
-    made = bench(HOSTILE, model=HOSTILE, steps=STEPS, lives=1)
+    made = bench(HOSTILE, model=HOSTILE, steps=STEPS, engine_runs=1)
     environment = made.environment | {"layout": HOSTILE, "hosts": [HOSTILE], HOSTILE: HOSTILE}
-    work = replace(made.asked.workload, name=HOSTILE)
+    work = replace(made.requested.workload, name=HOSTILE)
     levels = tuple(level(load) for load in loads("scaling", STEPS, work=work))
     made = replace(
-        made, environment=environment, levels=levels, asked=replace(made.asked, workload=work)
+        made,
+        environment=environment,
+        levels=levels,
+        requested=replace(made.requested, workload=work),
     )
     read = Reader(page(make_report([made])))
     assert [attributes.get("type") for attributes, _ in read.scripts] == [

@@ -18,8 +18,8 @@ from support.bench.tuned import ARCHITECTURE, TOPOLOGY, World, carried_out, ques
 
 
 def begun(text, **changes):
-    asked = ablate.question(question(**changes), text)
-    return steps.begin(asked, ARCHITECTURE, TOPOLOGY)
+    requested = ablate.question(question(**changes), text)
+    return steps.begin(requested, ARCHITECTURE, TOPOLOGY)
 
 
 def after(text, rate, **changes):
@@ -83,8 +83,8 @@ def test_the_verdict_is_that_of_a_world_that_is_known(rate, says, chosen):
     assert state.choice.repeat is None
 
 
-def test_lives_may_be_said():
-    assert len(after("max_num_seqs=64", 1.0, budget={"lives": 4}).trials) == 8
+def test_engine_runs_may_be_said():
+    assert len(after("max_num_seqs=64", 1.0, budget={"engine_runs": 4}).trials) == 8
 
 
 def test_a_flag_whose_engine_dies_is_told_and_decides_nothing():

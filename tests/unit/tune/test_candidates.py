@@ -28,18 +28,18 @@ BLOG = Workload("5600/140", 5600, 140)
 
 
 def qwen(version="0.24.0", ep=True, layout=None, **limits):
-    asked = deployment(QWEN, version, ep=ep, max_model_len=32768, **limits)
-    return asked if layout is None else dataclasses.replace(asked, layout=layout)
+    requested = deployment(QWEN, version, ep=ep, max_model_len=32768, **limits)
+    return requested if layout is None else dataclasses.replace(requested, layout=layout)
 
 
-def begun(asked, topology=None, **changes):
-    question = Question(asked, BLOG, **{"knobs": {}, **changes})
-    return steps.begin(question, architecture_of(asked, "x"), topology or mi325x())
+def begun(requested, topology=None, **changes):
+    question = Question(requested, BLOG, **{"knobs": {}, **changes})
+    return steps.begin(question, architecture_of(requested, "x"), topology or mi325x())
 
 
-def refused(asked, **changes):
+def refused(requested, **changes):
     with pytest.raises(ApiaryError) as caught:
-        begun(asked, **changes)
+        begun(requested, **changes)
     return caught.value.findings[0]
 
 
@@ -82,8 +82,8 @@ def test_rules_and_memory_prune_and_say_why():
 
 
 def test_a_layout_that_was_not_measured_names_this_playbook():
-    asked = qwen(layout="auto")
-    plan = build_plan(asked, mi325x(), architecture_of(asked, "x"))
+    requested = qwen(layout="auto")
+    plan = build_plan(requested, mi325x(), architecture_of(requested, "x"))
     (note,) = [one for one in plan.findings if one.code == "LAYOUT-NOT-MEASURED"]
     assert "playbooks/tune.yml" in note.remedy
 
@@ -116,8 +116,8 @@ def test_facts_are_arithmetic_with_a_source():
 
 
 def test_a_dense_model_has_no_experts_to_count():
-    asked = deployment(LLAMA, "0.33.0", size=8, max_model_len=8192)
-    (only,) = begun(asked, layouts=()).candidates
+    requested = deployment(LLAMA, "0.33.0", size=8, max_model_len=8192)
+    (only,) = begun(requested, layouts=()).candidates
     assert "experts_per_gpu" not in [one.name for one in only.facts]
 
 
@@ -215,9 +215,9 @@ def test_what_serves_beside_keeps_its_gpus():
     beside = deployment(LLAMA, "0.33.0", size=4, max_model_len=8192)
     beside = dataclasses.replace(beside, name="beside", layout=Layout(4, 1), base_port=9000)
     other = build_plan(beside, topology, architecture_of(beside, "x"))
-    asked = qwen(layout=Layout(4, 1, True))
-    question = Question(asked, BLOG, knobs={})
-    state = steps.begin(question, architecture_of(asked, "x"), topology, others=(other,))
+    requested = qwen(layout=Layout(4, 1, True))
+    question = Question(requested, BLOG, knobs={})
+    state = steps.begin(question, architecture_of(requested, "x"), topology, others=(other,))
     assert all("TP8" not in name for name in labels(state))
     plan = candidates.world_of(state).plan(state.candidates[-1].changes)
     used = {key for one in plan.replicas for key in one.gpus}
@@ -225,10 +225,10 @@ def test_what_serves_beside_keeps_its_gpus():
 
 
 def test_default_knobs_are_paths_of_a_deployment():
-    asked = qwen()
+    requested = qwen()
     for path, values in knobs.defaults().items():
         for value in values:
-            assert knobs.of(knobs.changed(asked, {path: value}), path) == value
+            assert knobs.of(knobs.changed(requested, {path: value}), path) == value
 
 
 def test_knobs_are_read_by_name_and_by_path():
@@ -254,7 +254,7 @@ def test_knobs_are_read_by_name_and_by_path():
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         {"max_num_seqs": 256},
         {"max_seqs": [1]},
@@ -264,7 +264,7 @@ def test_knobs_are_read_by_name_and_by_path():
         {"layouts": "DP2/TP4"},
     ],
 )
-def test_what_is_no_knob_is_refused(asked):
+def test_what_is_no_knob_is_refused(requested):
     with pytest.raises(ApiaryError) as caught:
-        knobs.read(asked)
+        knobs.read(requested)
     assert caught.value.findings[0].code == "TRIAL-KNOB"

@@ -9,12 +9,12 @@ import dataclasses
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
     Bench,
-    Found,
     Interval,
     Level,
     Load,
+    Requested,
+    SearchResult,
     Target,
     Workload,
 )
@@ -37,16 +37,19 @@ def deployed(name, slowness):
 
 
 def carried_out(slowness):
-    """A tuning whose trials are benchmarks of simulated engines, one life each."""
+    """A tuning whose trials are benchmarks of simulated engines, one engine run each."""
     state = begun(
-        slo=(), concurrency=16, layouts=("DP4/TP1", "DP2/TP2", "TP2+TP1+TP1"), budget={"lives": 3}
+        slo=(),
+        concurrency=16,
+        layouts=("DP4/TP1", "DP2/TP2", "TP2+TP1+TP1"),
+        budget={"engine_runs": 3},
     )
     while state.choice is None:
         (trial,) = steps.assign(state, ("a",))
         bench = benches.bench(
             deployed(trial.candidate, slowness),
-            steps.asked_of(state, trial),
-            seed=sum(map(ord, trial.id)),  # a life of its own
+            steps.requested_of(state, trial),
+            seed=sum(map(ord, trial.id)),  # an engine run of its own
             rules=rules(**steps.rules_of(trial)),
         )
         state = steps.record(state, trial, scores.outcome_of(bench, f"{trial.id}/bench.json"))
@@ -54,10 +57,12 @@ def carried_out(slowness):
 
 
 def true_rate(name):
-    """Requests a second of a deployment without the luck of one life."""
-    calm = dataclasses.replace(deployed(name, SLOWNESS), life_cov=0.0, level_cov=0.0)
-    asked = Asked(Workload("500/100", 500, 100), phases=("fixed",), concurrency=(16,), repeats=3)
-    return scores.outcome_of(benches.bench(calm, asked)).score.mean
+    """Requests a second of a deployment without the luck of one engine run."""
+    calm = dataclasses.replace(deployed(name, SLOWNESS), engine_run_cov=0.0, level_cov=0.0)
+    requested = Requested(
+        Workload("500/100", 500, 100), phases=("fixed",), concurrency=(16,), repeats=3
+    )
+    return scores.outcome_of(benches.bench(calm, requested)).score.mean
 
 
 def test_the_true_optimum_is_found_within_five_per_cent():
@@ -77,9 +82,9 @@ def test_equal_engines_end_without_a_difference():
 
 
 def test_a_client_that_cannot_keep_up_is_not_the_candidates_fault():
-    asked = Asked(Workload("500/100", 500, 100), phases=("fixed",), concurrency=(16,))
+    requested = Requested(Workload("500/100", 500, 100), phases=("fixed",), concurrency=(16,))
     slow = Client(chunk=0.01)
-    outcome = scores.outcome_of(benches.bench(parameters("small"), asked, client=slow))
+    outcome = scores.outcome_of(benches.bench(parameters("small"), requested, client=slow))
     assert (outcome.status, outcome.score) == ("invalid", None)
     assert "BENCH-" in outcome.summary
 
@@ -87,10 +92,12 @@ def test_a_client_that_cannot_keep_up_is_not_the_candidates_fault():
 SLO = (Limit("tpot", "p90", 0.05),)
 
 
-def bench_of(*levels, asked=None, **more):
+def bench_of(*levels, requested=None, **more):
     target = Target(("http://a:8000",), "m", hosts=more.pop("hosts", 1))
-    asked = asked or Asked(Workload("5/5", 5, 5), SLO, ("slo",), search_by="concurrency")
-    return Bench("x", "2026-01-01T00:00:00Z", target, asked, levels, **more)
+    requested = requested or Requested(
+        Workload("5/5", 5, 5), SLO, ("slo",), search_by="concurrency"
+    )
+    return Bench("x", "2026-01-01T00:00:00Z", target, requested, levels, **more)
 
 
 def level(status, phase="slo", finding=None):
@@ -119,8 +126,8 @@ def test_a_warm_up_alone_is_no_measurement():
 
 
 def test_no_level_that_keeps_the_limits_is_a_score_of_nothing():
-    none = Found("5/5", "concurrency", None, 1.0)
-    outcome = scores.outcome_of(bench_of(level("SLO_MISS"), found=(none,)))
+    none = SearchResult("5/5", "concurrency", None, 1.0)
+    outcome = scores.outcome_of(bench_of(level("SLO_MISS"), searches=(none,)))
     assert (outcome.status, outcome.score) == ("measured", Interval(1, 0.0))
 
 
@@ -139,14 +146,14 @@ def test_a_search_that_concluded_nothing_is_not_taken_for_one_that_failed():
 
 
 def test_one_failed_level_among_the_repeats_of_a_fixed_load_fails_the_candidate():
-    asked = Asked(Workload("5/5", 5, 5), phases=("fixed",), concurrency=(8,), repeats=2)
+    requested = Requested(Workload("5/5", 5, 5), phases=("fixed",), concurrency=(8,), repeats=2)
     levels = (level("OK", "fixed"), level("FAILED", "fixed"))
-    assert scores.outcome_of(bench_of(*levels, asked=asked)).status == "failed"
+    assert scores.outcome_of(bench_of(*levels, requested=requested)).status == "failed"
 
 
 def test_scores_are_of_one_host():
     found = benches.bench(
-        parameters("small"), Asked(Workload("500/100", 500, 100), (), ("fixed",), (16,))
+        parameters("small"), Requested(Workload("500/100", 500, 100), (), ("fixed",), (16,))
     )
     two = dataclasses.replace(found, target=dataclasses.replace(found.target, hosts=2))
     one, half = (scores.outcome_of(bench).score.mean for bench in (found, two))

@@ -68,7 +68,7 @@ def test_what_cannot_win_is_dropped_after_one_short_trial():
 def test_fewer_full_measurements_than_trying_everything():
     state = carried_out(begun(), World(rates()))
     full = [one for one in state.trials if one.kind in ("final", "confirm")]
-    exhaustive = len(state.candidates) * (state.asked.budget.lives + 3)
+    exhaustive = len(state.candidates) * (state.requested.budget.engine_runs + 3)
     assert len(full) < exhaustive / 2
     assert len(state.trials) < exhaustive
 
@@ -91,7 +91,7 @@ def test_a_crash_marks_the_candidate_with_its_cause_and_blocks_nothing():
 
 def test_a_crash_in_the_finals_ends_the_candidate_there():
     def event(trial):
-        crashed = trial.kind == "final" and trial.candidate == "dp4-tp1" and trial.life == 1
+        crashed = trial.kind == "final" and trial.candidate == "dp4-tp1" and trial.engine_run == 1
         return Outcome("failed", cause="hung") if crashed else None
 
     made = carried_out(begun(), World(rates(), events=event)).choice
@@ -109,7 +109,7 @@ def test_a_current_configuration_that_crashes_is_replaced():
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_control_that_fails_once_makes_no_slower_one_better(kind, lasting):
     def fails(trial):
-        here = (trial.kind, trial.candidate, trial.life) == (kind, "current", 2)
+        here = (trial.kind, trial.candidate, trial.engine_run) == (kind, "current", 2)
         return Outcome("failed", cause="boom") if here and (lasting or not trial.attempt) else None
 
     state = carried_out(begun(), World(rates({"current": 10.0}), events=fails))
@@ -132,9 +132,10 @@ def test_a_repeat_that_measured_nothing_confirms_nothing():
 
 
 @pytest.mark.parametrize(
-    "budget", [{"lives": 1}, {"confirm_lives": 1}, {"confirm_lives": -1}, {"repeats": 0}]
+    "budget",
+    [{"engine_runs": 1}, {"confirm_engine_runs": 1}, {"confirm_engine_runs": -1}, {"repeats": 0}],
 )
-def test_one_life_compares_nothing(budget):
+def test_one_engine_run_compares_nothing(budget):
     with pytest.raises(ApiaryError) as refusal:
         begun(budget=budget)
     assert refusal.value.findings[0].code == "TRIAL-BUDGET"
@@ -194,7 +195,7 @@ def test_a_gain_that_does_not_come_again_is_no_gain():
 
     def event(trial):
         if trial.candidate == "dp4-tp1" and trial.kind != "confirm":
-            return Outcome("measured", Interval(1, 10 + trial.life / 10), 10.2)
+            return Outcome("measured", Interval(1, 10 + trial.engine_run / 10), 10.2)
         return None
 
     state = carried_out(begun(), World(rates({"current": 8.0, "dp4-tp1": 8.0}), events=event))
@@ -271,12 +272,14 @@ def test_one_configuration_alone_is_said_to_be_alone():
 
 
 def test_without_a_repeat_nothing_is_confirmed():
-    made = carried_out(begun(budget={"confirm_lives": 0}), World(rates())).choice
+    made = carried_out(begun(budget={"confirm_engine_runs": 0}), World(rates())).choice
     assert (made.candidate, made.confirmed, made.repeat) == ("dp4-tp1", None, None)
 
 
 def test_the_smallest_tuning_of_three_has_few_trials():
-    state = begun(layouts=("DP4/TP1", "DP2/TP2"), budget={"lives": 2, "confirm_lives": 2})
+    state = begun(
+        layouts=("DP4/TP1", "DP2/TP2"), budget={"engine_runs": 2, "confirm_engine_runs": 2}
+    )
     done = carried_out(state, World(rates(), 0.001, events=failing("dp2-tp2")))
     assert kinds(done) == ["short"] * 3 + ["final"] * 4 + ["confirm"] * 4
     assert done.choice.candidate == "dp4-tp1"
@@ -394,27 +397,27 @@ def test_nothing_is_assigned_to_strangers_or_after_the_choice():
 def test_what_a_trial_measures_under_limits():
     state = begun(seed=7)
     (trial,) = steps.assign(state, ("a",))
-    asked = steps.asked_of(state, trial)
-    assert (asked.phases, asked.slo, asked.lives) == (("slo",), SLO, 1)
+    requested = steps.requested_of(state, trial)
+    assert (requested.phases, requested.slo, requested.engine_runs) == (("slo",), SLO, 1)
     assert steps.rules_of(trial)["resolution"] > 0.02
-    final = dataclasses.replace(trial, kind="final", life=2)
+    final = dataclasses.replace(trial, kind="final", engine_run=2)
     confirm = dataclasses.replace(final, kind="confirm")
-    seeds = [steps.asked_of(state, one).seed for one in (trial, final, confirm)]
-    assert seeds == [7, 9, 109]  # other prompts in each life, the same for each candidate
+    seeds = [steps.requested_of(state, one).seed for one in (trial, final, confirm)]
+    assert seeds == [7, 9, 109]  # other prompts in each engine run, the same for each candidate
 
 
 def test_what_a_trial_measures_without_limits():
     state = begun(slo=(), concurrency=32)
     (trial,) = steps.assign(state, ("a",))
-    asked = steps.asked_of(state, trial)
-    assert (asked.phases, asked.concurrency, asked.slo) == (("fixed",), (32,), ())
+    requested = steps.requested_of(state, trial)
+    assert (requested.phases, requested.concurrency, requested.slo) == (("fixed",), (32,), ())
 
 
-def test_the_budget_has_the_repeats_of_a_level_in_one_life():
+def test_the_budget_has_the_repeats_of_a_level_in_one_engine_run():
     (trial,) = steps.assign(begun(), ("a",))
     final = dataclasses.replace(trial, kind="final")
-    assert steps.asked_of(begun(), final).repeats == 2
-    assert steps.asked_of(begun(budget={"repeats": 1}), final).repeats == 1
+    assert steps.requested_of(begun(), final).repeats == 2
+    assert steps.requested_of(begun(budget={"repeats": 1}), final).repeats == 1
 
 
 def test_most_is_an_upper_bound_all_the_way():
@@ -432,7 +435,7 @@ def test_a_lead_that_is_sure_goes_before_a_higher_one_that_is_not():
     def event(trial):
         if trial.candidate != "dp2-tp2" or trial.kind != "final":
             return None
-        return Outcome("measured", Interval(1, (6.0, 10.5, 17.0)[trial.life]))
+        return Outcome("measured", Interval(1, (6.0, 10.5, 17.0)[trial.engine_run]))
 
     known = {"current": 8.0, "dp4-tp1": 10.0, "dp2-tp2": 10.1}
     made = carried_out(begun(), World(rates(known), 0.01, events=event)).choice

@@ -121,7 +121,7 @@ def test_each_stage_reports_where_it_ended():
     assert (unmeasured.stage, unmeasured.bench, unmeasured.path) == ("measure", None, None)
     done = reported(serves, {"bench": {"x": 1}}, starts="t")
     assert (done.bench, done.path) == ({"x": 1}, "short/bench.json")
-    assert (done.lives_before, done.lives_after) == ("s", "t")
+    assert (done.engine_runs_before, done.engine_runs_after) == ("s", "t")
 
 
 def test_a_finding_is_the_message_where_there_is_no_other():

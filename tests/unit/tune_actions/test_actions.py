@@ -19,15 +19,15 @@ from ansible_collections.apiary.instinct.plugins.action import (
     tune_next,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked as BenchAsked,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Bench,
     Interval,
     Level,
     Load,
     Target,
     Workload,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Requested as BenchAsked,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
@@ -60,7 +60,7 @@ ASKED = {
     "slo": "",
     "concurrency": 16,
     "knobs": {"layouts": [], "max_num_seqs": [16, 32]},
-    "budget": {"lives": 2, "confirm_lives": 0},
+    "budget": {"engine_runs": 2, "confirm_engine_runs": 0},
     "ablate": "",
     "seed": 1,
     "hosts": ["gpu-001"],
@@ -92,11 +92,11 @@ def code_of(call, *given):
 
 
 def test_the_question_is_read_from_what_an_operator_types():
-    asked = tune_begin.question(arguments(slo="ttft:p90:2s", concurrency=None))
-    assert asked.slo == (Limit("ttft", "p90", 2.0),)
-    assert (asked.workload.input_tokens, asked.workload.output_tokens) == (32, 4)
-    assert asked.layouts == ()
-    assert asked.budget.lives == 2
+    requested = tune_begin.question(arguments(slo="ttft:p90:2s", concurrency=None))
+    assert requested.slo == (Limit("ttft", "p90", 2.0),)
+    assert (requested.workload.input_tokens, requested.workload.output_tokens) == (32, 4)
+    assert requested.layouts == ()
+    assert requested.budget.engine_runs == 2
 
 
 def test_a_deployment_over_several_hosts_is_refused():
@@ -107,8 +107,8 @@ def test_a_deployment_over_several_hosts_is_refused():
 
 def test_another_question_does_not_go_on_with_the_state():
     state = begun()
-    assert tune_begin.same(state, state.asked, "state.json") is state
-    other = dataclasses.replace(state.asked, concurrency=32)
+    assert tune_begin.same(state, state.requested, "state.json") is state
+    other = dataclasses.replace(state.requested, concurrency=32)
     assert code_of(tune_begin.same, state, other, "state.json") == "TRIAL-STATE"
     # Nor does one that another client measures.
     again = tune_begin.question(arguments(measured_by={"backend": "builtin"}))
@@ -140,7 +140,7 @@ def test_two_runs_do_not_go_on_with_one_tuning(tmp_path, monkeypatch):
         theirs = re.sub(r"\d+$", str(other.pid), tune_next.owner())
         tune_next.acquire(state)  # our own
         monkeypatch.setattr(tune_next, "owner", lambda: theirs)
-        # Whoever has it, lives: this test's own parent.
+        # Whoever has it, engine runs: this test's own parent.
         assert code_of(tune_next.acquire, state) == "TRIAL-LOCKED"
         tune_next.release(state)
         assert code_of(tune_next.ensure_acquired, state) == "TRIAL-LOCKED"
@@ -203,12 +203,12 @@ def test_what_others_run_counts_and_not_what_they_are_to_run():
 def test_the_winner_written_down_is_no_other_question():
     state = answered()
     winner = candidates.deployment_of(state, state.choice.candidate)
-    written = dataclasses.replace(state.asked, deployment=winner)
+    written = dataclasses.replace(state.requested, deployment=winner)
     assert tune_begin.same(state, written, "state.json") is state
     # What was found is no answer to something else that is asked of the winner.
     for other in ({"concurrency": 32}, {"seed": 2}, {"measured_by": {"backend": "vllm"}}):
-        asked = dataclasses.replace(written, **other)
-        assert code_of(tune_begin.same, state, asked, "state.json") == "TRIAL-STATE"
+        requested = dataclasses.replace(written, **other)
+        assert code_of(tune_begin.same, state, requested, "state.json") == "TRIAL-STATE"
 
 
 def test_what_an_earlier_tuning_measured_is_not_taken_for_the_new_ones(tmp_path):
@@ -236,7 +236,7 @@ def test_a_host_is_told_all_that_it_needs_for_its_trial():
     assert set(told) == {"gpu-001"}
     assert told["gpu-001"]["load_host"] == "gpu-001"
     assert told["gpu-001"]["deployment"]["name"] == demo_deployment().name
-    assert told["gpu-001"]["asked"]["concurrency"] == [16]
+    assert told["gpu-001"]["requested"]["concurrency"] == [16]
     assert json.dumps(told)
 
 
@@ -266,7 +266,7 @@ def test_a_lost_load_host_is_held_against_no_candidate():
     assert tune_next.record(state, alone, told, now=0).trials[0].outcome.status == "lost"
 
 
-def test_what_an_interrupted_trial_left_is_of_another_life(tmp_path):
+def test_what_an_interrupted_trial_left_is_of_another_engine_run(tmp_path):
     for _ in range(2):
         (tmp_path / "short-a-0-x/raw").mkdir(parents=True)
         tune_next.set_aside(tmp_path, ["short-a-0-x", "short-b-0-x"])
@@ -296,7 +296,7 @@ def answered():
     for _ in range(steps.most(state)):
         for trial in steps.assign(state, ["gpu-001"]):
             seqs = candidates.deployment_of(state, trial.candidate).limits.max_num_seqs or 1
-            score = float(seqs) * (1 + trial.life / 100)
+            score = float(seqs) * (1 + trial.engine_run / 100)
             state = steps.record(state, trial, Outcome("measured", Interval(1, score), seconds=1))
     return state
 
@@ -338,13 +338,13 @@ def test_what_is_known_of_a_host_comes_from_its_own_words():
     }
     seen = tune_host.seen_of("a", "x", told, [], routers=False)
     assert (seen.planned, seen.release, seen.servers) == (True, "r1", None)
-    # Of another controller nobody knows whether the run lives.
+    # Of another controller nobody knows whether the run engine runs.
     assert (seen.lock.dead, seen.lock.out) == (False, ("apiary-x-0.service",))
 
 
 def test_an_ablation_is_a_question_of_one_flag():
     state = begun(knobs={}, ablate="max_num_seqs=64")
-    assert state.asked.ablate == "limits.max_num_seqs"
+    assert state.requested.ablate == "limits.max_num_seqs"
     assert [one.stage for one in state.candidates] == ["current", "ablation"]
     both = arguments(ablate="max_num_seqs=64")
     assert code_of(tune_begin.question, both) == "TRIAL-KNOB"

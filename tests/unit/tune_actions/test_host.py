@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Asked,
     Bench,
     Level,
     Load,
+    Requested,
     Target,
     Workload,
 )
@@ -179,8 +179,10 @@ def test_only_what_the_candidate_decides_is_held_against_it():
     assert crashed.status == "failed"
     assert "Free memory" in crashed.cause
     assert outcome_of(Told("measure", "BENCH-CLIENT: x"), 1.0).status == "invalid"
-    # Also where its benchmark went through: the numbers are of two lives.
-    restarted = Told("measure", journal=STARTED, lives_before="a\nb", lives_after="a\nc")
+    # Also where its benchmark went through: the numbers are of two engine runs.
+    restarted = Told(
+        "measure", journal=STARTED, engine_runs_before="a\nb", engine_runs_after="a\nc"
+    )
     assert outcome_of(restarted, 1.0).status == "failed"
     # Killed from outside: only systemd says something.
     killed = "a.service: Main process exited, code=killed, status=9/KILL"
@@ -205,14 +207,18 @@ def benched(status):
     level = Level(load, status, None, findings=(told,))
     return to_document(
         Bench(
-            "x", "2026-11-22T06:00:00Z", target, Asked(load.workload, phases=("fixed",)), (level,)
+            "x",
+            "2026-11-22T06:00:00Z",
+            target,
+            Requested(load.workload, phases=("fixed",)),
+            (level,),
         )
     )
 
 
 def test_requests_that_fail_are_the_engines_fault_only_where_it_says_so():
-    lives = {"lives_before": "active", "lives_after": "active"}
-    failed = Told("measure", bench=benched("FAILED"), **lives)
+    engine_runs = {"engine_runs_before": "active", "engine_runs_after": "active"}
+    failed = Told("measure", bench=benched("FAILED"), **engine_runs)
     assert outcome_of(failed, 1.0).status == "invalid"
     told = outcome_of(dataclasses.replace(failed, journal=STARTED), 1.0)
     assert told.status == "failed"

@@ -22,7 +22,7 @@ from ...slo import Limit
 from ..ledger import By, by_size, mean_rate
 from ..search import searched_by, slo_rates
 from ..types import Bench, Interval, Level
-from .lives import lives_of, pooled
+from .engine_runs import engine_runs_of, pooled
 from .proof import doubt, unproven
 from .sameness import (
     Difference,
@@ -91,9 +91,9 @@ def compare_values(
     known = knowledge("bench/protocol.yml")["compare"]
     level = confidence or known["confidence"]
     least = max(known["gain"], resolution)
-    lives = min(len(a), len(b))
-    published = lives >= known["lives"]
-    said = () if published else (_few(what, lives, known["lives"]),)
+    engine_runs = min(len(a), len(b))
+    published = engine_runs >= known["engine_runs"]
+    said = () if published else (_few(what, engine_runs, known["engine_runs"]),)
     verdict = Verdict(
         what,
         "no difference found",
@@ -103,7 +103,7 @@ def compare_values(
         published=published,
         findings=said,
     )
-    if lives < 2:
+    if engine_runs < 2:
         base = mean(a)
         ratio_of_one = mean(b) / base if base else None
         return replace(verdict, verdict="not decided", ratio=ratio_of_one)
@@ -170,11 +170,11 @@ def by_level(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[Verdict, ...]:
             figures: list[tuple[str, Callable[[Sequence[Level]], float | None], bool]] = []
             if by == "concurrency":
                 figures.append(("request rate", mean_rate, False))
-            for limit in a[0].asked.slo:
+            for limit in a[0].requested.slo:
                 name = f"{limit.metric} {limit.percentile}"
                 figures.append((name, partial(_mean_figure, limit), True))
             for name, figure, less in figures:
-                first, second = (_lives(side, by, size, figure) for side in (a, b))
+                first, second = (_engine_runs(side, by, size, figure) for side in (a, b))
                 # A ratio needs figures above zero; a mock may answer within its clock's step.
                 if first and second and min(*first, *second) > 0:
                     rows.append((_at(name, by, size), first, second, less))
@@ -235,11 +235,11 @@ def _comparable(a: Sequence[Bench], b: Sequence[Bench]) -> None:
 
 def _at_slo(a: Sequence[Bench], b: Sequence[Bench], by: By, confidence: float | None) -> Verdict:
     """Return the verdict on the rates at the limits, each run's at the edge that it found."""
-    what = f"request rate at the SLO of {a[0].asked.workload.name}"
+    what = f"request rate at the SLO of {a[0].requested.workload.name}"
     what += ", random arrivals" if by == "request_rate" else ""
     first, second = slo_rates(a, by), slo_rates(b, by)
     if first and second:
-        found = [item for bench in (*a, *b) for item in bench.found if item.by == by]
+        found = [item for bench in (*a, *b) for item in bench.searches if item.by == by]
         widths = [
             item.fails / item.best - 1 for item in found if item.best and item.fails is not None
         ]
@@ -264,7 +264,7 @@ def _at_highest(a: Sequence[Bench], b: Sequence[Bench], confidence: float | None
     by, size = _highest(a, b)
     closed = by == "concurrency"
     figure = mean_rate if closed else partial(_mean_figure, Limit("e2el", "p90", 0.0))
-    first, second = (_lives(side, by, size, figure) for side in (a, b))
+    first, second = (_engine_runs(side, by, size, figure) for side in (a, b))
     what = _at("request rate" if closed else "e2el p90", by, size)
     return compare_values(first, second, what, confidence=confidence, less_is_better=not closed)
 
@@ -287,7 +287,7 @@ def _common(a: Sequence[Bench], b: Sequence[Bench], by: By) -> list[float]:
     sizes = [
         {
             size
-            for size, levels in by_size(bench.levels, bench.asked.workload.name, by).items()
+            for size, levels in by_size(bench.levels, bench.requested.workload.name, by).items()
             if mean_rate(levels) is not None
         }
         for bench in (*a, *b)
@@ -295,7 +295,7 @@ def _common(a: Sequence[Bench], b: Sequence[Bench], by: By) -> list[float]:
     return sorted(set.intersection(*sizes))
 
 
-def _lives(
+def _engine_runs(
     benches: Sequence[Bench],
     by: By,
     size: float,
@@ -304,12 +304,12 @@ def _lives(
     """Return a figure of one size, a mean for each engine run of each benchmark."""
     values = []
     for index, bench in enumerate(benches):
-        levels = by_size(bench.levels, bench.asked.workload.name, by).get(size, ())
-        for life in sorted({level.load.life for level in levels}):
-            value = figure([level for level in levels if level.load.life == life])
+        levels = by_size(bench.levels, bench.requested.workload.name, by).get(size, ())
+        for engine_run in sorted({level.load.engine_run for level in levels}):
+            value = figure([level for level in levels if level.load.engine_run == engine_run])
             if value is not None:
-                values.append(((index, life), value))
-    return pooled(values, lives_of(benches))
+                values.append(((index, engine_run), value))
+    return pooled(values, engine_runs_of(benches))
 
 
 def _mean_figure(limit: Limit, levels: Sequence[Level]) -> float | None:
@@ -326,11 +326,11 @@ def _at(name: str, by: By, size: float) -> str:
     return f"{name} at {size:g} " + ("concurrent" if by == "concurrency" else "requests/s")
 
 
-def _few(what: str, lives: int, needed: int) -> Finding:
+def _few(what: str, engine_runs: int, needed: int) -> Finding:
     return Finding(
         "BENCH-LIVES",
         what,
-        f"{lives} engine run{'' if lives == 1 else 's'} on a side, expected {needed}: "
+        f"{engine_runs} engine run{'' if engine_runs == 1 else 's'} on a side, expected {needed}: "
         "restarts differ by more than repeats in one engine run, so this is not to be published",
         needed=needed,
     )

@@ -60,9 +60,9 @@ def unanswered(bench: Bench) -> tuple[Finding, ...]:
     if not any(map(counts, levels)):
         answered, why = False, f"none of its {len(levels)} levels counts"
     else:
-        searched = bool(bench.asked.slo) and "slo" in bench.asked.phases
-        known = {one.by for one in bench.found}
-        open_ends = [by for by in searches(bench.asked) if by not in known] if searched else []
+        searched = bool(bench.requested.slo) and "slo" in bench.requested.phases
+        known = {one.by for one in bench.searches}
+        open_ends = [by for by in searches(bench.requested) if by not in known] if searched else []
         answered = not open_ends
         kinds = " and ".join(by.replace("_", " ") for by in open_ends)
         why = f"its search for the SLO's limit by {kinds} did not end"

@@ -26,7 +26,7 @@ class Reference:
     """One published figure with its whole key; unknown is None.
 
     ``metrics`` are per second for rates and seconds for latencies. ``effective`` is the number of
-    requests really in flight, ``concurrency`` what was asked for. ``caveats`` are sentences.
+    requests really in flight, ``concurrency`` what was requested. ``caveats`` are sentences.
     """
 
     source: str

@@ -75,11 +75,11 @@ def listed(unlike: Iterable[Difference]) -> str:
 
 
 def _named(bench: Bench, names: Iterable[str]) -> dict[str, str | None]:
-    asked = bench.asked
-    limits = sorted(f"{it.metric}:{it.percentile}:{it.seconds:g}s" for it in asked.slo)
+    requested = bench.requested
+    limits = sorted(f"{it.metric}:{it.percentile}:{it.seconds:g}s" for it in requested.slo)
     own: dict[str, Any] = {
         "model": bench.target.model,
-        "workload": to_document(asked.workload),
+        "workload": to_document(requested.workload),
         "slo": ",".join(limits) or None,
         "gpus": bench.target.gpus,
         "hosts": bench.target.hosts,

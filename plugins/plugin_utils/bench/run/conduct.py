@@ -27,7 +27,7 @@ from ...findings import Finding, error
 from ...slo import slo as limits
 from .. import rules, workloads
 from ..comparison import proof
-from ..types import Asked, Bench
+from ..types import Bench, Requested
 from ..validity import evaluate as validity
 from . import drive
 from .preflight import Seen, plain_addresses
@@ -41,22 +41,24 @@ Show = Callable[[drive.Progress], None]
 
 @dataclass(frozen=True)
 class Order:
-    """What is asked for and where it goes; ``rules`` replace some of the protocol's numbers.
+    """What is requested and where it goes; ``rules`` replace some of the protocol's numbers.
 
-    With ``own_seed`` a new directory gets a seed of its own in place of that of ``asked``: engines
+    With ``own_seed`` a new directory gets a seed of its own in place of the requested one: engines
     may know the prompts of an earlier run, and where they have no metrics nobody would see it.
     """
 
     name: str
-    asked: Asked
+    requested: Requested
     directory: Path
     environment: Mapping[str, Any]
     rules: Mapping[str, Any]
     own_seed: bool = False
 
 
-def asked_of(given: Mapping[str, Any], workload: str | None, slo: str, subject: str) -> Asked:
-    """Return what is asked for, by a person's words and by fields of Asked.
+def requested_of(
+    given: Mapping[str, Any], workload: str | None, slo: str, subject: str
+) -> Requested:
+    """Return what is requested, by a person's words and by fields of Asked.
 
     Raises ApiaryError (BENCH-WORKLOAD, BENCH-SLO, DOC-…); ``subject`` names where it stands.
     """
@@ -72,20 +74,20 @@ def asked_of(given: Mapping[str, Any], workload: str | None, slo: str, subject: 
         to_document(workloads.workload(one)) if isinstance(one, str) else one
         for one in fields.get("stress") or ()
     ]
-    asked = from_document(Asked, fields, subject)
-    rates = [rate for rate in asked.request_rate if not (math.isfinite(rate) and rate > 0)]
-    sizes = [size for size in asked.concurrency if size < 1]
+    requested = from_document(Requested, fields, subject)
+    rates = [rate for rate in requested.request_rate if not (math.isfinite(rate) and rate > 0)]
+    sizes = [size for size in requested.concurrency if size < 1]
     if rates or sizes:
         raise error(
             "BENCH-ASKED",
             subject,
             f"a load of {', '.join(map(str, (*rates, *sizes)))} is none that can be sent",
         )
-    return asked
+    return requested
 
 
 def conduct(order: Order, session: Session, show: Show | None = None) -> Bench:
-    """Measure all that is asked for; write bench.json and each raw result; return the Bench.
+    """Measure all that is requested; write bench.json and each raw result; return the Bench.
 
     Raises ApiaryError, and NextLife where somebody else must restart the engines. What was
     measured by then is kept, and replayed when the same is asked of the same directory.
@@ -96,7 +98,7 @@ def conduct(order: Order, session: Session, show: Show | None = None) -> Bench:
     seen = session.begin()
     order, notes = _served(order, seen)
     created, seed = _claim(order, session, seen)
-    order = dataclasses.replace(order, asked=dataclasses.replace(order.asked, seed=seed))
+    order = dataclasses.replace(order, requested=dataclasses.replace(order.requested, seed=seed))
     try:
         bench = _drive(order, session, show, created, seen)
     except drive.Unable as stopped:
@@ -160,7 +162,7 @@ def _plain(version: str) -> str:
 
 def _drive(order: Order, session: Session, show: Show | None, created: str, seen: Seen) -> Bench:
     return drive.drive(
-        order.asked,
+        order.requested,
         session.run,
         RawStore(order.directory / "raw"),
         show,
@@ -171,7 +173,7 @@ def _drive(order: Order, session: Session, show: Show | None, created: str, seen
         environment=environment_of(order, session, seen),
         rules=rules.rules(**order.rules),
         ready=session.ready,
-        life=session.life,
+        engine_run=session.engine_run,
     )
 
 
@@ -246,8 +248,8 @@ def _claim(order: Order, session: Session, seen: Seen) -> tuple[str, int]:
                 str(order.directory),
                 f"has results of another benchmark: its {differs} is another",
             )
-        return created, seed if order.own_seed else order.asked.seed
-    seed = secrets.randbelow(SEEDS) if order.own_seed else order.asked.seed
+        return created, seed if order.own_seed else order.requested.seed
+    seed = secrets.randbelow(SEEDS) if order.own_seed else order.requested.seed
     created = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     write_text(path, dumps({**own, "created": created, "seed": seed}))
     return created, seed

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ...documents import to_document
+from ...documents import from_document
 from ...findings import ApiaryError, error
 from ...slo import Limit
 from ..ledger import GoneError, Outcome, Steps
 from ..protocol import protocol
 from ..raw import Raw
 from ..rules import Rules
-from ..types import Asked, Bench, Level, Load, Target
+from ..types import Bench, Level, Load, Requested, Target
 from ..validity.evaluate import evaluate as evaluate_raw
 from . import resume
 
@@ -68,7 +68,7 @@ class Progress:
 
 
 def drive(
-    asked: Asked,
+    requested: Requested,
     run: Callable[[Load], Raw],
     store: Store,
     progress: Callable[[Progress], None] | None = None,
@@ -80,7 +80,7 @@ def drive(
     environment: Mapping[str, Any] | None = None,
     rules: Rules | None = None,
     ready: Callable[[Load], None] | None = None,
-    life: int = 0,
+    engine_run: int = 0,
 ) -> Bench:
     """Measure everything that is asked and return the whole benchmark.
 
@@ -89,11 +89,11 @@ def drive(
     that was begun before has the next ``attempt``, and so other prompts than the engine may know.
     ``run`` raises ApiaryError for a level that failed; whatever else it raises ends the run, and
     what is stored stays; Unable has what the levels until then say. ``ready`` is called before a
-    load is begun, and restarts the engine where load.run rises; ``life`` is the present one: what
-    is kept of those before stands.
+    load is begun, and restarts the engine where load.engine_run rises; ``engine_run`` is the
+    present one: what is retained of those before stands.
     """
-    driver = _Driver(asked, run, store, evaluate or evaluate_raw, progress, ready, life)
-    steps = protocol(asked, rules)
+    driver = _Driver(requested, run, store, evaluate or evaluate_raw, progress, ready, engine_run)
+    steps = protocol(requested, rules)
     stopped: Unable | None = None
     outcome = Outcome()
     try:
@@ -108,9 +108,9 @@ def drive(
         name=name,
         created=created,
         target=target,
-        asked=asked,
+        requested=requested,
         levels=tuple(driver.levels),
-        found=outcome.found,
+        searches=outcome.searches,
         saturation=outcome.saturation,
         environment=dict(environment or {}),
         findings=outcome.findings,
@@ -137,16 +137,16 @@ class _Driver:
 
     def __init__(
         self,
-        asked: Asked,
+        requested: Requested,
         run: Callable[[Load], Raw],
         store: Store,
         evaluate: Evaluate,
         progress: Callable[[Progress], None] | None,
         ready: Callable[[Load], None] | None,
-        life: int,
+        engine_run: int,
     ) -> None:
-        self.asked, self.run, self.store, self.evaluate = asked, run, store, evaluate
-        self.progress, self.ready, self.life = progress, ready, life
+        self.requested, self.run, self.store, self.evaluate = requested, run, store, evaluate
+        self.progress, self.ready, self.engine_run = progress, ready, engine_run
         self.levels: list[Level] = []
 
     def level(self, load: Load) -> Level:
@@ -163,7 +163,7 @@ class _Driver:
 
     def _stands(self, level: Level, raw: Raw) -> bool:
         """Say whether a kept level is replayed; one of an earlier run cannot be had again."""
-        return level.load.life < self.life or not resume.again(level, raw)
+        return level.load.engine_run < self.engine_run or not resume.again(level, raw)
 
     def _measured(self, load: Load, least: int) -> Level:
         """Run a load, as attempt ``least`` or later; its raw result is kept before that."""
@@ -179,13 +179,13 @@ class _Driver:
 
     def _evaluated(self, load: Load, raw: Raw, file: str) -> Level:
         try:
-            return replace(self.evaluate(raw, self.asked.slo, load.key), load=load, raw=file)
+            return replace(self.evaluate(raw, self.requested.slo, load.key), load=load, raw=file)
         except ApiaryError as refusal:
             return Level(load, "FAILED", None, findings=refusal.findings, raw=file)
 
     def _stored(self, load: Load) -> Raw | None:
         raw = self.store.get(load.key)
-        if raw is not None and {**raw.load, "attempt": 0} != to_document(load):
+        if raw is not None and replace(from_document(Load, raw.load, load.key), attempt=0) != load:
             raise error(
                 "BENCH-RESUME", load.key, "the results here are of another load with that name"
             )

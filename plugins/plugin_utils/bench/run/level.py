@@ -126,7 +126,7 @@ def mock_load(load: Load) -> Load:
 
 
 def request_of(load: Load, target: Target, client: Client, tested: Raw | None) -> dict[str, Any]:
-    """Return what bench_run is asked for, but the secrets.
+    """Return what bench_run is requested, but the secrets.
 
     ``tested`` is the raw result of the level before; its times are those of this one's self-test.
     """
@@ -182,9 +182,9 @@ def unsendable(load: Load, client: Client) -> str | None:
 
 
 def look_of(target: Target, client: Client) -> dict[str, Any]:
-    """Return what bench_run is asked for before the first level, but the secrets.
+    """Return what bench_run is requested before the first level, but the secrets.
 
-    A vLLM whose version is given is not asked for it: to say it, it loads all of torch.
+    A vLLM whose version is given is not requested it: to say it, it loads all of torch.
     """
     sampling = knowledge("bench/run.yml")["sampling"]
     said = []

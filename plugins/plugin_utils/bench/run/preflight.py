@@ -126,7 +126,7 @@ def _server(server: dict[str, Any], model: str) -> tuple[list[Finding], str, str
 
 
 def _completion(url: str, status: int | None, text: str) -> Iterator[Finding]:
-    """Yield what is wrong with the one completion that was asked for."""
+    """Yield what is wrong with the one completion that was requested."""
     if status != 200:
         why = text[:200] if status is None else f"status {status}: {text[:200]}"
         yield Finding("BENCH-UNREACHABLE", url, f"completes no prompt: {why}")
@@ -145,7 +145,7 @@ def _metrics(seen: dict[str, bool]) -> Iterator[Finding]:
 def _client(
     said: dict[str, Any] | None, known: str | None, server: str | None
 ) -> tuple[list[Finding], str | None]:
-    """Return what is wrong with the load generator, and its version where it was asked for it."""
+    """Return what is wrong with the load generator, and its version where it was requested."""
     if said is None and known is None:
         return [], None
     last = known or ""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ..types import Found, Level, Load, Spread
+from ..types import Level, Load, SearchResult, Spread
 from .drive import Progress
 
 
@@ -43,7 +43,7 @@ def told(level: Level) -> str:
     return f"{head}, {', '.join(parts)}" + (f" ({codes})" if codes else "")
 
 
-def found_words(found: Found) -> str:
+def found_words(found: SearchResult) -> str:
     """Return what an SLO search found in one line, with how sure it is."""
     streams = found.by == "concurrency"
     what = f"SLO by {'requests in flight' if streams else 'random arrivals'}: {found.workload}"

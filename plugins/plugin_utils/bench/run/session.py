@@ -26,31 +26,31 @@ Execute = Callable[[dict[str, Any]], dict[str, Any]]
 TIMED_OUT = 124
 
 
-class NextLife(Exception):  # noqa: N818 - nothing is wrong
+class NextEngineRun(Exception):  # noqa: N818 - nothing is wrong
     """The engines must be restarted before the next level can be measured."""
 
-    def __init__(self, life: int) -> None:
-        super().__init__(f"engine run {life}")
-        self.life = life
+    def __init__(self, engine_run: int) -> None:
+        super().__init__(f"engine run {engine_run}")
+        self.engine_run = engine_run
 
 
-def no_restart(life: int) -> None:
+def no_restart(engine_run: int) -> None:
     """Leave it to whoever called to restart the engines."""
-    raise NextLife(life)
+    raise NextEngineRun(engine_run)
 
 
 @dataclass
 class Session:
     """Runs levels: ``execute`` hands a request to bench_run on the load host.
 
-    ``life`` is the engines' present one; ``restart`` makes the next, or raises NextLife.
+    ``engine_run`` is the engines' present one; ``restart`` makes the next, or raises NextLife.
     """
 
     target: Target
     client: Client
     execute: Execute
     restart: Callable[[int], None] = no_restart
-    life: int = 0
+    engine_run: int = 0
     findings: list[Finding] = field(default_factory=list)
     _before: Raw | None = None
     _tested: dict[tuple[Any, ...], SelfTest] = field(default_factory=dict)
@@ -109,13 +109,13 @@ class Session:
 
     def ready(self, load: Load) -> None:
         """Restart the engines where a load is of a further run; raise Unable, or NextLife."""
-        if load.life <= self.life:
+        if load.engine_run <= self.engine_run:
             return
         try:
-            self.restart(load.life)
+            self.restart(load.engine_run)
         except ApiaryError as refusal:
             raise Unable(refusal) from refusal
-        self.life = load.life
+        self.engine_run = load.engine_run
         self._before = None
 
     def _gone(self) -> tuple[Finding, ...]:
@@ -145,7 +145,7 @@ class Session:
         )
 
     def _told_other_client(self, load: Load) -> None:
-        """Say once for a workload that another client than the one that was asked for sends it."""
+        """Say once for a workload that another client than the one that was requested sends it."""
         why = unsendable(load, self.client)
         subject = f"workload {load.workload.name}"
         if why and not any(one.subject == subject for one in self.findings):

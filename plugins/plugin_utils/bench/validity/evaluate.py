@@ -16,7 +16,7 @@ from ...slo import Limit
 from ..engine_metrics import restarted, use_of
 from ..gpu_use import gpus_of
 from ..measure import measure, missed, spread
-from ..parse import asked_lengths, requests_of, shard_requests
+from ..parse import requested_lengths, requests_of, shard_requests
 from ..raw import Raw
 from ..types import ClientUse, Level, Load, Status
 from .inputs import Seen, share_failed, usage_cached
@@ -63,7 +63,7 @@ def evaluate(
     subject = f"level {load.key}"
     try:
         requests = requests_of(raw, subject)
-        asked = asked_lengths(raw)
+        requested = requested_lengths(raw)
     except ApiaryError as refusal:
         return _unread(raw, load, subject, name, refusal)
     engine = use_of(raw)
@@ -82,7 +82,7 @@ def evaluate(
         client=client,
         limits=limits,
         seconds=seconds,
-        asked=asked,
+        requested=requested,
         self_test_problem=problem,
         began_anew=restarted(raw),
     )

@@ -20,7 +20,7 @@ from ..types import ClientUse, EngineUse, Load, Measured, Request, Workload
 class Seen:
     """All that is known of one level when it is evaluated; times in seconds.
 
-    ``asked`` are asked and given tokens of each request, input and output, where the client says.
+    ``requested`` are requested and actual tokens of each request, input and output, where known.
     ``limits`` are the thresholds by rule. ``began_anew`` names engines.
     """
 
@@ -33,7 +33,7 @@ class Seen:
     client: ClientUse
     limits: Mapping[str, float]
     seconds: float
-    asked: tuple[tuple[tuple[int, int], tuple[int, int]], ...] | None = None
+    requested: tuple[tuple[tuple[int, int], tuple[int, int]], ...] | None = None
     self_test_problem: str | None = None
     began_anew: tuple[str, ...] = ()
 

@@ -45,29 +45,29 @@ def _requests_least(seen: Seen) -> str | None:
 
 
 def _concurrency(seen: Seen) -> str | None:
-    asked = seen.load.concurrency
+    requested = seen.load.concurrency
     achieved = seen.measured.achieved_concurrency
-    if asked is None or not seen.answered or achieved >= seen.limits["concurrency"] * asked:
+    if requested is None or not seen.answered or achieved >= seen.limits["concurrency"] * requested:
         return None
     return (
-        f"{achieved:.1f} requests were in flight on average, {achieved / asked:.0%} of the {asked}"
-        f" asked for; expected at least {seen.limits['concurrency']:.0%}"
+        f"{achieved:.1f} requests were in flight on average, {achieved / requested:.0%} of the "
+        f"{requested} requested; expected at least {seen.limits['concurrency']:.0%}"
     )
 
 
 def _rate(seen: Seen) -> str | None:
-    asked, sent = seen.load.request_rate, sent_rate(seen)
-    if asked is None or sent is None:
+    requested, sent = seen.load.request_rate, sent_rate(seen)
+    if requested is None or sent is None:
         return None
-    least = seen.limits["rate"] * asked
+    least = seen.limits["rate"] * requested
     if not behaves(seen.raw, "scaled_arrivals"):
         # Arrivals that are not stretched are a Poisson process: its count has its own deviation.
         least *= max(0.0, 1 - 3 / len(seen.requests) ** 0.5)
     if sent >= least:
         return None
     return (
-        f"{sent:.3g} requests were sent per second, {sent / asked:.0%} of the {asked:.3g} asked"
-        f" for; expected at least {least:.3g}"
+        f"{sent:.3g} requests were sent per second, {sent / requested:.0%} of the "
+        f"{requested:.3g} requested; expected at least {least:.3g}"
     )
 
 
@@ -76,7 +76,7 @@ def _overload(seen: Seen) -> str | None:
         return None
     share = kept_up(seen.answered, seen.measured.achieved_concurrency)
     if share is None:
-        # Without starts: of what was asked, the last latency apart.
+        # Without starts: of what was requested, the last latency apart.
         mean = seen.measured.e2el.mean if seen.measured.e2el else 0.0
         sending = max(seen.seconds - mean, 1e-9)
         share = len(seen.answered) / sending / seen.load.request_rate
@@ -105,14 +105,14 @@ def kept_up(answered: list[Request], in_flight: float) -> float | None:
 
 
 def _output(seen: Seen) -> str | None:
-    pairs = [pair[1] for pair in seen.asked] if seen.asked is not None else None
+    pairs = [pair[1] for pair in seen.requested] if seen.requested is not None else None
     if pairs is None:
         lengths = outputs_of(seen.load.workload)
         right = sum(request.output_tokens in lengths for request in seen.answered)
         told = " or ".join(str(length) for length in sorted(lengths))
     else:
-        right = sum(asked == given for asked, given in pairs)
-        told = "what each request asked for"
+        right = sum(requested == given for requested, given in pairs)
+        told = "what each request requested"
     total = len(seen.answered)
     if not total or right >= seen.limits["output"] * total:
         return None
@@ -129,7 +129,7 @@ def outputs_of(workload: Workload) -> set[int]:
 
 
 def _input(seen: Seen) -> str | None:
-    target, found = _asked_input(seen), _given_input(seen)
+    target, found = _requested_input(seen), _given_input(seen)
     if target is None or found is None:
         return None
     slack = max(seen.limits["input"] * target, seen.limits["input_slack"])
@@ -137,17 +137,21 @@ def _input(seen: Seen) -> str | None:
         return None
     return (
         f"prompts have {found:.1f} tokens on average, {found / target - 1:+.1%} of the {target:g}"
-        f" asked for; expected at most {seen.limits['input']:.0%} off"
+        f" requested; expected at most {seen.limits['input']:.0%} off"
     )
 
 
-def _asked_input(seen: Seen) -> float | None:
-    """Return the mean of the prompts asked for; None where pictures count by the model's rules."""
+def _requested_input(seen: Seen) -> float | None:
+    """Return the mean of the prompts requested; None where pictures count by the model's rules."""
     workload = seen.load.workload
     if any(part.images for part in (workload, *workload.parts)):
         return None
-    if seen.asked is not None:
-        return sum(pair[0][0] for pair in seen.asked) / len(seen.asked) if seen.asked else None
+    if seen.requested is not None:
+        return (
+            sum(pair[0][0] for pair in seen.requested) / len(seen.requested)
+            if seen.requested
+            else None
+        )
     return None if workload.turns > 1 else float(workload.input_tokens)
 
 

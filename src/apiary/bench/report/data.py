@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.lives import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.engine_runs import (
     Place,
-    lives_of,
+    engine_runs_of,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.published import (
     Reference,
@@ -30,10 +30,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.s
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Bench,
-    Found,
     Interval,
     Level,
     Saturation,
+    SearchResult,
     Status,
     Workload,
 )
@@ -94,7 +94,7 @@ class Configuration:
     gpus: int | None
     hosts: int | None
     benches: tuple[Bench, ...]
-    found: tuple[Found, ...]
+    searches: tuple[SearchResult, ...]
     saturation: tuple[Saturation, ...]
 
     @property
@@ -151,7 +151,7 @@ class Report:
         benches = [
             bench for configuration in self.configurations for bench in configuration.benches
         ]
-        return tuple(dict.fromkeys(limit for bench in benches for limit in bench.asked.slo))
+        return tuple(dict.fromkeys(limit for bench in benches for limit in bench.requested.slo))
 
 
 def gather(benches: Sequence[Bench]) -> tuple[Configuration, ...]:
@@ -179,7 +179,7 @@ def gather(benches: Sequence[Bench]) -> tuple[Configuration, ...]:
                 first.target.gpus,
                 first.target.hosts,
                 tuple(group),
-                pooled([found for bench in group for found in bench.found]),
+                pooled([found for bench in group for found in bench.searches]),
                 tuple(dict.fromkeys(item for bench in group for item in bench.saturation)),
             )
         )
@@ -195,9 +195,9 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def pooled(found: Sequence[Found]) -> tuple[Found, ...]:
+def pooled(found: Sequence[SearchResult]) -> tuple[SearchResult, ...]:
     """Return one search result a workload and kind: the widest bounds, the mean of the rates."""
-    groups: dict[tuple[str, str], list[Found]] = {}
+    groups: dict[tuple[str, str], list[SearchResult]] = {}
     for item in found:
         groups.setdefault((item.workload, item.by), []).append(item)
     made = []
@@ -221,9 +221,9 @@ def pooled(found: Sequence[Found]) -> tuple[Found, ...]:
 
 
 def workloads_of(configurations: Iterable[Configuration]) -> tuple[Workload, ...]:
-    """Return every workload that was measured, what was asked for first."""
+    """Return every workload that was measured, what was requested first."""
     benches = [bench for configuration in configurations for bench in configuration.benches]
-    matches = {bench.asked.workload.name: bench.asked.workload for bench in benches}
+    matches = {bench.requested.workload.name: bench.requested.workload for bench in benches}
     for bench in benches:
         for level in bench.levels:
             matches.setdefault(level.load.workload.name, level.load.workload)
@@ -265,7 +265,7 @@ def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point,
         for item in configuration.saturation
         if item.workload == workload and getattr(item, by) is not None
     }
-    lives = lives_of(configuration.benches)
+    engine_runs = engine_runs_of(configuration.benches)
     made = []
     for (size, kind), runs in sorted(groups.items()):
         levels = [level for _bench, level in runs]
@@ -280,7 +280,7 @@ def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point,
                 status,
                 len(levels),
                 missed,
-                means(runs, lives),
+                means(runs, engine_runs),
                 saturated=kind == "valid" and size in full,
                 codes=tuple(codes),
             )
@@ -308,15 +308,23 @@ def means(runs: Sequence[Run], same: Mapping[Place, int]) -> dict[str, Interval]
     With restarts in between the restarts are what repeats; runs in one run only vary within it.
     ``same`` numbers the engine runs, by benchmark and what it calls an engine run.
     """
-    lives: dict[int, list[dict[str, float]]] = {}
+    engine_runs: dict[int, list[dict[str, float]]] = {}
     for bench, level in runs:
-        lives.setdefault(same[bench, level.load.life], []).append(values_of(level))
-    names = dict.fromkeys(name for life in lives.values() for run in life for name in run)
+        engine_runs.setdefault(same[bench, level.load.engine_run], []).append(values_of(level))
+    names = dict.fromkeys(
+        name for engine_run in engine_runs.values() for run in engine_run for name in run
+    )
     made = {}
     for name in names:
-        of_lives = [[run[name] for run in life if name in run] for life in lives.values()]
-        of_lives = [life for life in of_lives if life]
-        repeated = [plain.fmean(life) for life in of_lives] if len(of_lives) > 1 else of_lives[0]
+        of_engine_runs = [
+            [run[name] for run in engine_run if name in run] for engine_run in engine_runs.values()
+        ]
+        of_engine_runs = [engine_run for engine_run in of_engine_runs if engine_run]
+        repeated = (
+            [plain.fmean(engine_run) for engine_run in of_engine_runs]
+            if len(of_engine_runs) > 1
+            else of_engine_runs[0]
+        )
         made[name] = interval(repeated)
     return made
 

@@ -238,7 +238,7 @@ class _Maker:
             }
             layout["shapes"].append(shape | ends)
             reached = layout[f"{axis}axis"].setdefault("autorangeoptions", {"include": []})
-            reached["include"].append(1.1 * at)
+            reached["include"].append((1.4 if layout[f"{axis}axis"].get("type") else 1.1) * at)
 
     def _curve(self, curve: Curve, points: Sequence[Point]) -> Trace:
         own, place = colour(curve.configuration), curve.configuration

@@ -13,7 +13,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.c
     Verdict,
     compare,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.lives import lives_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.engine_runs import (
+    engine_runs_of,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.proof import (
     doubt,
     unproven,
@@ -43,7 +45,7 @@ def headline_of(
     workloads: Sequence[Workload],
     curves: Sequence[Curve],
 ) -> tuple[Headline, tuple[Finding, ...]]:
-    """Return the answer to what was asked first, and what is to be known of its comparisons.
+    """Return the answer to what was requested first, and what is to be known of its comparisons.
 
     What no rule could check is said in the same sentence: it is no answer to publish.
     """
@@ -68,9 +70,9 @@ def _answer(
     curves: Sequence[Curve],
 ) -> tuple[Headline, tuple[Finding, ...]]:
     work = workloads[0]
-    slo = configurations[0].benches[0].asked.slo
-    asked = question(configurations[0].benches[0])
-    alike = {n for n, one in enumerate(configurations) if question(one.benches[0]) == asked}
+    slo = configurations[0].benches[0].requested.slo
+    requested = question(configurations[0].benches[0])
+    alike = {n for n, one in enumerate(configurations) if question(one.benches[0]) == requested}
     searched = searched_by([bench for n in sorted(alike) for bench in configurations[n].benches])
     rates = _ranked(configurations, alike, work, searched[:1])
     if not rates and len(searched) > 1:
@@ -85,7 +87,7 @@ def _answer(
     lost = {n: one for n, one in enumerate(configurations) if n not in rates}
     reasons = [f"{configurations[n].name}: {_held(configurations[n], work)}" for n in order]
     reasons += [
-        f"{one.name}: {_unranked(one, work) if n in alike else 'it was asked something else'}, "
+        f"{one.name}: {_unranked(one, work) if n in alike else 'its request differs'}, "
         "so it is not ranked"
         for n, one in lost.items()
     ]
@@ -182,8 +184,8 @@ def against_text(verdict: Verdict, word: bool = True) -> str:
         parts.append(f"{number(verdict.ratio)} times{ends}")
     if verdict.p is not None:
         parts.append("p < 0.001" if verdict.p < 0.001 else f"p = {number(verdict.p, 2)}")
-    lives = min((side.n for side in (verdict.a, verdict.b) if side is not None), default=0)
-    parts.append(f"{lives} run{'' if lives == 1 else 's'} of each engine")
+    engine_runs = min((side.n for side in (verdict.a, verdict.b) if side is not None), default=0)
+    parts.append(f"{engine_runs} run{'' if engine_runs == 1 else 's'} of each engine")
     if verdict.detectable is not None:
         parts.append(f"a difference of {percent(verdict.detectable)} would have shown")
     return ", ".join(parts)
@@ -202,7 +204,7 @@ def held_rate(
     """
     known = {
         item.by: item.request_rate
-        for item in configuration.found
+        for item in configuration.searches
         if item.workload == work.name and item.best and item.request_rate is not None
     }
     order: Sequence[By] = searched or ("concurrency", "request_rate")
@@ -210,7 +212,7 @@ def held_rate(
 
 
 def _held(configuration: Configuration, work: Workload) -> str:
-    matches = [item for item in configuration.found if item.workload == work.name]
+    matches = [item for item in configuration.searches if item.workload == work.name]
     return "; ".join(
         f"{between(item.request_rate, 'requests/s')}, {found_text(item)}" for item in matches
     )
@@ -221,7 +223,7 @@ def _sure(rate: Interval, configuration: Configuration) -> str:
         return (
             "One run only: how sure this is, is not known; repeat it with restarts (--engine-runs)."
         )
-    if len(set(lives_of(configuration.benches).values())) < 2:
+    if len(set(engine_runs_of(configuration.benches).values())) < 2:
         return (
             f"95 % interval over {rate.n} repeats in one engine run; restarts differ by "
             "more, so repeat it with them (--engine-runs)."
@@ -231,20 +233,23 @@ def _sure(rate: Interval, configuration: Configuration) -> str:
 
 def _unranked(configuration: Configuration, work: Workload) -> str:
     """Return why no rate under the SLO is known."""
-    if any(item.workload == work.name for item in configuration.found):
+    if any(item.workload == work.name for item in configuration.searches):
         return "no level kept the SLO"
     return _no_search(configuration.benches)
 
 
 def _no_search(benches: Sequence[Bench]) -> str:
     """Return why no search found a limit: there was none, or it did not end."""
-    if not any("slo" in bench.asked.phases for bench in benches):
+    if not any("slo" in bench.requested.phases for bench in benches):
         return "the SLO's limit was not searched for"
     return "no search for the SLO's limit ended"
 
 
 def _without_slo(
-    configurations: Sequence[Configuration], work: Workload, curves: Sequence[Curve], asked: bool
+    configurations: Sequence[Configuration],
+    work: Workload,
+    curves: Sequence[Curve],
+    requested: bool,
 ) -> Headline:
     peaks = [
         (point.values["output_token_rate"], curve, point)
@@ -256,7 +261,7 @@ def _without_slo(
     if not peaks:
         return Headline("No level is valid, so there is no result.", "no result")
     kept = [peak for peak in peaks if peak[2].status == "OK"]
-    if asked and kept:
+    if requested and kept:
         verdict = "unfinished"
         why = _no_search(
             [bench for configuration in configurations for bench in configuration.benches]
@@ -265,8 +270,8 @@ def _without_slo(
         chosen = max(kept, key=_request_rate)
         shown = between(chosen[2].values.get("request_rate"), "requests/s")
     else:
-        verdict = "SLO missed" if asked else "measured"
-        why = "No level kept the SLO" if asked else "No SLO was asked for, so nothing is ranked"
+        verdict = "SLO missed" if requested else "measured"
+        why = "No level kept the SLO" if requested else "No SLO was requested, so nothing is ranked"
         why += ". The most that was measured"
         chosen = max(peaks, key=_output_rate)
         shown = between(chosen[0], "output tokens/s")

@@ -51,10 +51,10 @@ def load_results(names: Iterable[str]) -> Results:
         name = str(Path(given) / "bench.json") if Path(given).is_dir() else given
         data = _json_of(name)
         schema = data.get("schema") if isinstance(data, Mapping) else None
-        if schema == Tune.SCHEMA:
+        if schema in (Tune.SCHEMA, *Tune.FORMER):
             tunings.append(from_document(Tune, data, name))
             matches += _of_tuning(tunings[-1], Path(name).parent)
-        elif schema == Bench.SCHEMA:
+        elif schema in (Bench.SCHEMA, *Bench.FORMER):
             bench = from_document(Bench, data, name)
             _possible(bench, name)
             if bench not in matches:  # given twice it is no second measurement
@@ -81,7 +81,7 @@ def _possible(bench: Bench, name: str) -> None:
         if problem:
             _refuse(name, f"levels[{place}] {problem}")
     counting = {level.load.workload.name for level in bench.levels if counts(level)}
-    for item in bench.found:
+    for item in bench.searches:
         rate = item.request_rate
         if item.best is not None and item.workload not in counting:
             _refuse(name, f"found has a rate of {item.workload}, of which no level counts")

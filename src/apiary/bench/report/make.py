@@ -53,11 +53,11 @@ def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:
         differs = []
         if bench.target.model != first.target.model:
             differs.append(f"model {bench.target.model} instead of {first.target.model}")
-        if bench.asked.slo != first.asked.slo:
-            told = slo_text(bench.asked.slo), slo_text(first.asked.slo)
+        if bench.requested.slo != first.requested.slo:
+            told = slo_text(bench.requested.slo), slo_text(first.requested.slo)
             differs.append(f"{told[0]} instead of {told[1]}")
-        if bench.asked.workload != first.asked.workload:
-            told = workload_text(bench.asked.workload), workload_text(first.asked.workload)
+        if bench.requested.workload != first.requested.workload:
+            told = workload_text(bench.requested.workload), workload_text(first.requested.workload)
             differs.append(f"{told[0]} instead of {told[1]}")
         if differs:
             yield Finding(

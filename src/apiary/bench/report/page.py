@@ -84,7 +84,7 @@ def _card(report: Report, place: int, one: Configuration) -> dict[str, Any]:
     """Return what the card of a configuration shows."""
     work = report.workloads[0]
     rate = held_rate(one, work)
-    matches = [item for item in one.found if item.workload == work.name]
+    matches = [item for item in one.searches if item.workload == work.name]
     peak = _peak(report, place, work.name)
     full = [item for item in one.saturation if item.workload == work.name]
     facts = [("kept the SLO at", found_text(item)) for item in matches]
@@ -154,17 +154,20 @@ def _environment(configurations: Sequence[Configuration]) -> list[tuple[str, lis
 
 def _facts(one: Configuration) -> list[tuple[str, str]]:
     first = one.benches[0]
-    asked = first.asked
+    requested = first.requested
     known = {key: value for key, value in first.environment.items() if key != "command"}
     return [
         ("model", one.model),
         ("measured", ", ".join(dict.fromkeys(bench.created for bench in one.benches))),
         ("addresses", ", ".join(first.target.urls)),
-        ("workload", f"{asked.workload.name}: {workload_text(asked.workload)}"),
-        ("SLO", slo_text(asked.slo)),
-        ("phases", ", ".join(asked.phases)),
-        ("restarts, repeats", f"{max(asked.lives, len(one.benches))}, {asked.repeats}"),
-        ("seed", ", ".join(dict.fromkeys(str(bench.asked.seed) for bench in one.benches))),
+        ("workload", f"{requested.workload.name}: {workload_text(requested.workload)}"),
+        ("SLO", slo_text(requested.slo)),
+        ("phases", ", ".join(requested.phases)),
+        (
+            "restarts, repeats",
+            f"{max(requested.engine_runs, len(one.benches))}, {requested.repeats}",
+        ),
+        ("seed", ", ".join(dict.fromkeys(str(bench.requested.seed) for bench in one.benches))),
         *flat(known),
     ]
 

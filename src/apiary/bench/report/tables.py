@@ -14,9 +14,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.p
     Reference,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Found,
     Level,
     Measured,
+    SearchResult,
 )
 
 from apiary.app.numbers import NONE, number, percent, whole
@@ -200,15 +200,15 @@ def _level_table(
 ) -> LevelTable:
     levels = [level for _bench, level in runs]
     columns = list(COLUMNS)
-    lives = {(bench, level.load.life) for bench, level in runs}
+    engine_runs = {(bench, level.load.engine_run) for bench, level in runs}
     repeats = {level.load.repeat for level in levels}
-    if len(lives) > 1 or len(repeats) > 1:
-        numbers = {key: number_ for number_, key in enumerate(sorted(lives), 1)}
-        keys = {id(level): numbers[bench, level.load.life] for bench, level in runs}
+    if len(engine_runs) > 1 or len(repeats) > 1:
+        numbers = {key: number_ for number_, key in enumerate(sorted(engine_runs), 1)}
+        keys = {id(level): numbers[bench, level.load.engine_run] for bench, level in runs}
 
         def run_text(_configuration: Configuration, level: Level) -> str:
-            of_life = f".{level.load.repeat + 1}" if len(repeats) > 1 else ""
-            return f"{keys[id(level)]}{of_life}"
+            of_engine_run = f".{level.load.repeat + 1}" if len(repeats) > 1 else ""
+            return f"{keys[id(level)]}{of_engine_run}"
 
         columns.insert(2, Column("run", "restart of the engine, and repeat within", run_text))
     texts = {
@@ -238,7 +238,7 @@ def point_table(report: Report, curve: Curve) -> PointTable:
     ttft, tpot = percentile_of(report, "ttft"), percentile_of(report, "tpot")
     one = report.configurations[curve.configuration]
     columns: dict[str, Callable[[Point], str]] = {
-        "at once" if curve.by == "concurrency" else "offered/s": partial(_size, curve.by),
+        "concurrency" if curve.by == "concurrency" else "offered/s": partial(_size, curve.by),
         "verdict": verdict_text,
         "runs": _runs,
         "req/s": partial(_pair, "request_rate", 1),
@@ -309,7 +309,7 @@ def _pair(name: str, scale: float | None, point: Point) -> str:
     return f"{shown} ±{number((interval.high - interval.low) / 2 * scale, 2)}"
 
 
-def found_text(found: Found) -> str:
+def found_text(found: SearchResult) -> str:
     """Return between which loads the SLO's limit lies."""
     if found.best is None:
         return "no level kept the SLO"

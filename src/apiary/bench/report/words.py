@@ -55,15 +55,15 @@ def slo_text(slo: Iterable[Limit]) -> str:
 
 
 def load_text(load: Load) -> str:
-    """Return how much a level asks: "64 at once" or "8.2 a second"."""
+    """Return how much a level is: "64 concurrent" or "8.2 requests/s"."""
     if load.concurrency is not None:
-        return f"{load.concurrency:,} at once"
-    return f"{number(load.request_rate)} a second"
+        return f"{load.concurrency:,} concurrent"
+    return f"{number(load.request_rate)} requests/s"
 
 
 def size_text(by: str, size: float | None) -> str:
     """Return a concurrency or request rate with what it is."""
-    return f"{whole(size)} at once" if by == "concurrency" else f"{number(size)} requests/s"
+    return f"{whole(size)} concurrent" if by == "concurrency" else f"{number(size)} requests/s"
 
 
 def saturation_text(one: Saturation) -> str:

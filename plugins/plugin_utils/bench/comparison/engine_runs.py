@@ -15,7 +15,7 @@ from .statistics import mean
 Place = tuple[int, int]
 
 
-def lives_of(benches: Sequence[Bench]) -> Mapping[Place, int]:
+def engine_runs_of(benches: Sequence[Bench]) -> Mapping[Place, int]:
     """Return a number for each measured run; equal ones are the same run of the same engines.
 
     They are where benchmarks are equal, or engines began at the same moment at the same addresses.
@@ -25,22 +25,22 @@ def lives_of(benches: Sequence[Bench]) -> Mapping[Place, int]:
     known: dict[object, int] = {}
     for index, bench in enumerate(benches):
         same = next((place for place in range(index) if benches[place] == bench), None)
-        for life in sorted({level.load.life for level in bench.levels}):
+        for engine_run in sorted({level.load.engine_run for level in bench.levels}):
             marks: list[object] = [
                 (bench.target.urls, level.engine.started)
                 for level in bench.levels
-                if level.load.life == life and level.engine and level.engine.started
+                if level.load.engine_run == engine_run and level.engine and level.engine.started
             ]
-            marks.append((index if same is None else same, life, "life"))
+            marks.append((index if same is None else same, engine_run, "engine_run"))
             number = min((known[mark] for mark in marks if mark in known), default=len(numbers))
             known |= dict.fromkeys(marks, number)
-            numbers[index, life] = number
+            numbers[index, engine_run] = number
     return numbers
 
 
-def pooled(values: Iterable[tuple[Place, float]], lives: Mapping[Place, int]) -> list[float]:
-    """Return one value for each life: the mean of what was measured in it."""
+def pooled(values: Iterable[tuple[Place, float]], engine_runs: Mapping[Place, int]) -> list[float]:
+    """Return one value for each engine run: the mean of what was measured in it."""
     groups: dict[int, list[float]] = {}
     for place, value in values:
-        groups.setdefault(lives[place], []).append(value)
+        groups.setdefault(engine_runs[place], []).append(value)
     return [mean(group) for group in groups.values()]
