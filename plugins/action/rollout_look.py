@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail
 
-from ..plugin_utils.adapters import Deciding
+from ..plugin_utils.adapters import Deciding, module_result
 from ..plugin_utils.documents import from_document, knowledge, to_document
 from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.findings import ApiaryError, Finding, error, has_errors
@@ -45,15 +45,16 @@ class ActionModule(Deciding):
             plan = chosen_plan(plans, name, host)
             goal = goal_of_plan(plan, self._resources(host, plan, variables), owner())
             name = plan.deployment.name
-            return goal, self._module("rollout_info", {"deployment": name}, variables), ""
+            return goal, module_result(self, "rollout_info", {"deployment": name}, variables), ""
         asked = {"deployment": name, "release": arguments["release"]}
-        reported, note = self._module("rollout_info", asked, variables), ""
+        reported, note = module_result(self, "rollout_info", asked, variables), ""
         if reported["release"] is None:
             note = (
                 f"{host} is back on {reported['current']} already; "
                 f"name another release with rollback_to: {', '.join(reported['releases'])}"
             )
-            reported = self._module("rollout_info", {**asked, "release": "current"}, variables)
+            asked["release"] = "current"
+            reported = module_result(self, "rollout_info", asked, variables)
         return goal_of_release(reported["release"]), reported, note
 
     def _resources(self, host: str, plan: Plan, variables: dict) -> list[dict]:
@@ -61,7 +62,7 @@ class ActionModule(Deciding):
         options = options_of(read_role("replicas"), variables, self._templar, host)
         evidence = None
         if plan.deployment.engine.runtime != "native":
-            report = self._module("evidence_info", {"scopes": [ENGINE_SCOPE]}, variables)
+            report = module_result(self, "evidence_info", {"scopes": [ENGINE_SCOPE]}, variables)
             document = {**report["evidence"], "host": host}
             evidence = from_document(Evidence, document, f"{host}: evidence")
         later = self._task.check_mode
@@ -131,20 +132,9 @@ class ActionModule(Deciding):
         """Run one of our modules in check mode."""
         checking, self._task.check_mode = self._task.check_mode, True
         try:
-            return self._module(name, arguments, variables)
+            return module_result(self, name, arguments, variables)
         finally:
             self._task.check_mode = checking
-
-    def _module(self, name: str, arguments: dict, variables: dict) -> dict:
-        """Run one of our modules on the host."""
-        result = self._execute_module(
-            module_name=f"apiary.instinct.{name}", module_args=arguments, task_vars=variables
-        )
-        if result.get("unreachable"):
-            raise AnsibleConnectionFailure(result.get("msg", ""))
-        if result.get("failed"):
-            raise AnsibleActionFail(result.get("msg") or name, result=result)
-        return result
 
 
 def _unrouted(answer: dict) -> AnsibleActionFail:

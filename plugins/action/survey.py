@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from ..plugin_utils import adapters
 from ..plugin_utils.documents import dumps
@@ -160,7 +160,7 @@ class ActionModule(adapters.Deciding):
     def _gather(self, host: str, scopes: list, dest: str | None, variables: dict):
         """Return the path of this host's evidence on the controller, and the evidence."""
         begun = _now()
-        told = self._module("evidence_info", {"scopes": scopes}, variables)
+        told = adapters.module_result(self, "evidence_info", {"scopes": scopes}, variables)
         # By this clock: a host's may be wrong, and the last run's surveys are told by their time.
         document = {**told["evidence"], "host": host, "collected_at": begun}
         kept = dest is not None and not self._task.check_mode
@@ -177,21 +177,13 @@ class ActionModule(adapters.Deciding):
         arguments = {"resources": resources, "secrets": decided.secrets}
         applies, self._task.check_mode = self._task.check_mode, True
         try:
-            return self._module("converge", arguments, variables)["resources"]
+            # A resource that is refused is in the reports, with the others.
+            result = adapters.module_result(
+                self, "converge", arguments, variables, partial="resources"
+            )
+            return result["resources"]
         finally:
             self._task.check_mode = applies
-
-    def _module(self, name: str, arguments: dict, variables: dict) -> dict:
-        """Run one of our modules on the host."""
-        told = self._execute_module(
-            module_name=f"apiary.instinct.{name}", module_args=arguments, task_vars=variables
-        )
-        if told.get("unreachable"):
-            raise AnsibleConnectionFailure(told.get("msg", ""))
-        # A resource that is refused is in the reports, with the others.
-        if told.get("failed") and "resources" not in told:
-            raise AnsibleActionFail(_why(told, name), result=told)
-        return told
 
     def _save(
         self, arguments: dict, survey: Survey, decided: Decided, whole: bool, serves: bool
@@ -222,12 +214,6 @@ def _spans_hosts(wish: Wish, host: str, tolerant: bool) -> bool:
         if not tolerant:
             raise
         return False  # told again where the deployment is decided
-
-
-def _why(told: Mapping, name: str) -> str:
-    """Return why a module failed; where it was none of its own words, the last that were said."""
-    said = f"{told.get('module_stdout') or ''}\n{told.get('module_stderr') or ''}".strip()
-    return ": ".join([told.get("msg") or name, *said.splitlines()[-1:]])
 
 
 def _runtime(deployment: Mapping) -> object:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 
-from ansible.errors import AnsibleActionFail
-
-from ..plugin_utils.adapters import Deciding, warn
+from ..plugin_utils.adapters import Deciding, module_result, warn
 from ..plugin_utils.documents import to_document
 from ..plugin_utils.findings import error
 from ..plugin_utils.fleet.given import given_evidence
@@ -78,15 +76,7 @@ class ActionModule(Deciding):
 
     def _seen(self, host, deployment, routers, task_vars):
         """Return what is known of the host; raise where a router that may send to it is lost."""
-        info = self._execute_module(
-            module_name="apiary.instinct.rollout_info",
-            module_args={"deployment": deployment},
-            task_vars=task_vars,
-        )
-        if info.get("failed"):
-            raise AnsibleActionFail(
-                info.get("msg") or "cannot read what the host serves", result=info
-            )
+        info = module_result(self, "rollout_info", {"deployment": deployment}, task_vars)
         lost = [one["item"] for one in routers if one.get("unreachable")]
         if lost and info["serving"]:
             raise error(

@@ -10,7 +10,7 @@ import os
 import shlex
 from pathlib import Path
 
-from ..plugin_utils.adapters import Deciding
+from ..plugin_utils.adapters import Deciding, completed
 from ..plugin_utils.documents import from_document, to_document
 from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.check import plan_of
@@ -75,7 +75,7 @@ class ActionModule(Deciding):
             task_vars=task_vars,
         )
         starts = "" if result.get("failed") else self._starts(progress)
-        served = trials.serving(progress, result, starts)
+        served = trials.serving(progress, completed(result, "converge"), starts)
         return {**self._progress(served), "changed": bool(result.get("changed"))}
 
     def _starts(self, progress):

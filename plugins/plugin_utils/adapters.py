@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as NormalAction
 from ansible.utils.display import Display
@@ -82,6 +82,30 @@ class Completing(NormalAction):  # type: ignore[misc]  # ansible-core has no typ
         """Return the module's result with its findings as documents."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         return completed(result, self._task.action)
+
+
+def module_result(
+    action: Any, name: str, arguments: Mapping[str, Any], task_vars: Any, partial: str | None = None
+) -> dict[str, Any]:
+    """Return what one of our modules returns on the task's host; raise what it fails with.
+
+    A failure whose result has ``partial`` is returned, too: it is in there, with what else is.
+    """
+    result: dict[str, Any] = action._execute_module(
+        module_name=f"apiary.instinct.{name}", module_args=arguments, task_vars=task_vars
+    )
+    if result.get("unreachable"):
+        raise AnsibleConnectionFailure(result.get("msg", ""))
+    if result.get("failed") and partial not in result:
+        result = completed(result, name)
+        raise AnsibleActionFail(_why(result, name), result=result)
+    return result
+
+
+def _why(result: Mapping[str, Any], name: str) -> str:
+    """Return why a module failed; where it says nothing itself, the last line of its output."""
+    output = f"{result.get('module_stdout') or ''}\n{result.get('module_stderr') or ''}".strip()
+    return ": ".join([result.get("msg") or name, *output.splitlines()[-1:]])
 
 
 def completed(result: dict[str, Any], name: str) -> dict[str, Any]:

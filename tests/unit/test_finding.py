@@ -126,7 +126,7 @@ def test_a_failure_of_a_host_reads_the_same_wherever_it_is_shown():
     expected = Finding("WEIGHTS-FETCH-HASH", "model-1.safetensors", "is another")
     document = expected.facts()
     in_survey = (findings.from_host(document),)
-    in_ledger = runner_events.findings_of({"findings": [document]}, "failed")
+    in_ledger = runner_events.findings_of({"findings": [document]})
     in_terminal = adapters.completed({"failed": True, "findings": [document]}, "weights_publish")
     assert in_survey == in_ledger == (expected,)
     assert in_terminal["msg"] == str(expected)

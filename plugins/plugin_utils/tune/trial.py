@@ -67,13 +67,7 @@ def message_of(result: Result) -> str:
     """Return why a task failed, in its own words; of a loop, its first failed round's."""
     rounds = [one for one in result.get("results") or () if one.get("failed")]
     first = rounds[0] if rounds else result
-    findings = first.get("findings") or ()
-    known = "\n".join(
-        f"{one['severity']}: {one['code']}: {one['subject']}: {one['message']}"
-        for one in findings
-        if one.get("severity")
-    )
-    return str(first.get("msg") or known or first)
+    return str(first.get("msg") or first)
 
 
 def ended(

@@ -6,21 +6,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     Finding,
-    Severity,
     from_host,
 )
 
-_SAID = re.compile(
-    r"(error|warning|info): ([A-Z][A-Z0-9]+(?:-[A-Z0-9]+)+): (?:([^\n]*?): )?([^\n]*)"
-    r"(?:\n\s*remedy: ([^\n]*))?"
-)
 _NUMBERS = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored", "processed")
 
 
@@ -77,7 +71,7 @@ class EventLog:
             for host, numbers in self.counts.items()
             if numbers.get("failures") or numbers.get("dark")
         }
-        # Where a task said it in Apiary's words, that is the reason; else what came first.
+        # Where a task failed with findings, they are the reason; else what came first.
         return {
             host: self._telling.get(host) or first
             for host, first in self._first.items()
@@ -101,28 +95,18 @@ class EventLog:
         if "results" in result:
             result = self._items.get(host, result)
         message = str(result.get("msg") or event.get("stdout") or "").strip()
-        failed = Failed(str(data.get("task", "")), message, findings_of(result, message), kind)
+        failed = Failed(str(data.get("task", "")), message, findings_of(result), kind)
         self._first.setdefault(host, failed)
         if failed.findings:
             self._telling.setdefault(host, failed)
 
 
-def findings_of(result: Mapping[str, Any], message: str) -> tuple[Finding, ...]:
-    """Return the findings of a task's result, or those that its message is written as."""
+def findings_of(result: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Return the findings of a task's result; none where somebody else's module has such a key."""
     try:
-        reported = tuple(map(from_host, result.get("findings") or ()))
+        return tuple(map(from_host, result.get("findings") or ()))
     except (AttributeError, TypeError, ValueError):
-        reported = ()
-    if reported:
-        return reported
-    return tuple(
-        Finding(code, _severity(severity), subject or "", text, remedy or "")
-        for severity, code, subject, text, remedy in _SAID.findall(message)
-    )
-
-
-def _severity(text: str) -> Severity:
-    return "error" if text == "error" else "warning" if text == "warning" else "info"
+        return ()
 
 
 def _prune(event: dict[str, Any]) -> None:

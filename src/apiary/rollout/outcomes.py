@@ -76,13 +76,8 @@ def _in_words(outcome: Outcome, failed: Failed | None, aside: dict[str, Any] | N
         )
     if aside is not None:
         message = str(aside.get("message", "")).strip()
-        # Of what the message says in Apiary's words, the list may have only what followed.
-        found = (*findings_of({}, message), *findings_of(aside, message))
-        if failed is not None and not found:
-            found = failed.findings
-        return HostOutcome(
-            outcome, str(aside.get("task", "")), message, tuple(dict.fromkeys(found))
-        )
+        findings = findings_of(aside) or (failed.findings if failed else ())
+        return HostOutcome(outcome, str(aside.get("task", "")), message, findings)
     if failed is not None:
         return HostOutcome(outcome, failed.task, failed.message, failed.findings)
     return HostOutcome(outcome, reason="the playbook says so, without a reason")

@@ -247,8 +247,8 @@ def test_a_canary_that_was_rolled_back_is_told_in_the_words_of_its_failure(world
 
     def put_aside(name, _hosts):
         if name == "replicas":
-            told = {"task": "Step | Ask it", "findings": [back]}
-            told["message"] = "error: REPLICA-ANSWER: h01: says nothing\n  remedy: look"
+            answer = {**back, "code": "REPLICA-ANSWER", "message": "says nothing"}
+            told = {"task": "Step | Ask it", "findings": [answer, back], "message": "says nothing"}
             aside.write_text(json.dumps(told))
 
     world.during = put_aside

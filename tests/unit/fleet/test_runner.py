@@ -6,6 +6,7 @@
 
 import pytest
 from ansible import constants
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import outcome_of
 
@@ -21,8 +22,8 @@ def stats(**counts):
     return {"event": "playbook_on_stats", "event_data": counts}
 
 
-STATE_NAMES = "error: ROCM-X: h01: the key is old\n  remedy: get a new one"
-FINDING = Finding("ROCM-X", "error", "h01", "the key is old", "get a new one")
+FINDING = Finding("ROCM-DKMS-BUILD", "amdgpu", "the kernel module does not build")
+REFUSED = {"msg": str(FINDING), "findings": [to_document(FINDING)]}
 
 
 def heard(*events):
@@ -32,10 +33,10 @@ def heard(*events):
     return found
 
 
-def test_a_failure_in_apiarys_words_is_the_reason_though_another_came_first():
+def test_a_failure_with_findings_is_the_reason_though_another_came_first():
     found = heard(
         event("runner_on_failed", "h01", "First", msg="non-zero return code"),
-        event("runner_on_failed", "h01", "Told", msg=STATE_NAMES),
+        event("runner_on_failed", "h01", "Told", **REFUSED),
         event("runner_on_failed", "h01", "Last", msg="left out"),
         stats(failures={"h01": 1}, ok={"h01": 3}),
     ).failed()
@@ -55,7 +56,7 @@ def test_who_got_over_it_has_not_failed():
 
 def test_of_a_loop_the_first_item_that_failed_says_why():
     found = heard(
-        event("runner_item_on_failed", "h01", msg=STATE_NAMES),
+        event("runner_item_on_failed", "h01", **REFUSED),
         event("runner_item_on_failed", "h01", msg="another"),
         event("runner_on_failed", "h01", msg="All items completed", results=[]),
         stats(failures={"h01": 1}),

@@ -124,11 +124,6 @@ def test_each_stage_reports_where_it_ended():
     assert (done.engine_runs_before, done.engine_runs_after) == ("s", "t")
 
 
-def test_a_finding_is_the_message_where_there_is_no_other():
-    finding = {"severity": "error", "code": "X-Y", "subject": "s", "message": "m"}
-    assert trials.message_of({"failed": True, "findings": [finding]}) == "error: X-Y: s: m"
-
-
 def test_the_version_of_a_load_hosts_client_is_remembered():
     assigned = {"h": {"load_host": "l1"}, "i": {"load_host": "l2"}}
     levels = [
