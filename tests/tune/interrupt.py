@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-SECONDS = 240
+SECONDS = 600
 
 
 def trials(state: Path) -> int:
