@@ -73,7 +73,7 @@ Options = Mapping[str, Any]
 @click.option("--repeats", default=1, show_default=True, type=click.IntRange(1))
 @click.option(
     "--engine-runs",
-    "--engine runs",  # as it was called first
+    "--lives",  # as it was called first
     "engine_runs",
     default=1,
     show_default=True,

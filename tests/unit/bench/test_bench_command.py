@@ -169,7 +169,7 @@ def test_what_is_wrong_is_one_finding_before_any_level(url, capsys, code, argume
         ["http://a", "--phases=scaling,other"],
         ["http://a", "--concurrency=1,x"],
         ["http://a", "--request-rate=0"],
-        ["http://a", "--engine runs=2"],
+        ["http://a", "--engine-runs=2"],
         ["http://a", "--vision"],
         ["http://a", "--rule=none=1"],
         ["http://a", "--rule=requests_least=many"],
@@ -226,7 +226,7 @@ def test_seeds_and_rules_are_in_the_result(url, capsys):
 def test_each_engine_run_begins_with_a_restart(url, capsys, monkeypatch):
     note = Path("restarts").absolute()
     command = f"/bin/sh -c 'echo again >> {note}'"
-    arguments = [url, *SHORT, "--no-self-test", "--engine runs=2"]
+    arguments = [url, *SHORT, "--no-self-test", "--engine-runs=2"]
     main(["bench", *arguments, f"--restart-command={command}"])
     assert note.read_text() == "again\n"
     assert {level.load.engine_run for level in result().levels} == {0, 1}
@@ -234,7 +234,7 @@ def test_each_engine_run_begins_with_a_restart(url, capsys, monkeypatch):
 
 
 def test_engines_that_do_not_come_back_are_told(url, capsys):
-    arguments = [url, *SHORT, "--no-self-test", "--engine runs=2", "--json"]
+    arguments = [url, *SHORT, "--no-self-test", "--engine-runs=2", "--json"]
     assert main(["bench", *arguments, "--restart-command=/bin/false"]) == 1
     assert codes(capsys) == ["BENCH-RESTART"]
 
