@@ -59,11 +59,8 @@ def _weights(keys: Reader) -> dict[str, Any]:
         norm = norm["norm"] if keys.boolean(norm["key"], needed=True) else None
     return {
         "qk_norm": norm,
-        "qkv_bias": keys.flag("qkv_bias"),
-        "output_bias": keys.flag("output_bias"),
-        "ffn_bias": keys.flag("ffn_bias"),
-        "output_gate": bool(keys.family.get("output_gate")),
-        "sinks": bool(keys.family.get("sinks")),
+        **{name: keys.flag(name) for name in ("qkv_bias", "output_bias", "ffn_bias")},
+        **{name: bool(keys.family.get(name)) for name in ("output_gate", "sinks")},
     }
 
 

@@ -48,7 +48,8 @@ def read_config(
     """
     config = read_json(text, subject)
     if not isinstance(config, Mapping):
-        raise _no_type(subject, f"a JSON {type(config).__name__}, expected an object")
+        message = f"a JSON {type(config).__name__}, expected an object"
+        raise error("MODEL-NO-TYPE", subject, message)
     if quantization_config is not None:
         config = {"quantization_config": quantization_config, **config}
     return architecture(config, subject)
@@ -61,14 +62,15 @@ def read_json(text: str, subject: str) -> Any:
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except json.JSONDecodeError as problem:
         message = f"line {problem.lineno}, column {problem.colno}: {problem.msg}"
-        raise _not_json(subject, message) from problem
-    except RecursionError as problem:
-        raise _not_json(subject, "nested too deeply") from problem
-    except UnicodeEncodeError as problem:
-        raise _not_json(subject, "a text in it is not Unicode") from problem
+    except RecursionError:
+        message = "nested too deeply"
+    except UnicodeEncodeError:
+        message = "a text in it is not Unicode"
     except ValueError as problem:
-        raise _not_json(subject, str(problem)) from problem
-    return value
+        message = str(problem)
+    else:
+        return value
+    raise error("MODEL-NOT-JSON", subject, message)
 
 
 def _finite(number: str) -> float:
@@ -77,10 +79,6 @@ def _finite(number: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{number[:60]} is not a finite number")
     return value
-
-
-def _not_json(subject: str, message: str) -> Exception:
-    return error("MODEL-NOT-JSON", subject, message)
 
 
 def known(name: str) -> Architecture | None:
@@ -99,17 +97,13 @@ def known_names() -> tuple[str, ...]:
     return tuple(knowledge(f"models/{file.name}")["name"] for file in files)
 
 
-def _no_type(subject: str, message: str) -> Exception:
-    return error("MODEL-NO-TYPE", subject, message)
-
-
 def architecture(config: Mapping[str, Any], subject: str) -> Architecture:
     """Return the architecture of a parsed config.json; raises ApiaryError MODEL-NO-TYPE."""
     classes = config.get("architectures")
     first = classes[0] if isinstance(classes, list) and classes else None
     model_type = config.get("model_type") or first
     if not isinstance(model_type, str):
-        raise _no_type(subject, "neither model_type nor architectures is there")
+        raise error("MODEL-NO-TYPE", subject, "neither model_type nor architectures is there")
     keys, is_known = reader(config, model_type, subject)
     result = _described(keys, model_type)
     details = dict(result.details or {})
@@ -140,16 +134,15 @@ def _formula_sizes(keys: Reader, result: Architecture) -> dict[str, Any]:
 
 def _unknown_parts(result: Architecture) -> str:
     """Name what the keys of an unknown type left open."""
+    sizes = (result.layers, result.heads, result.hidden_size, result.vocab_size)
     counts = (result.details or {}).get("attention_layers")
-    parts = {
-        "whether it has experts": result.family,
-        "layers, heads and sizes that its keys name otherwise": None
-        if None in (result.layers, result.heads, result.hidden_size, result.vocab_size)
-        else True,
-        "which layers attend fully, within a window or linearly": counts,
-        "parameters and memory": None,
+    unknown = {
+        "whether it has experts": result.family is None,
+        "layers, heads and sizes that its keys name otherwise": None in sizes,
+        "which layers attend fully, within a window or linearly": counts is None,
+        "parameters and memory": True,
     }
-    return ", ".join(part for part, value in parts.items() if value is None)
+    return ", ".join(part for part, holds in unknown.items() if holds)
 
 
 def _described(keys: Reader, model_type: str) -> Architecture:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from ..documents import is_whole, knowledge
 from ..findings import Finding
@@ -39,15 +39,15 @@ def known_types() -> tuple[str, ...]:
 
 
 def is_size(value: Any, minimum: int = 1) -> TypeGuard[int]:
-    """Say whether a parsed value is a whole number that a dimension can have."""
+    """Return whether a parsed value is a whole number that a dimension can have."""
     return is_whole(value) and minimum <= value <= LARGEST
 
 
 def _is_listing(value: Any) -> TypeGuard[list[Any]]:
-    """Say whether a value is a list of lists or of words."""
+    """Return whether a value is a list of lists or of words."""
     if not isinstance(value, list) or not value:
         return False
-    return any(all(isinstance(one, kind) for one in value) for kind in (list, str))
+    return any(all(isinstance(item, kind) for item in value) for kind in (list, str))
 
 
 def _at(source: Mapping[str, Any], path: str) -> Any:
@@ -95,15 +95,14 @@ class Reader:
         inner = self.mapping(key)
         if inner is None:
             return None
-        return dataclasses.replace(
-            self,
-            config=inner,
-            text=inner,
-            family=family,
-            prefix=f"{self.prefix}{key}.",
-            least=1,
-            outer=self,
-        )
+        inside: dict[str, Any] = {
+            "config": inner,
+            "text": inner,
+            "family": family,
+            "least": 1,
+            "outer": self,
+        }
+        return dataclasses.replace(self, **inside, prefix=f"{self.prefix}{key}.")
 
     def name(self, key: str) -> str:
         """Return what this type calls a key."""
@@ -121,7 +120,7 @@ class Reader:
         return None
 
     def has(self, key: str) -> bool:
-        """Say whether the config itself gives the key a value."""
+        """Return whether the config itself gives the key a value."""
         return self._own(key) is not None
 
     def get(self, key: str) -> Any:
@@ -183,9 +182,9 @@ class Reader:
             key, word = key.split(" ")
             value = self.get(key)
             if function == "text" or not isinstance(value, list):
-                return int(value == word)
+                return int(str(value) == word)
             layers = self.get("num_hidden_layers")  # a list may go on for other layers
-            return sum(str(one) == word for one in value[: layers if is_size(layers) else None])
+            return sum(str(item) == word for item in value[: layers if is_size(layers) else None])
         if function == "total" and not self.has(key):
             return 0
         if function == "count" and _is_listing(self.get(key)):
@@ -197,46 +196,41 @@ class Reader:
             raise UnknownError(key)
         return _OF_LISTS[function](values)
 
-    def integers(self, key: str, length: int | None = None) -> list[int] | None:
+    def integers(self, key: str) -> list[int] | None:
         """Return a needed list of whole numbers from 0 up, or None with a finding."""
         value = self._given(key, needed=True)
         if value is None:
             return None
-        whole = isinstance(value, list) and all(is_size(item, 0) for item in value)
-        if whole and length in (None, len(value)):
+        if isinstance(value, list) and all(is_size(item, 0) for item in value):
             return list(value)
-        self.wrong(key, f"a list of {'' if length is None else f'{length} '}whole numbers", value)
+        self.wrong(key, "a list of whole numbers", value)
+        return None
+
+    def _typed(self, key: str, kind: type, expected: str, needed: bool = False) -> Any:
+        """Return a value of a type, or None: with a finding for anything else."""
+        value = self._given(key, needed)
+        if value is None or isinstance(value, kind):
+            return value
+        self.wrong(key, expected, value)
         return None
 
     def mapping(self, key: str) -> Mapping[str, Any] | None:
         """Return an object as it is, or None: with a finding for anything else."""
-        value = self.get(key)
-        if value is None or isinstance(value, Mapping):
-            return value
-        self.wrong(key, "an object", value)
-        return None
+        return cast("Mapping[str, Any] | None", self._typed(key, Mapping, "an object"))
 
     def words(self, key: str) -> str | None:
         """Return a text, or None: with a finding for anything else."""
-        value = self.get(key)
-        if value is None or isinstance(value, str):
-            return value
-        self.wrong(key, "a text", value)
-        return None
+        return cast("str | None", self._typed(key, str, "a text"))
+
+    def boolean(self, key: str, needed: bool = False) -> bool | None:
+        """Return true or false, or None with a finding where it is needed."""
+        return cast("bool | None", self._typed(key, bool, "true or false", needed))
 
     def _given(self, key: str, needed: bool) -> Any:
         value = self.get(key)
         if value is None and needed:
             self.missing(key)
         return value
-
-    def boolean(self, key: str, needed: bool = False) -> bool | None:
-        """Return true or false, or None with a finding where it is needed."""
-        value = self._given(key, needed)
-        if value is None or isinstance(value, bool):
-            return value
-        self.wrong(key, "true or false", value)
-        return None
 
     def flag(self, name: str) -> bool | None:
         """Return a family fact that is true, or names the config key that decides."""
@@ -252,15 +246,11 @@ class Reader:
     def wrong(self, key: str, expected: str, found: Any) -> None:
         """Note, once for each key, that it has a value of the wrong kind."""
         path = self.prefix + self.name(key)
-        if self.prefix + key in self.wrong_keys:
-            return
-        self.wrong_keys.add(self.prefix + key)
-        self.note(
-            "MODEL-BAD-VALUE",
-            f"key {path}: expected {expected}, found {str(found)[:60]!r}; it stays unknown",
-            path=path,
-            allowed=expected,
-        )
+        if self.prefix + key not in self.wrong_keys:
+            self.wrong_keys.add(self.prefix + key)
+            found = str(found)[:60]
+            message = f"key {path}: expected {expected}, found {found!r}; it stays unknown"
+            self.note("MODEL-BAD-VALUE", message, path=path, allowed=expected)
 
     def note(self, code: str, message: str, **values: Any) -> None:
         """Add one warning about the config."""
@@ -271,28 +261,16 @@ class Reader:
         result = list(self.findings)
         if self.missing_keys:
             names = ", ".join(self.missing_keys)
+            it = "it" if len(self.missing_keys) == 1 else "them"
+            message = f"missing: {names}; what depends on {it} stays unknown"
             result.append(
-                Finding(
-                    "MODEL-MISSING-KEY",
-                    self.subject,
-                    f"missing: {names}; what depends on"
-                    f" {'it' if len(self.missing_keys) == 1 else 'them'} stays unknown",
-                    source=SOURCE,
-                    names=names,
-                )
+                Finding("MODEL-MISSING-KEY", self.subject, message, source=SOURCE, names=names)
             )
         if self.assumed_keys:
-            said = ", ".join(
-                f"{key} = {self.family['class_defaults'][key]}" for key in self.assumed_keys
-            )
-            result.append(
-                Finding(
-                    "MODEL-CLASS-DEFAULT",
-                    self.subject,
-                    f"not in the file, taken from the model class as its loader does: {said}",
-                    source=SOURCE,
-                )
-            )
+            defaults = self.family["class_defaults"]
+            values = ", ".join(f"{key} = {defaults[key]}" for key in self.assumed_keys)
+            message = f"not in the file, taken from the model class as its loader does: {values}"
+            result.append(Finding("MODEL-CLASS-DEFAULT", self.subject, message, source=SOURCE))
         return tuple(result)
 
 

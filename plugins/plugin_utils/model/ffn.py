@@ -51,8 +51,7 @@ def experts(keys: Reader, layers: int | None) -> Experts:
         "moe_layers": None if kinds is None else kinds.count(MOE),
         "shared_expert_intermediate_size": shared_size,
         "shared_expert_gate": bool(facts.get("shared_gate")),
-        "router_bias": bool(facts.get("router_bias")),
-        "expert_bias": bool(facts.get("expert_bias")),
+        **{name: bool(facts.get(name)) for name in ("router_bias", "expert_bias")},
         "expert_input_size": keys.integer(facts["latent"]) or None if "latent" in facts else None,
         "moe_module": keys.family.get("module", "mlp"),
         "ffn_matrices": _matrices(keys),
@@ -73,7 +72,7 @@ def _width(keys: Reader, fact: str) -> int | None:
 
 
 def _without_experts(keys: Reader, facts: Mapping[str, Any]) -> bool:
-    """Say whether a family that may have experts has none here."""
+    """Return whether a family that may have experts has none here."""
     switch = facts.get("if")
     if switch is not None:
         return not keys.get(switch)

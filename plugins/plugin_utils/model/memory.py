@@ -17,7 +17,7 @@ from ..findings import Finding
 from . import quantization
 from .cache import facts, kv_bytes_per_token, pages
 from .reserve import reserve_bytes
-from .room import FACTS, GIB, Asked, no_room
+from .room import FACTS, GIB, Request, no_room
 from .types import Architecture, Memory
 from .weights import Index, by_module, checkpoint_bytes, not_loaded, split_of
 
@@ -40,12 +40,12 @@ def memory(
     measured one. What is not known is None with the warning FIT-UNKNOWN; a model that leaves no
     room for one sequence of max_model_len tokens is the error FIT-NO-ROOM.
     """
-    asked = Asked(architecture, layout, limits, vram_bytes or 0, index, reserve)
-    weights, source, notes = _weights(asked)
-    kept = reserve_bytes(architecture, layout, limits) if reserve is None else reserve
+    request = Request(architecture, layout, limits, vram_bytes or 0, index, reserve)
+    weights, source, notes = _weights(request)
+    reserved = reserve_bytes(architecture, layout, limits) if reserve is None else reserve
     longest = limits.max_model_len or architecture.max_context
     length = sequence_length or longest
-    pool = None if weights is None or vram_bytes is None else asked.pool(weights, kept)
+    pool = None if weights is None or vram_bytes is None else request.pool(weights, reserved)
     kv_bytes = kv_bytes_per_token(architecture, layout, limits.kv_cache_dtype)
     page = None if length is None else pages(architecture, layout, limits, length)
     sequences = tokens = None
@@ -55,14 +55,14 @@ def memory(
         uniform = page.block_bytes == kv_bytes
         sequences = max(0, pool) * engines / page.sequence_bytes if uniform else fitting
         tokens = max(0, pool) // kv_bytes * engines if uniform else int(fitting * (length or 0))
-    found = None if source == "index_only" else by_module(architecture, layout)
+    split = None if source == "index_only" else by_module(architecture, layout)
     result = Memory(
         weights_bytes_per_gpu=weights,
         kv_bytes_per_token_per_gpu=kv_bytes,
         kv_pool_bytes_per_gpu=pool,
         kv_tokens_per_engine=tokens,
         max_sequences=sequences,
-        reserve_bytes_per_gpu=None if pool is None else kept,
+        reserve_bytes_per_gpu=None if pool is None else reserved,
         sequence_length=length,
         sequence_bytes_per_gpu=page.sequence_bytes if page else None,
         state_bytes_per_sequence_per_gpu=page.state_bytes if page and page.state_bytes else None,
@@ -70,7 +70,7 @@ def memory(
         max_sequences_per_host=None if sequences is None else sequences * layout.replicas,
         gpus_per_engine=split_of(layout).gpus,
         weights_source=source,
-        modules=found or (),
+        modules=split or (),
     )
     findings = [
         *notes,
@@ -79,49 +79,42 @@ def memory(
     ]
     needed = None if longest is None else pages(architecture, layout, limits, longest)
     if pool is not None and (pool <= 0 or (needed and pool < needed.sequence_bytes)):
-        findings.append(no_room(asked, weights or 0, kept))
+        findings.append(no_room(request, weights or 0, reserved))
     return dataclasses.replace(result, findings=tuple(findings))
 
 
-def _weights(asked: Asked) -> tuple[int | None, str | None, list[Finding]]:
-    """Return the bytes of weights on each GPU, where they are from, and what is said of that."""
-    architecture, index = asked.architecture, asked.index
-    weights = asked.weights()
-    if weights is None:
-        return None, None, []
-    if index is None:
-        return weights, "formula", []
-    subject = f"model {architecture.model_type}"
+def _weights(request: Request) -> tuple[int | None, str | None, list[Finding]]:
+    """Return the bytes of weights on each GPU, where they are from, and what is noted of that."""
+    architecture, index = request.architecture, request.index
+    weights = request.weights()
+    if weights is None or index is None:
+        return weights, None if weights is None else "formula", []
+
+    def note(code: str, message: str) -> list[Finding]:
+        return [Finding(code, f"model {architecture.model_type}", message, source=FACTS)]
+
     computed, whole = checkpoint_bytes(architecture), index.total_bytes
     if computed is None:
-        gpus = split_of(asked.layout).gpus
-        note = Finding(
-            "FIT-INDEX-ONLY",
-            subject,
+        message = (
             f"the modules are not known; the index's {whole / GIB:.1f} GiB are taken to split"
-            f" evenly over {gpus} GPUs, which is the least that each can hold",
-            source=FACTS,
+            f" evenly over {split_of(request.layout).gpus} GPUs, which is the least that each can"
+            " hold"
         )
-        return weights, "index_only", [note]
+        return weights, "index_only", note("FIT-INDEX-ONLY", message)
     difference = whole / computed - 1
-    said = (
+    sizes = (
         f"the index has {whole / GIB:.1f} GiB of tensors, the config {computed / GIB:.1f} GiB"
         f" ({difference:+.1%})"
     )
-    if not asked.index_counts():
-        left_out = not_loaded(index, architecture)
-        note = Finding(
-            "FIT-INDEX-MTP",
-            subject,
-            f"{said}; {left_out} of its tensors are for multi-token prediction and are not loaded,"
-            " so the config's modules count",
-            source=FACTS,
+    if not request.index_counts():
+        message = (
+            f"{sizes}; {not_loaded(index, architecture)} of its tensors are for multi-token"
+            " prediction and are not loaded, so the config's modules count"
         )
-        return weights, "formula", [note]
-    if abs(difference) <= facts()["index_agreement"]["value"]:
-        return weights, "index", []
-    note = Finding("FIT-INDEX-DIFFERS", subject, f"{said}; the index counts", source=FACTS)
-    return weights, "index", [note]
+        return weights, "formula", note("FIT-INDEX-MTP", message)
+    agree = abs(difference) <= facts()["index_agreement"]["value"]
+    message = f"{sizes}; the index counts"
+    return weights, "index", [] if agree else note("FIT-INDEX-DIFFERS", message)
 
 
 def quantized_online(architecture: Architecture, method: str) -> Architecture:
@@ -138,35 +131,25 @@ def quantized_online(architecture: Architecture, method: str) -> Architecture:
 
 
 def _unknown(result: Memory, architecture: Architecture, vram_bytes: int | None) -> list[Finding]:
-    names = {
+    values = {
         "weights": result.weights_bytes_per_gpu,
         "KV cache bytes per token": result.kv_bytes_per_token_per_gpu,
         "GPU memory": vram_bytes,
         "KV tokens": result.kv_tokens_per_engine,
     }
-    unknown = [name for name, value in names.items() if value is None]
-    if not unknown:
-        return []
-    return [
-        Finding(
-            "FIT-UNKNOWN",
-            f"model {architecture.model_type}",
-            f"not known: {', '.join(unknown)}; whether the model fits was not checked",
-            source=FACTS,
-        )
-    ]
+    names = ", ".join(name for name, value in values.items() if value is None)
+    message = f"not known: {names}; whether the model fits was not checked"
+    subject = f"model {architecture.model_type}"
+    return [Finding("FIT-UNKNOWN", subject, message, source=FACTS)] if names else []
 
 
 def _reserve_note(result: Memory, limits: Limits, measured: bool) -> list[Finding]:
     if result.reserve_bytes_per_gpu is None or measured:
         return []
     tokens = limits.max_num_batched_tokens or facts()["batched_tokens"]["value"]
-    return [
-        Finding(
-            "FIT-RESERVE-ASSUMED",
-            "memory",
-            f"{result.reserve_bytes_per_gpu / GIB:.1f} GiB a GPU are assumed for activations of"
-            f" {tokens} tokens, RCCL and graphs",
-            source=facts()["reserve"]["source"],
-        )
-    ]
+    message = (
+        f"{result.reserve_bytes_per_gpu / GIB:.1f} GiB a GPU are assumed for activations of"
+        f" {tokens} tokens, RCCL and graphs"
+    )
+    source = facts()["reserve"]["source"]
+    return [Finding("FIT-RESERVE-ASSUMED", "memory", message, source=source)]

@@ -24,8 +24,8 @@ _SIZES = (1, 2, 4, 8)  # tensor-parallel sizes that a refusal proposes
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked of a GPU's memory; ``vram_bytes`` is one GPU's."""
+class Request:
+    """What is to lie in a GPU's memory; ``vram_bytes`` is one GPU's."""
 
     architecture: Architecture
     layout: Layout
@@ -35,7 +35,7 @@ class Asked:
     reserve: int | None = None
 
     def index_counts(self) -> bool:
-        """Say whether the index's size is that of what the engine loads."""
+        """Return whether the index's size is that of what the engine loads."""
         return self.index is not None and not not_loaded(self.index, self.architecture)
 
     def weights(self) -> int | None:
@@ -59,7 +59,7 @@ class Asked:
         return int(share * self.vram_bytes) - weights - reserve
 
     def fits(self) -> bool:
-        """Say whether weights, reserve and one sequence have room, as far as they are known."""
+        """Return whether weights, reserve and one sequence have room, as far as they are known."""
         weights = self.weights()
         if weights is None:
             return False
@@ -79,65 +79,68 @@ class Asked:
         page = pages(self.architecture, self.layout, self.limits, length)
         return None if page is None else page.sequence_bytes
 
-    def of(self, layout: Layout | None = None, **limits: float) -> Asked:
+    def of(self, layout: Layout | None = None, **limits: float) -> Request:
         """Return the same with another layout or other limits."""
         changed = dataclasses.replace(self.limits, **limits)  # type: ignore[arg-type]
         return dataclasses.replace(self, layout=layout or self.layout, limits=changed)
 
 
-def no_room(asked: Asked, weights: int, reserve: int) -> Finding:
+def no_room(request: Request, weights: int, reserve: int) -> Finding:
     """Return the refusal, naming what is needed, what is there, and what would fit."""
-    layout, limits = asked.layout, asked.limits
-    needed, length = asked.needed(), asked.length()
-    there = limits.gpu_memory_utilization * asked.vram_bytes
+    layout, limits = request.layout, request.limits
+    needed, length = request.needed(), request.length()
+    usable = limits.gpu_memory_utilization * request.vram_bytes
     parts = f"{weights / GIB:.1f} GiB weights + {reserve / GIB:.1f} GiB reserve"
     if needed is not None:
         parts += f" + {needed / GIB:.1f} GiB KV cache for one sequence of {length} tokens"
-    wanted = weights + reserve + (needed or 0)
+    total = weights + reserve + (needed or 0)
     return Finding(
         "FIT-NO-ROOM",
         f"TP{layout.tensor_parallel_size}{' with EP' if layout.expert_parallel else ''}",
-        f"needs {wanted / GIB:.1f} GiB per GPU ({parts}), but {limits.gpu_memory_utilization:g} of"
-        f" {asked.vram_bytes / GIB:.1f} GiB is {there / GIB:.1f} GiB",
+        f"needs {total / GIB:.1f} GiB per GPU ({parts}), but {limits.gpu_memory_utilization:g} of"
+        f" {request.vram_bytes / GIB:.1f} GiB is {usable / GIB:.1f} GiB",
         source=FACTS,
-        changes=remedy(asked),
+        changes=remedy(request),
     )
 
 
-def remedy(asked: Asked) -> str:
+def remedy(request: Request) -> str:
     """Return what to change so that a layout without room fits by memory.
 
     Each field alone that would do, in this order: gpu_memory_utilization, tensor_parallel_size,
     max_model_len; else the first combination of them that does.
     """
-    larger = [asked.of(layout) for layout in _larger(asked)]
-    share = _least_share(asked)
-    sizes = [str(one.layout.tensor_parallel_size) for one in larger if one.fits()]
-    length = _longest(asked)
+    larger = [request.of(layout) for layout in _larger(request)]
+    sizes = [_size(other) for other in larger if other.fits()]
+    share, length = _least_share(request), _longest(request)
     single = [
-        _raise_share(share) if share else "",
-        f"set layout.tensor_parallel_size to {' or '.join(sizes)}" if sizes else "",
-        _lower_length(length) if length else "",
+        *([_raise_share(share)] if share else ()),
+        *([_set_size(" or ".join(sizes))] if sizes else ()),
+        *([_lower_length(length)] if length else ()),
     ]
-    if any(single):
-        return ", or ".join(filter(None, single))
-    for one in larger:
-        share = _least_share(one)
+    if single:
+        return ", or ".join(single)
+    for other in larger:
+        share = _least_share(other)
         if share:
-            size = one.layout.tensor_parallel_size
-            return f"{_raise_share(share)} and set layout.tensor_parallel_size to {size}"
-    highest = max(_highest_share(), asked.limits.gpu_memory_utilization)
-    most = [one.of(gpu_memory_utilization=highest) for one in (asked, *larger)]
-    for one in (most[0], *larger, *most[1:]):
-        length = _longest(one)
+            return f"{_raise_share(share)} and {_set_size(_size(other))}"
+    highest = max(_highest_share(), request.limits.gpu_memory_utilization)
+    most, *others = [other.of(gpu_memory_utilization=highest) for other in (request, *larger)]
+    for other in (most, *larger, *others):
+        length = _longest(other)
         if length:
-            changes = [_raise_share(highest)] if one in most else []
-            if one.layout != asked.layout:
-                changes.append(
-                    f"set layout.tensor_parallel_size to {one.layout.tensor_parallel_size}"
-                )
-            return f"{', '.join(changes)} and {_lower_length(length)}"
+            raised = [] if other in larger else [_raise_share(highest)]
+            grown = [] if other is most else [_set_size(_size(other))]
+            return f"{', '.join(raised + grown)} and {_lower_length(length)}"
     return "use GPUs with more memory"
+
+
+def _size(request: Request) -> str:
+    return str(request.layout.tensor_parallel_size)
+
+
+def _set_size(sizes: str) -> str:
+    return f"set layout.tensor_parallel_size to {sizes}"
 
 
 def _raise_share(share: float) -> str:
@@ -153,35 +156,35 @@ def _highest_share() -> float:
     return share
 
 
-def _larger(asked: Asked) -> list[Layout]:
+def _larger(request: Request) -> list[Layout]:
     """Return the layouts of more GPUs a replica that the model's heads allow."""
-    heads, kv_heads = asked.architecture.heads, asked.architecture.kv_heads
+    heads, kv_heads = request.architecture.heads, request.architecture.kv_heads
     return [
-        dataclasses.replace(asked.layout, tensor_parallel_size=size)
+        dataclasses.replace(request.layout, tensor_parallel_size=size)
         for size in _SIZES
-        if size > asked.layout.tensor_parallel_size
+        if size > request.layout.tensor_parallel_size
         and heads
         and heads % size == 0
         and not (kv_heads and kv_heads % size and size % kv_heads)
     ]
 
 
-def _least_share(asked: Asked) -> float | None:
+def _least_share(request: Request) -> float | None:
     """Return the least gpu_memory_utilization that fits, in hundredths; None above the highest."""
-    first = math.floor(asked.limits.gpu_memory_utilization * 100) + 1
+    first = math.floor(request.limits.gpu_memory_utilization * 100) + 1
     shares = [percent / 100 for percent in range(first, round(_highest_share() * 100) + 1)]
     index = bisect.bisect_left(
-        shares, True, key=lambda share: asked.of(gpu_memory_utilization=share).fits()
+        shares, True, key=lambda share: request.of(gpu_memory_utilization=share).fits()
     )
     return shares[index] if index < len(shares) else None
 
 
-def _longest(asked: Asked) -> int | None:
+def _longest(request: Request) -> int | None:
     """Return the longest sequence that has room; None when not even one token has, or unknown."""
-    length = asked.length()
-    if length is None or not asked.needed():
+    length = request.length()
+    if length is None or not request.needed():
         return None
     longest = bisect.bisect_left(
-        range(1, length + 1), True, key=lambda tokens: not asked.of(max_model_len=tokens).fits()
+        range(1, length + 1), True, key=lambda tokens: not request.of(max_model_len=tokens).fits()
     )
     return longest or None

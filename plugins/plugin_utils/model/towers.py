@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..documents import knowledge
-from ..findings import Finding
-from .families import SOURCE, Reader
+from .families import Reader
 from .formula import UnknownError, evaluate
 from .types import Architecture
 
@@ -43,14 +42,10 @@ def parameters(keys: Reader, architecture: Architecture) -> int | None:
         size = _parameters(keys, known.get(section), section, architecture)
         total = None if total is None or size is None else total + size
     if known and not found:
-        keys.findings.append(
-            Finding(
-                "MODEL-NO-TOWER",
-                keys.subject,
-                f"{architecture.model_type} has a tower, but the file has no"
-                f" {' or '.join(known)}; the language model alone is counted",
-                source=SOURCE,
-            )
+        keys.note(
+            "MODEL-NO-TOWER",
+            f"{architecture.model_type} has a tower, but the file has no"
+            f" {' or '.join(known)}; the language model alone is counted",
         )
     return total
 
