@@ -13,6 +13,8 @@ from typing import Any
 from ..documents import knowledge
 from ..findings import error
 
+_SECTIONS = ("requests", "warmup", "heal", "saturation", "slo", "open", "stress", "soak")
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -68,37 +70,11 @@ class Rules:
 
 def rules(**changes: Any) -> Rules:
     """Return the protocol's numbers, with ``changes`` of them."""
-    known = knowledge("bench/protocol.yml")
-    requests, warmup, slo = known["requests"], known["warmup"], known["slo"]
-    saturation, soak = known["saturation"], known["soak"]
-    values: dict[str, Any] = {
-        "requests_per_concurrency": requests["per_concurrency"],
-        "requests_least": requests["at_least"],
-        "baseline_requests": requests["baseline"],
-        "open_seconds": requests["open_seconds"],
-        "open_room": requests["open_room"],
-        "warmup_concurrency": warmup["concurrency"],
-        "warmup_agree": warmup["agree"],
-        "warmup_most": warmup["most"],
-        "heal_factor": known["heal"]["factor"],
-        "heal_times": known["heal"]["times"],
-        "heal_codes": tuple(known["heal"]["codes"]),
-        "gain": saturation["gain"],
-        "gain_times": saturation["times"],
-        "gain_step": saturation["step"],
-        "queue_share": saturation["queue_share"],
-        "kv_usage": saturation["kv_usage"],
-        "resolution": slo["resolution"],
-        "band": slo["band"],
-        "edge_repeats": slo["repeats"],
-        "search_levels": slo["levels"],
-        "grow": slo["grow"],
-        "hinted_grow": slo["hinted_grow"],
-        "first_rate": slo["first_rate"],
-        "ladder": slo["ladder"],
-        "open_shares": tuple(known["open"]["shares"]),
-        "stress_most": known["stress"]["most"],
-        "soak_windows": soak["windows"],
-        "soak_drift": soak["drift"],
+    names, known = {field.name for field in fields(Rules)}, knowledge("bench/protocol.yml")
+    values = {
+        name: tuple(value) if isinstance(value, list) else value
+        for section in _SECTIONS
+        for name, value in known[section].items()
+        if name in names
     }
     return Rules(**values | changes)

@@ -122,7 +122,7 @@ def compare_values(
         ratio=ratio.ratio,
         low=ratio.low,
         high=ratio.high,
-        p=welch(a, b, level).p,
+        p=welch(a, b),
         detectable=max(shows, least),
     )
 

@@ -11,24 +11,13 @@ from __future__ import annotations
 
 import importlib
 import math
+import statistics as plain
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...findings import ApiaryError, error
 from ..types import Interval
-
-
-@dataclass(frozen=True)
-class Welch:
-    """Welch's t-test of mean(b) - mean(a): two-sided ``p``, and the difference's interval."""
-
-    difference: float
-    low: float
-    high: float
-    t: float
-    df: float
-    p: float
 
 
 @dataclass(frozen=True)
@@ -59,29 +48,13 @@ def finite(values: Sequence[float], least: int = 1) -> tuple[float, ...]:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean; it lies between the smallest and the largest value."""
-    checked = finite(values)
-    scale = math.fsum(value / len(checked) for value in checked)  # the sum itself may overflow
-    return min(max(scale, min(checked)), max(checked))
+    """Return the mean."""
+    return plain.fmean(finite(values))
 
 
 def stdev(values: Sequence[float]) -> float:
     """Return the sample standard deviation (n - 1) of at least two values."""
-    checked = finite(values, 2)
-    middle = mean(checked)
-    return math.hypot(*(value - middle for value in checked)) / math.sqrt(len(checked) - 1)
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which ``share`` (0 to 1) lies, interpolated as numpy does."""
-    if not 0 <= share <= 1:
-        raise error("BENCH-STATISTICS", "statistics", f"quantile {share}, expected 0 to 1")
-    ordered = sorted(finite(values))
-    position = share * (len(ordered) - 1)
-    below = math.floor(position)
-    above, part = min(below + 1, len(ordered) - 1), position - below
-    low, high = ordered[below], ordered[above]
-    return min(max(low * (1 - part) + high * part, low), high)
+    return plain.stdev(finite(values, 2))
 
 
 def functions() -> Any:
@@ -99,11 +72,6 @@ def t_quantile(share: float, df: float) -> float:
     """Return t below which ``share`` (0 < share < 1) of Student's distribution with ``df`` lies."""
     special = functions()
     return float(special.ndtri(share) if math.isinf(df) else special.stdtrit(df, share))
-
-
-def two_sided_p(t: float, df: float) -> float:
-    """Return the probability that Student's t is further from zero than ``t``."""
-    return 2 * float(functions().stdtr(df, -abs(t)))
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> Interval:
@@ -125,31 +93,23 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
     return Interval(n=len(checked), mean=middle, low=middle - half, high=middle + half, cov=cov)
 
 
-def _satterthwaite(a: float, size_a: int, b: float, size_b: int) -> float:
-    """Return the degrees of freedom of a sum of two estimated variances of means."""
-    largest = max(a, b)
-    if largest == 0:
-        return math.inf
-    share_a, share_b = a / largest, b / largest  # squares of tiny variances would underflow
-    return (share_a + share_b) ** 2 / (share_a**2 / (size_a - 1) + share_b**2 / (size_b - 1))
+def _freedom(parts: Sequence[float], sizes: Sequence[int]) -> float:
+    """Return the degrees of freedom of a sum of estimated variances of means (Satterthwaite)."""
+    whole = sum(part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True))
+    return sum(parts) ** 2 / whole if whole else math.inf
 
 
-def welch(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> Welch:
-    """Return Welch's test of whether the mean of ``b`` differs from that of ``a``; both need two.
+def welch(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the two-sided p of Welch's test of whether the means differ; both need two values.
 
     Without any variance the difference is certain: p is 0, or 1 where there is none.
     """
-    first, second = finite(a, 2), finite(b, 2)
-    difference = mean(second) - mean(first)
-    parts = stdev(first) ** 2 / len(first), stdev(second) ** 2 / len(second)
-    df = _satterthwaite(parts[0], len(first), parts[1], len(second))
-    spread = math.sqrt(sum(parts))
-    if spread == 0:
-        t = math.copysign(math.inf, difference) if difference else 0.0
-        return Welch(difference, difference, difference, t, df, 0.0 if difference else 1.0)
-    half = t_quantile((1 + level) / 2, df) * spread
-    t = difference / spread
-    return Welch(difference, difference - half, difference + half, t, df, two_sided_p(t, df))
+    parts = [stdev(values) ** 2 / len(values) for values in (a, b)]
+    difference = mean(b) - mean(a)
+    if not sum(parts):
+        return 0.0 if difference else 1.0
+    t = difference / math.sqrt(sum(parts))
+    return 2 * float(functions().stdtr(_freedom(parts, (len(a), len(b))), -abs(t)))
 
 
 def ratio_interval(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> Ratio:
@@ -167,11 +127,11 @@ def ratio_interval(a: Sequence[float], b: Sequence[float], level: float = 0.95) 
             "statistics",
             f"a ratio of {means[1]:g} to {means[0]:g} with a value of zero or below",
         )
-    parts = tuple(
+    parts = [
         (stdev(values) / middle) ** 2 / len(values)
         for values, middle in zip((first, second), means, strict=True)
-    )
-    df = _satterthwaite(parts[0], len(first), parts[1], len(second))
+    ]
+    df = _freedom(parts, (len(first), len(second)))
     spread, ratio = math.sqrt(sum(parts)), means[1] / means[0]
     half = t_quantile((1 + level) / 2, df) * spread if spread else 0.0
     return Ratio(ratio, ratio * math.exp(-half), ratio * math.exp(half), df, spread)
