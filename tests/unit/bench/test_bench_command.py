@@ -64,11 +64,23 @@ def codes(capsys):
     return [one["code"] for one in json.loads(capsys.readouterr().err)["findings"]]
 
 
-def test_levels_are_measured_kept_and_shown(url, capsys):
-    code = main(["bench", url, *SHORT])
-    shown = capsys.readouterr()
-    bench = result()
-    assert code in (0, 1)  # whether levels are valid is for a machine with idle cores
+def test_levels_are_measured_kept_and_shown(url, capsys, monkeypatch):
+    """One benchmark with a plan and a key; its directory goes on, and takes no other engine."""
+    Path("key").write_text(f"{KEY}\n")
+    Path("plan.json").write_text(dumps(demo_plan()))
+    original, secrets = bench_run.run, []
+
+    def run(request):
+        secrets.append(request.pop("secrets"))
+        assert KEY not in json.dumps(request)
+        return original({**request, "secrets": secrets[-1]})
+
+    monkeypatch.setattr(bench_run, "run", run)
+    more = ["--api-key-file=key", "--plan=plan.json", f"--model={served(url)}"]
+    # Whether levels are valid is for a machine with idle cores.
+    assert main(["bench", url, *SHORT, *more]) in (0, 1)
+    assert secrets[0] == {"OPENAI_API_KEY": KEY}
+    shown, bench = capsys.readouterr(), result()
     assert {level.load.concurrency for level in bench.levels if level.load.phase == "scaling"} >= {
         1
     }
@@ -77,12 +89,37 @@ def test_levels_are_measured_kept_and_shown(url, capsys):
         assert level.measured.failed == 0
         assert level.client.ttft_error_p90 is not None  # it was tested
     assert bench.target.urls == (url,)
+    assert bench.target.gpus == 8
     assert bench.environment["client"]["backend"] == "builtin"
     assert bench.environment["command"][0] == "apiary"
     assert bench.environment["apiary"]
+    assert bench.environment["layout"] == "DP2/TP4/EP4"
+    assert len(bench.environment["plan_hash"]) == 64
+    assert bench.environment["rules"] == {"requests_least": 20, "warmup_most": 1}
     assert "scaling: 16/4, 1 concurrent" in shown.err
     assert "16/4" in shown.out
     assert "out/bench.json" in shown.out
+    assert KEY not in shown.out + shown.err
+    assert all(KEY not in path.read_text() for path in Path("out").rglob("*.json"))
+    assert all(KEY not in str(bench_of(path)) for path in Path("out/raw").iterdir())
+
+    main(["bench", url, *SHORT, *more, "--no-self-test", "--json"])
+    assert json.loads(capsys.readouterr().out)["requested"]["seed"] == bench.requested.seed
+    main(["bench", url, *SHORT, "--no-self-test", "--out=two", "--json"])
+    assert json.loads(capsys.readouterr().out)["requested"]["seed"] != bench.requested.seed
+    assert main(["bench", url, url, *SHORT, *more, "--no-self-test", "--json"]) == 1
+    assert codes(capsys) == ["BENCH-OTHER"]
+
+
+def test_each_engine_run_begins_with_a_restart(url, capsys):
+    note = Path("restarts").absolute()
+    arguments = [url, *SHORT, "--no-self-test", "--engine-runs=2", "--json"]
+    assert main(["bench", *arguments, "--restart-command=/bin/false"]) == 1
+    assert codes(capsys) == ["BENCH-RESTART"]
+    main(["bench", *arguments, f"--restart-command=/bin/sh -c 'echo again >> {note}'"])
+    assert note.read_text() == "again\n"
+    assert {level.load.engine_run for level in result().levels} == {0, 1}
+    capsys.readouterr()
 
 
 def test_a_run_goes_on_where_it_was_interrupted(url, capsys, monkeypatch):
@@ -111,36 +148,8 @@ def test_a_run_goes_on_where_it_was_interrupted(url, capsys, monkeypatch):
     assert "(measured before)" in capsys.readouterr().err
 
 
-def test_the_key_goes_to_the_engine_and_nowhere_else(url, capsys, monkeypatch):
-    Path("key").write_text(f"{KEY}\n")
-    original, secrets = bench_run.run, []
-
-    def run(request):
-        secrets.append(request.pop("secrets"))
-        assert KEY not in json.dumps(request)
-        return original({**request, "secrets": secrets[-1]})
-
-    monkeypatch.setattr(bench_run, "run", run)
-    main(["bench", url, *SHORT, "--no-self-test", "--api-key-file=key", "--json"])
-    assert secrets[0] == {"OPENAI_API_KEY": KEY}
-    shown = capsys.readouterr()
-    json.loads(shown.out)
-    assert KEY not in shown.out + shown.err
-    for path in Path("out").rglob("*.json"):
-        assert KEY not in path.read_text()
-    assert all(KEY not in str(bench_of(path)) for path in Path("out/raw").iterdir())
-
-
 def bench_of(path):
     return json.loads(gzip.decompress(path.read_bytes()))
-
-
-def test_another_engine_needs_another_directory(url, capsys):
-    arguments = [*SHORT, "--no-self-test"]
-    main(["bench", url, *arguments])
-    capsys.readouterr()
-    assert main(["bench", url, url, *arguments, "--json"]) == 1
-    assert codes(capsys) == ["BENCH-OTHER"]
 
 
 @pytest.mark.parametrize(
@@ -210,45 +219,6 @@ def test_a_result_that_answers_nothing_ends_with_an_error(url, capsys, monkeypat
     monkeypatch.setattr(bench_run, "run", run)
     assert main(["bench", url, *SHORT, "--no-self-test", "--json"]) == 1
     assert "BENCH-NO-ANSWER" in codes(capsys)
-
-
-def test_seeds_and_rules_are_in_the_result(url, capsys):
-    seeds = []
-    for place in ("one", "two", "one"):
-        main(["bench", url, *SHORT, "--no-self-test", f"--out={place}"])
-        bench = from_document(Bench, json.loads(Path(place, "bench.json").read_text()), place)
-        seeds.append(bench.requested.seed)
-        assert bench.environment["rules"] == {"requests_least": 20, "warmup_most": 1}
-    assert seeds[0] == seeds[2] != seeds[1]
-    capsys.readouterr()
-
-
-def test_each_engine_run_begins_with_a_restart(url, capsys, monkeypatch):
-    note = Path("restarts").absolute()
-    command = f"/bin/sh -c 'echo again >> {note}'"
-    arguments = [url, *SHORT, "--no-self-test", "--engine-runs=2"]
-    main(["bench", *arguments, f"--restart-command={command}"])
-    assert note.read_text() == "again\n"
-    assert {level.load.engine_run for level in result().levels} == {0, 1}
-    capsys.readouterr()
-
-
-def test_engines_that_do_not_come_back_are_told(url, capsys):
-    arguments = [url, *SHORT, "--no-self-test", "--engine-runs=2", "--json"]
-    assert main(["bench", *arguments, "--restart-command=/bin/false"]) == 1
-    assert codes(capsys) == ["BENCH-RESTART"]
-
-
-def test_a_plan_says_what_is_measured(url, capsys):
-    plan = demo_plan()
-    Path("plan.json").write_text(dumps(plan))
-    arguments = [url, *SHORT, "--no-self-test", "--plan=plan.json"]
-    main(["bench", *arguments, f"--model={served(url)}"])
-    bench = result()
-    assert bench.environment["layout"] == "DP2/TP4/EP4"
-    assert len(bench.environment["plan_hash"]) == 64
-    assert bench.target.gpus == 8
-    capsys.readouterr()
 
 
 def served(url):
