@@ -16,8 +16,10 @@ catalogue's, too: ``accepted`` where the operator allowed it explicitly, ``minor
 of the same (``Finding(…, accepted=settings.allow_unsupported)``). ``unknown=True`` says that it
 could not be read: that is info, whatever the code.
 
-Hosts have no catalogue: a module returns ``facts()``, and the action plugin of its name completes
-them on the controller (``Completing`` in plugin_utils/adapters.py). Who passes a finding on uses
+Hosts have no catalogue: a module returns ``facts()``, and the converge action, to which
+meta/runtime.yml sends its tasks, completes them on the controller (``Completing`` in
+plugin_utils/adapters.py). A program that stands alone on a host brings its area's entries
+(plugin_utils/host/program.py). Who passes a finding on uses
 ``about()`` and ``reworded()``.
 """
 
@@ -67,21 +69,18 @@ class Finding:
     def __init__(
         self,
         code: str,
-        *facts: Any,
+        subject: str,
+        message: str,
+        *,
         source: str | None = None,
         accepted: bool = False,
         minor: bool = False,
         unknown: bool = False,
         **values: Any,
     ) -> None:
-        if len(facts) != 2:  # the older shape: code, severity, subject, message, remedy, source
-            names = ("severity", "subject", "message", "remedy", "source")
-            self._set({"code": code, "source": source, **dict(zip(names, facts)), **values})
-            return
-        subject, message = facts
         entry = _catalogue(code) or {}
         cases = {"accepted": accepted, "minor": minor, "unknown": unknown}
-        told = {"subject": subject, **values}
+        texts = {"subject": subject, **values}
         self._set(
             {
                 "code": code,
@@ -89,7 +88,7 @@ class Finding:
                 "subject": subject,
                 "message": message,
                 "remedy": _PLACEHOLDER.sub(
-                    lambda match: str(told.get(match[1], match[0])), entry.get("remedy", "")
+                    lambda match: str(texts.get(match[1], match[0])), entry.get("remedy", "")
                 ),
                 "source": source or entry.get("source"),
                 "_values": values,
@@ -119,7 +118,7 @@ class Finding:
             raise ValueError("a finding has code, subject and message as texts")
         named = {name: values[name] for name in values if name not in _RESERVED + _CASES}
         cases = {name: True for name in _CASES if facts.get(name) is True}
-        return cls(str(code), subject, message, source=source, **cases, **named)
+        return cls(str(code), str(subject), str(message), source=source, **cases, **named)
 
     def facts(self) -> dict[str, Any]:
         """Return what a host knows of it, as data."""
@@ -173,12 +172,9 @@ class ApiaryError(Exception):
         super().__init__("\n".join(str(finding) for finding in findings))
 
 
-def error(code: str, *facts: Any, source: str | None = None, **values: Any) -> ApiaryError:
+def error(code: str, subject: str, message: str, **values: Any) -> ApiaryError:
     """Return a refusal with one finding, ready to be raised; the arguments are Finding's."""
-    if len(facts) > 2:  # the older shape: code, subject, message, remedy, source
-        sources = {"source": source} if source else {}
-        return ApiaryError(Finding(code, "error", *facts, **dict[str, Any](sources)))
-    return ApiaryError(Finding(code, *facts, source=source, **values))
+    return ApiaryError(Finding(code, subject, message, **values))
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:

@@ -59,7 +59,6 @@ def program(*argv: str | Path, quiet: bool = False, **environment: str) -> None:
             "LAB-COMMAND",
             shlex.join(str(part) for part in argv[:3]),
             f"exit status {done.returncode}",
-            "see the lines above; `make demo-down` clears a half-made lab",
         )
 
 
@@ -175,7 +174,6 @@ def chat(port: int, model: str) -> str:
             "LAB-NO-ANSWER",
             f"127.0.0.1:{port}",
             f"no chat completion: {failure}",
-            "see the replica's journal: tests/lab/lab.py ssh gpu-001 journalctl -u 'apiary-*'",
         ) from failure
     content: str = answer["choices"][0]["message"]["content"]
     return content

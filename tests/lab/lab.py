@@ -85,8 +85,8 @@ def down(lab: Lab, arguments: argparse.Namespace) -> None:
             raise error(
                 "LAB-DOCKER",
                 lab.name,
-                "the Docker engine does not answer, so the hosts cannot be removed",
-                f"start the engine, or delete {lab.directory} if it is gone for good",
+                "the Docker engine does not answer, so the hosts cannot be removed"
+                f"; start the engine, or delete {lab.directory} if it is gone for good",
             )
         lab.remove()
         say(f"The lab {lab.name} is down")
@@ -141,8 +141,8 @@ def _require_up(lab: Lab, host: str) -> None:
         raise error(
             "LAB-NOT-UP",
             f"{lab.name}/{host}",
-            "no such host is up",
-            f"up are: {', '.join(lab.hosts()) or 'none'}; `make demo` starts them",
+            "no such host is up"
+            f"; up are: {', '.join(lab.hosts()) or 'none'}; `make demo` starts them",
         )
 
 
@@ -154,7 +154,7 @@ def _bind_mounts(arguments: argparse.Namespace) -> tuple[tuple[Path, str], ...]:
             continue
         if not path.is_dir():
             flag = f"--{option.replace('_', '-')}"
-            raise error("LAB-ARGUMENT", f"{flag} {path}", "not a directory", "name one that exists")
+            raise error("LAB-ARGUMENT", f"{flag} {path}", "not a directory")
         mounts.append((path.resolve(), target))
     return tuple(mounts)
 

@@ -58,8 +58,7 @@ def select(words: Sequence[str]) -> list[str]:
         raise error(
             "LAB-ARGUMENT",
             ", ".join(unknown),
-            "no such scenario",
-            f"give ci, night, or some of {', '.join(names)}",
+            f"no such scenario; give ci, night, or some of {', '.join(names)}",
         )
     return [name for name in names if name in wanted]
 
@@ -137,7 +136,6 @@ def run(words: Sequence[str]) -> None:
             "LAB-COMMAND",
             "molecule",
             f"failed: {', '.join(failed)}",
-            "see above; `molecule test -s NAME` runs one",
         )
 
 

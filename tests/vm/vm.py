@@ -83,7 +83,7 @@ def status(lab: Lab, arguments: argparse.Namespace) -> None:
 def ssh(lab: Lab, arguments: argparse.Namespace) -> None:
     """Become ssh to a machine."""
     if arguments.host not in lab.hosts():
-        raise error("LAB-NOT-UP", arguments.host, "does not run", "start it: tests/vm/vm.py up")
+        raise error("LAB-NOT-UP", arguments.host, "does not run")
     command = [*hosts.ssh_command(lab, arguments.host), *arguments.command]
     os.execvp("ssh", command)  # noqa: S606 (no shell is the point)
 
@@ -103,7 +103,7 @@ def test(lab: Lab, arguments: argparse.Namespace) -> None:
     say(f"{time.monotonic() - started:.0f} s in all")
     if done.returncode != 0:
         logs = lab.directory / "*.console"
-        raise error("LAB-TESTS", "tests/vm", "failed", f"see above, and the consoles in {logs}")
+        raise error("LAB-TESTS", "tests/vm", f"failed; see above, and the consoles in {logs}")
 
 
 @contextmanager

@@ -104,7 +104,6 @@ def choose_mirror(os_release: dict[str, str], sources: Iterable[Source]) -> Mirr
             "LAB-DISTRIBUTION",
             os_release.get("PRETTY_NAME", "this machine"),
             "the lab host is made from the machine's own packages, of Debian or Ubuntu only",
-            "run the lab on Debian 12 or newer, or Ubuntu 24.04 or newer",
         )
     listed = list(sources)
     # Third parties use the suite's name and "main" too, but only a distribution has updates.
@@ -117,7 +116,6 @@ def choose_mirror(os_release: dict[str, str], sources: Iterable[Source]) -> Mirr
         "LAB-MIRROR",
         "/etc/apt",
         f"no package source offers the component main of the suite {suite}",
-        "configure the distribution's own package source, then run this again",
     )
 
 

@@ -51,7 +51,6 @@ def run(
             "LAB-COMMAND",
             str(argv[0]),
             f"cannot be run: {problem.strerror}",
-            "install the program, or put it on PATH",
         ) from problem
     if check and done.returncode != 0:
         # One line, and the end of it: some programs give the cause first, others last.
@@ -60,7 +59,6 @@ def run(
             "LAB-COMMAND",
             " ".join(str(part) for part in argv[:3]),
             f"exit status {done.returncode}: {output[-400:]}",
-            "see the message; `make demo-down` clears a half-made lab",
         )
     return done
 
@@ -90,8 +88,7 @@ def guarded(work: Callable[[], None]) -> int:
         return 1
     except OSError as problem:
         subject = str(problem.filename or "this machine")
-        remedy = "see to it that this user may use that path"
-        print(error("LAB-FILE", subject, str(problem.strerror), remedy), file=sys.stderr)
+        print(error("LAB-FILE", subject, str(problem.strerror)), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -176,7 +176,6 @@ def free_ports(count: int, taken: set[int]) -> list[int]:
         "LAB-PORTS",
         ADDRESS,
         f"no {count} free ports between {FIRST_PORT} and {LAST_PORT}",
-        "take unused labs down",
     )
 
 
@@ -201,6 +200,6 @@ def _await_ready(lab: Lab, host: str) -> None:
         raise error(
             "LAB-HOST",
             host,
-            f"did not boot within 120 s: {last_line(said)}",
-            f"see `docker exec {lab.hosts()[host]['container']} journalctl --boot --no-pager`",
+            f"did not boot within 120 s: {last_line(said)}"
+            f"; see `docker exec {lab.hosts()[host]['container']} journalctl --boot --no-pager`",
         )

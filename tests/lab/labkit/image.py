@@ -132,9 +132,4 @@ def _import(lab: Lab, log: int, tree: Path, tag: str) -> None:
 
 
 def _failed(lab: Lab, subject: str, output: str) -> Exception:
-    return error(
-        "LAB-IMAGE",
-        subject,
-        last_line(output),
-        f"see {lab.build_log}; the machine's package mirror must be reachable",
-    )
+    return error("LAB-IMAGE", subject, f"{last_line(output)}; see {lab.build_log}")

@@ -38,7 +38,6 @@ def address(network: IPv4Network, group: str, number: int = 1) -> str:
             "LAB-ARGUMENT",
             f"{number} of {group}",
             f"a lab's network has room for {MOST[group]}",
-            "ask for fewer, or make a second lab with --name",
         )
     return str(network[FIRST[group] + number - 1])
 
@@ -63,9 +62,8 @@ def ensure(lab: Lab) -> IPv4Network:
                 "LAB-DOCKER",
                 f"network {name}",
                 made.stderr.decode(errors="replace").strip(),
-                "make `docker network create` work on this machine",
             )
-    raise error("LAB-NETWORK", str(PRIVATE), "every part of it is in use", "take unused labs down")
+    raise error("LAB-NETWORK", str(PRIVATE), "every part of it is in use")
 
 
 def remove(lab: Lab) -> None:

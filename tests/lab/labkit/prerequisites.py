@@ -72,8 +72,8 @@ def ensure_room(hosts: int, inotify: Path = Path("/proc/sys/fs/inotify")) -> Non
         raise error(
             "LAB-INOTIFY",
             str(limit),
-            f"{hosts} hosts need {wanted}, and it cannot be set: {failure.strerror}",
-            f"run `sysctl -w fs.inotify.max_user_instances={wanted}` as root",
+            f"{hosts} hosts need {wanted}, and it cannot be set: {failure.strerror}"
+            f"; run `sysctl -w fs.inotify.max_user_instances={wanted}` as root",
         ) from failure
     say(f"Set fs.inotify.max_user_instances to {wanted}, until this machine's next boot")
 
@@ -85,7 +85,6 @@ def ensure_debootstrap() -> None:
             "LAB-ROOT",
             "host image",
             "debootstrap makes a root filesystem, which takes root",
-            "run `make demo` as root once; later runs reuse the image",
         )
     ensure_programs({"debootstrap"})
 
@@ -103,8 +102,8 @@ def _install(programs: list[str]) -> None:
         raise error(
             "LAB-PREREQUISITE",
             ", ".join(programs),
-            f"missing, from {' '.join(packages)}; installing it takes root and apt-get",
-            f"run `apt-get install {' '.join(packages)}` as root (or what this machine uses "
+            f"missing, from {' '.join(packages)}; installing it takes root and apt-get"
+            f"; run `apt-get install {' '.join(packages)}` as root (or what this machine uses "
             "instead), and run this again",
         )
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -129,7 +128,6 @@ def _apt(arguments: list[str], environment: dict[str, str]) -> None:
             "LAB-PREREQUISITE",
             f"apt-get {arguments[0]}",
             last_line(output),
-            "make apt-get work on this machine, then run this again",
         )
 
 
@@ -139,7 +137,6 @@ def _start_docker(lab: Lab) -> None:
             "LAB-DOCKER",
             "Docker engine",
             "does not answer this user",
-            "start the daemon, and run this as root or as a member of the group docker",
         )
     if Path("/run/systemd/system").is_dir():
         with step("Starting the Docker daemon by systemctl"):
@@ -153,8 +150,8 @@ def _start_docker(lab: Lab) -> None:
         raise error(
             "LAB-DOCKER",
             "Docker engine",
-            f"does not answer after its start: {last_line(said)}",
-            f"see {lab.dockerd_log} or `journalctl -u docker`, and make `docker info` work",
+            f"does not answer after its start: {last_line(said)}"
+            f"; see {lab.dockerd_log} or `journalctl -u docker`, and make `docker info` work",
         )
 
 

@@ -153,8 +153,7 @@ def faults_by_host(arguments: Sequence[str], hosts: Sequence[str]) -> dict[str, 
             raise error(
                 "LAB-ARGUMENT",
                 f"--fault {argument}",
-                f"there is no host {host!r}",
-                f"write HOST=FAULT, for example {hosts[0]}=missing=3",
+                f"there is no host {host!r}; write HOST=FAULT, for example {hosts[0]}=missing=3",
             )
         check_faults([fault], argument)
         chosen[host].append(fault)
@@ -170,7 +169,6 @@ def check_faults(faults: Sequence[str], argument: str) -> None:
             "LAB-ARGUMENT",
             f"--fault {argument}",
             str(problem),
-            "see the faults in tests/lab/README.md",
         ) from problem
 
 
@@ -181,7 +179,7 @@ def cpus_per_node(cores: int | None, numa_nodes: int = 2) -> int:
         raise error(
             "LAB-CPUS",
             "this machine",
-            f"{cores or 1} CPU cannot be shared by {numa_nodes} NUMA nodes",
-            f"run the lab on a machine with at least {numa_nodes} CPUs",
+            f"{cores or 1} CPU cannot be shared by {numa_nodes} NUMA nodes"
+            f"; run the lab on a machine with at least {numa_nodes} CPUs",
         )
     return share

@@ -71,7 +71,6 @@ class Lab:
                 "LAB-STATE",
                 str(self.hosts_file),
                 "is not the JSON that the lab wrote",
-                "take the lab down and start it again",
             ) from problem
         return hosts
 
@@ -112,7 +111,6 @@ def open_lab(name: str) -> Lab:
             "LAB-ARGUMENT",
             f"--name {name}",
             "not a lab name",
-            "use up to 30 lower-case letters, digits and dashes",
         )
     root = os.environ.get("APIARY_LAB_DIR")
     return Lab(Path(root).resolve() if root else REPOSITORY / ".lab", name)

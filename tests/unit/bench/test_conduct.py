@@ -194,7 +194,7 @@ def test_a_search_that_did_not_end_is_an_error(tmp_path):
 
 def test_what_was_measured_is_kept_where_the_engines_do_not_come_back(tmp_path):
     def refuse(_engine_run):
-        raise error("BENCH-RESTART", "restart", "ended with 1", "try it by hand")
+        raise error("BENCH-RESTART", "restart", "ended with 1")
 
     with pytest.raises(ApiaryError, match="BENCH-RESTART"):
         measured(tmp_path, requested=replace(ASKED, engine_runs=2), restart=refuse)

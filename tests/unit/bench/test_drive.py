@@ -70,7 +70,7 @@ class Host:
             raise KeyboardInterrupt
         self.ran.append(load)
         if load.concurrency in self.fails:
-            raise error("BENCH-HOST", load.key, "the connection was refused", "start the engine")
+            raise error("BENCH-HOST", load.key, "the connection was refused")
         return Raw(to_document(load), "fake", "1", (), (), "2026-11-22T05:00:00Z", 1.0)
 
 
@@ -172,7 +172,7 @@ class Killed(Cached):
 
     def __call__(self, load):
         if self.dead:
-            raise error("BENCH-UNREACHABLE", load.key, "does not answer", "start it")
+            raise error("BENCH-UNREACHABLE", load.key, "does not answer")
         raw = super().__call__(load)
         if load.concurrency != 4 or load.phase == "warmup":
             return raw
@@ -287,7 +287,7 @@ def test_a_host_that_fails_leaves_what_was_measured():
         return Cached(set())(load)
 
     def gone(load):
-        raise drives.Unable(error("BENCH-HOST", "load-1", "is gone", "bring it back"))
+        raise drives.Unable(error("BENCH-HOST", "load-1", "is gone"))
 
     with pytest.raises(drives.Unable) as stopped:
         drive(host, Kept(), SCALED, evaluate=None)
@@ -301,7 +301,7 @@ def test_a_raw_result_is_kept_before_it_is_judged():
 
     def broken(raw, slo, name=None):
         assert name in store
-        raise error("BENCH-RESULT", name, "keys are missing", "see the file")
+        raise error("BENCH-RESULT", name, "keys are missing")
 
     bench = drive(Host(), store, evaluate=broken)
 
@@ -383,7 +383,7 @@ def test_what_is_no_refusal_passes_untouched():
 def test_a_store_that_cannot_keep_ends_the_run():
     class Full(Kept):
         def put(self, key, raw):
-            raise error("FILE-UNWRITABLE", key, "no space left", "make some")
+            raise error("FILE-UNWRITABLE", key, "no space left")
 
     with pytest.raises(ApiaryError, match="FILE-UNWRITABLE"):
         drive(Host(), Full())

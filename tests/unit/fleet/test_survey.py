@@ -93,7 +93,7 @@ def test_a_warning_does_not():
 
 
 def test_a_refused_concern_is_not_inspected_and_the_others_have_their_reports():
-    wrong = refused("rocm", "abc", error("ROCM-VERSION", "gpu-001", "no such", "name another"))
+    wrong = refused("rocm", "abc", error("ROCM-VERSION", "gpu-001", "no such"))
     wrong = dataclasses.replace(wrong, resources=(FILE,))
     assert resources_of([wrong, TUNING]) == [{**FILE, "role": "host_tuning"}]
     first, second = evaluate([wrong, TUNING], [report(changed=True, diff=[DIFF])], "gpu-001")

@@ -92,7 +92,7 @@ def test_what_it_may_not_install_is_named_in_one_finding(
         prerequisites.ensure_docker(lab)
     (finding,) = refusal.value.findings
     assert finding.code == "LAB-PREREQUISITE"
-    assert {"docker.io", "openssh-client"} <= set(finding.remedy.replace("`", " ").split())
+    assert {"docker.io", "openssh-client"} <= set(finding.message.replace("`", " ").split())
 
 
 def test_only_root_builds_the_image(monkeypatch: pytest.MonkeyPatch) -> None:

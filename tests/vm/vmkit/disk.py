@@ -156,5 +156,4 @@ def _logged(
 
 
 def _failed(subject: str, output: str, log: Path) -> Exception:
-    remedy = f"see {log}; the machine's package mirror must be reachable"
-    return error("LAB-DISK", subject, last_line(output), remedy)
+    return error("LAB-DISK", subject, f"{last_line(output)}; see {log}")

@@ -167,8 +167,8 @@ def await_boot(lab: Lab, machine: Machine) -> None:
         raise error(
             "LAB-HOST",
             machine.name,
-            f"did not boot within {BOOT_SECONDS} s: {last_line(log.read_text() or said)}",
-            f"see {machine.name}.console and {log}",
+            f"did not boot within {BOOT_SECONDS} s: {last_line(log.read_text() or said)}"
+            f"; see {machine.name}.console and {log}",
         )
 
 
