@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..documents import knowledge
-from ..findings import Finding, error
+from ..findings import ApiaryError, Finding, error
 from .versions import order, parse_version
 
 SOURCE = "knowledge/vllm/flags.yml"
@@ -58,7 +58,7 @@ class Flag:
 
     @property
     def takes_value(self) -> bool:
-        """Say whether the flag is followed by a value."""
+        """Return whether the flag is followed by a value."""
         return self.kind not in ("StoreTrue", "BooleanOptional", "EnableDisable", "Help")
 
 
@@ -77,9 +77,9 @@ class EnvVar:
 
 @dataclass(frozen=True)
 class ResolvedVersion:
-    """The known version whose facts hold for the ``asked`` one, and what to say about it."""
+    """The known version whose facts hold for the ``requested`` one, with findings."""
 
-    asked: str
+    requested: str
     version: str
     findings: tuple[Finding, ...] = ()
 
@@ -127,54 +127,36 @@ def resolve_version(
     or the known one that ``treat_as`` names, with ENGINE-TREATED-AS. Raises ApiaryError
     ENGINE-UNKNOWN-VERSION for what is older than all known ones, or no version.
     """
-    known = _same_release(version)
+    same, first, last = _same_release(version), versions()[0], newest()
+
+    def unknown(message: str) -> ApiaryError:
+        code = "ENGINE-UNKNOWN-VERSION"
+        return error(code, subject, message, source=SOURCE, first=first, last=last)
+
+    def resolved(use: str, code: str, message: str, **values: Any) -> ResolvedVersion:
+        finding = Finding(code, subject, f"vLLM {version} {message}", source=SOURCE, **values)
+        return ResolvedVersion(version, use, (finding,))
+
     if treat_as is not None:
-        return _treated(version, known, treat_as, subject)
-    if known is not None:
-        return ResolvedVersion(version, known)
-    below, first, last = nearest_below(version), versions()[0], newest()
+        use = _same_release(treat_as)
+        if use is None:
+            raise unknown(
+                f"engine.treat_as is {treat_as}, which is not one of the known versions"
+                f" ({first} to {last})"
+            )
+        if use != same:
+            message = f"gets the rules and flags of {use}, because engine.treat_as says so"
+            return resolved(use, "ENGINE-TREATED-AS", message)
+    if same is not None:
+        return ResolvedVersion(version, same)
+    below = nearest_below(version)
     if below is None:
-        raise error(
-            "ENGINE-UNKNOWN-VERSION",
-            subject,
+        raise unknown(
             f"vLLM {version} is not known, and no known version is older; the {len(versions())}"
-            f" known ones go from {first} to {last}",
-            source=SOURCE,
-            first=versions()[0],
-            last=newest(),
+            f" known ones go from {first} to {last}"
         )
-    finding = Finding(
-        "ENGINE-NEAREST-VERSION",
-        subject,
-        f"vLLM {version} is not known: it gets the rules and flags of {below}, the nearest below",
-        source=SOURCE,
-        below=below,
-    )
-    return ResolvedVersion(version, below, (finding,))
-
-
-def _treated(version: str, known: str | None, treat_as: str, subject: str) -> ResolvedVersion:
-    """Return the known version that engine.treat_as names for another."""
-    accepted = _same_release(treat_as)
-    if accepted is None:
-        raise error(
-            "ENGINE-UNKNOWN-VERSION",
-            subject,
-            f"engine.treat_as is {treat_as}, which is not one of the known versions"
-            f" ({versions()[0]} to {newest()})",
-            source=SOURCE,
-            first=versions()[0],
-            last=newest(),
-        )
-    if accepted == known:
-        return ResolvedVersion(version, accepted)
-    finding = Finding(
-        "ENGINE-TREATED-AS",
-        subject,
-        f"vLLM {version} gets the rules and flags of {accepted}, because engine.treat_as says so",
-        source=SOURCE,
-    )
-    return ResolvedVersion(version, accepted, (finding,))
+    message = f"is not known: it gets the rules and flags of {below}, the nearest below"
+    return resolved(below, "ENGINE-NEAREST-VERSION", message, below=below)
 
 
 @functools.cache

@@ -52,17 +52,10 @@ def migration(before: Recipe, after: Recipe | Assessment) -> tuple[Change, ...]:
     """
     changes: list[Change] = []
     if isinstance(after, Assessment):
-        changes += [
-            Change(
-                item.finding.subject,
-                "refused",
-                None,
-                None,
-                f"{item.finding.message}; {item.finding.remedy}",
-                item.finding.source or SOURCE,
-            )
-            for item in after.refused
-        ]
+        for finding in (item.finding for item in after.refused):
+            reason = f"{finding.message}; {finding.remedy}"
+            source = finding.source or SOURCE
+            changes.append(Change(finding.subject, "refused", None, None, reason, source))
         after = after.recipe
     changes += _elements(before, after)
     changes += _backend(before, after)
@@ -102,37 +95,20 @@ def parts(recipe: Recipe) -> dict[str, _Element]:
 def _elements(before: Recipe, after: Recipe) -> Iterator[Change]:
     old, new = parts(before), parts(after)
     for key, element in old.items():
-        other = new.get(key)
+        other, name = new.get(key), element.name
         if other is None:
             yield _removed(element, before, after)
-        elif other.name != element.name:
-            yield Change(
-                element.name,
-                "renamed",
-                _shown(element),
-                _shown(other),
-                f"vLLM {after.rules_of} spells it {other.name}",
-                SOURCE,
-            )
+        elif other.name != name:
+            reason = f"vLLM {after.rules_of} spells it {other.name}"
+            yield Change(name, "renamed", _shown(element), _shown(other), reason, SOURCE)
         elif other.text != element.text:
-            yield Change(
-                element.name,
-                "changed",
-                element.text,
-                other.text,
-                other.reason.reason,
-                other.reason.source,
-            )
+            because = other.reason
+            change = (element.text, other.text, because.reason, because.source)
+            yield Change(name, "changed", *change)
     for key, element in new.items():
         if key not in old:
-            yield Change(
-                element.name,
-                "added",
-                None,
-                _shown(element),
-                _since(element.reason),
-                element.reason.source,
-            )
+            reason, source = _since(element.reason), element.reason.source
+            yield Change(element.name, "added", None, _shown(element), reason, source)
 
 
 def _shown(element: _Element) -> str:
@@ -152,12 +128,10 @@ def _since(reason: Reason) -> str:
 def _removed(element: _Element, before: Recipe, after: Recipe) -> Change:
     """Return why an element of the old recipe is not in the new one."""
     group = "flags" if element.name.startswith("-") else "env"
-    known = element.name in (
-        flags(after.rules_of) if group == "flags" else env_vars(after.rules_of)
-    )
+    names = flags(after.rules_of) if group == "flags" else env_vars(after.rules_of)
     advice = knowledge("vllm/renamed.yml")[group].get(element.name)
     rule = by_id().get(element.reason.rule)
-    if not known and (group == "flags" or element.name.startswith("VLLM_")):
+    if element.name not in names and (group == "flags" or element.name.startswith("VLLM_")):
         reason = f"vLLM {after.rules_of} does not know it; it is known in {seen_in(element.name)}"
         source = _RENAMED if advice else SOURCE
         reason += f"; {advice}" if advice else ""
@@ -179,7 +153,8 @@ def _backend(before: Recipe, after: Recipe) -> Iterator[Change]:
 
 def _defaults(before: Recipe, after: Recipe) -> Iterator[Change]:
     """Yield vLLM's own defaults that differ, for what neither recipe says."""
-    said = {*parts(before), *parts(after)}
+    stated = {*parts(before), *parts(after)}
+    reason = f"vLLM's own default differs between {before.rules_of} and {after.rules_of}"
     ignored = tuple(knowledge("vllm/renamed.yml")["defaults_of_no_matter"])
     old = {flag.dest: flag for flag in actions(before.rules_of)}
     pairs = [
@@ -195,18 +170,10 @@ def _defaults(before: Recipe, after: Recipe) -> Iterator[Change]:
     ]
     for key, name, first, second in pairs:
         # A default that is computed in one of the versions cannot be compared.
-        if key in said or first is None or second is None or first == second:
+        if key in stated or None in (first, second) or first == second:
             continue
-        if any(part in name for part in ignored):
-            continue
-        yield Change(
-            name,
-            "default",
-            _plain(first),
-            _plain(second),
-            f"vLLM's own default differs between {before.rules_of} and {after.rules_of}",
-            SOURCE,
-        )
+        if not any(part in name for part in ignored):
+            yield Change(name, "default", _plain(first), _plain(second), reason, SOURCE)
 
 
 def _plain(value: object) -> str:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Somebody's own engine command, judged for a model, a GPU and an exact vLLM version."""
+"""Somebody's own engine command, evaluated for a model, a GPU and an exact vLLM version."""
 
 from __future__ import annotations
 
@@ -70,22 +70,22 @@ def review(
     gpu_model: str | None,
     file: str = "command",
 ) -> Review:
-    """Judge the engine command in a shell text for ``deployment.engine.version``.
+    """Evaluate the engine command in a shell text for ``deployment.engine.version``.
 
     Layout, limits and overrides of the deployment are not looked at: the command's own hold.
     Raises ApiaryError for a text that holds no such command, or a version older than all known.
     """
     resolved = resolve_version(deployment.engine.version, deployment.engine.treat_as)
     command = read_command(text, resolved.version, file)
-    asked = deployment_of(command, deployment, resolved.version)
-    known = facts(architecture, asked, gpu_model, resolved.version, asked.base_port)
-    judged = _Judged(command, file, known)
-    judged.apply()
-    assessment = assess(architecture, asked, gpu_model, asked.base_port)
+    stated = deployment_of(command, deployment, resolved.version)
+    known = facts(architecture, stated, gpu_model, resolved.version, stated.base_port)
+    evaluated = _Evaluated(command, file, known)
+    evaluated.apply()
+    assessment = assess(architecture, stated, gpu_model, stated.base_port)
     return Review(
         command=command,
-        findings=(*resolved.findings, *sorted(judged.findings, key=_place)),
-        attention_backend=judged.choice.backend,
+        findings=(*resolved.findings, *sorted(evaluated.findings, key=_place)),
+        attention_backend=evaluated.choice.backend,
         recipe=None if assessment.refused else assessment.recipe,
         rules_of=resolved.version,
     )
@@ -111,14 +111,10 @@ def deployment_of(command: EngineCommand, deployment: Deployment, version: str) 
         value = _number(text(name), kind) if kind != "text" else text(name)
         if value is not None:
             limits[name] = value
-    expert = values.get("enable_expert_parallel")
+    expert, own = values.get("enable_expert_parallel"), deployment.engine
     return dataclasses.replace(
         deployment,
-        engine=EngineSpec(
-            deployment.engine.version,
-            name=deployment.engine.name,
-            treat_as=deployment.engine.treat_as,
-        ),
+        engine=EngineSpec(own.version, name=own.name, treat_as=own.treat_as),
         layout=Layout(
             int(_number(text("tensor_parallel_size"), "whole") or 1),
             1,
@@ -152,7 +148,7 @@ def _number(text: str | None, kind: str) -> int | float | None:
     return value if kind == "number" else int(value)
 
 
-class _Judged(Command):
+class _Evaluated(Command):
     """The command's elements as the rules see them, and what there is to say."""
 
     def __init__(self, command: EngineCommand, file: str, known: Mapping[str, Any]) -> None:
@@ -206,27 +202,22 @@ class _Judged(Command):
         self._say(finding, given.line, message, advice)
 
     def _problems(self, problems: list[Problem], name: str, line: int, element: str) -> None:
-        unset = [one for one in self.command.findings if one.code == "ENGINE-RECIPE-UNRESOLVED"]
-        for problem in problems:
-            if problem.finding.code == "ENGINE-BAD-VALUE" and any(
-                # What a variable stands for is not known, so it is not wrong either.
-                found.message.split()[0] in problem.finding.message
-                for found in unset
-            ):
-                self.hide(element)
-                continue
+        unset = [
+            finding.message.split()[0]
+            for finding in self.command.findings
+            if finding.code == "ENGINE-RECIPE-UNRESOLVED"
+        ]
+        for finding in (problem.finding for problem in problems):
             self.hide(element)
-            found = problem.finding
-            self._say(found, line, f"{name}: {found.message}", found.remedy)
+            # What a variable stands for is not known, so it is not wrong either.
+            bad = finding.code == "ENGINE-BAD-VALUE"
+            if not bad or not any(variable in finding.message for variable in unset):
+                self._say(finding, line, f"{name}: {finding.message}", finding.remedy)
 
     def _say(self, finding: Finding, line: int, message: str, remedy: str) -> None:
+        place, message, remedy = f"{self.file}:{line}", spoken(message), spoken(remedy)
         self.findings.append(
-            dataclasses.replace(
-                finding,
-                subject=f"{self.file}:{line}",
-                message=spoken(message),
-                remedy=spoken(remedy),
-            )
+            dataclasses.replace(finding, subject=place, message=message, remedy=remedy)
         )
 
     def apply(self) -> None:
@@ -244,12 +235,12 @@ class _Judged(Command):
 
     def _line(self, rule: Rule) -> int:
         """Return the line of the first element that a rule asks about, else the command's."""
-        asked = [self.lines[name] for name in rule.when.facts() if name in self.lines]
+        lines = [self.lines[name] for name in rule.when.facts() if name in self.lines]
         field = rule.effect.get("field", "")
         named = f"flag {field.partition('.')[2]}"
         if field.startswith(("limits.", "layout.")) and named in self.lines:
             return self.lines[named]
-        return asked[0] if asked else self.command.line
+        return lines[0] if lines else self.command.line
 
     def _compare(self, rule: Rule) -> None:
         """Say of an element that the recipe has: it is missing here, or otherwise."""
@@ -272,12 +263,11 @@ class _Judged(Command):
         if there is not None:
             message = f"is {there}, where the recipe has {shown}: {reason}"
             finding = Finding("ENGINE-DIFFERS", "", message, source=rule.source, shown=shown)
-        elif rule.missing == "warning":
-            message = f"{shown} is missing: {reason}"
-            finding = Finding("ENGINE-MISSING", "", message, source=rule.source)
         else:
-            message = f"{shown} is not there: {reason}"
-            finding = Finding("ENGINE-OPTIONAL", "", message, source=rule.source)
+            warns = rule.missing == "warning"
+            message = f"{shown} is {'missing' if warns else 'not there'}: {reason}"
+            code = "ENGINE-MISSING" if warns else "ENGINE-OPTIONAL"
+            finding = Finding(code, "", message, source=rule.source)
         line = self.lines.get(key, self.command.line)
         self._say(finding, line, f"{message} ({rule.id})", finding.remedy)
 
@@ -306,7 +296,7 @@ class _Judged(Command):
 
 
 def _same(there: str | None, wanted: str) -> bool:
-    """Say whether two texts are one value: 0.90 is 0.9."""
+    """Return whether two texts are one value: 0.90 is 0.9."""
     if there is None or there == wanted:
         return there == wanted
     number = as_number(there)
@@ -315,22 +305,14 @@ def _same(there: str | None, wanted: str) -> bool:
 
 def _value(given: Given, takes_value: bool) -> Any:
     """Return what an override of the same flag would be; ElementError for a wrong number."""
-    if takes_value:
-        if not given.values:
-            raise ElementError(
-                wrong_element("ENGINE-BAD-VALUE", given.name, "its value is missing", "parser")
-            )
+    if takes_value and given.values:
         return given.values[0] if len(given.values) == 1 else list(given.values)
+    if not takes_value and not given.values:
+        return True
+    message = "its value is missing"
     if given.values:
-        raise ElementError(
-            wrong_element(
-                "ENGINE-BAD-VALUE",
-                given.name,
-                f"it takes no value, found {given.values[0]!r}",
-                "parser",
-            )
-        )
-    return True
+        message = f"it takes no value, found {given.values[0]!r}"
+    raise ElementError(wrong_element("ENGINE-BAD-VALUE", given.name, message, "parser"))
 
 
 def spoken(text: str) -> str:

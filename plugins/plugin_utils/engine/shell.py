@@ -15,7 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 _OPERATORS = ("&&", "||", ";;", "|&", ">>", "<<", ">&", "<&", "&>", ";", "&", "|", "<", ">", "\n")
-_ESCAPED = ("$", "`", '"', "\\", "\n")  # by a backslash between double quotes
+_ESCAPED = re.compile(r'\\([$`"\\\n])')  # by a backslash between double quotes
+_PART = re.compile(
+    r"""'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|"""
+    r"""\\(?P<escaped>.?)|(?P<plain>[^ \t\n;&|<>'"\\]+)""",
+    re.DOTALL,
+)
 _BREAKS = ("&&", "||", ";;", ";", "&", "|", "|&", "\n")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?=\+?=)")
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)(?P<rest>[^}]*)\}|(?P<name>[A-Za-z_]\w*))")
@@ -82,22 +87,22 @@ def commands(text: str) -> Iterator[tuple[dict[str, Word], list[Word]]]:
 
 def _assigned(token: _Token) -> str | None:
     first, _replaced = token.parts[0] if token.parts else ("", True)
-    found = _ASSIGNMENT.match(first)
-    return found.group() if found else None
+    match = _ASSIGNMENT.match(first)
+    return match.group() if match else None
 
 
 def _expand(token: _Token, variables: Mapping[str, str]) -> Word:
     """Return a token as a word, its variables replaced where they are known."""
     unset: list[str] = []
 
-    def value(found: re.Match[str]) -> str:
-        name, rest = found["braced"] or found["name"], found["rest"] or ""
+    def value(match: re.Match[str]) -> str:
+        name, rest = match["braced"] or match["name"], match["rest"] or ""
         if name in variables and (not rest or rest.startswith((":-", "-"))):
             return variables[name]
         if rest.startswith((":-", "-")):
             return rest.removeprefix(":").removeprefix("-")
         unset.append(name)
-        return found.group()
+        return match.group()
 
     text = "".join(
         _VARIABLE.sub(value, part) if replaced else part for part, replaced in token.parts
@@ -155,49 +160,26 @@ def _word(text: str, start: int, line: int) -> tuple[tuple[tuple[str, bool], ...
     """Return the parts of the word that begins at ``start``, and where it ends."""
     parts: list[tuple[str, bool]] = []
     position = start
-    while position < len(text):
-        char = text[position]
-        if char in " \t\n;&|<>":
-            break
-        if char == "'":
-            end = text.find("'", position + 1)
-            if end < 0:
-                raise ShellError(line, "a single quote is not closed")
-            parts.append((text[position + 1 : end], False))
-            position = end + 1
-        elif char == '"':
-            inner, position = _double_quoted(text, position + 1, line)
-            parts += inner
-        elif char == "\\":
-            if not text.startswith("\\\n", position):
-                parts.append((text[position + 1 : position + 2], False))
-            position += 2
-        else:
-            parts.append((char, True))
-            position += 1
+    while position < len(text) and text[position] not in " \t\n;&|<>":
+        match = _PART.match(text, position)
+        if match is None:
+            quote = "single" if text[position] == "'" else "double"
+            raise ShellError(line, f"a {quote} quote is not closed")
+        if match["double"] is not None:
+            pieces = _ESCAPED.split(match["double"])
+            parts += [
+                (piece, at % 2 == 0)
+                for at, piece in enumerate(pieces)
+                if piece != "\n" or at % 2 == 0
+            ]
+        elif match["plain"] is not None:
+            parts.append((match["plain"], True))
+        elif match["single"] is not None:
+            parts.append((match["single"], False))
+        elif match["escaped"] != "\n":
+            parts.append((match["escaped"], False))
+        position = match.end()
     return _joined(parts), position
-
-
-def _double_quoted(text: str, start: int, line: int) -> tuple[list[tuple[str, bool]], int]:
-    parts: list[tuple[str, bool]] = [("", True)]
-    position = start
-    while position < len(text) and text[position] != '"':
-        if text[position] == "\\" and text[position + 1 : position + 2] in (
-            "$",
-            "`",
-            '"',
-            "\\",
-            "\n",
-        ):
-            if text[position + 1] != "\n":
-                parts.append((text[position + 1], False))
-            position += 2
-        else:
-            parts.append((text[position], True))
-            position += 1
-    if position >= len(text):
-        raise ShellError(line, "a double quote is not closed")
-    return parts, position + 1
 
 
 def _joined(parts: list[tuple[str, bool]]) -> tuple[tuple[str, bool], ...]:

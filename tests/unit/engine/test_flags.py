@@ -42,7 +42,7 @@ def test_a_known_release_is_resolved(asked, version):
 )
 def test_an_unknown_version_gets_the_nearest_known_one_below(asked, nearest):
     resolved = engine.resolve_version(asked, subject="engine.version of qwen")
-    assert (resolved.asked, resolved.version) == (asked, nearest)
+    assert (resolved.requested, resolved.version) == (asked, nearest)
     (finding,) = resolved.findings
     assert (finding.code, finding.severity) == ("ENGINE-NEAREST-VERSION", "warning")
     assert finding.subject == "engine.version of qwen"
@@ -62,7 +62,7 @@ def test_what_is_older_than_all_known_ones_or_no_version_is_refused(asked):
 
 def test_treat_as_takes_another_versions_facts_and_says_so():
     resolved = engine.resolve_version("0.35.0", "0.33.0")
-    assert (resolved.asked, resolved.version) == ("0.35.0", "0.33.0")
+    assert (resolved.requested, resolved.version) == ("0.35.0", "0.33.0")
     (finding,) = resolved.findings
     assert (finding.code, finding.severity) == ("ENGINE-TREATED-AS", "warning")
 
