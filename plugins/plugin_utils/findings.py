@@ -23,7 +23,16 @@ from ..module_utils.finding import (
     use_catalogue,
 )
 
-__all__ = ["ApiaryError", "Finding", "Severity", "error", "explanation", "from_host", "has_errors"]
+__all__ = [
+    "ApiaryError",
+    "Finding",
+    "Severity",
+    "error",
+    "explanation",
+    "findings_of",
+    "from_host",
+    "has_errors",
+]
 
 _FOLDER = Path(__file__).parent / "knowledge" / "findings"
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -93,3 +102,11 @@ def from_host(data: Mapping[str, Any]) -> Finding:
         remedy=remedy if open_ended else finding.remedy,
         source=finding.source,
     )
+
+
+def findings_of(result: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Return the findings of a task's result; none where somebody else's has such a key."""
+    try:
+        return tuple(map(from_host, result.get("findings") or ()))
+    except (AttributeError, TypeError, ValueError):
+        return ()

@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import re
+from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils import finding as module
@@ -16,9 +19,23 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet import survey
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import (
+    Asked,
+    Entry,
+    Ledger,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build import fleet_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import HostInput
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import HostFacts, Survey
 
 from apiary.app import runner_events
+from apiary.app.runner import Ended
+from apiary.fleet.report.page import fleet_page
+from apiary.rollout.outcomes import host_outcomes
 
+NOW = "2026-11-22T09:15:00Z"
+VALUES = {"holder": "apiary-chat-0.service"}
 ENTRIES = {
     "X-PLAIN": {"severity": "warning", "remedy": "Do it.", "source": "the manual"},
     "X-VALUES": {"severity": "error", "accepted": "warning", "remedy": "Set {name} of {subject}."},
@@ -121,16 +138,70 @@ def test_the_catalogue_is_read_by_the_entry():
     assert findings.explanation("NO-SUCH-CODE") is None
 
 
-def test_a_failure_of_a_host_reads_the_same_wherever_it_is_shown():
+def failure_of(finding):
+    """Return what a module ends with, on a host that has no catalogue."""
+
+    class Module:
+        def fail_json(self, **result):
+            raise SystemExit(result)
+
+    module.use_catalogue({}.get)
+    with pytest.raises(SystemExit) as ended:
+        module.fail(Module(), Finding(finding.code, finding.subject, finding.message, **VALUES))
     module.use_catalogue(findings.explanation)
-    expected = Finding("WEIGHTS-FETCH-HASH", "model-1.safetensors", "is another")
-    document = expected.facts()
-    in_survey = (findings.from_host(document),)
-    in_ledger = runner_events.findings_of({"findings": [document]})
-    in_terminal = adapters.completed({"failed": True, "findings": [document]}, "weights_publish")
-    assert in_survey == in_ledger == (expected,)
+    return {"failed": True, **json.loads(json.dumps(ended.value.code))}
+
+
+def of_page(report):
+    """Return (code, severity, subject, remedy) of what the fleet's page shows of its one host."""
+    data = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', fleet_page(report)
+    )
+    document = json.loads(data[1])
+    shown = []
+    for subject, _message, place in document["hosts"]["h"]["findings"]:
+        code, severity, remedy, _source = document["pool"][place]
+        shown.append((code, severity, subject, remedy))
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("code", "subject"),
+    [
+        ("WEIGHTS-FETCH-HASH", "model-1.safetensors"),
+        ("HOST-UNIT", "haproxy.service"),
+        ("REPLICA-GPU-TAKEN", "GPU 0000:05:00.0"),
+        ("ROLLOUT-IN-PROGRESS", "chat"),
+    ],
+)
+def test_a_failure_of_a_host_reads_the_same_wherever_it_is_shown(code, subject):
+    module.use_catalogue(findings.explanation)
+    expected = Finding(code, subject, "is another", **VALUES)
+    shape = (code, expected.severity, subject, expected.remedy)
+    assert "{" not in expected.remedy
+    raw = failure_of(expected)
+    assert "remedy" not in json.dumps(raw)
+
+    in_terminal = adapters.completed(raw, "converge")
     assert in_terminal["msg"] == str(expected)
     assert in_terminal["findings"] == [to_document(expected)]
+
+    report = {"role": "rocm", "changed": False, "diff": [], "steps": [], **raw}
+    (concern,) = survey.evaluate([survey.Concern("rocm")], [report], "h")
+    assert concern.findings == (expected,)
+    surveyed = Survey("h", "2026-11-22T09:00:00Z", True, HostFacts(), (concern,))
+    assert shape in of_page(fleet_report([HostInput("h", survey=surveyed)], NOW))
+
+    log = runner_events.EventLog()
+    data = {"host": "h", "task": "Converge", "res": in_terminal}
+    log({"event": "runner_on_failed", "event_data": data})
+    ended = Ended(2, "failed", {"h": {"failures": 1}}, log.failed(), touched=frozenset({"h"}))
+    outcome = host_outcomes(["h"], ended, None, None, False)["h"]
+    assert outcome.findings == (expected,)
+    entry = Entry("r", 1, "ann", "ops", Asked("site"), NOW, NOW, "failed", "", "Converge")
+    ledger = Ledger("h", (replace(entry, findings=outcome.findings),))
+    kept = from_document(Ledger, to_document(ledger), "ledger")
+    assert shape in of_page(fleet_report([HostInput("h", ledger=kept)], NOW))
 
 
 def test_a_host_s_severity_counts_where_the_catalogue_has_it():

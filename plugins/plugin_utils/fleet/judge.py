@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings import Finding, Severity
+from ..findings import Finding, Severity, findings_of
 from ..host.types import Check
 from .ledger import Ledger
 from .report.types import (
@@ -145,6 +145,8 @@ def _rollout(given: HostInput) -> Iterator[Finding]:
     if last.outcome == "begun":
         came = "has begun it and noted no end: it is at it, or was killed"
     yield Finding("FLEET-REPORT-ROLLOUT", given.host, f"rollout {last.run} {came}")
+    if given.ledger:
+        yield from given.ledger.entries[-1].findings
 
 
 def _stands_out(host: str, odd: Odd) -> Finding:
@@ -212,15 +214,8 @@ def _quarantined(document: Mapping[str, Any] | None) -> Quarantined | None:
         message=str(document.get("message") or ""),
         task=str(document.get("task") or ""),
         at=str(at) if at else None,
-        findings=tuple(_finding(one) for one in _list(document.get("findings"))),
+        findings=findings_of(document),
     )
-
-
-def _finding(data: Any) -> Finding:
-    told = data if isinstance(data, Mapping) else {}
-    severity: Severity = "warning" if told.get("severity") == "warning" else "error"
-    words = {name: str(told.get(name) or "") for name in ("code", "subject", "message", "remedy")}
-    return Finding.from_fields(severity=severity, **words)
 
 
 def _last_run(ledger: Ledger | None) -> LastRun | None:
@@ -237,7 +232,3 @@ def _last_run(ledger: Ledger | None) -> LastRun | None:
         _line(told),
         tuple(one.concern for one in ledger.applied),
     )
-
-
-def _list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, (list, tuple)) else ()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     Finding,
-    from_host,
+    findings_of,
 )
 
 _NUMBERS = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored", "processed")
@@ -99,14 +99,6 @@ class EventLog:
         self._first.setdefault(host, failed)
         if failed.findings:
             self._telling.setdefault(host, failed)
-
-
-def findings_of(result: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Return the findings of a task's result; none where somebody else's module has such a key."""
-    try:
-        return tuple(map(from_host, result.get("findings") or ()))
-    except (AttributeError, TypeError, ValueError):
-        return ()
 
 
 def _prune(event: dict[str, Any]) -> None:

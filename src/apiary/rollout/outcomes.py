@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, findings_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Outcome
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import BAD, outcome_of
 
 from apiary.app.runner import Ended
-from apiary.app.runner_events import Failed, findings_of
+from apiary.app.runner_events import Failed
 from apiary.rollout.store import Store
 
 
