@@ -51,10 +51,7 @@ def read_text(name: str, origin: str = "`ls -l` shows what is there") -> str:
         return Path(name).read_text(encoding="utf-8", errors="replace")
     except OSError as failure:
         raise error(
-            "FILE-UNREADABLE",
-            name,
-            f"cannot be read: {failure.strerror or failure}",
-            origin=origin,
+            "FILE-UNREADABLE", name, f"cannot be read: {failure.strerror or failure}", origin=origin
         ) from failure
 
 

@@ -134,9 +134,7 @@ class Repositories:
                     return stream.read()
             except OSError as failure:
                 raise error(
-                    "ROCM-KEY-UNREADABLE",
-                    url,
-                    f"can't be read: {failure.strerror}",
+                    "ROCM-KEY-UNREADABLE", url, f"can't be read: {failure.strerror}"
                 ) from None
         response, info = fetch_url(self.host.module, url, timeout=FETCH_SECONDS)
         if response is None or info["status"] != 200:

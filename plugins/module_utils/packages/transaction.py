@@ -207,9 +207,7 @@ class Packages:
                 f"found {', '.join(offered[:SHOWN])}, expected {version}",
             )
         raise error(
-            "ROCM-PACKAGE-MISSING",
-            name,
-            "no repository of the host has a package of this name",
+            "ROCM-PACKAGE-MISSING", name, "no repository of the host has a package of this name"
         )
 
     def _failed(self, argv: list[str], said: str) -> ApiaryError:
@@ -221,16 +219,8 @@ class Packages:
         if log:
             return log
         if UNSIGNED.search(said):
-            return error(
-                "ROCM-REPOSITORY-SIGNATURE",
-                subject,
-                last_words(said),
-            )
-        return error(
-            "ROCM-PACKAGE-MANAGER",
-            subject,
-            last_words(said),
-        )
+            return error("ROCM-REPOSITORY-SIGNATURE", subject, last_words(said))
+        return error("ROCM-PACKAGE-MANAGER", subject, last_words(said))
 
     def _build_log(self, said: str) -> ApiaryError | None:
         """Return what the compiler said last, where a build of the driver is what failed."""

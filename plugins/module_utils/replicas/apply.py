@@ -31,11 +31,7 @@ def must(host: Host, *arguments: str) -> None:
     """Run systemctl; refuse where it does not obey."""
     code, output = host.systemctl(*arguments)
     if code:
-        raise error(
-            "REPLICA-SYSTEMCTL",
-            f"systemctl {' '.join(arguments)}",
-            output.strip(),
-        )
+        raise error("REPLICA-SYSTEMCTL", f"systemctl {' '.join(arguments)}", output.strip())
 
 
 def due_units(states: dict[str, dict[str, str]]) -> frozenset[str]:
@@ -175,7 +171,5 @@ class Applier:
         _code, journal, _err = self._host.run([*command, "--reverse", "--output=cat"])
         journal = "\n".join(reversed(journal.splitlines()))
         raise error(
-            "REPLICA-START-FAILED",
-            name,
-            f"did not start ({', '.join(status.split())})\n{journal}",
+            "REPLICA-START-FAILED", name, f"did not start ({', '.join(status.split())})\n{journal}"
         )

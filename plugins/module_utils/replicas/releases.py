@@ -103,18 +103,12 @@ def resolve(shelf: Shelf, name: str) -> str:
         linked = shelf.current if name == "current" else shelf.previous
         if linked is None:
             raise error(
-                "RELEASE-NONE",
-                name,
-                f"the host retains no such release; it has {_listed(shelf)}",
+                "RELEASE-NONE", name, f"the host retains no such release; it has {_listed(shelf)}"
             )
         return linked
     found = [one for one in shelf.releases if name in (one, one.rpartition("-")[2])]
     if not found:
-        raise error(
-            "RELEASE-UNKNOWN",
-            name,
-            f"is not retained; the host has {_listed(shelf)}",
-        )
+        raise error("RELEASE-UNKNOWN", name, f"is not retained; the host has {_listed(shelf)}")
     return found[-1]
 
 
@@ -166,11 +160,7 @@ def describe(
                 {"unit": one["unit"], "port": one["port"]} for one in plan["replicas"]
             ]
         except (KeyError, TypeError, ValueError) as failure:
-            raise error(
-                "RELEASE-PLAN",
-                item["path"],
-                f"is no plan: {failure}",
-            ) from failure
+            raise error("RELEASE-PLAN", item["path"], f"is no plan: {failure}") from failure
         told["plan_sha256"] = _sha256(item["content"])
     return told
 
@@ -266,11 +256,7 @@ def _listed(shelf: Shelf) -> str:
 
 
 def _damaged(path: str, why: str) -> ApiaryError:
-    return error(
-        "RELEASE-DAMAGED",
-        path,
-        why,
-    )
+    return error("RELEASE-DAMAGED", path, why)
 
 
 def _inside(directory: str, path: str) -> str:

@@ -72,11 +72,7 @@ class Host:
         try:
             code, out, err = self.module.run_command(argv, handle_exceptions=False, **options)
         except OSError as failure:
-            raise error(
-                "HOST-COMMAND",
-                argv[0],
-                f"cannot be started: {failure.strerror}",
-            ) from None
+            raise error("HOST-COMMAND", argv[0], f"cannot be started: {failure.strerror}") from None
         return code, out, err
 
     def systemctl(self, *arguments: str) -> tuple[int, str]:

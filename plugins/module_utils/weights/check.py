@@ -125,9 +125,7 @@ def check(
 def absent(directory: str, problem: str) -> ApiaryError:
     """Return the refusal of a model that is not there: most often its mount is not."""
     return error(
-        "WEIGHTS-ABSENT",
-        directory,
-        f"found nothing to serve from ({problem}), expected a model",
+        "WEIGHTS-ABSENT", directory, f"found nothing to serve from ({problem}), expected a model"
     )
 
 

@@ -36,11 +36,7 @@ class Directory:
         return self.path
 
     def refuse(self, message: str) -> ApiaryError:
-        return error(
-            "WEIGHTS-PUBLISH-SOURCE",
-            self.path,
-            message,
-        )
+        return error("WEIGHTS-PUBLISH-SOURCE", self.path, message)
 
     def commit(self) -> str:
         """Return the commit that the directory says it holds."""

@@ -114,16 +114,8 @@ class Progress:
 def store_problem(path: str, failure: OSError) -> ApiaryError:
     """Return why the store cannot be written."""
     if failure.errno in FULL:
-        return error(
-            "WEIGHTS-FETCH-SPACE",
-            path,
-            f"the file system is full: {failure.strerror}",
-        )
-    return error(
-        "WEIGHTS-PUBLISH-STORE",
-        path,
-        f"cannot be written: {failure.strerror or failure}",
-    )
+        return error("WEIGHTS-FETCH-SPACE", path, f"the file system is full: {failure.strerror}")
+    return error("WEIGHTS-PUBLISH-STORE", path, f"cannot be written: {failure.strerror or failure}")
 
 
 class Incoming:

@@ -94,11 +94,7 @@ def read_token(path: str) -> str:
 
 def refuse_token(path: str, message: str) -> ApiaryError:
     """Return what is wrong with a token's file; never what it holds."""
-    return error(
-        "WEIGHTS-FETCH-TOKEN",
-        path,
-        message,
-    )
+    return error("WEIGHTS-FETCH-TOKEN", path, message)
 
 
 class Hub:
@@ -158,19 +154,11 @@ class Hub:
         found = f"found HTTP {code} ({' '.join(str(said).split())[:120]})"
         at_hub = origin(url) == origin(self.endpoint)
         if code == 429:
-            problem = error(
-                "WEIGHTS-FETCH-RATE-LIMIT",
-                shown(url),
-                f"{found}: too many requests",
-            )
+            problem = error("WEIGHTS-FETCH-RATE-LIMIT", shown(url), f"{found}: too many requests")
             return TransientError(problem, retry_after(headers))
         if code == 408 or code >= 500 or (code in (401, 403) and not at_hub):
             # A signed address of a store behind the hub expires; the hub gives a new one.
-            problem = error(
-                "WEIGHTS-FETCH-SERVER",
-                shown(url),
-                f"{found}, again and again",
-            )
+            problem = error("WEIGHTS-FETCH-SERVER", shown(url), f"{found}, again and again")
             return TransientError(problem, retry_after(headers))
         if code == 401:
             told = "refuses the token" if self.token else "wants a token"
@@ -181,9 +169,7 @@ class Hub:
             )
         if code == 403:
             return error(
-                "WEIGHTS-FETCH-FORBIDDEN",
-                shown(url),
-                f"{found}: the token's owner has no access",
+                "WEIGHTS-FETCH-FORBIDDEN", shown(url), f"{found}: the token's owner has no access"
             )
         if code == 416:
             return BeyondError()
@@ -290,20 +276,12 @@ def retry_after(headers: Any) -> float | None:
 
 def refused(url: str, message: str) -> ApiaryError:
     """Return that a request is answered in a way that asking again won't change."""
-    return error(
-        "WEIGHTS-FETCH-REFUSED",
-        shown(url),
-        message,
-    )
+    return error("WEIGHTS-FETCH-REFUSED", shown(url), message)
 
 
 def listing(url: str, message: str) -> ApiaryError:
     """Return that what the hub tells of a revision cannot be relied on."""
-    return error(
-        "WEIGHTS-FETCH-LISTING",
-        shown(url),
-        message,
-    )
+    return error("WEIGHTS-FETCH-LISTING", shown(url), message)
 
 
 def broken(url: str, failure: Exception) -> Exception:
@@ -317,8 +295,6 @@ def broken(url: str, failure: Exception) -> Exception:
         )
     told = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
     problem = error(
-        "WEIGHTS-FETCH-NETWORK",
-        shown(url),
-        f"the connection fails again and again: {told}",
+        "WEIGHTS-FETCH-NETWORK", shown(url), f"the connection fails again and again: {told}"
     )
     return TransientError(problem)

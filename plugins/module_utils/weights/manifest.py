@@ -117,11 +117,7 @@ def parse(text: str, subject: str) -> Manifest:
     """Return a manifest from its text; ``subject`` is its path, for what is wrong with it."""
 
     def refuse(message: str) -> ApiaryError:
-        return error(
-            "WEIGHTS-MANIFEST-INVALID",
-            subject,
-            message,
-        )
+        return error("WEIGHTS-MANIFEST-INVALID", subject, message)
 
     try:
         document = json.loads(text)

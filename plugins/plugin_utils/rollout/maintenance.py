@@ -110,7 +110,5 @@ def _refuse_several_nodes(host: str, served: Sequence[Mapping[str, Any]]) -> Non
 def _several_nodes(host: str, served: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     if any((one.get("plan") or {}).get("node") for one in served):
         yield Finding(
-            "ROLLOUT-NODES",
-            host,
-            "its replicas span hosts, which can only change together",
+            "ROLLOUT-NODES", host, "its replicas span hosts, which can only change together"
         )

@@ -71,11 +71,7 @@ def still_drained(routers: Collection[str], host: str, severity: Severity) -> It
 def not_drained(results: Sequence[Result], host: str, timeout: object) -> Iterator[Finding]:
     """Yield the refusal to call a host drained while something is in work."""
     if not all(result["finished"] for result in results):
-        yield Finding(
-            "ROUTER-DRAIN-TIMEOUT",
-            host,
-            f"not drained within {timeout} s",
-        )
+        yield Finding("ROUTER-DRAIN-TIMEOUT", host, f"not drained within {timeout} s")
 
 
 def not_up(results: Sequence[Result], variable: str) -> Iterator[Finding]:

@@ -151,11 +151,7 @@ def _engine_findings(
             if host.package is None
             else "it is not installed, and container_runtime_install_enabled is false"
         )
-        yield Finding(
-            "CONTAINER-ENGINE-ABSENT",
-            evidence.host,
-            f"found no {engine.name}: {why}",
-        )
+        yield Finding("CONTAINER-ENGINE-ABSENT", evidence.host, f"found no {engine.name}: {why}")
     if settings.cdi_enabled and engine.too_old:
         where = "installed" if engine.installed else f"what {host.name} has"
         yield Finding(

@@ -139,8 +139,7 @@ def _apart(
         )
     elif len(set(sizes)) > 1:
         yield view.finding(
-            "TOPO-XGMI-HIVES",
-            f"the xGMI groups have {listed(sizes)} GPUs ({_members(whole)})",
+            "TOPO-XGMI-HIVES", f"the xGMI groups have {listed(sizes)} GPUs ({_members(whole)})"
         )
     elif len(whole) > 1:
         yield view.finding(
