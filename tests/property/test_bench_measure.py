@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.bench.raw import changed, failing, metrics_text, raw, scrape, self_test, shard
+from support.bench.raw import changed, failing, raw, scrape, shard
 
 seconds = st.floats(0.001, 10.0)
 
@@ -98,106 +98,6 @@ def test_it_does_not_matter_which_shard_comes_first(sizes, data):
     first, second = (requests_of(raw(load, tuple(order)), "level") for order in (shards, other))
     assert first == second
     assert measure(first, load, (), 1.0) == measure(second, load, (), 1.0)
-
-
-@st.composite
-def levels(draw):
-    """A valid level of any size."""
-    slots, waves = draw(st.integers(2, 12)), draw(st.integers(10, 14))
-    workload = Workload("w", draw(st.integers(200, 400)), draw(st.integers(2, 12)))
-    load = Load("scaling", workload, slots * waves, slots)
-    one = shard(
-        load.requests, slots, draw(st.floats(0.05, 1.0)), draw(st.floats(0.005, 0.05)), workload
-    )
-    engine = scrape(
-        load.requests, prompt=1000 + load.requests * workload.input_tokens, ttft=one["ttfts"][0]
-    )
-    return raw(load, (one,), metrics=(engine,), cpu_seconds=0.5 * one["duration"])
-
-
-def _fewer_slots(level, amount):
-    load = Load(
-        "scaling",
-        Workload(**level.load["workload"]),
-        level.load["requests"],
-        level.load["concurrency"],
-    )
-    slots = max(1, int(load.concurrency * (0.89 - amount / 2)))
-    first = level.shards[0]
-    one = shard(load.requests, slots, first["ttfts"][0], first["itls"][0][0], load.workload)
-    return replace(level, shards=(one,), cpu_seconds=0.5 * one["duration"])
-
-
-def _engine(level, **after):
-    count = level.load["requests"]
-    prompt = 1000 + count * level.load["workload"]["input_tokens"]
-    return replace(
-        level, metrics=(scrape(count, prompt=prompt, ttft=level.shards[0]["ttfts"][0], **after),)
-    )
-
-
-def _wrong_outputs(level, amount):
-    lens, itls = list(level.shards[0]["output_lens"]), list(level.shards[0]["itls"])
-    for number in range(1 + int(len(lens) * (0.01 + amount / 2))):
-        lens[number] += 1
-        itls[number] = [*itls[number], 0.0]
-    return changed(level, output_lens=lens, itls=itls)
-
-
-def _restarted(level, amount):
-    return replace(
-        level, metrics=(replace(level.metrics[0], after=metrics_text(int(999 * amount), count=9)),)
-    )
-
-
-def _wrong_inputs(level, amount):
-    wrong = level.load["workload"]["input_tokens"] * (
-        1.03 + amount if amount > 0.5 else 0.96 - amount
-    )
-    return changed(level, input_lens=[round(wrong)] * level.load["requests"])
-
-
-def _repeats(level, amount):
-    tokens = level.load["requests"] * level.load["workload"]["input_tokens"]
-    return _engine(level, cached=int((0.03 + amount * 0.9) * tokens))
-
-
-# How to break one rule by any amount, 0 to 1, and the finding that must follow.
-BREAKS = {
-    "BENCH-EXIT": lambda level, amount: replace(level, exit_codes=(1 + int(amount * 200),)),
-    "BENCH-INCOMPLETE": lambda level, amount: replace(
-        level, load=level.load | {"requests": level.load["requests"] + 1 + int(amount * 50)}
-    ),
-    "BENCH-REQUESTS": lambda level, amount: replace(
-        level, load=level.load | {"concurrency": level.load["requests"] // 10 + 1}
-    ),
-    "BENCH-CONCURRENCY": _fewer_slots,
-    "BENCH-OUTPUT": _wrong_outputs,
-    "BENCH-INPUT": _wrong_inputs,
-    "BENCH-REPEATS": _repeats,
-    "BENCH-SELF-TEST": lambda level, amount: replace(level, self_test=self_test(0.0101 + amount)),
-    "BENCH-CLIENT-CPU": lambda level, amount: replace(
-        level, cpu_seconds=(0.91 + amount) * level.shards[0]["duration"]
-    ),
-    "BENCH-RESTARTED": _restarted,
-}  # fmt: skip
-
-
-@given(levels())
-@settings(deadline=None, max_examples=30)
-def test_a_level_of_any_size_that_breaks_nothing_is_ok(level):
-    found = evaluate(level, ())
-    assert (found.status, found.findings) == ("OK", ())
-
-
-@given(levels(), st.sampled_from(sorted(BREAKS)), st.floats(0, 1))
-@settings(deadline=None, max_examples=100)
-def test_any_one_broken_rule_invalidates_and_nothing_else_is_blamed(level, code, amount):
-    found = evaluate(BREAKS[code](level, amount), ())
-    assert found.status == "INVALID"
-    blamed = {item.code for item in found.findings if item.severity == "error"}
-    # Asking for more slots than were filled is both: too few requests, and too few in flight.
-    assert blamed - ({"BENCH-CONCURRENCY"} if code == "BENCH-REQUESTS" else set()) == {code}
 
 
 @given(st.integers(1, 40))

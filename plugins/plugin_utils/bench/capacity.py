@@ -81,31 +81,37 @@ def capacity(
             benches[0].name,
             f"{rate.n} values of the rate at the SLO spread so far that its interval reaches zero",
         )
+    each, repeated = "requests/s", _repeated(benches, rate)
+    lines = [Line("rate at the SLO", rate.mean, each, f"mean of {repeated}")]
+    if rate.low is not None:
+        how = f"t-interval, 95 %, of {repeated}"
+        lines.append(Line("lower end of its interval", rate.low, each, how))
     opened = _open_rate(benches)
-    counted = min(sure, opened) if opened is not None else sure
+    if opened is not None:
+        how = "highest open-loop level"
+        lines.append(Line("random arrivals that kept the SLO", opened, each, how))
+    counted = sure if opened is None else min(sure, opened)
     per_host = counted / measured
-    needed = max(1, math.ceil(target_rate / per_host - 1e-9))
+    exact = target_rate / per_host
+    needed = max(1, math.ceil(exact - 1e-9))
     total = needed + spare + batch
+    lines += (
+        Line("counted on", counted, each, "the lowest of these"),
+        Line("one host", per_host, each, f"{counted:.4g} / {measured} measured hosts"),
+        Line("target", target_rate, each, "requested"),
+        Line("hosts for the target", exact, "hosts", f"{target_rate:.4g} / {per_host:.4g}"),
+        Line("rounded up", needed, "hosts", f"{exact:.4g} up to whole hosts, at least one"),
+        Line("spare for failures", spare, "hosts", "requested"),
+        Line("in maintenance at once", batch, "hosts", "requested"),
+        Line("hosts", total, "hosts", f"{needed} + {spare} + {batch}"),
+    )
     return Capacity(
         hosts=total,
         target_rate=target_rate,
         per_host=per_host,
         busy=target_rate / (total * per_host),
         rate=rate,
-        lines=tuple(
-            _lines(
-                rate,
-                _repeated(benches, rate),
-                sure,
-                opened,
-                measured,
-                per_host,
-                target_rate,
-                needed,
-                spare,
-                batch,
-            )
-        ),
+        lines=tuple(lines),
         assumptions=(
             "each host adds what the measured ones served: the router shares evenly and is not the "
             "bottleneck",
@@ -186,38 +192,6 @@ def _repeated(benches: Sequence[Bench], rate: Interval) -> str:
     if len(slo_rates(benches, _found(benches).by)) > 1:
         return f"{rate.n} engine runs"
     return f"{rate.n} repeat{'' if rate.n == 1 else 's'} in one engine run"
-
-
-def _lines(
-    rate: Interval,
-    repeated: str,
-    sure: float,
-    opened: float | None,
-    measured: int,
-    per_host: float,
-    target_rate: float,
-    needed: int,
-    spare: int,
-    batch: int,
-) -> Iterator[Line]:
-    """Yield the arithmetic, each line from those above it."""
-    each = "requests/s"
-    yield Line("rate at the SLO", rate.mean, each, f"mean of {repeated}")
-    if rate.low is not None:
-        yield Line("lower end of its interval", rate.low, each, f"t-interval, 95 %, of {repeated}")
-    if opened is not None:
-        yield Line("random arrivals that kept the SLO", opened, each, "highest open-loop level")
-    counted = sure if opened is None else min(sure, opened)
-    yield Line("counted on", counted, each, "the lowest of these")
-    yield Line("one host", per_host, each, f"{counted:.4g} / {measured} measured hosts")
-    exact = target_rate / per_host
-    yield Line("target", target_rate, each, "requested")
-    yield Line("hosts for the target", exact, "hosts", f"{target_rate:.4g} / {per_host:.4g}")
-    yield Line("rounded up", needed, "hosts", f"{exact:.4g} up to whole hosts, at least one")
-    yield Line("spare for failures", spare, "hosts", "requested")
-    yield Line("in maintenance at once", batch, "hosts", "requested")
-    total = needed + spare + batch
-    yield Line("hosts", total, "hosts", f"{needed} + {spare} + {batch}")
 
 
 def _doubts(benches: Sequence[Bench], rate: Interval, opened: float | None) -> Iterator[Finding]:

@@ -11,9 +11,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ...module_utils.load.prompts import share
 from ..documents import dumps, knowledge
 from ..engine.versions import Version, order, parse_version
 from ..findings import error
+from .parse import covers
 from .types import Load, Target, Workload
 
 
@@ -53,7 +55,7 @@ def argv(
     values |= {"result_dir": result_dir, "filename": filename}
     words = [*command, "bench", "serve"]
     for flag in (*facts["common"], *kind["flags"]):
-        if _covers(flag, parsed) and ("when" not in flag or values[flag["when"]] is not None):
+        if covers(flag, parsed) and ("when" not in flag or values[flag["when"]] is not None):
             words += (
                 [flag["flag"]]
                 if flag["value"] is None
@@ -70,7 +72,7 @@ def refusal(load: Load, version: str) -> str | None:
         kind = facts["kinds"].get(workload.kind)
         if kind is None:
             return f"has no data set for the kind {workload.kind}"
-        if not _covers(kind, parsed):
+        if not covers(kind, parsed):
             return f"has a data set for the kind {workload.kind} from {kind['from']} on only"
     if load.workload.parts and load.concurrency is not None:
         # Each process keeps its own slots full, and the one with the shortest part ends first.
@@ -87,11 +89,6 @@ def seed_of(load: Load, shard: int) -> int:
     bits = knowledge("bench/flags.yml")["seed_bits"]
     digest = hashlib.sha256(f"{dumps(load)}\n{shard}".encode()).digest()
     return int.from_bytes(digest[: bits // 8], "big")
-
-
-def share(total: int, shard: int, shards: int) -> int:
-    """Return one shard's part of a whole number; the first ones have one more."""
-    return total // shards + (shard < total % shards)
 
 
 def _version(version: str, facts: Mapping[str, Any]) -> Version:
@@ -173,11 +170,6 @@ def _values(
         "width": width,
         "height": height,
     }
-
-
-def _covers(fact: Mapping[str, Any], version: Version) -> bool:
-    first, last = fact.get("from"), fact.get("to")
-    return (first is None or version >= order(first)) and (last is None or version <= order(last))
 
 
 def _fill(text: str, values: Mapping[str, Any]) -> str:

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from statistics import fmean
 
 from .raw import GpuSample, Raw
 from .types import GpuUse
@@ -26,12 +26,8 @@ def _use(key: str, samples: Sequence[GpuSample]) -> GpuUse:
     clock = [sample.clock_mhz for sample in samples if sample.clock_mhz is not None]
     return GpuUse(
         key,
-        power_w_mean=_mean(power),
+        power_w_mean=fmean(power) if power else None,
         power_w_max=max(power, default=None),
-        clock_mhz_mean=_mean(clock),
+        clock_mhz_mean=fmean(clock) if clock else None,
         clock_mhz_min=min(clock, default=None),
     )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None

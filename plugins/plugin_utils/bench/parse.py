@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..documents import is_whole, knowledge
-from ..engine.versions import order, parse_version
+from ..engine.versions import Version, order, parse_version
 from ..findings import ApiaryError, error
 from .raw import Raw
 from .types import Request
@@ -105,6 +105,11 @@ def behaves(raw: Raw, name: str) -> bool:
     version = parse_version(raw.version or "")
     if version is None:
         return False
+    return covers(fact, version)
+
+
+def covers(fact: Mapping[str, Any], version: Version) -> bool:
+    """Return whether a version is in the range of a fact, `from` and `to` included."""
     first, last = fact.get("from"), fact.get("to")
     return (first is None or version >= order(first)) and (last is None or version <= order(last))
 

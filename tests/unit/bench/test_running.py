@@ -141,12 +141,9 @@ def test_a_level_that_hangs_has_an_end():
     assert running.limit_seconds(load(None, request_rate=1.0, requests=600)) == 1200
 
 
-def test_cpus_are_read_as_the_kernel_writes_them():
-    assert running.cpus_of("0-3,8") == (0, 1, 2, 3, 8)
+def test_a_client_is_kept_to_nodes_without_replicas():
     assert running.free_cpus({"0": "0-3", "1": "4-7"}, busy=(2,)) == (4, 5, 6, 7)
     assert running.free_cpus({"0": "0-3"}, busy=(2,)) == ()
-    with pytest.raises(ValueError, match="x"):
-        running.cpus_of("x")
 
 
 def looked(**changes):

@@ -11,6 +11,7 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from ...cpulist import parse_cpulist
 from ...documents import knowledge, to_document
 from .. import builtin, command
 from ..raw import Raw
@@ -72,21 +73,14 @@ def crowded(load: Load, cores: int) -> bool:
     return shard_count(load, 1, 1 << 30, 1) > cores
 
 
-def cpus_of(text: str) -> tuple[int, ...]:
-    """Return the CPUs of a kernel's cpulist, as `0-3,8`; raises ValueError."""
-    found: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, _dash, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return tuple(found)
-
-
 def free_cpus(nodes: dict[str, str], busy: tuple[int, ...]) -> tuple[int, ...]:
     """Return the CPUs of the NUMA nodes on which no replica runs; none where they run on all.
 
     ``nodes`` are the cpulists of nodes, ``busy`` the CPUs that replicas are bound to.
     """
-    apart = [cpus_of(told) for told in nodes.values() if not set(cpus_of(told)) & set(busy)]
+    apart = [
+        parse_cpulist(told) for told in nodes.values() if not set(parse_cpulist(told)) & set(busy)
+    ]
     return tuple(sorted(cpu for cpus in apart for cpu in cpus))
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...cpulist import parse_cpulist
 from ..of_plan import Served
 from ..types import Target
-from .level import Client, cpus_of
+from .level import Client
 
 
 def target_of(
@@ -36,12 +37,12 @@ def client_of(
 ) -> Client:
     """Return the load generator; raise ValueError where CPUs are no list of the kernel's."""
     bound = (*options.get("replica_cpus", ()), *(served.cpus if served else ()))
-    busy = tuple(cpu for text in bound for cpu in cpus_of(text))
+    busy = tuple(cpu for text in bound for cpu in parse_cpulist(text))
     cpus = options["client_cpus"]
     return Client(
         command=tuple(map(str, command)),
         engine=engine,
-        cpus=cpus_of(cpus) if cpus and cpus != "apart" else (),
+        cpus=parse_cpulist(cpus) if cpus and cpus != "apart" else (),
         apart_from=busy if cpus == "apart" else None,
         gpus=gpus,
         **{name: options[name] for name in _AS_THEY_ARE},

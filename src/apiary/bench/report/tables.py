@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.published import (
     Reference,
@@ -75,10 +76,6 @@ def _gpus(field: str, pick: Callable[[list[float]], float]) -> Callable[..., str
         return number(pick(known)) if known else NONE
 
     return text
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _share(field: str) -> Callable[[Configuration, Level], str]:
@@ -161,9 +158,9 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("preempted", "requests the engine put back", _engine("preemptions", whole), minor=True),
     Column("cache hits", "share of prompt tokens", _engine("cache_hit_share", percent), minor=True),
-    Column("W/GPU", "mean power of a GPU", _gpus("power_w_mean", _mean)),
+    Column("W/GPU", "mean power of a GPU", _gpus("power_w_mean", fmean)),
     Column("max W", "highest power of a GPU", _gpus("power_w_max", max), minor=True),
-    Column("MHz", "mean clock of a GPU", _gpus("clock_mhz_mean", _mean), minor=True),
+    Column("MHz", "mean clock of a GPU", _gpus("clock_mhz_mean", fmean), minor=True),
     Column("min MHz", "lowest clock of a GPU", _gpus("clock_mhz_min", min), minor=True),
     Column(
         "client ms",

@@ -2,12 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tuning simulated engines by whole benchmarks; tests/bench has the search under an SLO."""
+"""What a benchmark of one trial comes to; tests/bench tunes simulated engines."""
 
 import dataclasses
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Bench,
     Interval,
@@ -20,65 +19,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores, steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores
 
 from engine_simulator import Client, benches, parameters
-from support.bench.tuned import begun
-
-# What each layout of the small host would be like: steps take so many times as long.
-SLOWNESS = {"current": 1.6, "dp4-tp1": 2.5, "dp2-tp2": 1.0, "tp2-tp1-tp1": 3.0}
-
-
-def deployed(name, slowness):
-    """A simulated deployment of a candidate."""
-    small = parameters("small")
-    engine = dataclasses.replace(small.engine, step=small.engine.step * slowness.get(name, 4.0))
-    return dataclasses.replace(small, name=name, engine=engine)
-
-
-def carried_out(slowness):
-    """A tuning whose trials are benchmarks of simulated engines, one engine run each."""
-    state = begun(
-        slo=(),
-        concurrency=16,
-        layouts=("DP4/TP1", "DP2/TP2", "TP2+TP1+TP1"),
-        budget={"engine_runs": 3},
-    )
-    while state.choice is None:
-        (trial,) = steps.assign(state, ("a",))
-        bench = benches.bench(
-            deployed(trial.candidate, slowness),
-            steps.requested_of(state, trial),
-            seed=sum(map(ord, trial.id)),  # an engine run of its own
-            rules=rules(**steps.rules_of(trial)),
-        )
-        state = steps.record(state, trial, scores.outcome_of(bench, f"{trial.id}/bench.json"))
-    return state
-
-
-def true_rate(name):
-    """Requests a second of a deployment without the luck of one engine run."""
-    calm = dataclasses.replace(deployed(name, SLOWNESS), engine_run_cov=0.0, level_cov=0.0)
-    requested = Requested(
-        Workload("500/100", 500, 100), phases=("fixed",), concurrency=(16,), repeats=3
-    )
-    return scores.outcome_of(benches.bench(calm, requested)).score.mean
-
-
-def test_the_true_optimum_is_found_within_five_per_cent():
-    state = carried_out(SLOWNESS)
-    made = state.choice
-    best = max(SLOWNESS, key=true_rate)
-    assert best == "dp2-tp2"
-    assert (made.candidate, made.verdict, made.confirmed) == (best, "better", True)
-    assert made.score.mean == pytest.approx(true_rate(best), rel=0.05)
-    short = [one for one in state.trials if one.kind == "short"]
-    assert len(state.trials) - len(short) == 12  # of four candidates, two went to the finals
-
-
-def test_equal_engines_end_without_a_difference():
-    made = carried_out(dict.fromkeys(SLOWNESS, 1.0)).choice
-    assert (made.candidate, made.verdict) == ("current", "no difference found")
 
 
 def test_a_client_that_cannot_keep_up_is_not_the_candidates_fault():
