@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """What a host tells of itself to node_exporter's textfile collector; hosts run this file by itself,
-with the reader of KFD in place of its import.
+with the readers of KFD and of plans in place of their imports.
 
 `host_metrics.py SETTINGS` reads what the host is to have (a JSON file of the role telemetry), looks
 at sysfs, procfs and systemd, and replaces the text file in one step. What cannot be read is left
@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
+from .host_plan import parse_host_plan
 from .kfd import FUNCTIONS, read, served_gpus, xgmi_peers
 
 DRIVER = "sys/module/amdgpu/version"
@@ -111,18 +112,18 @@ def replicas(root: str) -> Iterator[dict[str, Any]]:
     """Yield the replicas of the plans that the host keeps; a damaged plan has none."""
     for path in sorted(glob.glob(os.path.join(root, "etc/apiary/*/plan.json"))):
         try:
-            plan = json.loads(read(path))
-            for index, one in enumerate(plan["replicas"]):
-                yield {
-                    "deployment": plan["deployment"]["name"],
-                    "replica": str(index),
-                    "unit": one["unit"],
-                    "gpus": list(one["gpus"]),
-                    "numa_node": ",".join(str(node) for node in one["memory_nodes"]),
-                    "engine_version": plan["deployment"]["engine"]["version"],
-                }
-        except (ValueError, KeyError, TypeError):
+            plan = parse_host_plan(read(path))
+        except ValueError:
             continue
+        for index, replica in enumerate(plan.replicas):
+            yield {
+                "deployment": plan.deployment,
+                "replica": str(index),
+                "unit": replica.unit,
+                "gpus": replica.gpus,
+                "numa_node": ",".join(map(str, replica.memory_nodes)),
+                "engine_version": plan.engine_version,
+            }
 
 
 def unit_states(units: list[str]) -> dict[str, dict[str, str]]:

@@ -90,25 +90,22 @@ release:
   returned: when O(release) is given
 """
 
-import json
 import os
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.finding import ApiaryError, fail
+from ..module_utils.host_plan import DIRECTORY, parse_host_plan
 from ..module_utils.replicas import releases, rollout_lock, units
 
 
 def read_plan(path: str):
-    """Return a plan document, None where there is none or it cannot be read."""
+    """Return a plan, None where there is none or it cannot be read."""
     content, _mode = units.read_file(path)
-    if content is None:
-        return None
     try:
-        plan = json.loads(content)
+        return None if content is None else parse_host_plan(content)
     except ValueError:
         return None
-    return plan if isinstance(plan, dict) and isinstance(plan.get("replicas"), list) else None
 
 
 def main() -> None:
@@ -117,7 +114,7 @@ def main() -> None:
             "deployment": {"type": "str", "required": True},
             "release": {"type": "str"},
             "directory": {"type": "path", "default": "/var/lib/apiary/releases"},
-            "plan_directory": {"type": "path", "default": "/etc/apiary"},
+            "plan_directory": {"type": "path", "default": DIRECTORY},
             "lock_directory": {"type": "path", "default": "/var/lib/apiary/rollout"},
         },
         supports_check_mode=True,
@@ -130,11 +127,11 @@ def main() -> None:
         return module.run_command(["systemctl", "--no-ask-password", *arguments])
 
     plan = read_plan(os.path.join(parameters["plan_directory"], name, "plan.json"))
-    services = [str(one["unit"]) for one in plan["replicas"]] if plan else []
+    services = [replica.unit for replica in plan.replicas] if plan else []
     states = units.unit_states(systemctl, services)
     shelf = releases.read_shelf(directory)
     outcome = {
-        "plan": plan,
+        "plan": plan.document if plan else None,
         "serving": [one for one in services if states[one].get("ActiveState") == "active"],
         "stopped": [one for one in services if states[one].get("ActiveState") == "inactive"],
         "lock": rollout_lock.read_lock(os.path.join(parameters["lock_directory"], f"{name}.lock")),

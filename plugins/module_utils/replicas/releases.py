@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..finding import ApiaryError, error
+from ..host_plan import parse_host_plan
 
 SCHEMA = "apiary.release/v1"
 UNFINISHED = ".new-"
@@ -151,17 +152,16 @@ def describe(
         if item["path"] != f"/etc/apiary/{deployment}/plan.json":
             continue
         try:
-            plan = json.loads(item["content"])
-            engine = plan["deployment"]["engine"]
-            told["engine"] = f"{engine.get('name', 'vllm')} {engine['version']}"
-            told["image"] = engine.get("image")
-            told["model"] = plan["deployment"]["model"]["path"]
-            told["replicas"] = [
-                {"unit": one["unit"], "port": one["port"]} for one in plan["replicas"]
-            ]
-        except (KeyError, TypeError, ValueError) as failure:
+            plan = parse_host_plan(item["content"])
+        except ValueError as failure:
             raise error("RELEASE-PLAN", item["path"], f"is no plan: {failure}") from failure
-        told["plan_sha256"] = _sha256(item["content"])
+        told |= {
+            "engine": plan.engine,
+            "image": plan.image,
+            "model": plan.model,
+            "replicas": [{"unit": one.unit, "port": one.port} for one in plan.replicas],
+            "plan_sha256": _sha256(item["content"]),
+        }
     return told
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Sources as hosts run them, where there is no collection to import the reader of KFD from."""
+"""Sources as hosts run them, where there is no collection to import readers from."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from ..findings import explained_codes
 
 READER = Path(kfd.__file__)
 _FUTURE = "from __future__ import annotations\n"
+_NEIGHBOUR = re.compile(r"^from \.(\w+) import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _IMPORT = re.compile(r"^from \.+(?:module_utils\.)?(kfd|finding) import ", re.MULTILINE)
 
 
-def standalone(path: Path, library: Path = READER) -> str:
-    """Return a program of one file: the text of the library stands in place of its import."""
-    _head, _future, body = library.read_text(encoding="utf-8").partition(_FUTURE)
-    form = re.compile(rf"^from \.{library.stem} import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
-    text, count = form.subn(lambda _import: body, path.read_text(encoding="utf-8"))
-    if count != 1 or not body:
-        raise AssertionError(f"{path.name}: the import of {library.stem} has changed its form")
+def standalone(path: Path) -> str:
+    """Return a program of one file: texts of neighbours stand in place of their imports."""
+
+    def body(found: re.Match[str]) -> str:
+        library = path.with_name(f"{found[1]}.py")
+        return library.read_text(encoding="utf-8").partition(_FUTURE)[2]
+
+    text, count = _NEIGHBOUR.subn(body, path.read_text(encoding="utf-8"))
+    if not count or re.search(r"^from \.", text, re.MULTILINE):
+        raise AssertionError(f"{path.name}: an import of a neighbour has changed its form")
     return text
 
 

@@ -25,7 +25,7 @@ from tests.support.printers import machine as printers
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "plugins/module_utils/evidence"
-PROGRAM = standalone(FOLDER / "gpu.py", FOLDER / "sources.py")
+PROGRAM = standalone(FOLDER / "gpu.py")
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ def plan(version="0.33.0"):
     return json.dumps(
         {
             "deployment": {
+                "name": "x",
                 "engine": {"name": "vllm", "version": version, "image": None},
                 "model": {"name": "a/b", "path": "/srv/models/a/b"},
             },

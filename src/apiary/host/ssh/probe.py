@@ -23,7 +23,6 @@ from typing import Any
 
 import paramiko
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as collector
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence import sources
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program import standalone
 
@@ -159,7 +158,7 @@ def _gather(request: ProbeRequest) -> dict[str, Any]:
 @cache
 def collector_program() -> bytes:
     """Return the collector as one file."""
-    return standalone(Path(collector.__file__), Path(sources.__file__)).encode()
+    return standalone(Path(collector.__file__)).encode()
 
 
 def _run(transport: paramiko.Transport, options: SshOptions) -> tuple[int | None, str, str]:
