@@ -18,8 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     error,
 )
 
-from apiary.app.ask_ansible import ask_ansible
-from apiary.fleet.hosts import INVENTORY
+from apiary.app.ask_ansible import ask_inventory, inventory_command
 from apiary.host.ssh.args import read_arguments
 from apiary.host.ssh.config import Line, SshOptions, Target, option_line
 from apiary.host.ssh.probe import Probed, ProbeRequest, labels
@@ -94,32 +93,12 @@ def _read(
     sources: Sequence[str], limit: str | None, hosts: Sequence[str], vault: Sequence[str]
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return what the reader answers, and Ansible's warnings as findings."""
-    for source in sources:
-        if "," not in source and not os.path.exists(source):
-            raise error(
-                "FILE-UNREADABLE",
-                source,
-                "cannot be read: No such file or directory",
-                origin=INVENTORY,
-            )
-    request = {
-        "sources": list(sources),
-        "limit": limit,
-        "hosts": {"patterns": list(hosts), "variables": [], "connection": True},
-    }
-    answer, printed = ask_ansible(request, vault)
-    reported = _paragraphs(printed)
-    command = " ".join(["ansible-inventory", *(f"-i {source}" for source in sources)])
-    if answer["error"]:
-        raise error(
-            "PROBE-INVENTORY",
-            ", ".join(sources),
-            "; ".join([answer["error"], *reported])[:2000],
-            command=command,
-        )
+    request = {"patterns": list(hosts), "variables": [], "connection": True}
+    answer, printed = ask_inventory(sources, limit, request, vault)
+    command = inventory_command(sources)
     warnings = [
         Finding("PROBE-INVENTORY-SAID", ", ".join(sources), text, command=command)
-        for text in reported
+        for text in _paragraphs(printed)
     ]
     return answer, warnings
 

@@ -7,17 +7,14 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
-from apiary.app.ask_ansible import ask_ansible
+from apiary.app.ask_ansible import ask_inventory, warnings_of
 
-INVENTORY = "`cp -r inventory/example inventory/mine` begins one; or give hosts with a comma: a,b"
 GROUP = "gpu_hosts"
 ARTIFACTS = "artifacts"
 VARIABLES = (
@@ -36,13 +33,6 @@ VARIABLES = (
     "telemetry_amd_suite",
     "telemetry_node_port",
 )
-_PARSERS = re.compile(r"(?:Failed to parse inventory(?: with '\w+' plugin)?: )+")
-# What follows from the rest, and patterns of hosts, which are told apart.
-_NO_NEWS = re.compile(
-    r"Unable to parse|No inventory was parsed|provided hosts list is|Could not m|Deprecation warn"
-)
-_MOST_WARNINGS = 4
-_UNLOCK = "`export ANSIBLE_VAULT_PASSWORD_FILE=FILE`, or give --vault-password-file FILE"
 
 
 @dataclass(frozen=True)
@@ -112,36 +102,15 @@ def read_hosts(
     Raises FILE-UNREADABLE, PROBE-INVENTORY or PROBE-NO-HOSTS.
     """
     where = ", ".join(sources) or "inventory"
-    for source in sources:
-        if "," not in source and not os.path.exists(source):
-            raise error(
-                "FILE-UNREADABLE",
-                source,
-                "cannot be read: No such file or directory",
-                origin=INVENTORY,
-            )
-    request = {
-        "sources": list(sources),
-        "limit": limit,
-        "extra": [*extra, *([json.dumps(extra_vars)] if extra_vars else [])],
-        "hosts": {"patterns": [pattern], "variables": VARIABLES, "connection": False},
-    }
-    answer, printed = ask_ansible(request, vault_password_files)
-    warnings = _warnings(printed)
-    command = " ".join(["ansible-inventory", *(f"-i {source}" for source in sources)])
-    if answer["error"]:
-        raise error(
-            "PROBE-INVENTORY",
-            where,
-            "; ".join([" ".join(answer["error"].split()), *warnings])[:2000],
-            command=command,
-        )
+    request = {"patterns": [pattern], "variables": VARIABLES, "connection": False}
+    values = [*extra, *([json.dumps(extra_vars)] if extra_vars else [])]
+    answer, printed = ask_inventory(sources, limit, request, vault_password_files, values)
     total = answer["matched"][pattern]
     if not total:
         raise error(
             "PROBE-NO-HOSTS",
             where,
-            "; ".join([f"the inventory has no hosts in {pattern}", *warnings])[:2000],
+            "; ".join([f"the inventory has no hosts in {pattern}", *warnings_of(printed)])[:2000],
         )
     if not answer["hosts"]:
         raise error(
@@ -185,22 +154,3 @@ def _host(name: str, entry: Mapping[str, Any], pattern: str) -> FleetHost:
 def _port(text: str | None) -> int | None:
     """Return a port; None where the variable is no number, which its role refuses."""
     return int(text) if text and text.isdecimal() else None
-
-
-def _warnings(printed: str) -> list[str]:
-    """Return why Ansible left out a source or a line of it, as it warned of it on stderr.
-
-    Each of its parsers complains of a file; where the one for YAML says a line, the others' words
-    would lead astray.
-    """
-    reasons: dict[str, None] = {}
-    placed: dict[str, None] = {}
-    for warning in re.split(r"^\[WARNING\]: ", printed, flags=re.MULTILINE)[1:]:
-        first = warning.partition("\n\n")[0]
-        reason = _PARSERS.sub("", " ".join(first.split()))
-        origin = re.search(r"^Origin: (\S+\.(?:ya?ml|json):\d+:\d+)$", warning, re.MULTILINE)
-        if origin:
-            placed[f"{reason} ({origin[1]})"] = None
-        elif not _NO_NEWS.match(reason):
-            reasons[reason] = None
-    return list(placed or reasons)[:_MOST_WARNINGS]
