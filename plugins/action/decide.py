@@ -11,7 +11,7 @@ from ..plugin_utils.documents import from_document, to_document
 from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.findings import ApiaryError, has_errors
 from ..plugin_utils.fleet.given import given_evidence
-from ..plugin_utils.host.concerns import decide
+from ..plugin_utils.host.concerns import decide, failing
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import interpreter, options_of, read_role, settings_of
 from ..plugin_utils.role_plans import ROLES, Inventory, decide_replicas, decide_role
@@ -59,8 +59,8 @@ class ActionModule(Deciding):
             )
         if arguments["refuse"] and has_errors(plan.findings):
             raise ApiaryError(*(item for item in plan.findings if item.severity == "error"))
-        if arguments["require"] and (failing := _failing(plan)):
-            raise ApiaryError(*failing)
+        if arguments["require"] and (wrong := failing(plan)):
+            raise ApiaryError(*wrong)
         resources = with_overrides(role, plan.resources, options)
         warn(plan.findings)
         return {
@@ -68,10 +68,3 @@ class ActionModule(Deciding):
             "resources": resources,
             "findings": to_document(plan.findings),
         }
-
-
-def _failing(plan):
-    """Return a finding for each check that fails, and whose failure no reboot of the plan mends."""
-    later = getattr(plan, "after_reboot", ())
-    found = (item.finding() for item in plan.checks if item.code not in later)
-    return [item for item in found if item is not None and item.severity == "error"]

@@ -78,7 +78,7 @@ class ActionModule(Deciding):
             options = options_of(read_role("replicas"), variables, self._templar, host)
             secrets = options["replicas_secrets"]
         asked = {"resources": [*goal.prepare, goal.replicas], "secrets": secrets}
-        report = self._checked("converge", asked, variables)
+        report = module_result(self, "converge", asked, variables, check=True)
         name = f"replicas {goal.replicas['deployment']}"
         ours = [item for item in report["resources"] if item["resource"] == name]
         return {**ours[0].get("result", {}), "changed": ours[0]["changed"]} if ours else {}
@@ -127,14 +127,6 @@ class ActionModule(Deciding):
             return []
 
         return list(error("ROLLOUT-NO-WEIGHTS", host, f"{path} has no config.json").findings)
-
-    def _checked(self, name: str, arguments: dict, variables: dict) -> dict:
-        """Run one of our modules in check mode."""
-        checking, self._task.check_mode = self._task.check_mode, True
-        try:
-            return module_result(self, name, arguments, variables)
-        finally:
-            self._task.check_mode = checking
 
 
 def _unrouted(answer: dict) -> AnsibleActionFail:

@@ -12,15 +12,23 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ansible import constants
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
-from ..plugin_utils import adapters
+from ..plugin_utils.adapters import Deciding as DecidingAction
+from ..plugin_utils.adapters import module_result, warn
 from ..plugin_utils.documents import dumps
 from ..plugin_utils.files import read_text, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error
+from ..plugin_utils.fleet.applying import pending_of
 from ..plugin_utils.fleet.deciding import ALWAYS, Decided, Deciding, due, scopes_for
-from ..plugin_utils.fleet.given import fleet_of, given_evidence, known_architecture
+from ..plugin_utils.fleet.given import (
+    fleet_of,
+    given_evidence,
+    known_architecture,
+    leave,
+    pending,
+    run_directory,
+)
 from ..plugin_utils.fleet.saved import save_documents
 from ..plugin_utils.fleet.serving import Wish, spans_hosts
 from ..plugin_utils.fleet.survey import evaluate, resources_of
@@ -36,7 +44,7 @@ gc.collect()
 gc.freeze()
 
 
-class ActionModule(adapters.Deciding):
+class ActionModule(DecidingAction):
     """The survey action."""
 
     _requires_connection = False
@@ -103,11 +111,18 @@ class ActionModule(adapters.Deciding):
         decided = deciding.decide(concerns)
         reports = self._inspect(decided, variables)
         survey = decided.survey(evaluate(decided.concerns, reports, host))
+        roles = due(survey, concerns, not self._task.check_mode)
+        acts: tuple[str, ...] = ()
+        if not tolerant:  # else nothing comes after it
+            before = None if whole else pending(host)
+            left = pending_of(survey, decided, reports, whole, before)
+            survey, whole, acts = left.survey, left.whole, left.acts
+            if roles or before:
+                leave(host, left)
         self._save(arguments, survey, decided, whole, "replicas" in everything)
         if not tolerant:
             _warn(survey)
-        applied = not self._task.check_mode
-        return _result(survey, due=due(survey, concerns, applied), evidence=path, decided=decided)
+        return {**_result(survey, roles, path, decided), "acts": list(acts)}
 
     def _options(self, host: str, names: tuple, variables: dict):
         """Return the options of roles, and what is wrong with those of others."""
@@ -160,11 +175,11 @@ class ActionModule(adapters.Deciding):
     def _gather(self, host: str, scopes: list, dest: str | None, variables: dict):
         """Return the path of this host's evidence on the controller, and the evidence."""
         begun = _now()
-        told = adapters.module_result(self, "evidence_info", {"scopes": scopes}, variables)
+        told = module_result(self, "evidence_info", {"scopes": scopes}, variables)
         # By this clock: a host's may be wrong, and the last run's surveys are told by their time.
         document = {**told["evidence"], "host": host, "collected_at": begun}
         kept = dest is not None and not self._task.check_mode
-        place = Path(dest) if kept else Path(constants.DEFAULT_LOCAL_TMP) / "apiary" / host
+        place = Path(dest) if kept else run_directory(host)
         path = (place / "evidence.json").absolute()
         write_text(path, json.dumps(document, sort_keys=True) + "\n")
         return str(path), document
@@ -175,15 +190,11 @@ class ActionModule(adapters.Deciding):
         if not resources:
             return []
         arguments = {"resources": resources, "secrets": decided.secrets}
-        applies, self._task.check_mode = self._task.check_mode, True
-        try:
-            # A resource that is refused is in the reports, with the others.
-            result = adapters.module_result(
-                self, "converge", arguments, variables, partial="resources"
-            )
-            return result["resources"]
-        finally:
-            self._task.check_mode = applies
+        # A resource that is refused is in the reports, with the others.
+        result = module_result(
+            self, "converge", arguments, variables, partial="resources", check=True
+        )
+        return result["resources"]
 
     def _save(
         self, arguments: dict, survey: Survey, decided: Decided, whole: bool, serves: bool
@@ -241,7 +252,7 @@ def _warn(survey: Survey) -> None:
     """Show what the roles that are skipped would have warned of."""
     for concern in survey.concerns:
         if concern.settled:
-            adapters.warn(concern.findings)
+            warn(concern.findings)
 
 
 def _result(survey: Survey, due: list, evidence: str | None, decided: Decided | None = None):
@@ -253,6 +264,7 @@ def _result(survey: Survey, due: list, evidence: str | None, decided: Decided | 
         "settled": {one.concern: one.settled for one in survey.concerns},
         "due": due,
         "objects": decided.objects if decided else None,
+        "pods": serving.pods if serving else [],
         "evidence": evidence,
         "summary": serving.summary if serving else [],
     }

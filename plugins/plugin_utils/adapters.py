@@ -50,6 +50,11 @@ class Deciding(ActionBase):  # type: ignore[misc]  # ansible-core has no types
     _supports_diff = True
     rules: Mapping[str, Any] = {}
 
+    def __init_subclass__(cls) -> None:
+        # Where Ansible imports the action, so that the workers of all hosts have its options.
+        if ".action." in cls.__module__:
+            documented(cls.__module__.replace(".action.", ".modules."))
+
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         """Return what is decided; fail with the findings of a refusal."""
         super().run(tmp, task_vars)
@@ -85,15 +90,26 @@ class Completing(NormalAction):  # type: ignore[misc]  # ansible-core has no typ
 
 
 def module_result(
-    action: Any, name: str, arguments: Mapping[str, Any], task_vars: Any, partial: str | None = None
+    action: Any,
+    name: str,
+    arguments: Mapping[str, Any],
+    task_vars: Any,
+    partial: str | None = None,
+    check: bool = False,
 ) -> dict[str, Any]:
     """Return what one of our modules returns on the task's host; raise what it fails with.
 
     A failure whose result has ``partial`` is returned, too: it is in there, with what else is.
+    With ``check`` the module runs in check mode, whatever the task does.
     """
-    result: dict[str, Any] = action._execute_module(
-        module_name=f"apiary.instinct.{name}", module_args=arguments, task_vars=task_vars
-    )
+    checking = action._task.check_mode
+    try:
+        action._task.check_mode = check or checking
+        result: dict[str, Any] = action._execute_module(
+            module_name=f"apiary.instinct.{name}", module_args=arguments, task_vars=task_vars
+        )
+    finally:
+        action._task.check_mode = checking
     if result.get("unreachable"):
         raise AnsibleConnectionFailure(result.get("msg", ""))
     if result.get("failed") and partial not in result:

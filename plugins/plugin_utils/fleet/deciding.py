@@ -173,9 +173,7 @@ class Deciding:
         options = dict(self.options[name])
         asked = digest(without_secrets(self.roles[name], options))
         if name == "device_plugin" and not self.pods_given and serving:
-            options["device_plugin_pod_gpus"] = [
-                len(one.gpus) for plan in serving.plans for one in plan.replicas
-            ]
+            options["device_plugin_pod_gpus"] = serving.pods
         try:
             plan: Any = decide(name, settings_of(name, options), evidence)
             one = concern_of(name, plan, options, asked)
@@ -255,7 +253,11 @@ class Deciding:
         files = serving.files[name]
         # Another role may bring the container engine first.
         decided = decide_replicas(plan, options, evidence, self.restart, files, engine_later=True)
-        return deployment_of(name, decided, options, asked, plan.findings)
+        concern = deployment_of(name, decided, options, asked, plan.findings)
+        if not decided.unsure:
+            return concern
+        now = decide_replicas(plan, options, evidence, self.restart, files)
+        return replace(concern, missing=now.findings)
 
     def _absent(self, name: str, options: Mapping[str, Any], asked: str = "") -> Concern:
         decided = decide_absent(options["replicas_deployment"] or name, options)

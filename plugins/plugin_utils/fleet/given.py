@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from ansible import constants
+
 from ..deployment import Deployment
-from ..documents import dumps
-from ..files import read_text
+from ..documents import dumps, from_document, to_document
+from ..files import read_text, write_text
 from ..findings import error
 from ..model.config import read_config
 from ..model.types import Architecture
 from ..plan.build import architecture_of
+from .applying import Pending
 from .serving import Fleet
 
 
@@ -63,3 +67,22 @@ def known_architecture(deployment: Deployment, host: str) -> Architecture:
     if config:
         return read_config(read_text(config), config)
     return architecture_of(deployment, host)
+
+
+def run_directory(host: str) -> Path:
+    """Return where a run has a host's documents that are nobody's after it."""
+    return Path(constants.DEFAULT_LOCAL_TMP) / "apiary" / host
+
+
+def leave(host: str, pending: Pending) -> None:
+    """Leave what is pending of a host to what comes later in this run."""
+    text = json.dumps(to_document(pending))
+    write_text(run_directory(host) / "pending.json", text, 0o600)
+
+
+def pending(host: str) -> Pending | None:
+    """Return what a survey of this run left of a host."""
+    path = run_directory(host) / "pending.json"
+    if not path.exists():
+        return None
+    return from_document(Pending, json.loads(read_text(str(path))), host)

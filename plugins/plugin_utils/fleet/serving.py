@@ -69,6 +69,11 @@ class Serving:
         return next(item.content for item in self.files[deployment] if item.path == path)
 
     @property
+    def pods(self) -> list[int]:
+        """Return how many GPUs each replica has, the sizes of a Kubernetes node's pods."""
+        return [len(replica.gpus) for plan in self.plans for replica in plan.replicas]
+
+    @property
     def summary(self) -> list[str]:
         """Return what people are shown, a line each."""
         told = (f"  {finding}" for finding in self.findings if finding.severity != "info")

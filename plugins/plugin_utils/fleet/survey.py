@@ -28,7 +28,8 @@ class Concern:
     """One role of a host as decided, or one deployment: its resources, and what they don't show.
 
     ``changes`` are what the role does beside its resources whenever its plan says so. ``unsure``
-    says that only the role itself can tell whether something would change.
+    says that only the role itself can tell whether something would change, ``missing`` why it can't
+    be applied where no role before it brings what is missing.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Concern:
     reboot: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     unsure: bool = False
+    missing: tuple[Finding, ...] = ()
 
 
 def refused(name: str, asked: str, refusal: ApiaryError) -> Concern:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..documents import from_document
 from ..evidence.types import Evidence
+from ..findings import Finding
 from .types import HostPlan
 
 # In the order in which a host is made right; each with the scopes of evidence it needs.
@@ -31,3 +32,10 @@ def decide(concern: str, settings: Mapping[str, Any], evidence: Evidence) -> Hos
     asked = from_document(package.Settings, settings, f"{evidence.host}: {concern}")
     plan: HostPlan = package.decide(asked, evidence)
     return plan
+
+
+def failing(plan: Any) -> list[Finding]:
+    """Return a finding for each check that fails, and whose failure no reboot of the plan mends."""
+    later = getattr(plan, "after_reboot", ())
+    found = (item.finding() for item in plan.checks if item.code not in later)
+    return [item for item in found if item is not None and item.severity == "error"]

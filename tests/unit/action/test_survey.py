@@ -212,3 +212,56 @@ def test_replicas_that_span_hosts_wait_for_the_evidence_of_all_of_them(play, tmp
     # What the other host lacks is told by this one.
     (found,) = [one for one in document["concerns"] if one["concern"].startswith("replicas")]
     assert any("gpu-002" in one["subject"] + one["message"] for one in found["findings"])
+
+
+APPLY = """
+- hosts: all
+  connection: local
+  gather_facts: false
+  vars:
+    dest: "{{ playbook_dir }}/made"
+  tasks:
+    - apiary.instinct.survey:
+        dest: "{{ dest }}"
+      register: seen
+    - apiary.instinct.apply: {roles: "{{ seen.due }}", dest: "{{ dest }}"}
+      register: applied
+    - ansible.builtin.copy:
+        content: "{{ [seen, applied] | to_json }}"
+        dest: "{{ playbook_dir }}/result.json"
+        mode: "0644"
+      check_mode: false
+"""
+
+
+def test_what_a_survey_decided_is_applied_without_another(play, tmp_path):
+    path = tmp_path / "written"
+    variables = {
+        "ansible_connection": "local",
+        "apiary_concerns": ["weight_cache"],
+        # This machine stands for the host: the role's own resources would be its own.
+        "weight_cache_state": "absent",
+        "weight_cache_extra_resources": [
+            {"kind": "file", "path": str(path), "content": "text\n", "mode": "0600"}
+        ],
+    }
+
+    def run(*options):
+        play(APPLY, {"gpu-apply": variables}, *options)
+        return json.loads((tmp_path / "result.json").read_text())
+
+    seen, applied = run("--check")
+    assert seen["due"] == ["weight_cache"]
+    assert applied["changed"]
+    assert applied["resources"] == [f"file {path}"]
+    assert "text" in json.dumps(applied["diff"])
+    assert not path.exists()
+
+    _seen, applied = run()
+    assert (applied["changed"], applied["stale"], applied["reboot"]) == (True, False, [])
+    assert path.read_text() == "text\n"
+    survey = json.loads((tmp_path / "made/survey.json").read_text())
+    assert [item["settled"] for item in survey["concerns"] if item["concern"] != "reboot"] == [True]
+
+    seen, applied = run()
+    assert (seen["due"], applied["changed"]) == ([], False)

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.applying import (
+    ROLES_WITH_ACTS,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.deciding import due, scopes_for
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey import (
     deployment_of,
@@ -29,7 +32,7 @@ QUIET = {
     "apiary.instinct.evidence_info",
     "apiary.instinct.decide",
     "ansible.builtin.debug",
-    "ansible.builtin.fail",
+    "apiary.instinct.refuse",
     "ansible.builtin.include_tasks",
     "ansible.builtin.set_fact",
 }
@@ -65,6 +68,11 @@ def test_a_role_converges_and_does_nothing_else_that_a_survey_misses(role):
     files = sorted((ROOT / "roles" / role / "tasks").glob("*.yml"))
     found = {one for path in files for one in modules(yaml.safe_load(path.read_text()))}
     assert found - QUIET == {"apiary.instinct.converge", *ACTS.get(role, {})}
+
+
+def test_a_role_with_acts_is_run_itself_and_others_are_applied():
+    """The weights' role where models are staged: see Pending.acts."""
+    assert set(ACTS) == {*ROLES_WITH_ACTS, "weight_cache", "reboot"}
 
 
 def test_a_deployment_is_what_its_role_converges():
