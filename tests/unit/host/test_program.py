@@ -34,7 +34,7 @@ def test_an_import_that_changed_its_form_is_no_surprise_on_the_host(line, tmp_pa
     file.write_text(f"from __future__ import annotations\n{line}")
     with pytest.raises(AssertionError, match="has changed its form"):
         program.standalone(file)
-    file.write_text("from ...finding import Finding\n")
+    file.write_text("from ...weights import hub\n")
     with pytest.raises(AssertionError, match="have changed their form"):
         program.packaged(file)
 
