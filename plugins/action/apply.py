@@ -34,7 +34,8 @@ class ActionModule(Deciding):
         if refused := refusals(left, roles, checking):
             raise ApiaryError(*refused)
         warn(finding for item in left.survey.concerns for finding in _findings(item, roles))
-        reports, changed = self._apply(left, roles, variables)
+        others = [role for role in roles if role != "reboot"]
+        reports, changed = self._apply(left, others, variables)
         reboot = [
             reason
             for item in left.survey.concerns
@@ -44,8 +45,12 @@ class ActionModule(Deciding):
             # What is installed now says whether a reboot is needed, and whether one would help.
             reboot = [reason for reason in reboot if reason not in _reasons(left, "rocm")]
             reboot = [*self._verified("rocm", host, variables), *reboot]
+        if "reboot" in roles and not any(item.reboot for item in left.survey.concerns):
+            # Nothing is to be rebooted: what an earlier reboot recorded goes.
+            more, also = self._apply(left, ["reboot"], variables)
+            reports, changed, others = [*reports, *more], changed | also, roles
         if not checking:
-            self._save(host, arguments["dest"], applied(left, roles), "replicas" in roles)
+            self._save(host, arguments["dest"], applied(left, others), "replicas" in roles)
         return {
             "changed": bool(changed),
             "diff": [entry for report in reports for entry in _diff(report)],

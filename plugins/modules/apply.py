@@ -35,10 +35,11 @@ attributes:
 options:
   roles:
     description: The roles, in the order in which they are applied. All that they need is decided
-      before the first; a refusal of one ends the task before anything is changed.
+      before the first; a refusal of one ends the task before anything is changed. V(reboot) removes
+        what an earlier reboot recorded, and reboots nothing.
     type: list
     elements: str
-    choices: [rocm, host_tuning, weight_cache, container_runtime, device_plugin, replicas]
+    choices: [rocm, host_tuning, reboot, weight_cache, replicas]
     required: true
   dest:
     description: The directory on the controller that has the survey, as O(dest) of
