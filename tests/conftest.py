@@ -6,12 +6,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# Programs that tests start are compiled once, not at each start.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # What is slow on a loaded machine is not wrong.
 settings.register_profile("apiary", deadline=None)

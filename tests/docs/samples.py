@@ -54,9 +54,7 @@ def lay_out(work: Path) -> None:
     for name, document in made.items():
         _write(work / name, dumps(document))
     _write(work / "tuning/state.json", dumps(_tuned(work / "tuning")))
-    scratch = work / ".simulated"
-    scratch.mkdir()
-    evidence = {**simulated_evidence(scratch), "host": "gpu-001"}
+    evidence = {**simulated_evidence(), "host": "gpu-001"}
     _write(work / "evidence/gpu-001.json", json.dumps(evidence))
 
 

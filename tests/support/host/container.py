@@ -20,7 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     specification as names,
 )
 
-from support.topology.simulated import simulated_evidence
+from support.topology.simulated import simulate
 
 RENDER_GID, VIDEO_GID = 104, 44
 RELEASES = {
@@ -34,7 +34,7 @@ RELEASES = {
 
 def hardware(root, *faults):
     """The evidence of a simulated host's GPUs, as the collector finds it."""
-    return from_document(Evidence, simulated_evidence(root, *faults), "test")
+    return from_document(Evidence, simulate(root, *faults), "test")
 
 
 def said(stdout="", code=0):

@@ -4,13 +4,12 @@
 
 """Evidence of simulated hosts, collected from a generated /sys with no tools installed."""
 
-import subprocess
-import sys
-from pathlib import Path
+import functools
+import json
+import tempfile
 
+import simulated_sysfs
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as evidence
-
-SIMULATOR = Path(__file__).parents[2] / "lab/simulated_sysfs.py"
 
 
 def absent(argv):
@@ -18,9 +17,19 @@ def absent(argv):
     return None, b"", b"", "not found"
 
 
-def simulated_evidence(root, *faults, options=()):
-    """Return the bundle of a host with these faults; its files are generated below root."""
+def simulate(root, *faults, options=()):
+    """Generate the files of a host with these faults below root; return its bundle."""
     arguments = [item for fault in faults for item in ("--fault", fault)]
-    command = [sys.executable, SIMULATOR, "generate", root / "sys", *options, *arguments]
-    subprocess.run(command, check=True)
+    assert simulated_sysfs.main(["generate", f"{root}/sys", *options, *arguments]) == 0
     return evidence.collect(run=absent, root=str(root))
+
+
+def simulated_evidence(*faults, options=()):
+    """Return the bundle of a host with these faults; it is the caller's to change."""
+    return json.loads(_collected(faults, tuple(options)))
+
+
+@functools.cache
+def _collected(faults, options):
+    with tempfile.TemporaryDirectory() as root:
+        return json.dumps(simulate(root, *faults, options=options))

@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
 from support.demo import demo_plan
-from support.topology.simulated import SIMULATOR, simulated_evidence
+from support.topology.simulated import simulated_evidence
 
 CARD = "/sys/class/drm/card0/device"
 
@@ -24,10 +24,9 @@ def said(stdout):
 
 
 @pytest.fixture(scope="module")
-def right(tmp_path_factory):
+def right():
     """The bundle of a host that serves the demo's plan."""
-    assert SIMULATOR.exists()
-    bundle = simulated_evidence(tmp_path_factory.mktemp("host"))
+    bundle = simulated_evidence()
     plan = demo_plan()
     units = "".join(f"{one.unit} loaded active running x\n" for one in plan.replicas)
     ports = "".join(f"LISTEN 0 1 0.0.0.0:{one.port} 0.0.0.0:*\n" for one in plan.replicas)

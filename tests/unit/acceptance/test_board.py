@@ -30,9 +30,9 @@ def said(stdout):
 
 
 @pytest.fixture(scope="module")
-def right(tmp_path_factory):
+def right():
     """The bundle of a host that serves the demo's plan and tells all that is asked for."""
-    bundle = simulated_evidence(tmp_path_factory.mktemp("host"))
+    bundle = simulated_evidence()
     plan = demo_plan()
     units = "".join(f"{one.unit} loaded active running x\n" for one in plan.replicas)
     ports = "".join(f"LISTEN 0 1 0.0.0.0:{one.port} 0.0.0.0:*\n" for one in plan.replicas)

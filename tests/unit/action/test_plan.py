@@ -55,7 +55,7 @@ def decide(tmp_path):
     """Run the action on a simulated host with some faults; return its result."""
 
     def decide(*faults, options=(), whole=(), others=(), **changes):
-        evidence = simulated_evidence(tmp_path / "root", *faults)
+        evidence = simulated_evidence(*faults)
         (tmp_path / "evidence.json").write_text(json.dumps(evidence))
         asked = to_document(demo_deployment())
         for part, fields in changes.items():

@@ -57,7 +57,7 @@ def decide(tmp_path):
             "expert_parallel": True,
         }
         for name, variables in hosts.items():
-            evidence = simulated_evidence(tmp_path / name, *variables.pop("faults", ()))
+            evidence = simulated_evidence(*variables.pop("faults", ()))
             (tmp_path / f"{name}.json").write_text(json.dumps(evidence))
         inventory = {"all": {"hosts": hosts, "vars": {"apiary_deployment": asked}}}
         (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))

@@ -53,7 +53,7 @@ def survey(tmp_path, play):
     """Survey a simulated host with these variables; return the result and the document."""
 
     def survey(*options, **variables):
-        evidence = simulated_evidence(tmp_path / "root")
+        evidence = simulated_evidence()
         evidence["files"]["/etc/os-release"] = "ID=debian\nVERSION_ID=12\n"
         (tmp_path / "given.json").write_text(json.dumps(evidence))
         play(PLAY, {"gpu-001": {"ansible_connection": "local", **variables}}, *options)
@@ -197,7 +197,7 @@ def test_replicas_that_span_hosts_wait_for_the_evidence_of_all_of_them(play, tmp
         "expert_parallel": True,
     }
     for name, faults in (("gpu-001", ()), ("gpu-002", ("missing=3",))):
-        evidence = simulated_evidence(tmp_path / f"{name}-root", *faults)
+        evidence = simulated_evidence(*faults)
         (tmp_path / f"{name}.json").write_text(json.dumps(evidence))
     told = {"apiary_concerns": ["replicas"], "apiary_deployment": asked, "apiary_interface": "eth0"}
     hosts = {

@@ -28,12 +28,6 @@ FOLDER = ROOT / "plugins/module_utils/evidence"
 PROGRAM = standalone(FOLDER / "gpu.py")
 
 
-@pytest.fixture
-def simulated(tmp_path):
-    """Return evidence of a simulated host with these faults; no tools are installed on it."""
-    return lambda *faults, options=(): simulated_evidence(tmp_path, *faults, options=options)
-
-
 def write(root, path, text):
     file = root / path.lstrip("/")
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -58,8 +52,8 @@ def recorded(answers):
     return run, calls
 
 
-def test_the_document_is_evidence(simulated):
-    document = json.loads(json.dumps(simulated()))
+def test_the_document_is_evidence():
+    document = json.loads(json.dumps(simulated_evidence()))
     checked = from_document(Evidence, document, "gpu-001")
     assert document["schema"] == Evidence.SCHEMA
     assert checked.collected_at.endswith("Z")
@@ -335,8 +329,8 @@ def test_it_needs_nothing_newer_than_python_3_9():
     ast.parse(PROGRAM, feature_version=(3, 9))
 
 
-def test_a_simulated_host_is_read_whole(simulated):
-    topology = from_evidence(simulated())
+def test_a_simulated_host_is_read_whole():
+    topology = from_evidence(simulated_evidence())
     assert len(topology.gpus) == 8
     assert len(topology.links) == 28
     assert {link.type for link in topology.links} == {"xgmi"}
@@ -366,14 +360,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("fault", "expected"), FAULTS.items())
-def test_every_fault_that_the_lab_makes_is_found(simulated, fault, expected):
-    topology = from_evidence(simulated(fault))
+def test_every_fault_that_the_lab_makes_is_found(fault, expected):
+    topology = from_evidence(simulated_evidence(fault))
     found = {one.code for one in topology.findings if one.severity != "info"}
     assert (found, len(topology.gpus)) == expected
 
 
-def test_a_bmcs_display_adapter_shifts_the_cards_and_nothing_else(simulated):
-    topology = from_evidence(simulated(options=("--bmc",)))
+def test_a_bmcs_display_adapter_shifts_the_cards_and_nothing_else():
+    topology = from_evidence(simulated_evidence(options=("--bmc",)))
     assert len(topology.gpus) == 8
     assert "card0" not in {gpu.card for gpu in topology.gpus}
 

@@ -35,14 +35,14 @@ NODE, TIMER = "prometheus-node-exporter.service", "apiary-telemetry.timer"
 
 
 @pytest.fixture(scope="module")
-def seven(tmp_path_factory):
+def seven():
     """Evidence of a host whose board lost a GPU."""
-    return simulated_evidence(tmp_path_factory.mktemp("host"), "missing=3")
+    return simulated_evidence("missing=3")
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    return simulated_evidence(tmp_path_factory.mktemp("host"))
+def bundle():
+    return simulated_evidence()
 
 
 @pytest.fixture
