@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+# Tests start our programs hundreds of times: each is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 HOSTS ?= 1
 
 .PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm test-busy

@@ -95,19 +95,26 @@ def ask_ansible(
     if vault:
         named = os.environ.get("ANSIBLE_VAULT_IDENTITY_LIST")
         environment["ANSIBLE_VAULT_IDENTITY_LIST"] = ",".join((*([named] if named else []), *vault))
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", READER],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env={**os.environ, **environment},
-        check=False,
-        timeout=timeout,
-    )
+    done = run_reader(json.dumps(request), {**os.environ, **environment}, timeout)
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError:
         last = " ".join(done.stderr.split()[-100:])
         answer = {"error": f"ansible-core failed with status {done.returncode}: {last}"}
     return answer, done.stderr
+
+
+def run_reader(
+    text: str, environment: Mapping[str, str], timeout: float | None
+) -> subprocess.CompletedProcess[str]:
+    """Run the program with a request on standard input."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", READER],
+        input=text,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=environment,
+        check=False,
+        timeout=timeout,
+    )
