@@ -23,6 +23,7 @@ def run_playbook(*words: object, cwd: Path, **environment: str) -> subprocess.Co
         **clean,
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+        "ANSIBLE_ACTION_PLUGINS": str(Path(__file__).with_name("action_plugins")),
         **environment,
     }
     return run_program("playbook", words, cwd=cwd, environment=whole)

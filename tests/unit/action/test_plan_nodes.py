@@ -37,10 +37,9 @@ PLAY = """
         - ansible.builtin.set_fact:
             decided: "{{ ansible_failed_result }}"
       always:
-        - ansible.builtin.copy:
+        - save:
             content: "{{ decided | to_json }}"
             dest: "{{ inventory_hostname }}-result.json"
-            mode: "0644"
 """
 
 

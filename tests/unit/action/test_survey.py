@@ -27,11 +27,9 @@ PLAY = """
         tolerant: "{{ tolerant | default(true) }}"
       register: seen
       ignore_errors: true
-    - ansible.builtin.copy:
+    - save:
         content: "{{ seen | to_json }}"
         dest: "{{ playbook_dir }}/result.json"
-        mode: "0644"
-      check_mode: false
 """
 
 
@@ -181,10 +179,9 @@ NODES = """
         evidence: "{{ __probed.evidence }}"
         dest: "{{ playbook_dir }}/{{ inventory_hostname }}"
       register: together
-    - ansible.builtin.copy:
+    - save:
         content: "{{ [alone, together] | to_json }}"
         dest: "{{ playbook_dir }}/{{ inventory_hostname }}-result.json"
-        mode: "0644"
 """
 
 

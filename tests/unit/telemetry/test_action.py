@@ -39,10 +39,9 @@ PLAY = """
         monitoring_routes: {critical: [gone]}
       register: refused
       ignore_errors: true
-    - ansible.builtin.copy:
+    - save:
         content: "{{ [decided, refused] | to_json }}"
         dest: result.json
-        mode: "0600"
 """
 WATCHED = [
     {"host": "gpu-001", "address": "192.0.2.11", "artifacts": "artifacts/gpu-001", "rack": "r1"},
