@@ -18,6 +18,7 @@ from apiary.app.cli import main
 from apiary.app.output import report
 from apiary.app.schemas import NAMES, schema
 from support.demo import VARIABLES, demo_deployment, demo_plan
+from support.programs import run_program
 from support.topology.topologies import host, mi325x
 
 
@@ -271,14 +272,7 @@ def test_the_version_needs_nothing_of_the_command_and_is_the_same(capsys):
 
 @pytest.mark.parametrize("words", [["schema", "plan"], ["finding", "FILE-SYNTAX"], ["finding"]])
 def test_a_full_disk_is_one_finding(words):
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "apiary", *words],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+    done = run_program("apiary", words, cwd="/", environment=os.environ, stdout="/dev/full")
     assert done.returncode == 1
     assert done.stderr.startswith("error: FILE-UNWRITABLE: the output")
     assert "Traceback" not in done.stderr

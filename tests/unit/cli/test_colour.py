@@ -4,18 +4,18 @@
 
 """Colour on a terminal only, and never where somebody asked for none."""
 
+import contextlib
 import io
 import os
 import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
 from apiary.app import output
+from support.programs import run_program
 from support.topology.topologies import mi325x
 
 SOURCES = Path(__file__).parents[3] / "src/apiary"
@@ -74,41 +74,22 @@ def environment(**changes):
 
 
 def piped(here, words, **changes):
-    """What a command prints into pipes, both together."""
-    done = subprocess.run(
-        [sys.executable, "-m", "apiary", *words],
-        cwd=here,
-        env=environment(**changes),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    return done.stdout
+    """What a command prints into files, both together."""
+    done = run_program("apiary", words, cwd=here, environment=environment(**changes))
+    return done.stdout + done.stderr
 
 
 def on_terminal(here, words, **changes):
     """What a command prints on a terminal of its own."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "apiary", *words],
-        cwd=here,
-        env=environment(**changes),
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-    )
+    both = dict.fromkeys(("stdout", "stderr"), os.ttyname(theirs))
+    run_program("apiary", words, cwd=here, environment=environment(**changes), **both)
     os.close(theirs)
     parts = []
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # Linux's word for the end of a terminal
-            break
-        if not part:
-            break
-        parts.append(part)
+    with contextlib.suppress(OSError):  # Linux's word for the end of a terminal
+        while part := os.read(ours, 65536):
+            parts.append(part)
     os.close(ours)
-    process.wait()
     return b"".join(parts)
 
 
@@ -129,8 +110,8 @@ def test_a_terminal_without_colour_gets_no_escape_code(here, words, asked):
 
 @pytest.mark.parametrize("words", [PLACE, TOPOLOGY])
 def test_a_pipe_gets_no_escape_code_unless_it_is_forced(here, words):
-    assert b"\x1b" not in piped(here, words, TERM="xterm-256color")
-    assert b"\x1b[" in piped(here, words, TERM="xterm-256color", FORCE_COLOR="1")
+    assert "\x1b" not in piped(here, words, TERM="xterm-256color")
+    assert "\x1b[" in piped(here, words, TERM="xterm-256color", FORCE_COLOR="1")
 
 
 def test_the_console_is_made_in_one_place():
