@@ -20,7 +20,8 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # What is slow on a loaded machine is not wrong.
-settings.register_profile("apiary", deadline=None)
+settings.register_profile("apiary", deadline=None, max_examples=40)
+settings.register_profile("night", deadline=None, max_examples=300)
 settings.load_profile("apiary")
 
 

@@ -73,6 +73,7 @@ STAGES = {
         _pytest("day-2", "docs/test_day2.py", lab="docs-2"),
         _pytest("measured", "docs/test_day1_measured.py", lab="docs-3"),
         _pytest("doubles", "doubles", "-n=auto"),
+        _pytest("property", "property", "--hypothesis-profile=night", "-n=auto"),
         _pytest("packaging", "packaging", "-m=night"),
     )
 }
@@ -86,6 +87,7 @@ SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
     "docs-test": (DOCS,),
     "night": (
         ("doubles",),
+        ("property",),
         (*DOCS, "molecule-night", "packaging"),
         *((name,) for name in ("fleet", "e2e", "test-vm", "test-engine", "stranger")),
     ),

@@ -13,10 +13,11 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.engine_metrics import use_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_simulator import Client, Engine, Faults, Parameters, names, parameters, simulate
+from support.examples import examples
 
 ENGINE = Engine(
     step=0.01, sequence=1e-3, kv_token=0.0, prefill_token=1e-4, kv_tokens=100_000, network=0.0
@@ -177,7 +178,7 @@ engines = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(load=loads, engine=engines, processes=st.integers(1, 3), replicas=st.integers(1, 3))
 def test_whatever_is_requested_adds_up(load, engine, processes, replicas):
     """Every request ends once, in time, with its tokens; Little's law holds; it is repeatable."""

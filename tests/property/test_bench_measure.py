@@ -18,10 +18,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.eva
     evaluate,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.bench.raw import changed, failing, raw, scrape, shard
+from support.examples import examples
 
 seconds = st.floats(0.001, 10.0)
 
@@ -51,7 +52,6 @@ loads = st.builds(
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1))
-@settings(deadline=None)
 def test_percentiles_are_in_order_and_among_the_values(values):
     found = spread(values)
     marks = (min(values), found.p50, found.p90, found.p95, found.p99, max(values))
@@ -60,7 +60,7 @@ def test_percentiles_are_in_order_and_among_the_values(values):
 
 
 @given(requests(), loads, seconds)
-@settings(deadline=None, max_examples=50)
+@examples(0.5)
 def test_a_level_counts_no_request_twice_and_adds_none(made, load, wall):
     slo = (Limit("ttft", "p90", 1.0), Limit("e2el", "p90", 5.0))
     measured = measure(made, load, slo, wall, cached_tokens=1000)
@@ -74,7 +74,6 @@ def test_a_level_counts_no_request_twice_and_adds_none(made, load, wall):
 
 
 @given(st.integers(1, 12), st.integers(1, 15), seconds, st.floats(0, 0.5))
-@settings(deadline=None)
 def test_no_closed_loop_has_more_in_flight_than_slots(slots, waves, latency, idle):
     made = [
         Request(latency, latency / 2, 100, 4, (), number // slots * latency * (1 + idle))
@@ -87,7 +86,7 @@ def test_no_closed_loop_has_more_in_flight_than_slots(slots, waves, latency, idl
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=4), st.data())
-@settings(deadline=None, max_examples=40)
+@examples(0.4)
 def test_it_does_not_matter_which_shard_comes_first(sizes, data):
     begins = [data.draw(st.floats(1000.0, 1001.0)) for _size in sizes]
     shards = [shard(size, 4, begin=begin) for size, begin in zip(sizes, begins, strict=True)]
@@ -101,7 +100,7 @@ def test_it_does_not_matter_which_shard_comes_first(sizes, data):
 
 
 @given(st.integers(1, 40))
-@settings(deadline=None, max_examples=20)
+@examples(0.2)
 def test_a_failed_request_is_never_ok(count):
     load = Load("scaling", Workload("100/20", 100, 20), 400, 8)
     found = evaluate(failing(count, load), ())
@@ -119,7 +118,7 @@ anything = st.recursive(
     st.dictionaries(st.sampled_from(sorted(shard(2, 1))), anything, min_size=1, max_size=4),
     st.text(),
 )
-@settings(deadline=None, max_examples=80)
+@examples(0.8)
 def test_whatever_a_client_wrote_is_judged_and_never_a_traceback(columns, log):
     found = evaluate(replace(changed(raw(), **columns), log=log), ())
     assert found.status in ("OK", "INVALID", "FAILED")
@@ -128,6 +127,6 @@ def test_whatever_a_client_wrote_is_judged_and_never_a_traceback(columns, log):
 
 
 @given(st.text(alphabet='vllm:prompt_tokens_total{engine="0"} 1.5eNaInf\n#', max_size=200))
-@settings(deadline=None, max_examples=50)
+@examples(0.5)
 def test_whatever_an_engine_said_is_read_and_never_a_traceback(text):
     evaluate(raw(metrics=(replace(scrape(80), before=text, after=text),)), ())

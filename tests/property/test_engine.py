@@ -24,10 +24,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
     known,
     known_names,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.engines import QWEN, deployment
+from support.examples import examples
 
 GPUS = [None, *gpu_models()]
 SIZES = st.sampled_from([1, 2, 3, 4, 6, 8])
@@ -56,7 +57,7 @@ def attempt(wanted, gpu):
 
 
 @given(asked, st.sampled_from(GPUS))
-@settings(max_examples=300, deadline=None)
+@examples(3)
 def test_no_recipe_has_an_element_that_its_version_does_not_know(wanted, gpu):
     made, _ = attempt(wanted, gpu)
     if made is None:
@@ -77,7 +78,7 @@ def test_no_recipe_has_an_element_that_its_version_does_not_know(wanted, gpu):
 
 
 @given(asked, st.sampled_from(GPUS))
-@settings(max_examples=300, deadline=None)
+@examples(3)
 def test_what_is_allowed_divides(wanted, gpu):
     made, codes = attempt(wanted, gpu)
     model, size = architecture_of(wanted.model.name), wanted.layout.tensor_parallel_size
@@ -107,7 +108,7 @@ def test_what_is_allowed_divides(wanted, gpu):
 
 
 @given(asked, st.sampled_from(GPUS))
-@settings(max_examples=100, deadline=None)
+@examples(1)
 def test_the_same_question_has_the_same_answer(wanted, gpu):
     assert attempt(wanted, gpu) == attempt(wanted, gpu)
 
@@ -130,7 +131,7 @@ VALUES = st.recursive(
     st.dictionaries(NAMES, VALUES, max_size=3),
     st.dictionaries(NAMES, VALUES, max_size=3),
 )
-@settings(max_examples=300, deadline=None)
+@examples(3)
 def test_any_override_is_kept_whole_or_refused_with_a_finding(version, args, env):
     wanted = deployment(version=version, ep=True, args=args, env=env)
     made, codes = attempt(wanted, "MI325X")
@@ -142,7 +143,7 @@ def test_any_override_is_kept_whole_or_refused_with_a_finding(version, args, env
 
 
 @given(asked, st.sampled_from(GPUS))
-@settings(max_examples=200, deadline=None)
+@examples(2)
 def test_to_force_every_refusal_leaves_a_recipe_with_warnings(wanted, gpu):
     model = architecture_of(wanted.model.name)
     found = assess(model, wanted, gpu, 8000)
@@ -167,7 +168,7 @@ def test_to_force_every_refusal_leaves_a_recipe_with_warnings(wanted, gpu):
     ).map(" ".join),
     st.sampled_from(["", "vllm serve m "]),
 )
-@settings(max_examples=400, deadline=None)
+@examples(4)
 def test_any_text_is_reviewed_or_refused_with_a_finding(text, start):
     try:
         findings = review(start + text, architecture_of(QWEN), deployment(), "MI325X").findings
@@ -180,7 +181,7 @@ def test_any_text_is_reviewed_or_refused_with_a_finding(text, start):
 
 
 @given(asked, st.sampled_from(GPUS))
-@settings(max_examples=150, deadline=None)
+@examples(1.5)
 def test_what_apiary_writes_passes_its_own_review(wanted, gpu):
     made, _ = attempt(wanted, gpu)
     if made is None:

@@ -22,7 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger impor
     outcome_in,
     still_to_do,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 OUTCOMES = ("done", "failed", "unreachable", "rolled back", "quarantined", "interrupted", "waiting")
@@ -42,7 +42,6 @@ def told(story):
     return states
 
 
-@settings(deadline=None)
 @given(STORIES)
 def test_what_has_ended_stays_as_it_is(story):
     states = told(story)
@@ -54,7 +53,6 @@ def test_what_has_ended_stays_as_it_is(story):
         assert all(entry.ended_at is not None for entry in after.entries[:-1])
 
 
-@settings(deadline=None)
 @given(STORIES)
 def test_a_run_that_is_killed_at_any_moment_does_again_what_has_no_end(story):
     for state in told(story):
@@ -64,7 +62,6 @@ def test_a_run_that_is_killed_at_any_moment_does_again_what_has_no_end(story):
             assert todo == (() if done else ("h1",))
 
 
-@settings(deadline=None)
 @given(STORIES)
 def test_it_reads_as_it_was_written(story):
     last = told(story)[-1]

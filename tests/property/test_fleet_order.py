@@ -11,7 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.order import
     Member,
     order_hosts,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 SIZES = st.lists(
@@ -37,7 +37,6 @@ def domains_in(wave, fleet):
     return Counter(by_name[name].domain or name for name in wave.hosts)
 
 
-@settings(deadline=None)
 @given(fleets(), SIZES, st.integers(1, 3))
 def test_each_host_once_and_never_two_of_one_domain(fleet, sizes, together):
     waves = order_hosts(fleet, sizes, together=together).waves
@@ -48,7 +47,6 @@ def test_each_host_once_and_never_two_of_one_domain(fleet, sizes, together):
     assert all(max(domains_in(wave, fleet).values()) <= together for wave in waves)
 
 
-@settings(deadline=None)
 @given(fleets(), SIZES, st.data())
 def test_the_canary_comes_first_and_alone(fleet, sizes, data):
     names = data.draw(
@@ -60,7 +58,6 @@ def test_the_canary_comes_first_and_alone(fleet, sizes, data):
     assert sorted(name for wave in first for name in wave.hosts) == sorted(names)
 
 
-@settings(deadline=None)
 @given(fleets(), st.integers(1, 3))
 def test_one_batch_of_all_needs_as_few_waves_as_its_largest_domain(fleet, together):
     waves = order_hosts(fleet, ["100%"], together=together).waves
@@ -68,7 +65,6 @@ def test_one_batch_of_all_needs_as_few_waves_as_its_largest_domain(fleet, togeth
     assert len(waves) == ceil(largest / together)
 
 
-@settings(deadline=None)
 @given(fleets(), SIZES)
 def test_no_wave_is_larger_than_asked_and_the_answer_is_always_the_same(fleet, sizes):
     order = order_hosts(fleet, sizes)

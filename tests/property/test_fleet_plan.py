@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
     Change,
     ConcernSurvey,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.surveys import FACTS
@@ -64,7 +64,6 @@ def grouped(hosts, names):
 
 
 @given(HOSTS)
-@settings(deadline=None)
 def test_groups_are_a_partition(hosts):
     names = [f"gpu-{number}" for number in range(len(hosts))]
     changes, groups, _numbered = grouped(hosts, names)
@@ -81,7 +80,6 @@ def test_groups_are_a_partition(hosts):
 
 
 @given(HOSTS, st.permutations(range(6)))
-@settings(deadline=None)
 def test_other_names_make_no_other_groups(hosts, order):
     names = [f"gpu-{number}" for number in range(len(hosts))]
     others = [f"node{number}" for number in order[: len(hosts)]]
@@ -92,7 +90,6 @@ def test_other_names_make_no_other_groups(hosts, order):
 
 
 @given(HOSTS)
-@settings(deadline=None)
 def test_what_is_shown_is_what_each_host_of_the_group_has(hosts):
     names = [f"gpu-{number}" for number in range(len(hosts))]
     changes, _groups, _numbered = grouped(hosts, names)
@@ -115,7 +112,6 @@ FLEETS = st.lists(
 
 
 @given(FLEETS)
-@settings(deadline=None)
 def test_an_outlier_is_never_in_the_majority(fleet):
     peers = [
         Peer(f"n{number}", replace(FACTS, driver=driver, kernel=kernel, gpu_model=model), ("all",))
@@ -166,6 +162,5 @@ def unfolded(text):
 
 
 @given(NAMES)
-@settings(deadline=None)
 def test_folded_names_are_the_names(names):
     assert sorted(unfolded(fold(names))) == sorted(set(names))

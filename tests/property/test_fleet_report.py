@@ -16,11 +16,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
     HostInput,
     Place,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apiary.fleet.report.page import fleet_page, short_names
 from support.acceptances import acceptance_of, failed, ledger_of, quarantine_of
+from support.examples import examples
 from support.surveys import fleet
 
 SURVEYS = list(fleet(100))
@@ -50,7 +51,7 @@ FLEETS = st.lists(host(), max_size=12, unique_by=lambda one: one.host)
 
 
 @given(FLEETS, st.booleans())
-@settings(deadline=None, max_examples=40)
+@examples(0.4)
 def test_no_host_is_lost_and_none_is_better_than_it_is(given_hosts, allowed):
     report = fleet_report(given_hosts, "2026-11-22T09:15:00Z", allow_unreached=allowed)
     assert sorted(one.host for one in report.hosts) == sorted(one.host for one in given_hosts)
@@ -66,7 +67,7 @@ def test_no_host_is_lost_and_none_is_better_than_it_is(given_hosts, allowed):
 
 
 @given(FLEETS)
-@settings(deadline=None, max_examples=25)
+@examples(0.25)
 def test_every_host_is_one_cell_of_the_map(given_hosts):
     text = fleet_page(fleet_report(given_hosts, "2026-11-22T09:15:00Z"))
     assert len(re.findall(r'<button type="button" class="host ', text)) == len(given_hosts)

@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows impo
     open_until,
     spans,
 )
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 # One that goes forward in March and back in October, one by half an hour, one never.
@@ -61,7 +61,6 @@ def on_the_wall(window, moment):
     return (today and minutes >= window.start) or (yesterday and minutes < window.end)
 
 
-@settings(deadline=None)
 @given(WINDOWS, MOMENTS)
 @example(Window((6,), 135, 165, "Europe/Berlin", ""), datetime(2026, 3, 29, 1, 20, tzinfo=UTC))
 @example(Window((6,), 135, 165, "Europe/Berlin", ""), datetime(2026, 10, 25, 0, 20, tzinfo=UTC))
@@ -75,7 +74,6 @@ def test_open_only_while_its_clock_says_so(window, now):
     assert on_the_wall(window, middle)
 
 
-@settings(deadline=None)
 @given(WINDOWS, MOMENTS)
 def test_open_whenever_its_clock_says_so_but_for_the_hours_of_a_change(window, now):
     zone = ZoneInfo(window.zone)
@@ -86,7 +84,6 @@ def test_open_whenever_its_clock_says_so_but_for_the_hours_of_a_change(window, n
         assert (open_until([window], now) is not None) == on_the_wall(window, now)
 
 
-@settings(deadline=None)
 @given(st.lists(WINDOWS, min_size=1, max_size=3), MOMENTS, st.integers(0, 300))
 def test_the_next_opening_is_open_for_as_long_as_is_needed(windows, now, minutes):
     need = timedelta(minutes=minutes)
@@ -99,7 +96,6 @@ def test_the_next_opening_is_open_for_as_long_as_is_needed(windows, now, minutes
     assert until - begin >= need
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(WINDOWS, max_size=2), max_size=3), MOMENTS, st.integers(0, 120))
 def test_work_begins_only_where_every_host_is_open_to_its_end(hosts, now, minutes):
     need = timedelta(minutes=minutes)
@@ -114,7 +110,6 @@ def test_work_begins_only_where_every_host_is_open_to_its_end(hosts, now, minute
             assert until - moment >= need
 
 
-@settings(deadline=None)
 @given(st.lists(WINDOWS, min_size=1, max_size=4), MOMENTS)
 def test_spans_are_in_order_and_apart(windows, now):
     found = spans(windows, now)

@@ -13,12 +13,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning i
     cmdline,
     grub_dropin,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
+
 # A loaded machine is no failure.
-QUICK = settings(deadline=None)
-SHELL = settings(max_examples=60, deadline=None)
+SHELL = examples(0.6)
 LISTS = knowledge("host/tuning.yml")["list_arguments"]["names"]
 OURS = [
     "iommu=pt",
@@ -71,13 +72,11 @@ def kept(line, mine):
     }
 
 
-@QUICK
 @given(st.lists(st.sampled_from(THEIRS)))
 def test_words_are_read_as_they_were_written(line):
     assert list(cmdline.split("  ".join(line))) == line
 
 
-@QUICK
 @given(st.text(alphabet='ab=," \t-'))
 def test_reading_loses_nothing_but_blanks(text):
     read = cmdline.split(text)
@@ -94,7 +93,6 @@ def read_by_hand(text):
             yield letter
 
 
-@QUICK
 @given(lines, ours)
 def test_ours_are_in_effect(line, mine):
     after = cmdline.merged(line, mine, EXCLUDES)
@@ -102,7 +100,6 @@ def test_ours_are_in_effect(line, mine):
     assert cmdline.contradictions(after, mine, EXCLUDES) == ()
 
 
-@QUICK
 @given(lines, ours)
 def test_what_others_set_stays(line, mine):
     after, rest = pieces(cmdline.merged(line, mine, EXCLUDES))
@@ -110,21 +107,18 @@ def test_what_others_set_stays(line, mine):
     assert rest == pieces(line)[1]
 
 
-@QUICK
 @given(lines, ours)
 def test_nothing_else_appears(line, mine):
     after, _rest = pieces(cmdline.merged(line, mine, EXCLUDES))
     assert set(after) <= set(pieces(line)[0]) | set(mine)
 
 
-@QUICK
 @given(lines, ours)
 def test_a_second_merge_changes_nothing(line, mine):
     once = cmdline.merged(line, mine, EXCLUDES)
     assert cmdline.merged(once, mine, EXCLUDES) == once
 
 
-@QUICK
 @given(lines, ours)
 def test_a_list_argument_of_ours_is_there_once(line, mine):
     names = [cmdline.parts(word)[0] for word in pieces_of(cmdline.merged(line, mine, EXCLUDES))]
@@ -146,7 +140,6 @@ def decided(line):
     return found
 
 
-@QUICK
 @given(lines, ours)
 def test_the_undo_gives_back_what_the_kernel_was_told(line, mine):
     record = cmdline.recorded(line, mine, EXCLUDES)
@@ -154,7 +147,6 @@ def test_the_undo_gives_back_what_the_kernel_was_told(line, mine):
     assert decided(after) == decided(line)
 
 
-@QUICK
 @given(lines, ours, ours)
 def test_other_settings_later_leave_no_trace_of_earlier_ones(line, before, now):
     first = cmdline.merged(line, before, EXCLUDES)

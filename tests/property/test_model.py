@@ -26,10 +26,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import GIB, memory
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.patterns import condense
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.engines import deployment
+from support.examples import examples
 from support.model_zoo import GOLDEN
 
 MODELS = {name: known(name) for name in known_names()}
@@ -46,7 +47,6 @@ SIZES = st.sampled_from([1, 2, 4, 8])
 
 
 @given(NAMES, DTYPES, st.booleans())
-@settings(deadline=None)
 def test_a_larger_tp_never_takes_more_of_a_gpu(name, dtype, ep):
     limits = Limits(max_model_len=1024, kv_cache_dtype=dtype)
     made = [memory(MODELS[name], Layout(size, 1, ep), limits, 256 * GIB) for size in (1, 2, 4, 8)]
@@ -59,7 +59,6 @@ def test_a_larger_tp_never_takes_more_of_a_gpu(name, dtype, ep):
 
 
 @given(ANY, DTYPES, st.booleans())
-@settings(deadline=None)
 def test_no_module_takes_more_of_a_gpu_at_a_larger_tp(model, dtype, ep):
     before = None
     for size in (1, 2, 4, 8):
@@ -86,7 +85,6 @@ def test_no_module_takes_more_of_a_gpu_at_a_larger_tp(model, dtype, ep):
     st.integers(1, 10**6),
     st.integers(1, 10**5),
 )
-@settings(deadline=None)
 def test_no_layout_exceeds_the_memory_it_may_use(model, size, dtype, gib, share, length, step):
     limits = Limits(
         max_model_len=length,
@@ -111,7 +109,6 @@ def test_no_layout_exceeds_the_memory_it_may_use(model, size, dtype, gib, share,
 
 
 @given(ANY, SIZES, DTYPES, st.integers(1, 10**5), st.integers(0, 10**5))
-@settings(deadline=None)
 def test_a_longer_sequence_never_takes_less(model, size, dtype, length, more):
     limits = Limits(kv_cache_dtype=dtype)
     short, long = (
@@ -128,7 +125,6 @@ def test_a_longer_sequence_never_takes_less(model, size, dtype, length, more):
 
 
 @given(NAMES, SIZES, st.integers(16, 512), st.floats(0.05, 0.95), st.integers(1, 10**7))
-@settings(deadline=None)
 def test_what_a_refusal_proposes_fits(name, size, vram_gib, share, length):
     made = memory(MODELS[name], Layout(size), Limits(length, None, None, share), vram_gib * GIB)
     errors = [finding for finding in made.findings if finding.severity == "error"]
@@ -150,7 +146,6 @@ def test_what_a_refusal_proposes_fits(name, size, vram_gib, share, length):
 
 
 @given(NAMES, SIZES)
-@settings(deadline=None)
 def test_fp8_cache_never_takes_more_than_16_bits(name, size):
     plain, small = (
         memory(MODELS[name], Layout(size), Limits(1024, kv_cache_dtype=dtype), None)
@@ -201,7 +196,7 @@ def attempt(text):
     st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6),
     SIZES,
 )
-@settings(max_examples=600, deadline=None)
+@examples(6)
 def test_any_object_is_read_or_refused_with_a_finding(model_type, whole, changes, size):
     model, codes = attempt(json.dumps({"model_type": model_type, **whole, **changes}))
     if model is None:
@@ -269,7 +264,7 @@ def as_json(config):
 
 
 @given(MUTATIONS, SIZES, st.booleans(), DTYPES)
-@settings(max_examples=200, deadline=None)
+@examples(2)
 def test_a_spoilt_config_brings_findings_and_no_traceback(case, size, ep, dtype):
     name, mutations = case
     config = CONFIGS[name]

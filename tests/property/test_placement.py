@@ -19,9 +19,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
     NumaNode,
     Topology,
 )
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.topology.topologies import bdf
 
 KINDS = st.one_of(
@@ -253,7 +254,7 @@ def test_the_order_in_which_gpus_are_listed_does_not_matter(topology, sizes, ran
 
 
 @pytest.mark.parametrize("cost", COSTS)
-@settings(max_examples=25, deadline=None)
+@examples(0.25)
 @given(seed=st.randoms(use_true_random=False), count=st.integers(9, 11), sizes=SIZES)
 def test_looking_sets_up_finds_what_searching_them_finds(cost, seed, count, sizes):
     """Where no two devices are alike, all sets are listed once; the answer is the same."""

@@ -27,10 +27,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import build_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.engines import deployment
+from support.examples import examples
 from support.topology.topologies import VRAM, interleaved_hives, mi325x
 
 # Dense models of 1 and 67 GiB, so that small engines are possible as well.
@@ -116,7 +117,7 @@ def check_replicas(plan, topology):
 
 
 @given(asked, fixed, st.sampled_from(HOSTS), profiles)
-@settings(max_examples=150, deadline=None)
+@examples(1.5)
 def test_no_plan_exceeds_the_memory_by_its_own_account(wanted, layout, topology, profile):
     plan = attempt(wanted, layout, topology, profile)
     if isinstance(plan, Plan):
@@ -125,7 +126,7 @@ def test_no_plan_exceeds_the_memory_by_its_own_account(wanted, layout, topology,
 
 
 @given(asked, wishes | st.just("auto"), st.sampled_from(HOSTS), profiles, st.data())
-@settings(max_examples=150, deadline=None)
+@examples(1.5)
 def test_what_auto_says_of_a_layout_is_so(wanted, wish, topology, profile, data):
     plan = attempt(wanted, wish, topology, profile)
     if not isinstance(plan, Plan):
@@ -152,7 +153,7 @@ def test_what_auto_says_of_a_layout_is_so(wanted, wish, topology, profile, data)
 
 
 @given(asked, wishes | fixed | st.just("auto"), st.sampled_from(HOSTS), profiles)
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 def test_a_plan_survives_its_own_file(wanted, layout, topology, profile):
     plan = attempt(wanted, layout, topology, profile)
     if isinstance(plan, Plan):

@@ -26,10 +26,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import 
     block_size,
     internal_ports,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.engines import deployment
+from support.examples import examples
 from support.topology.topologies import interleaved_hives, mi325x
 
 # Small, so that engines of one GPU are possible as well.
@@ -98,7 +99,6 @@ def check_apart(plans, topology):
 
 
 @given(ports, st.data())
-@settings(deadline=None)
 def test_blocks_of_ports_never_meet(api_ports, data):
     count = data.draw(st.integers(0, len(api_ports) - 1))
     others, mine = api_ports[:count], api_ports[count:]
@@ -112,7 +112,7 @@ def test_blocks_of_ports_never_meet(api_ports, data):
 
 
 @given(layouts, bases, st.sampled_from(HOSTS))
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 def test_deployments_of_a_host_never_meet(layouts, bases, topology):
     found = attempt(asked(layouts, bases), topology)
     if isinstance(found, set):
@@ -124,7 +124,7 @@ def test_deployments_of_a_host_never_meet(layouts, bases, topology):
 
 
 @given(st.lists(decided, min_size=2, max_size=3), bases, st.sampled_from(HOSTS), st.data())
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 def test_decided_layouts_fare_the_same_in_any_order(layouts, bases, topology, data):
     wanted = asked(layouts, bases)
     first = attempt(wanted, topology)
@@ -138,7 +138,7 @@ def test_decided_layouts_fare_the_same_in_any_order(layouts, bases, topology, da
 
 
 @given(st.lists(decided, min_size=2, max_size=3), bases, st.sampled_from(HOSTS))
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 def test_no_cut_of_the_host_for_all_of_them_costs_less(layouts, bases, topology):
     found = attempt(asked(layouts, bases), topology)
     if isinstance(found, set):
@@ -150,7 +150,7 @@ def test_no_cut_of_the_host_for_all_of_them_costs_less(layouts, bases, topology)
 
 
 @given(decided, decided, bases, st.sampled_from(HOSTS))
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 def test_planned_one_after_the_other_they_never_meet_either(first, second, bases, topology):
     one, other = asked([first, second], bases)
     try:

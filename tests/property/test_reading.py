@@ -11,9 +11,10 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from tests.support.printers import amd_smi as amd
 from tests.support.printers import machine as printers
 from tests.support.printers import rocm_smi as rocm
@@ -21,8 +22,6 @@ from tests.support.printers import system as printers_system
 from tests.support.shared import SHARED
 
 MESH = printers.mesh()
-# For each of some thirty outputs and three kinds of damage.
-EXAMPLES = 30
 
 
 def flat(files):
@@ -134,7 +133,7 @@ def damaged(text, rng):
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@settings(max_examples=EXAMPLES)
+@examples(0.3)
 @given(seed=st.integers(0, 2**32), times=st.integers(1, 3))
 def test_whatever_happens_to_output_it_is_read_or_refused(name, seed, times):
     rng, text = random.Random(seed), TEXTS[name]
@@ -148,7 +147,7 @@ def told(topology):
 
 
 @pytest.mark.parametrize("name", [*MATRICES, *ENDED])
-@settings(max_examples=EXAMPLES)
+@examples(0.3)
 @given(share=st.floats(0, 0.9999))
 def test_a_cut_is_told_or_changes_no_count(name, share):
     text = TEXTS[name].rstrip()
@@ -158,7 +157,7 @@ def test_a_cut_is_told_or_changes_no_count(name, share):
 
 
 @pytest.mark.parametrize("name", MATRICES)
-@settings(max_examples=EXAMPLES)
+@examples(0.3)
 @given(start=st.floats(0, 1), length=st.floats(0, 1))
 def test_lines_that_are_lost_are_told_or_change_no_count(name, start, length):
     lines = MATRICES[name].split("\n")

@@ -11,9 +11,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import RocmPlan, versions
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.host.rocm import MI300X, MI325X, MI355X, SYSTEMS, Machine, changes
 
 NUMBERS = st.integers(0, 99)
@@ -97,7 +98,7 @@ def test_the_driver_is_found_in_its_package(version, build):
     assert (found == ("6.16.13", f"{build}.24.04")) is (5 <= len(version.token) <= 8)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(1)
 @given(machines(), WANTED)
 def test_one_run_is_enough(machine, wanted):
     done = machine.applied(machine.plan(**wanted))
@@ -108,7 +109,7 @@ def test_one_run_is_enough(machine, wanted):
     assert [one for one in after.checks if one.state != "pass"] == []
 
 
-@settings(max_examples=100, deadline=None)
+@examples(1)
 @given(machines(), WANTED)
 def test_undoing_leaves_nothing_of_amd(machine, wanted):
     done = machine.applied(machine.plan(**wanted)).rebooted()
@@ -119,14 +120,14 @@ def test_undoing_leaves_nothing_of_amd(machine, wanted):
     assert changes(gone.plan(**{**wanted, "state": "absent"})) == {}
 
 
-@settings(max_examples=50, deadline=None)
+@examples(0.5)
 @given(machines(), WANTED)
 def test_a_plan_survives_its_journey_as_json(machine, wanted):
     plan = machine.plan(**wanted)
     assert from_document(RocmPlan, to_document(plan), "plan") == plan
 
 
-@settings(max_examples=50, deadline=None)
+@examples(0.5)
 @given(machines(), WANTED)
 def test_replicas_are_never_disturbed(machine, wanted):
     unit = "apiary-a-0.service loaded active running A\n"

@@ -17,10 +17,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
     MonitoredHost,
     TelemetrySettings,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.demo import demo_plan
+from support.examples import examples
 
 METRICS = st.sampled_from(["ttft", "tpot", "itl", "e2el"])
 PERCENTILES = st.sampled_from(["p50", "p90", "p95", "p99"])
@@ -52,7 +53,7 @@ def test_a_quoted_text_never_ends_early(text):
     assert '"' not in inside.replace("\\\\", "").replace('\\"', "")
 
 
-@settings(max_examples=15)
+@examples(0.15)
 @given(st.permutations([f"gpu-{index:03}" for index in range(1, 5)]))
 def test_the_order_of_hosts_changes_nothing(names):
     hosts = [

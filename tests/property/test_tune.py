@@ -16,11 +16,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.variables import (
     tuned_variables,
 )
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from support.bench.tuned import World, begun, carried_out, saved
 from support.demo import demo_deployment
+from support.examples import examples
 
 # Not in the order of a sorted document.
 KNOBS = {"limits.max_num_seqs": (64, 128), "engine.env.A": ("1",), "engine.env.B": ("1",)}
@@ -61,7 +62,7 @@ def worlds(draw):
     return world(draw(true_rates), draw(st.integers(0, 10**6)), 0.03, fate)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(worlds(), st.booleans())
 def test_every_tuning_comes_to_a_choice_that_ran(lived, knobs):
     state = carried_out(start(knobs=knobs), lived)
@@ -77,7 +78,7 @@ def test_every_tuning_comes_to_a_choice_that_ran(lived, knobs):
         assert known or one.label in untried
 
 
-@settings(max_examples=25, deadline=None)
+@examples(0.25)
 @given(worlds(), st.booleans(), st.data())
 def test_a_tuning_goes_on_from_every_state_to_the_same_choice(lived, knobs, data):
     """It is read again from its file after every trial, and the whole document ends the same."""
@@ -93,7 +94,7 @@ def test_a_tuning_goes_on_from_every_state_to_the_same_choice(lived, knobs, data
     assert saved(state) == saved(whole)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(0.12)
 @given(true_rates, st.integers(0, 10**6), st.data())
 def test_hosts_that_are_interrupted_halfway_come_to_the_same_choice(rates, seed, data):
     best = max(rates.values())
@@ -157,7 +158,7 @@ values = st.one_of(st.integers(-5, 10**6), st.booleans(), st.floats(0, 1), texts
 words = st.sampled_from(["1", "0x10", "yes", "a b", "x: y", "#1", "null", "~", "{{ x }}", "!a"])
 
 
-@settings(max_examples=80, deadline=None)
+@examples(0.8)
 @given(st.dictionaries(texts, values | words, max_size=4), texts | words)
 def test_a_tuned_deployment_is_read_as_it_was_written(args, value):
     before = demo_deployment()

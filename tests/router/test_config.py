@@ -22,9 +22,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
     RouterTracing,
     Timeouts,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.router.cases import routers
 from support.router.haproxy import localized, pool_of
 
@@ -111,7 +112,7 @@ SETTINGS = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(chosen=SETTINGS, replicas=st.integers(1, 6), model=st.text(max_size=20))
 def test_whatever_the_settings_say_haproxy_takes(chosen, replicas, model):
     pool = replace(pool_of(range(20000, 20000 + replicas), port=8080), model=model)

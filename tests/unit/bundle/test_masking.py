@@ -13,10 +13,11 @@ import urllib.parse
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from apiary.help.bundle.masking import Masker, clean_json, forms
+from support.examples import examples
 
 HARD = "p@ss \"w\\or'd/ä+1% $x"
 
@@ -93,7 +94,7 @@ SECRETS = st.text(min_size=4, max_size=40).filter(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(1.5)
 @given(SECRETS, st.sampled_from(sorted(FORMS)), st.text(max_size=20), st.text(max_size=20))
 @example(HARD, "json-thrice", "", "")
 def test_no_planted_secret_survives(secret, form, before, after):
@@ -106,7 +107,7 @@ def test_no_planted_secret_survives(secret, form, before, after):
         assert written.strip() not in cleaned
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(
     SECRETS,
     st.recursive(

@@ -18,11 +18,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
     Link,
     Topology,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apiary.host.pairs import boards, runs
 from apiary.host.pictures import topology_svg
+from support.examples import examples
 from support.printers import machine as printers
 from support.printers.machine import Machine, Wire
 from support.topology.pictured import BDFS, DRAWN, HALVES, cpx, cuts, finding, lost, one_missing
@@ -362,7 +363,7 @@ def hosts(draw):
     return replace(topology, links=links, findings=tuple(notes)), placed
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(hosts())
 def test_everything_is_there_once_and_nothing_covers_another(case):
     topology, placed = case
