@@ -34,12 +34,20 @@ PAGES = 1000
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 NEXT = re.compile(r'<([^>]+)>\s*;[^,]*\brel="?next"?')
 RESET = re.compile(r"\bt=(\d+)")
+# Statuses that asking again does not change.
+NOT_FOUND = ("WEIGHTS-FETCH-NOT-FOUND", "no such repository, revision or file")
+FINAL = {
+    401: ("WEIGHTS-FETCH-UNAUTHORIZED", "{token}, or there is no such repository"),
+    403: ("WEIGHTS-FETCH-FORBIDDEN", "the token's owner has no access"),
+    404: NOT_FOUND,
+    410: NOT_FOUND,
+}
 # What one connection may throw, beside the status: HTTPException is no OSError.
 BROKEN = (OSError, http.client.HTTPException)
 
 
 class TransientError(Exception):
-    """What may pass: ``final`` is what to tell if it does not, ``wait`` seconds if it says so."""
+    """What may pass: ``final`` is what to report if it does not, ``wait`` seconds if it says so."""
 
     def __init__(self, final: ApiaryError, wait: float | None = None) -> None:
         super().__init__(str(final))
@@ -48,12 +56,12 @@ class TransientError(Exception):
 
 
 class BeyondError(Exception):
-    """The offset asked for lies beyond the file's end."""
+    """The requested offset lies beyond the file's end."""
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a revision: bytes, and the SHA-256 or the git blob's SHA-1 that its source tells.
+    """A file of a revision: bytes, and the SHA-256 or the git blob's SHA-1 that its source reports.
 
     The hub knows a SHA-256 for large files (LFS, Xet) and the git name for all others.
     """
@@ -138,7 +146,7 @@ class Hub:
                 with failure:
                     target = failure.headers.get("Location")
                     if failure.code not in REDIRECTS or not target:
-                        raise self.judge(url, failure) from None
+                        raise self.evaluate(url, failure) from None
                     target = urljoin(url, target)
                 if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
                     raise refused(url, "points to an unencrypted address") from None
@@ -147,39 +155,26 @@ class Hub:
                 raise broken(url, failure) from failure
         raise refused(url, f"redirects more than {MOST_REDIRECTS} times")
 
-    def judge(self, url: str, failure: urllib.error.HTTPError) -> Exception:
+    def evaluate(self, url: str, failure: urllib.error.HTTPError) -> Exception:
         """Return what a status means."""
-        code, headers = failure.code, failure.headers
-        said = headers.get("X-Error-Code") or headers.get("X-Error-Message") or failure.reason
-        found = f"found HTTP {code} ({' '.join(str(said).split())[:120]})"
-        at_hub = origin(url) == origin(self.endpoint)
-        if code == 429:
-            problem = error("WEIGHTS-FETCH-RATE-LIMIT", shown(url), f"{found}: too many requests")
-            return TransientError(problem, retry_after(headers))
-        if code == 408 or code >= 500 or (code in (401, 403) and not at_hub):
-            # A signed address of a store behind the hub expires; the hub gives a new one.
-            problem = error("WEIGHTS-FETCH-SERVER", shown(url), f"{found}, again and again")
-            return TransientError(problem, retry_after(headers))
-        if code == 401:
-            told = "refuses the token" if self.token else "wants a token"
-            return error(
-                "WEIGHTS-FETCH-UNAUTHORIZED",
-                shown(url),
-                f"{found}: {told}, or there is no such repository",
-            )
-        if code == 403:
-            return error(
-                "WEIGHTS-FETCH-FORBIDDEN", shown(url), f"{found}: the token's owner has no access"
-            )
-        if code == 416:
+        status, headers = failure.code, failure.headers
+        reason = headers.get("X-Error-Code") or headers.get("X-Error-Message") or failure.reason
+        found = f"found HTTP {status} ({' '.join(str(reason).split())[:120]})"
+        if status == 416:
             return BeyondError()
-        if code in (404, 410):
-            return error(
-                "WEIGHTS-FETCH-NOT-FOUND",
-                shown(url),
-                f"{found}: no such repository, revision or file",
-            )
-        return refused(url, found)
+        # A signed address of a store behind the hub expires; the hub gives a new one.
+        expired = status in (401, 403) and origin(url) != origin(self.endpoint)
+        if status in (408, 429) or status >= 500 or expired:
+            code, message = "WEIGHTS-FETCH-SERVER", f"{found}, again and again"
+            if status == 429:
+                code, message = "WEIGHTS-FETCH-RATE-LIMIT", f"{found}: too many requests"
+            problem = error(code, shown(url), message)
+            return TransientError(problem, retry_after(headers))
+        if status not in FINAL:
+            return refused(url, found)
+        code, message = FINAL[status]
+        token = "refuses the token" if self.token else "wants a token"
+        return error(code, shown(url), f"{found}: {message.format(token=token)}")
 
     def document(self, url: str) -> tuple[Any, str | None]:
         """Return a JSON answer, and the address of its next page."""
@@ -266,7 +261,7 @@ def tree_file(url: str, entry: Any) -> SourceFile:
 
 
 def retry_after(headers: Any) -> float | None:
-    """Return the seconds that a server asks to wait, at most five minutes."""
+    """Return the seconds that a server requests to wait, at most five minutes."""
     told = headers.get("Retry-After") or ""
     if not told.isdigit():
         reset = RESET.search(headers.get("RateLimit") or "")
@@ -280,7 +275,7 @@ def refused(url: str, message: str) -> ApiaryError:
 
 
 def listing(url: str, message: str) -> ApiaryError:
-    """Return that what the hub tells of a revision cannot be relied on."""
+    """Return that what the hub lists of a revision cannot be relied on."""
     return error("WEIGHTS-FETCH-LISTING", shown(url), message)
 
 
@@ -293,8 +288,8 @@ def broken(url: str, failure: Exception) -> Exception:
             shown(url),
             f"the certificate does not hold: {reason.verify_message}",
         )
-    told = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    cause = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
     problem = error(
-        "WEIGHTS-FETCH-NETWORK", shown(url), f"the connection fails again and again: {told}"
+        "WEIGHTS-FETCH-NETWORK", shown(url), f"the connection fails again and again: {cause}"
     )
     return TransientError(problem)

@@ -33,6 +33,7 @@ def follow(monkeypatch):
     def follow(statuses, progresses=(), check_mode=False, **arguments):
         seen = SimpleNamespace(modules=[], lines=[], waits=[], resets=0, limits=[])
         task = SimpleNamespace(
+            action="apiary.instinct.weights_publish",
             args={"store": "/s", "repository": "o/n", **arguments},
             check_mode=check_mode,
             async_val=0,
