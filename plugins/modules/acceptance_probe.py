@@ -171,27 +171,28 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
-    told = {
+    parameters = module.params
+    outcome = {
         "health": [
-            probe.health(one["unit"], one["address"], one["port"]) for one in given["health"]
+            probe.health(item["unit"], item["address"], item["port"])
+            for item in parameters["health"]
         ],
         "runs": [],
     }
     if not module.check_mode:
-        reading = given["reading"]
+        reading = parameters["reading"]
         if reading:
-            told["read"] = probe.read(
+            outcome["read"] = probe.read(
                 reading["paths"],
                 reading["bytes"],
                 reading["seconds"],
                 reading["readers"],
                 reading["block_bytes"],
             )
-        for one in given["runs"]:
-            ran = probe.run(one["attempts"], given["run_seconds"], given["idle_bytes"])
-            told["runs"].append({"test": one["test"], "name": one["name"], **ran})
-    module.exit_json(changed=False, **told)
+        for item in parameters["runs"]:
+            ran = probe.run(item["attempts"], parameters["run_seconds"], parameters["idle_bytes"])
+            outcome["runs"].append({"test": item["test"], "name": item["name"], **ran})
+    module.exit_json(changed=False, **outcome)
 
 
 if __name__ == "__main__":

@@ -83,10 +83,10 @@ def main() -> None:
             module.fail_json(msg=f"the key in {path} cannot be read: {type(failure).__name__}")
     request = {**module.params["request"], "secrets": {"OPENAI_API_KEY": key} if key else {}}
     try:
-        found = run(request)
+        outcome = run(request)
     except BenchError as failure:
         module.fail_json(msg=str(failure))
-    module.exit_json(changed=False, packed=packed(found))
+    module.exit_json(changed=False, packed=packed(outcome))
 
 
 if __name__ == "__main__":

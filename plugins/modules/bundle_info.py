@@ -82,7 +82,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
+    parameters = module.params
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         try:
@@ -90,7 +90,13 @@ def main() -> None:
         except OSError as failure:
             return 127, "", f"{argv[0]}: {failure.strerror}"
 
-    look = Look(run, given["since"], given["lines"], given["item_bytes"], given["total_bytes"])
+    look = Look(
+        run,
+        parameters["since"],
+        parameters["lines"],
+        parameters["item_bytes"],
+        parameters["total_bytes"],
+    )
     look.everything()
     module.exit_json(
         changed=False, items=look.items, problems=look.problems, secrets=look.secrets()

@@ -153,7 +153,7 @@ def read_key(path, unit) -> str | None:
 def compared(parameters, outcome, limits) -> list:
     """Return what the answers and the time say, against those before."""
     unit, before = parameters["unit"], parameters["before"] or {}
-    found = list(
+    findings = list(
         smoke.judge_speed(
             outcome["first_token_seconds"], before.get("first_token_seconds"), limits, unit
         )
@@ -161,10 +161,10 @@ def compared(parameters, outcome, limits) -> list:
     compare, because = parameters["compare"], parameters["because"]
     if before.get("stable") is False and compare == "must":
         compare, because = "should", "but it did not repeat itself before the change, either"
-    found += smoke.judge_answers(
+    findings += smoke.judge_answers(
         before.get("answers") or {}, outcome["answers"], compare, because, unit
     )
-    return found
+    return findings
 
 
 def main() -> None:
@@ -197,8 +197,8 @@ def main() -> None:
     parameters = module.params
     unit = parameters["unit"]
     address = parameters["address"]
-    limits = {**LIMITS, **{name: float(one) for name, one in parameters["limits"].items()}}
-    prompts = [smoke.Prompt(**one) for one in parameters["prompts"]]
+    limits = {**LIMITS, **{name: float(item) for name, item in parameters["limits"].items()}}
+    prompts = [smoke.Prompt(**item) for item in parameters["prompts"]]
     outcome = {"answers": {}, "stable": None, "first_token_seconds": None}
     findings = []
     try:
@@ -212,9 +212,9 @@ def main() -> None:
             parameters["timeout"],
         )
         # The first answer of an engine may wait for kernels; the streamed one, which is timed, not.
-        outcome["answers"] = {one.id: smoke.complete(endpoint, one) for one in prompts}
+        outcome["answers"] = {item.id: smoke.complete(endpoint, item) for item in prompts}
         if parameters["baseline"]:
-            again = {one.id: smoke.complete(endpoint, one) for one in prompts}
+            again = {item.id: smoke.complete(endpoint, item) for item in prompts}
             outcome["stable"] = again == outcome["answers"]
         streamed = smoke.stream(endpoint, prompts[0])
         outcome["first_token_seconds"] = round(streamed.first_token_seconds, 3)

@@ -117,14 +117,14 @@ def main() -> None:
             os.unlink(path)
         module.exit_json(changed=held is not None, lock=None)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    wanted = rollout_lock.wanted_lock(
+    requested = rollout_lock.wanted_lock(
         held, owner, parameters["out"], now, stopped=parameters["stopped"]
     )
-    if wanted != held and not module.check_mode:
+    if requested != held and not module.check_mode:
         os.umask(0o022)
-        if not rollout_lock.take_lock(path, wanted, fresh=held is None):
+        if not rollout_lock.take_lock(path, requested, fresh=held is None):
             refuse(rollout_lock.read_lock(path) or {})
-    module.exit_json(changed=wanted != held, lock=wanted)
+    module.exit_json(changed=requested != held, lock=requested)
 
 
 if __name__ == "__main__":

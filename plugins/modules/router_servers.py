@@ -127,15 +127,15 @@ def find(module, asked):
     names = asked_for["servers"]
     if asked_for["hosts"]:
         names = [*(names or []), *of_hosts(states, asked_for["hosts"])]
-    found = haproxy.chosen(states, asked_for["deployment"], names)
-    absent = sorted(set(asked_for["servers"] or []) - {one.name for one in found})
-    empty = not found and (asked_for["hosts"] or asked_for["deployment"])
+    matches = haproxy.chosen(states, asked_for["deployment"], names)
+    absent = sorted(set(asked_for["servers"] or []) - {server.name for server in matches})
+    empty = not matches and (asked_for["hosts"] or asked_for["deployment"])
     if (absent or empty) and asked_for["missing"] == "fail":
         place = f"backend {asked_for['deployment']}" if asked_for["deployment"] else "router"
         what = ", ".join(absent or asked_for["hosts"] or ["any server"])
-        known = ", ".join(sorted({one.key for one in states})[:8]) or "none"
-        fail(module, Finding("ROUTER-SERVER-UNKNOWN", place, f"has no {what}; it has {known}"))
-    return found
+        available = ", ".join(sorted({server.key for server in states})[:8]) or "none"
+        fail(module, Finding("ROUTER-SERVER-UNKNOWN", place, f"has no {what}; it has {available}"))
+    return matches
 
 
 def main() -> None:
@@ -164,18 +164,18 @@ def main() -> None:
         return haproxy.ask(command, module.params["socket"])
 
     try:
-        found = find(module, asked)
-        changes = [] if state == "present" else changes_of(found, state)
-        keys = {one.key for one in found}
-        after = found
+        matches = find(module, asked)
+        changes = [] if state == "present" else changes_of(matches, state)
+        keys = {server.key for server in matches}
+        after = matches
         if changes and not module.check_mode:
-            for one in changes:
-                haproxy.set_state(asked, one, state)
+            for server in changes:
+                haproxy.set_state(asked, server, state)
             haproxy.save(asked, True, module.params["configuration"], module.params["state_file"])
         if not module.check_mode:
             end = time.monotonic() + timeout
             while True:
-                after = [one for one in haproxy.server_states(asked) if one.key in keys]
+                after = [server for server in haproxy.server_states(asked) if server.key in keys]
                 over = not module.params["wait"] or time.monotonic() >= end
                 if over or not remaining(after, state):
                     break

@@ -248,7 +248,7 @@ def read_job(parameters: dict[str, Any], revision: str) -> Job:
         selection=Selection(
             tuple(parameters["allow_patterns"]),
             tuple(parameters["ignore_patterns"]),
-            tuple((one["beside"], tuple(one["patterns"])) for one in parameters["skip"]),
+            tuple((rule["beside"], tuple(rule["patterns"])) for rule in parameters["skip"]),
         ),
         allow_unpinned=parameters["allow_unpinned"],
         make_current=parameters["make_current"],
@@ -272,9 +272,9 @@ def publish(job: Job, level: str, check: bool) -> dict[str, Any]:
         "changed": plan.changed,
         "revision": plan.commit,
         "path": plan.shelf.revision(plan.commit),
-        "fetched": sorted(one.path for one in plan.fetch),
+        "fetched": sorted(file.path for file in plan.fetch),
         "fetched_bytes": plan.fetch_bytes,
-        "total_bytes": plan.fetch_bytes + sum(one.size for one in plan.keep),
+        "total_bytes": plan.fetch_bytes + sum(file.size for file in plan.keep),
         "diff": plan.diff(),
     }
 

@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Request
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    Asked,
+    PlanRequest,
     build_plan,
     build_plans,
 )
@@ -61,7 +61,7 @@ bases = st.lists(
 
 def asked(layouts, bases):
     return [
-        Asked(
+        PlanRequest(
             dataclasses.replace(
                 deployment("small", version="0.33.0", max_model_len=4096),
                 name=f"d{index}",

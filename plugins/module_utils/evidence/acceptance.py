@@ -134,24 +134,24 @@ def read(paths: list[str], most: int, seconds: float, readers: int, block: int) 
         # A server that is gone blocks a read for ever; its thread is left behind.
         thread.join(max(0.0, reader.end - time.monotonic()) + 5)
     spent = time.monotonic() - began
-    told: dict[str, Any] = {"bytes": reader.bytes, "seconds": round(spent, 3), "files": files}
+    result: dict[str, Any] = {"bytes": reader.bytes, "seconds": round(spent, 3), "files": files}
     if any(thread.is_alive() for thread in threads):
-        told["error"] = f"a read did not end within {seconds:g} s"
+        result["error"] = f"a read did not end within {seconds:g} s"
     elif reader.problems:
-        told["error"] = f"no direct reading: {reader.problems[0]}"
-    return told
+        result["error"] = f"no direct reading: {reader.problems[0]}"
+    return result
 
 
 def in_use(limit: int, root: str = "/") -> str | None:
     """Return who holds more VRAM than a tool that only looks, or None."""
     held: dict[str, int] = {}
     for path in glob.glob(os.path.join(root, "sys/class/kfd/kfd/proc/*/vram_*")):
-        found = _HELD.search(path)
+        match = _HELD.search(path)
         with contextlib.suppress(OSError, ValueError):
             with open(path, encoding="ascii") as stream:
                 size = int(stream.read())
-            if found:
-                held[found[1]] = held.get(found[1], 0) + size
+            if match:
+                held[match[1]] = held.get(match[1], 0) + size
     for process, size in sorted(held.items()):
         if size > limit:
             return f"process {process} holds {size / 2**30:.0f} GiB of VRAM"
@@ -185,7 +185,7 @@ def run(
 
 def _run(argv: list[str], seconds: float) -> dict[str, Any]:
     began = time.monotonic()
-    told: dict[str, Any] = {"installed": True, "argv": argv}
+    result: dict[str, Any] = {"installed": True, "argv": argv}
     with tempfile.TemporaryFile() as out:
         try:
             process = subprocess.Popen(  # pylint: disable=consider-using-with
@@ -197,15 +197,15 @@ def _run(argv: list[str], seconds: float) -> dict[str, Any]:
                 start_new_session=True,
             )
         except OSError as failure:
-            return {**told, "error": f"cannot be started: {failure.strerror or failure}"}
+            return {**result, "error": f"cannot be started: {failure.strerror or failure}"}
         try:
-            told["exit"] = process.wait(seconds)
+            result["exit"] = process.wait(seconds)
         except subprocess.TimeoutExpired:
-            told["error"] = f"did not end within {seconds:g} s"
+            result["error"] = f"did not end within {seconds:g} s"
             _end(process)
-        told["output"] = _kept(out)
-    told["seconds"] = round(time.monotonic() - began, 1)
-    return told
+        result["output"] = _kept(out)
+    result["seconds"] = round(time.monotonic() - began, 1)
+    return result
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

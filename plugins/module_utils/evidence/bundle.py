@@ -180,10 +180,10 @@ class Look:
             self.problems["units"] = err.strip()[:500] or f"status {status}"
             return []
         self.put("units/list.txt", out)
-        found = sorted({line.split()[0] for line in out.splitlines() if line.split()})
-        if len(found) > MOST_UNITS:
-            self.problems["units"] = f"only the first {MOST_UNITS} of {len(found)} were looked at"
-        return found[:MOST_UNITS]
+        matches = sorted({line.split()[0] for line in out.splitlines() if line.split()})
+        if len(matches) > MOST_UNITS:
+            self.problems["units"] = f"only the first {MOST_UNITS} of {len(matches)} were looked at"
+        return matches[:MOST_UNITS]
 
     def file(self, path: str) -> None:
         """Take a file's text."""
@@ -227,9 +227,9 @@ class Look:
 
 
 def _found(patterns: tuple[str, ...]) -> list[str]:
-    found = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
+    paths = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
     return [
         path
-        for path in found
-        if os.path.isfile(path) and not any(fnmatch.fnmatch(path, one) for one in NEVER)
+        for path in paths
+        if os.path.isfile(path) and not any(fnmatch.fnmatch(path, forbidden) for forbidden in NEVER)
     ]

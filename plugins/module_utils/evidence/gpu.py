@@ -73,11 +73,11 @@ NO_ANSWER = "no answer"
 def raise_file_limit() -> None:
     """Allow more open files, as far as this user may: amd-smi needs many with 64 partitions."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    limit = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         # Some containers forbid it, and only hosts with many partitions need it.
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def run_command(argv: list[str]) -> Ran:
@@ -182,8 +182,8 @@ class Files:
 
     def paths(self, pattern: str) -> list[str]:
         """Return the paths that match, as the host names them."""
-        found = glob.glob(self.root + pattern)
-        return sorted(path[len(self.root) :] for path in found)
+        matches = glob.glob(self.root + pattern)
+        return sorted(path[len(self.root) :] for path in matches)
 
     def read(self, path: str) -> str | None:
         """Keep the content of one file; return it, or None."""
@@ -265,16 +265,16 @@ def collect_bridges(found: Files) -> None:
 
 def in_time(root: str, read_all: Callable[[Files], None]) -> Files:
     """Read all files, or as many as FILES_SECONDS allow; the one that blocks is unreadable."""
-    found = Files(root)
-    reader = threading.Thread(target=read_all, args=(found,), daemon=True)
+    files = Files(root)
+    reader = threading.Thread(target=read_all, args=(files,), daemon=True)
     reader.start()
     reader.join(FILES_SECONDS)
     if not reader.is_alive():
-        return found
+        return files
     read = Files(root)
     # The reader may go on: what has been read so far is taken.
-    read.files, read.links = found.files.copy(), found.links.copy()
-    read.unreadable = {**found.unreadable.copy(), found.current: "ETIMEDOUT"}
+    read.files, read.links = files.files.copy(), files.links.copy()
+    read.unreadable = {**files.unreadable.copy(), files.current: "ETIMEDOUT"}
     return read
 
 
@@ -290,13 +290,13 @@ def collect_commands(run: Runner, wanted: Commands) -> dict[str, dict[str, Any]]
         if name not in UNLESS:
             chains.setdefault(attempts[0][0], []).append((name, attempts))
     absent: dict[str, dict[str, Any]] = {}
-    told: dict[str, dict[str, dict[str, Any]]] = {}
+    results: dict[str, dict[str, dict[str, Any]]] = {}
 
     def work() -> None:
         with contextlib.suppress(IndexError):
             while True:
                 for name, attempts in waiting.pop(0):
-                    told[name] = attempt(run, name, attempts, absent, started)
+                    results[name] = attempt(run, name, attempts, absent, started)
 
     # The longest first, so that it is not what everything waits for in the end.
     waiting = sorted(chains.values(), key=len, reverse=True)
@@ -309,9 +309,13 @@ def collect_commands(run: Runner, wanted: Commands) -> dict[str, dict[str, Any]]
         if name not in UNLESS:
             continue
         other, pattern = UNLESS[name]
-        if not any(pattern.search(said["stdout"]) for said in told.get(other, {}).values()):
-            told[name] = attempt(run, name, attempts, absent, started)
-    return {label: said for name, _attempts in wanted for label, said in told.get(name, {}).items()}
+        if not any(pattern.search(result["stdout"]) for result in results.get(other, {}).values()):
+            results[name] = attempt(run, name, attempts, absent, started)
+    return {
+        label: result
+        for name, _attempts in wanted
+        for label, result in results.get(name, {}).items()
+    }
 
 
 def attempt(

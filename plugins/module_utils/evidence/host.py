@@ -40,22 +40,24 @@ def collect_host(
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     gpu = "gpu" in scopes
-    wanted = [COMMON, *(SCOPES[name] for name in scopes if name != "gpu")]
-    if wanted == [COMMON] and gpu:
+    requested = [COMMON, *(SCOPES[name] for name in scopes if name != "gpu")]
+    if requested == [COMMON] and gpu:
         return evidence.collect(run, root)
     if gpu:
         evidence.raise_file_limit()
-    asked = [*COMMANDS] if gpu else []
-    names = {name for name, _attempts in asked}
-    asked += [(path, ((path, "--version"),)) for path in programs]
-    asked += [each for one in wanted for each in one.commands if each[0] not in names]
-    commands = evidence.collect_commands(run, tuple(asked))
-    for label, said in commands.items():
+    attempts = [*COMMANDS] if gpu else []
+    names = {name for name, _attempts in attempts}
+    attempts += [(path, ((path, "--version"),)) for path in programs]
+    attempts += [
+        each for each_scope in requested for each in each_scope.commands if each[0] not in names
+    ]
+    commands = evidence.collect_commands(run, tuple(attempts))
+    for label, result in commands.items():
         if not names.intersection((label, label.rpartition("_")[0])):
-            said["stdout"] = masked(said["stdout"])
+            result["stdout"] = masked(result["stdout"])
 
     def read_all(found: Files) -> None:
-        for scope in wanted:
+        for scope in requested:
             for pattern in scope.files:
                 found.read_all(pattern)
             for pattern in scope.links:
@@ -69,8 +71,8 @@ def collect_host(
     siblings = commands["lscpu"]["exit"] != 0
     # A GPU that hangs has its own time, and leaves the rest theirs.
     more = evidence.in_time(root, lambda found: evidence.collect_files(found, siblings))
-    for kept, read in zip(
+    for target, read in zip(
         (found.files, found.links, found.unreadable), (more.files, more.links, more.unreadable)
     ):
-        kept.update(read)
+        target.update(read)
     return evidence.document(started, commands, found)

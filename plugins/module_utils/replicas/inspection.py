@@ -111,7 +111,7 @@ def _changes(
     moved = bool(shadows) or unit_files.handed_over(files, states)
     return Changes(
         directories=units.compare_directories(
-            [*files, *(one for one in secrets if one.after is not None)]
+            [*files, *(secret for secret in secrets if secret.after is not None)]
         ),
         files=[*files, *removed],
         secrets=secrets,

@@ -18,12 +18,12 @@ def read_lock(path: str) -> dict[str, Any] | None:
     """Return the lock, or None where nobody holds it; a damaged one is held by nobody known."""
     try:
         with open(path, encoding="utf-8") as stream:
-            told = json.load(stream)
+            lock = json.load(stream)
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
         return {"owner": "unknown", "since": "unknown", "out": []}
-    return told if isinstance(told, dict) else {"owner": "unknown", "since": "unknown", "out": []}
+    return lock if isinstance(lock, dict) else {"owner": "unknown", "since": "unknown", "out": []}
 
 
 def wanted_lock(
@@ -32,8 +32,8 @@ def wanted_lock(
     """Return the lock as it is to be; who holds it already goes on from the same time."""
     same = held is not None and held.get("owner") == owner
     since = held["since"] if held is not None and same else now
-    told = {"schema": SCHEMA, "owner": owner, "since": since, "out": sorted(out)}
-    return {**told, "stopped": True} if stopped else told
+    lock = {"schema": SCHEMA, "owner": owner, "since": since, "out": sorted(out)}
+    return {**lock, "stopped": True} if stopped else lock
 
 
 def take_lock(path: str, told: dict[str, Any], fresh: bool) -> bool:

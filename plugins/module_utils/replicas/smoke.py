@@ -71,10 +71,10 @@ def stream(endpoint: Endpoint, prompt: Prompt) -> Streamed:
         for event in _events(response):
             if event == "[DONE]":
                 break
-            told = json.loads(event)
-            if "error" in told:
+            chunk = json.loads(event)
+            if "error" in chunk:
                 raise _failed(endpoint, prompt, "the stream ended with an error")
-            for choice in told.get("choices", ()):
+            for choice in chunk.get("choices", ()):
                 if choice.get("text"):
                     first = time.monotonic() if first is None else first
                     pieces.append(choice["text"])

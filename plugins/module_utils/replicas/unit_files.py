@@ -67,8 +67,8 @@ def services_matching(places: Places, pattern: str) -> list[str]:
         for name in _entries(places.quadlets)
         if name.endswith(".container")
     ]
-    found = {*names, *(f"{stem}.service" for stem in stems)}
-    return sorted(name for name in found if re.fullmatch(pattern, name))
+    matches = {*names, *(f"{stem}.service" for stem in stems)}
+    return sorted(name for name in matches if re.fullmatch(pattern, name))
 
 
 def document(path: str, text: str | None) -> Document | None:
@@ -85,8 +85,8 @@ def documents(directory: str) -> list[Document]:
     paths = [
         os.path.join(directory, name) for name in _entries(directory) if _DOCUMENT.fullmatch(name)
     ]
-    found = (document(path, read_file(path)[0]) for path in paths)
-    return [one for one in found if one is not None]
+    parsed = (document(path, read_file(path)[0]) for path in paths)
+    return [item for item in parsed if item is not None]
 
 
 def shadows(places: Places, files: list[FileChange], services: list[str]) -> list[FileChange]:
@@ -94,12 +94,12 @@ def shadows(places: Places, files: list[FileChange], services: list[str]) -> lis
 
     A unit in the administrator's directory would win over the one that a generator makes.
     """
-    wanted = {item.path for item in files}
+    planned = {item.path for item in files}
     return [
         removal(path, service)
         for service in services
         for path in places.of(service)
-        if wanted.intersection(places.of(service)) and path not in wanted and os.path.exists(path)
+        if planned.intersection(places.of(service)) and path not in planned and os.path.exists(path)
     ]
 
 
@@ -112,16 +112,16 @@ def leftovers(
     ]
     if directory is None:
         return gone
-    wanted = {item.path for item in files}
-    kept = {one.path for one in documents(directory) if one.unit not in stale}
+    planned = {item.path for item in files}
+    retained = {unit_file.path for unit_file in documents(directory) if unit_file.unit not in stale}
     for name in _entries(directory):
         path = os.path.join(directory, name)
         stem, extension = os.path.splitext(path)
         if extension not in (".env", ".json") or not re.fullmatch(r".*/replica-[0-9]+", stem):
             continue
         # Another replica's, which stays because nobody said to remove what is stale.
-        theirs = f"{stem}.json" in kept and f"{stem}.json" not in wanted
-        if path not in wanted and not theirs:
+        theirs = f"{stem}.json" in retained and f"{stem}.json" not in planned
+        if path not in planned and not theirs:
             gone.append(removal(path))
     return gone
 
@@ -139,19 +139,19 @@ def taken_gpus(
     and ``stale`` those that go.
     """
     read = [document(item.path, item.after) for item in files if item.unit in services]
-    wanted = frozenset(gpu for one in read if one is not None for gpu in one.gpus)
+    planned = frozenset(gpu for holder in read if holder is not None for gpu in holder.gpus)
     holders = [
-        one
+        holder
         for name in _entries(root)
-        for one in documents(os.path.join(root, name))
-        if one.unit not in services and one.unit not in stale and one.gpus & wanted
+        for holder in documents(os.path.join(root, name))
+        if holder.unit not in services and holder.unit not in stale and holder.gpus & planned
     ]
-    states = unit_states(systemctl, sorted(one.unit for one in holders))
+    states = unit_states(systemctl, sorted(holder.unit for holder in holders))
     return {
-        gpu: one.unit
-        for one in holders
-        if states[one.unit].get("ActiveState") not in ("inactive", "failed")
-        for gpu in sorted(one.gpus & wanted)
+        gpu: holder.unit
+        for holder in holders
+        if states[holder.unit].get("ActiveState") not in ("inactive", "failed")
+        for gpu in sorted(holder.gpus & planned)
     }
 
 

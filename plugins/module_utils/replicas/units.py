@@ -45,8 +45,8 @@ class FileChange:
     def diff(self) -> dict[str, str]:
         """Return Ansible's diff entry; a change of mode alone shows as a line of its own."""
 
-        kept = self.before is not None and self.after is not None
-        chmod = kept and self.mode_before != self.mode_after
+        remains = self.before is not None and self.after is not None
+        chmod = remains and self.mode_before != self.mode_after
         before, after = self.before, self.after
         if self.secret:
             before = None if before is None else "a secret\n"
@@ -141,7 +141,7 @@ def compare_directories(files: list[FileChange]) -> list[DirectoryChange]:
     Ours are those called apiary and what is below them; a strict umask must not close them, and
     those of secrets must not be open. Of others only the missing ones count.
     """
-    wanted: dict[str, str] = {}
+    planned: dict[str, str] = {}
     for item in files:
         parts = os.path.dirname(item.path).split(os.sep)
         ours = parts.index("apiary") if "apiary" in parts else len(parts)
@@ -149,9 +149,9 @@ def compare_directories(files: list[FileChange]) -> list[DirectoryChange]:
             path = os.sep.join(parts[:end])
             if end > ours or not os.path.isdir(path):
                 closed = item.secret and end == len(parts)
-                wanted[path] = "0700" if closed else wanted.get(path, "0755")
+                planned[path] = "0700" if closed else planned.get(path, "0755")
     changes = []
-    for path, mode_after in wanted.items():
+    for path, mode_after in planned.items():
         try:
             mode = f"{os.stat(path).st_mode & 0o7777:04o}"
         except FileNotFoundError:
@@ -167,9 +167,9 @@ def unit_states(systemctl: Systemctl, names: list[str]) -> dict[str, dict[str, s
         return states
     _code, out, _err = systemctl(["show", "--property=" + ",".join(PROPERTIES), "--", *names])
     for block in out.strip().split("\n\n"):
-        found = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if found.get("Id") in states:
-            states[found["Id"]] = found
+        properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if properties.get("Id") in states:
+            states[properties["Id"]] = properties
     return states
 
 
@@ -190,7 +190,7 @@ def plan_units(
     """
     outdated = due | {item.unit for item in files if item.unit and item.before != item.after}
     own = {os.path.basename(item.path) for item in files}
-    wanted = [*services, *([target] if target else [])]
+    planned = [*services, *([target] if target else [])]
 
     def state(name: str, key: str) -> str:
         return states.get(name, {}).get(key, "")
@@ -204,16 +204,16 @@ def plan_units(
         remove=stale,
         # What a generator makes of another file is enabled by that file.
         enable=[
-            name for name in wanted if name in own and state(name, "UnitFileState") != "enabled"
+            name for name in planned if name in own and state(name, "UnitFileState") != "enabled"
         ],
         move=again if handed_over else [],
         restart=[] if handed_over else again,
-        start=[name for name in wanted if name not in again and not is_up(name)],
+        start=[name for name in planned if name not in again and not is_up(name)],
         reload=bool(stale)
         or any(item.changed and is_unit(item.path) for item in files)
         # Also after a run that ended between a unit's file and the reload.
         or any(state(name, "NeedDaemonReload") == "yes" for name in states)
-        or any(state(name, "LoadState") == "not-found" for name in wanted),
+        or any(state(name, "LoadState") == "not-found" for name in planned),
     )
 
 

@@ -114,14 +114,14 @@ def server_states(asked: Ask) -> list[ServerState]:
     for row in rows:
         bits = _number(row["srv_admin_state"])
         own = bits & (FORCED_MAINT | FORCED_DRAIN)
-        wanted = "maint" if bits & ANY_MAINT else "drain" if bits & ANY_DRAIN else "ready"
+        requested = "maint" if bits & ANY_MAINT else "drain" if bits & ANY_DRAIN else "ready"
         stat = counted.get((row["be_name"], row["srv_name"]), {})
         states.append(
             ServerState(
                 backend=row["be_name"],
                 name=row["srv_name"],
-                wanted=wanted,
-                inherited=wanted != "ready" and not own,
+                wanted=requested,
+                inherited=requested != "ready" and not own,
                 status=stat.get("status") or "",
                 sessions=_number(stat.get("scur")),
                 queued=_number(stat.get("qcur")),
@@ -145,10 +145,10 @@ def chosen(
 ) -> list[ServerState]:
     """Return the servers of these names, in whichever backend, or of one deployment's."""
     return [
-        one
-        for one in states
-        if (deployment is None or one.backend == deployment)
-        and (names is None or one.name in names)
+        state
+        for state in states
+        if (deployment is None or state.backend == deployment)
+        and (names is None or state.name in names)
     ]
 
 

@@ -16,28 +16,30 @@ from .haproxy import ServerState
 def of_hosts(states: list[ServerState], hosts: list[str]) -> list[str]:
     """Return the names of all servers of hosts; a server is called <host>-<replica>."""
     patterns = [re.compile(rf"{re.escape(host)}-[0-9]+") for host in hosts]
-    return sorted({one.name for one in states if any(p.fullmatch(one.name) for p in patterns)})
+    return sorted(
+        {state.name for state in states if any(p.fullmatch(state.name) for p in patterns)}
+    )
 
 
 def changes_of(servers: list[ServerState], state: str) -> list[ServerState]:
     """Return the servers to set; one that tracks another follows it by itself."""
-    return [one for one in servers if one.wanted != state and not one.inherited]
+    return [server for server in servers if server.wanted != state and not server.inherited]
 
 
 def remaining(servers: list[ServerState], state: str) -> list[ServerState]:
     """Return the servers that are not yet where they are to be."""
     if state in ("drain", "maint"):
-        return [one for one in servers if one.sessions or one.queued]
+        return [server for server in servers if server.sessions or server.queued]
     if state == "ready":
-        return [one for one in servers if not one.up]
+        return [server for server in servers if not server.up]
     return []
 
 
 def diff_of(changes: list[ServerState], state: str) -> dict[str, str]:
     """Return Ansible's diff: a line for each server that changes."""
     return {
-        "before": "".join(f"{one.key}: {one.wanted}\n" for one in changes),
-        "after": "".join(f"{one.key}: {state}\n" for one in changes),
+        "before": "".join(f"{server.key}: {server.wanted}\n" for server in changes),
+        "after": "".join(f"{server.key}: {state}\n" for server in changes),
     }
 
 
@@ -46,29 +48,29 @@ def told(servers: list[ServerState], state: str, waited: float | None) -> dict[s
     left = remaining(servers, state)
     findings = []
     if left and waited is not None:
-        subject = ", ".join(one.key for one in left)
+        subject = ", ".join(server.key for server in left)
         if state == "ready":
-            message = f"not up after {waited:g} s: {', '.join(one.status for one in left)}"
+            message = f"not up after {waited:g} s: {', '.join(server.status for server in left)}"
             findings.append(Finding("ROUTER-NOT-UP", subject, message, minor=True))
         else:
             message = (
-                f"still {sum(one.sessions for one in left)} in work and "
-                f"{sum(one.queued for one in left)} waiting after {waited:g} s"
+                f"still {sum(server.sessions for server in left)} in work and "
+                f"{sum(server.queued for server in left)} waiting after {waited:g} s"
             )
             findings.append(Finding("ROUTER-DRAIN-TIMEOUT", subject, message, minor=True))
     return {
         "servers": {
-            one.key: {
-                "state": one.wanted,
-                "status": one.status,
-                "sessions": one.sessions,
-                "queued": one.queued,
-                "up": one.up,
+            server.key: {
+                "state": server.wanted,
+                "status": server.status,
+                "sessions": server.sessions,
+                "queued": server.queued,
+                "up": server.up,
             }
-            for one in servers
+            for server in servers
         },
         "finished": not left,
-        "sessions": sum(one.sessions for one in servers),
-        "queued": sum(one.queued for one in servers),
+        "sessions": sum(server.sessions for server in servers),
+        "queued": sum(server.queued for server in servers),
         "findings": [finding.facts() for finding in findings],
     }

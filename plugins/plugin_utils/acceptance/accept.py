@@ -56,7 +56,7 @@ def accept(
     models: set[str | None] = set()
     if topology is not None:
         models = {gpu.model for gpu in topology.gpus}
-        complaints += [one for one in topology.findings if one.severity != "info"]
+        complaints += [item for item in topology.findings if item.severity != "info"]
         checks += hardware.checks(evidence, topology, settings.gpus)
         checks += board.links(topology)
         checks += board.pcie(evidence, topology)
@@ -65,11 +65,11 @@ def accept(
     checks += board.bad_pages(evidence)
     checks += board.firmware(evidence)
     checks += board.versions(evidence, settings.versions)
-    for concern, plan in plans.items():
-        subject = f"{evidence.host}: {concern}"
-        told = [from_document(Finding, one, subject) for one in plan.get("findings", ())]
-        complaints += [one for one in told if one.severity != "info"]
-        checks += [from_document(Check, one, subject) for one in plan.get("checks", ())]
+    for role, plan in plans.items():
+        subject = f"{evidence.host}: {role}"
+        reported = [from_document(Finding, item, subject) for item in plan.get("findings", ())]
+        complaints += [item for item in reported if item.severity != "info"]
+        checks += [from_document(Check, item, subject) for item in plan.get("checks", ())]
     checks += replicas.checks(evidence)
     model = models.pop() if len(models) == 1 else None
     checks += measured.checks(evidence.host, model, given, settings)
@@ -77,10 +77,10 @@ def accept(
     severities = [check.severity for check in checks if check.state == "fail"]
     severities += [complaint.severity for complaint in complaints]
     accepted = not any(severity in forbidding for severity in severities)
-    made = Acceptance(
+    result = Acceptance(
         evidence.host, evidence.collected_at, accepted, tuple(checks), tuple(complaints)
     )
-    return replace(made, excerpts=excerpts(evidence, made.findings, given))
+    return replace(result, excerpts=excerpts(evidence, result.findings, given))
 
 
 def _topology(evidence: Evidence) -> tuple[Topology | None, tuple[Finding, ...]]:

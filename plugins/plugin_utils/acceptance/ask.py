@@ -63,8 +63,8 @@ def _busy(host: str, what: str, serving: tuple[str, ...]) -> Finding:
 def _health(evidence: Evidence) -> Iterator[Endpoint]:
     """Yield the replicas that run and listen; the others fail without being asked."""
     serving = serving_replicas(evidence)
-    said = command(evidence, "listening")
-    ports = set(re.findall(r":(\d+)\s", said.stdout)) if said else set()
+    output = command(evidence, "listening")
+    ports = set(re.findall(r":(\d+)\s", output.stdout)) if output else set()
     for plan in plans(evidence):
         if plan.node is not None and plan.node.rank > 0:
             continue  # workers serve no HTTP
@@ -75,19 +75,19 @@ def _health(evidence: Evidence) -> Iterator[Endpoint]:
 
 def _address(argv: tuple[str, ...]) -> str:
     """Return the address that a command listens on; a wildcard answers on loopback as well."""
-    found = next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "--host"), "")
-    return found if found not in ("", "0.0.0.0", "::", "*") else "127.0.0.1"  # noqa: S104 - is compared
+    address = next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "--host"), "")
+    return address if address not in ("", "0.0.0.0", "::", "*") else "127.0.0.1"  # noqa: S104 - is compared
 
 
 def _reading(evidence: Evidence) -> Reading | None:
     """Return the read of this host's model directories; None where no weights are mounted."""
     try:
-        told = json.loads(evidence.files.get(_WEIGHTS, "{}"))
+        document = json.loads(evidence.files.get(_WEIGHTS, "{}"))
     except ValueError:
-        told = {}
-    mounts = [str(one["path"]) for one in told.get("mounts", ()) if "path" in one]
+        document = {}
+    mounts = [str(mount["path"]) for mount in document.get("mounts", ()) if "path" in mount]
     below = tuple(f"{path.rstrip('/')}/" for path in mounts)
-    models = [path for path in map(str, told.get("models", ())) if f"{path}/".startswith(below)]
+    models = [path for path in map(str, document.get("models", ())) if f"{path}/".startswith(below)]
     facts = knowledge("acceptance/nfs.yml")["throughput"]
     if not mounts:
         return None
@@ -111,9 +111,9 @@ def _runs(test: Test, topology: Topology) -> Iterator[Run]:
     for run in facts["runs"]:
         attempts = tuple(
             Attempt(
-                tuple(word.format(**words) for word in one["argv"]),
-                one["needs"].format(**words) if "needs" in one else None,
+                tuple(word.format(**words) for word in attempt["argv"]),
+                attempt["needs"].format(**words) if "needs" in attempt else None,
             )
-            for one in run["attempts"]
+            for attempt in run["attempts"]
         )
         yield Run(test, run["name"], attempts)

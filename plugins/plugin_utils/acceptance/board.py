@@ -49,7 +49,7 @@ def bdf_of(evidence: Evidence, card: str) -> str:
 
 def links(topology: Topology) -> Iterator[Check]:
     """Yield that every pair is linked; what the topology complains of is told by itself."""
-    if any("-XGMI-" in one.code for one in topology.findings if one.severity != "info"):
+    if any("-XGMI-" in finding.code for finding in topology.findings if finding.severity != "info"):
         return
     xgmi = sum(link.type == "xgmi" for link in topology.links)
     if xgmi:
@@ -67,13 +67,13 @@ def pcie(evidence: Evidence, topology: Topology) -> Iterator[Check]:
 
     Links that trained below what both ends can are the topology's complaints, bridges included.
     """
-    complaints = [one.message for one in topology.findings if one.code == "TOPO-PCIE-LINK"]
+    complaints = [item.message for item in topology.findings if item.code == "TOPO-PCIE-LINK"]
     # Of the partitions of one GPU the first stands for all.
-    firsts = {one.bdf: one for one in reversed(topology.gpus)}
-    for bdf in dict.fromkeys(one.bdf for one in topology.gpus):
+    firsts = {item.bdf: item for item in reversed(topology.gpus)}
+    for bdf in dict.fromkeys(item.bdf for item in topology.gpus):
         gpu = firsts[bdf]
-        wanted = gpu_facts(gpu.model).links
-        if bdf is None or wanted.pcie_gt_s is None or gpu.virtual_function:
+        nominal = gpu_facts(gpu.model).links
+        if bdf is None or nominal.pcie_gt_s is None or gpu.virtual_function:
             continue
         base = f"/sys/bus/pci/devices/{bdf}/current_link_"
         speed = re.match(r"[\d.]+", evidence.files.get(f"{base}speed", "").strip())
@@ -81,17 +81,17 @@ def pcie(evidence: Evidence, topology: Topology) -> Iterator[Check]:
         if any(bdf in message for message in complaints):
             continue
         state: CheckState = "unknown"
-        found = "nothing that may be read"
+        actual = "nothing that may be read"
         if speed and width.isdigit():
-            good = float(speed[0]) >= wanted.pcie_gt_s and int(width) >= wanted.pcie_lanes
-            state, found = "pass" if good else "fail", f"{float(speed[0]):g} GT/s x{width}"
+            good = float(speed[0]) >= nominal.pcie_gt_s and int(width) >= nominal.pcie_lanes
+            state, actual = "pass" if good else "fail", f"{float(speed[0]):g} GT/s x{width}"
         yield Check(
             "ACCEPT-PCIE",
             f"{evidence.host}: {bdf}",
             state,
-            found,
-            f"{wanted.pcie_gt_s:g} GT/s x{wanted.pcie_lanes}",
-            source=wanted.source,
+            actual,
+            f"{nominal.pcie_gt_s:g} GT/s x{nominal.pcie_lanes}",
+            source=nominal.source,
         )
 
 
@@ -100,14 +100,14 @@ def pcie_errors(evidence: Evidence, topology: Topology) -> Iterator[Check]:
     facts = knowledge(_FACTS)["pcie_errors"]
     counted: dict[str, dict[str, int]] = {}
     for path, text in sorted(evidence.files.items()):
-        found = _REPLAYS.match(path)
-        if found and text.strip().isdigit():
-            counted.setdefault(bdf_of(evidence, found[1]), {})["replay_count"] = int(text)
+        match = _REPLAYS.match(path)
+        if match and text.strip().isdigit():
+            counted.setdefault(bdf_of(evidence, match[1]), {})["replay_count"] = int(text)
     by_index = {gpu.smi_index: gpu.bdf for gpu in topology.gpus}
-    for index, told in _smi_pcie(evidence):
+    for index, counts in _smi_pcie(evidence):
         bdf = by_index.get(index) or f"GPU {index}"
         for name in facts["counters"]:
-            value = told.get(name)
+            value = counts.get(name)
             if isinstance(value, int):
                 counted.setdefault(bdf, {})[name] = value
     for bdf, counters in sorted(counted.items()):
@@ -124,19 +124,19 @@ def pcie_errors(evidence: Evidence, topology: Topology) -> Iterator[Check]:
 
 def _smi_pcie(evidence: Evidence) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield amd-smi's index and PCIe metrics: a plain list, or below gpu_data since 7.0."""
-    said = command(evidence, "pcie_counters")
-    text = said.stdout if said else ""
+    output = command(evidence, "pcie_counters")
+    text = output.stdout if output else ""
     start = min((place for place in map(text.find, "[{") if place >= 0), default=-1)
     try:
         data = json.loads(text[start:]) if start >= 0 else []
     except ValueError:
         return
     listed = data.get("gpu_data", []) if isinstance(data, dict) else data
-    for one in listed if isinstance(listed, list) else []:
-        if isinstance(one, dict) and isinstance(one.get("pcie"), dict):
-            index = one.get("gpu")
+    for entry in listed if isinstance(listed, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("pcie"), dict):
+            index = entry.get("gpu")
             if isinstance(index, int):
-                yield index, one["pcie"]
+                yield index, entry["pcie"]
 
 
 def memory(evidence: Evidence, topology: Topology, gib: float | None) -> Iterator[Check]:
@@ -146,17 +146,17 @@ def memory(evidence: Evidence, topology: Topology, gib: float | None) -> Iterato
     needs = gpu_facts(models.pop() if len(models) == 1 else None).host
     tib = needs.memory_tib
     count = len({gpu.bdf for gpu in topology.gpus})
-    wanted = gib if gib is not None else tib * 1024 * count / facts["gpus"] if tib else None
-    found = _MEMORY.search(evidence.files.get("/proc/meminfo", ""))
-    if not wanted or found is None:
+    needed = gib if gib is not None else tib * 1024 * count / facts["gpus"] if tib else None
+    match = _MEMORY.search(evidence.files.get("/proc/meminfo", ""))
+    if not needed or match is None:
         return
-    here = int(found[1]) / 2**20
+    here = int(match[1]) / 2**20
     yield Check(
         "ACCEPT-MEMORY",
         evidence.host,
-        "pass" if here >= wanted * (1 - facts["reserved"]) else "fail",
+        "pass" if here >= needed * (1 - facts["reserved"]) else "fail",
         f"{here:.0f} GiB",
-        f"{wanted:.0f} GiB, of which firmware and kernel may keep {facts['reserved']:.0%}",
+        f"{needed:.0f} GiB, of which firmware and kernel may keep {facts['reserved']:.0%}",
         source=None if gib is not None else needs.source,
     )
 
@@ -165,15 +165,15 @@ def bad_pages(evidence: Evidence) -> Iterator[Check]:
     """Yield one check a GPU whose driver lists pages of memory that went bad."""
     facts = knowledge(_FACTS)["bad_pages"]
     for path, text in sorted(evidence.files.items()):
-        found = _BAD_PAGES.match(path)
-        if not found:
+        match = _BAD_PAGES.match(path)
+        if not match:
             continue
         letters = Counter(line.rsplit(":", 1)[-1].strip() for line in text.splitlines() if line)
         waiting = sum(letters[letter] for letter in facts["waiting"])
         retired = sum(letters[letter] for letter in facts["retired"])
         yield Check(
             "ACCEPT-BAD-PAGES",
-            f"{evidence.host}: {bdf_of(evidence, found[1])}",
+            f"{evidence.host}: {bdf_of(evidence, match[1])}",
             "fail" if waiting else "pass",
             f"{retired} pages retired, {waiting} waiting for it",
             "no bad page that is still in use",
@@ -183,25 +183,25 @@ def bad_pages(evidence: Evidence) -> Iterator[Check]:
 
 def firmware(evidence: Evidence) -> Iterator[Check]:
     """Yield whether the GPUs of the host have the same firmware, all components in one check."""
-    found: dict[str, dict[str, list[str]]] = {}
+    by_component: dict[str, dict[str, list[str]]] = {}
     for path, text in evidence.files.items():
         part = _FIRMWARE.match(path)
         if part and text.strip():
-            versions = found.setdefault((part[2] or part[3]).lower(), {})
+            versions = by_component.setdefault((part[2] or part[3]).lower(), {})
             versions.setdefault(text.strip(), []).append(part[1])
-    if not found:
+    if not by_component:
         return
-    mixed = {name: versions for name, versions in found.items() if len(versions) > 1}
-    told = []
+    mixed = {name: versions for name, versions in by_component.items() if len(versions) > 1}
+    parts = []
     for name, versions in sorted(mixed.items()):
         ordered = sorted(versions.items(), key=lambda one: (-len(one[1]), one[0]))
         each = [f"{version} on {_few(sorted(bdfs))}" for version, bdfs in ordered]
-        told.append(f"{name}: {', '.join(each)}")
+        parts.append(f"{name}: {', '.join(each)}")
     yield Check(
         "ACCEPT-FIRMWARE",
         evidence.host,
         "fail" if mixed else "pass",
-        "; ".join(told) or f"the same of {len(found)} components",
+        "; ".join(parts) or f"the same of {len(by_component)} components",
         "the same firmware on all GPUs of the host",
         source=None,
     )
@@ -215,15 +215,15 @@ def versions(evidence: Evidence, wanted: Mapping[str, str]) -> Iterator[Check]:
     """Yield one check a version that is asked for; a pattern may stand for several (6.16.*)."""
     here = _versions(evidence)
     for name, expected in sorted(wanted.items()):
-        found = here.get(name)
-        state: CheckState = "unknown" if found is None else "fail"
-        if found is not None and fnmatch.fnmatchcase(found, expected):
+        actual = here.get(name)
+        state: CheckState = "unknown" if actual is None else "fail"
+        if actual is not None and fnmatch.fnmatchcase(actual, expected):
             state = "pass"
         yield Check(
             "ACCEPT-VERSION",
             f"{evidence.host}: {name}",
             state,
-            found or "not told by the host",
+            actual or "not told by the host",
             expected,
         )
 

@@ -51,18 +51,20 @@ def excerpts(
     evidence: Evidence, findings: Sequence[Finding], measured: Measured
 ) -> tuple[Excerpt, ...]:
     """Return excerpts for findings that are no mere notes, each piece of evidence once."""
-    found: dict[tuple[str, str], Excerpt] = {}
-    for one in findings:
-        if one.severity == "info":
+    result: dict[tuple[str, str], Excerpt] = {}
+    for finding in findings:
+        if finding.severity == "info":
             continue
-        for origin, text in _of(evidence, one, measured):
-            if text and (one.code, origin) not in found and len(found) < _MOST:
-                found[one.code, origin] = Excerpt(one.code, one.subject, origin, _cut(text))
-    return tuple(found.values())
+        for origin, text in _of(evidence, finding, measured):
+            if text and (finding.code, origin) not in result and len(result) < _MOST:
+                result[finding.code, origin] = Excerpt(
+                    finding.code, finding.subject, origin, _cut(text)
+                )
+    return tuple(result.values())
 
 
 def _of(evidence: Evidence, finding: Finding, measured: Measured) -> Iterator[tuple[str, str]]:
-    told = f"{finding.subject} {finding.message}"
+    text = f"{finding.subject} {finding.message}"
     if finding.code == "ACCEPT-KERNEL-LOG":
         yield from _log(evidence, finding)
         return
@@ -70,13 +72,13 @@ def _of(evidence: Evidence, finding: Finding, measured: Measured) -> Iterator[tu
         if ran.argv and f": {ran.test} {ran.name}" in finding.subject:
             yield " ".join(ran.argv), "\n".join(ran.output.splitlines()[-_LINES:])
     commands, patterns = next(
-        ((one[1], one[2]) for one in _WHERE if one[0] in finding.code), ((), ())
+        ((entry[1], entry[2]) for entry in _WHERE if entry[0] in finding.code), ((), ())
     )
     for name in commands:
-        said = command(evidence, name)
-        if said:
-            yield " ".join(said.argv), said.stdout
-    functions = _PCI.findall(told) or [None]
+        output = command(evidence, name)
+        if output:
+            yield " ".join(output.argv), output.stdout
+    functions = _PCI.findall(text) or [None]
     for bdf in functions[:2]:
         card = _card(evidence, bdf) or "card[0-9]+"
         for pattern in patterns:
@@ -85,7 +87,7 @@ def _of(evidence: Evidence, finding: Finding, measured: Measured) -> Iterator[tu
             if finding.code == "ACCEPT-FIRMWARE":
                 paths = [path for path in paths if _component(path) in finding.message]
             if finding.code == "TUNE-SYSCTL":
-                paths = [path for path in paths if _key(path) in told]
+                paths = [path for path in paths if _key(path) in text]
             lines = [_line(path, evidence.files[path]) for path in paths]
             if lines:
                 yield paths[0] if len(paths) == 1 else f"{len(paths)} files", "\n".join(lines)
@@ -108,19 +110,21 @@ def _line(path: str, text: str) -> str:
 
 
 def _log(evidence: Evidence, finding: Finding) -> Iterator[tuple[str, str]]:
-    said = command(evidence, "kernel_log")
+    output = command(evidence, "kernel_log")
     for kind in knowledge("host/acceptance.yml")["kernel_log"]:
-        if said and finding.subject.endswith(f", {kind['id']}"):
-            lines = [one for one in said.stdout.splitlines() if re.search(kind["pattern"], one)]
-            yield f"{' '.join(said.argv)}: {kind['id']}", "\n".join(lines[-_LINES:])
+        if output and finding.subject.endswith(f", {kind['id']}"):
+            lines = [
+                line for line in output.stdout.splitlines() if re.search(kind["pattern"], line)
+            ]
+            yield f"{' '.join(output.argv)}: {kind['id']}", "\n".join(lines[-_LINES:])
 
 
 def _card(evidence: Evidence, bdf: str | None) -> str | None:
     """Return the DRM card of a PCI function."""
     for path, target in evidence.links.items():
-        found = re.fullmatch(r"/sys/class/drm/(card\d+)", path)
-        if found and bdf and bdf in _PCI.findall(target)[-1:]:
-            return found[1]
+        match = re.fullmatch(r"/sys/class/drm/(card\d+)", path)
+        if match and bdf and bdf in _PCI.findall(target)[-1:]:
+            return match[1]
     return None
 
 

@@ -24,7 +24,7 @@ _CAP = re.compile(r"^/sys/class/drm/(card\d+)/device/hwmon/[^/]+/power1_cap$")
 
 def checks(evidence: Evidence, topology: Topology, gpus: int | None) -> Iterator[Check]:
     """Yield the checks of the hardware; what the topology itself complains of is not repeated."""
-    if all(one.severity == "info" for one in topology.findings):
+    if all(finding.severity == "info" for finding in topology.findings):
         yield Check(
             "ACCEPT-TOPOLOGY",
             topology.host,
@@ -34,7 +34,7 @@ def checks(evidence: Evidence, topology: Topology, gpus: int | None) -> Iterator
         )
     if gpus is not None:
         yield _count(topology, gpus)
-    elif not any("-GPU-" in one.code for one in topology.findings):
+    elif not any("-GPU-" in finding.code for finding in topology.findings):
         # What the topology knows of a board that has lost one, it says itself.
         yield _count(topology, sum(gpu.healthy is not False for gpu in topology.gpus))
     yield from _memory_errors(evidence)
@@ -43,12 +43,12 @@ def checks(evidence: Evidence, topology: Topology, gpus: int | None) -> Iterator
 
 
 def _count(topology: Topology, gpus: int) -> Check:
-    found = sum(gpu.healthy is not False for gpu in topology.gpus)
+    usable = sum(gpu.healthy is not False for gpu in topology.gpus)
     return Check(
         "ACCEPT-GPU-COUNT",
         topology.host,
-        "pass" if found == gpus else "fail",
-        f"{found} usable GPUs",
+        "pass" if usable == gpus else "fail",
+        f"{usable} usable GPUs",
         f"{gpus}",
     )
 
@@ -79,10 +79,10 @@ def _power_caps(evidence: Evidence, topology: Topology) -> Iterator[Check]:
     if is_guest(evidence):
         return
     for path, text in sorted(evidence.files.items()):
-        found = _CAP.match(path)
-        if not found or not text.strip().isdigit():
+        match = _CAP.match(path)
+        if not match or not text.strip().isdigit():
             continue
-        bdf = bdf_of(evidence, found[1])
+        bdf = bdf_of(evidence, match[1])
         needs = gpu_facts(models.get(bdf)).host
         expected = needs.power_cap_watts
         if expected is None:
@@ -101,8 +101,8 @@ def _power_caps(evidence: Evidence, topology: Topology) -> Iterator[Check]:
 
 def _kernel_log(evidence: Evidence) -> Iterator[Check]:
     """Yield one check for each kind of trouble; unknown where the log may not be read."""
-    said = command(evidence, "kernel_log")
-    if said is None:
+    output = command(evidence, "kernel_log")
+    if output is None:
         yield Check(
             "ACCEPT-KERNEL-LOG",
             f"{evidence.host}: kernel log",
@@ -115,7 +115,7 @@ def _kernel_log(evidence: Evidence) -> Iterator[Check]:
     for kind in knowledge("host/acceptance.yml")["kernel_log"]:
         expected = f"no line like {kind['pattern']}"
         subject = f"{evidence.host}: kernel log, {kind['id']}"
-        lines = [line for line in said.stdout.splitlines() if re.search(kind["pattern"], line)]
+        lines = [line for line in output.stdout.splitlines() if re.search(kind["pattern"], line)]
         yield Check(
             "ACCEPT-KERNEL-LOG",
             subject,

@@ -21,8 +21,8 @@ CODES = {"rccl": "ACCEPT-RCCL", "transferbench": "ACCEPT-TRANSFERBENCH", "rvs": 
 
 def checks(host: str, model: str | None, given: Measured, settings: Settings) -> Iterator[Check]:
     """Yield the checks of everything that was measured on a host whose GPUs are of one model."""
-    for one in given.health:
-        yield _healthy(host, one)
+    for item in given.health:
+        yield _healthy(host, item)
     if given.read:
         yield _read(host, given.read, settings.nfs_minimum)
     elif settings.nfs_throughput:
@@ -50,13 +50,13 @@ def _healthy(host: str, answer: Health) -> Check:
 
 def _read(host: str, read: HasRead, minimum: float | None) -> Check:
     facts = knowledge("acceptance/nfs.yml")["throughput"]
-    wanted = facts["mb_s"] if minimum is None else minimum
+    least = facts["mb_s"] if minimum is None else minimum
     state: CheckState = "unknown"
-    found = read.error or "nothing was read"
+    actual = read.error or "nothing was read"
     if read.bytes and read.seconds > 0 and not read.error:
         rate = read.bytes / 1e6 / read.seconds
-        state = "pass" if rate >= wanted else "fail"
-        found = (
+        state = "pass" if rate >= least else "fail"
+        actual = (
             f"{rate:.0f} MB/s, {read.bytes / 1e9:.1f} GB of {read.files} files "
             f"in {read.seconds:.1f} s"
         )
@@ -64,8 +64,8 @@ def _read(host: str, read: HasRead, minimum: float | None) -> Check:
         "ACCEPT-NFS-THROUGHPUT",
         host,
         state,
-        found,
-        f"at least {wanted:g} MB/s past the page cache",
+        actual,
+        f"at least {least:g} MB/s past the page cache",
         source=facts["source"] if minimum is None else None,
     )
 
@@ -78,25 +78,25 @@ def _ran(host: str, model: str | None, ran: Ran) -> Iterator[Check]:
     if not ran.argv:
         # Not there is no fault; there and in use by another is a refusal.
         state: CheckState = "fail" if ran.installed else "skip"
-        told = ran.error or "not installed"
-        yield Check(code, subject, state, told, "a run of it", name=ran.name)
+        reason = ran.error or "not installed"
+        yield Check(code, subject, state, reason, "a run of it", name=ran.name)
         return
     if ran.exit != 0:
-        told = ran.error or f"ended with {ran.exit}"
+        reason = ran.error or f"ended with {ran.exit}"
         last = [line.strip() for line in ran.output.splitlines() if line.strip()][-1:]
-        said = f"{told}: {last[0][:200]}" if last else told
+        shown = f"{reason}: {last[0][:200]}" if last else reason
         yield Check(
-            code, subject, "fail", said, "a run that ends well", source=source, name=ran.name
+            code, subject, "fail", shown, "a run that ends well", source=source, name=ran.name
         )
         if ran.test != "rvs":
             return
-    judge = {"rccl": _rccl, "transferbench": _transfers, "rvs": _rvs}[ran.test]
-    for name, state, found, expected, severity in judge(ran, model, facts[ran.test]):
+    evaluate = {"rccl": _rccl, "transferbench": _transfers, "rvs": _rvs}[ran.test]
+    for name, state, actual, expected, severity in evaluate(ran, model, facts[ran.test]):
         yield Check(
             code,
             f"{subject}{name}",
             state,
-            found,
+            actual,
             expected,
             source=source,
             minor=severity == "warning",
@@ -109,24 +109,24 @@ _Judged = Iterator[tuple[str, CheckState, str, str, Severity]]
 
 
 def _rccl(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged:
-    told = rccl.parse(ran.output)
-    row = next((one for one in told.rows if one.bytes == facts["bytes"]), None)
+    parsed = rccl.parse(ran.output)
+    row = next((each for each in parsed.rows if each.bytes == facts["bytes"]), None)
     if row is None:
         yield "", "unknown", f"no line of {facts['bytes']} bytes", "a line of that size", "error"
         return
-    if told.wrong is not None:
-        state: CheckState = "fail" if told.wrong else "pass"
-        yield ", values", state, f"{told.wrong} out of bounds", "none out of bounds", "error"
+    if parsed.wrong is not None:
+        state: CheckState = "fail" if parsed.wrong else "pass"
+        yield ", values", state, f"{parsed.wrong} out of bounds", "none out of bounds", "error"
     yield _bound("", row.in_place, "in-place bus bandwidth at 8 GiB", "all_reduce", model, facts)
 
 
 def _transfers(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged:
-    told = transferbench.parse(ran.output)
+    parsed = transferbench.parse(ran.output)
     figures = {
-        "a2a": (("a2a", "", told.average),),
+        "a2a": (("a2a", "", parsed.average),),
         "p2p": (
-            ("p2p_one_way", ", one way", told.one_way),
-            ("p2p_both_ways", ", both ways", told.both_ways),
+            ("p2p_one_way", ", one way", parsed.one_way),
+            ("p2p_both_ways", ", both ways", parsed.both_ways),
         ),
     }[ran.name]
     for key, name, figure in figures:
@@ -137,20 +137,20 @@ def _transfers(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged
 
 
 def _rvs(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged:
-    told = rvs.parse(ran.output)
-    bad = [one for one in told.verdicts if not one.good]
-    for one in bad:
-        of = f" of GPU {one.gpu}" if one.gpu else ""
-        found = one.found or "FALSE"
-        yield f", {one.action}{of}", "fail", found, "what its configuration asks for", "error"
-    if told.errors:
-        yield ", log", "fail", told.errors[0][:200], "no errors in its log", "error"
-    if told.verdicts and not bad:
-        count = f"all {len(told.verdicts)} of its own checks"
+    parsed = rvs.parse(ran.output)
+    bad = [verdict for verdict in parsed.verdicts if not verdict.good]
+    for verdict in bad:
+        of = f" of GPU {verdict.gpu}" if verdict.gpu else ""
+        actual = verdict.found or "FALSE"
+        yield f", {verdict.action}{of}", "fail", actual, "what its configuration asks for", "error"
+    if parsed.errors:
+        yield ", log", "fail", parsed.errors[0][:200], "no errors in its log", "error"
+    if parsed.verdicts and not bad:
+        count = f"all {len(parsed.verdicts)} of its own checks"
         yield "", "pass", count, "what its configuration asks for", "error"
-    for bdf, rate in told.rates:
+    for bdf, rate in parsed.rates:
         yield _bound(f", {bdf}", rate, "slowest transfer of host memory", ran.name, model, facts)
-    if not told.verdicts and not told.rates and ran.exit == 0:
+    if not parsed.verdicts and not parsed.rates and ran.exit == 0:
         yield "", "unknown", "no verdict in its output", "a verdict a GPU", "error"
 
 
@@ -160,11 +160,11 @@ def _bound(
     """Compare a figure with the least that AMD allows, and with what it calls usual."""
     published = gpu_facts(model).acceptance
     least, usual = published.minimum.get(key), published.usual.get(key)
-    found = f"{figure:g} GB/s"
+    actual = f"{figure:g} GB/s"
     if least is not None and figure < least:
-        return name, "fail", found, f"{what}: at least {least:g} GB/s", "error"
+        return name, "fail", actual, f"{what}: at least {least:g} GB/s", "error"
     if usual is not None and figure < usual:
-        return name, "fail", found, f"{what}: {usual:g} GB/s is usual", "warning"
+        return name, "fail", actual, f"{what}: {usual:g} GB/s is usual", "warning"
     if least is None and usual is None:
-        return name, "pass", found, f"{what}; nobody published a bound", "error"
-    return name, "pass", found, f"{what}: at least {usual or least:g} GB/s", "error"
+        return name, "pass", actual, f"{what}; nobody published a bound", "error"
+    return name, "pass", actual, f"{what}: at least {usual or least:g} GB/s", "error"

@@ -38,8 +38,8 @@ def checks(evidence: Evidence) -> Iterator[Check]:
         try:
             plan = parse_plan(text, subject)
         except ApiaryError as refusal:
-            found, expected = refusal.findings[0].message, "the plan as it was written"
-            yield Check("ACCEPT-PLAN", subject, "fail", found, expected)
+            actual, expected = refusal.findings[0].message, "the plan as it was written"
+            yield Check("ACCEPT-PLAN", subject, "fail", actual, expected)
             continue
         yield from _files(evidence, plan)
         yield from _units(evidence, plan)
@@ -50,21 +50,21 @@ def _files(evidence: Evidence, plan: Plan) -> Iterator[Check]:
     for item in render_systemd(plan):
         if item.path == f"/etc/apiary/{plan.deployment.name}/plan.json":
             continue  # it is what the rest is compared with
-        found = evidence.files.get(item.path)
-        same = found == item.content
+        actual = evidence.files.get(item.path)
+        same = actual == item.content
         yield Check(
             "ACCEPT-UNIT-FILE",
             f"{evidence.host}: {item.path}",
             "pass" if same else "fail",
-            "as planned" if same else "no such file" if found is None else "another text",
+            "as planned" if same else "no such file" if actual is None else "another text",
             "the text that the plan renders to",
         )
 
 
 def _units(evidence: Evidence, plan: Plan) -> Iterator[Check]:
     serving = serving_replicas(evidence)
-    said = command(evidence, "listening")
-    ports = set(re.findall(r":(\d+)\s", said.stdout)) if said else None
+    output = command(evidence, "listening")
+    ports = set(re.findall(r":(\d+)\s", output.stdout)) if output else None
     for replica in plan.replicas:
         up = replica.unit in serving
         yield Check(

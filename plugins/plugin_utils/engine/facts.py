@@ -23,7 +23,7 @@ from .versions import order
 
 
 @dataclass(frozen=True)
-class Seat:
+class NodeRank:
     """The place of an engine's process among those on ``nodes`` hosts, and where they all meet."""
 
     rank: int = 0
@@ -31,7 +31,7 @@ class Seat:
     master_port: int = 0
 
 
-ALONE = Seat()
+ALONE = NodeRank()
 
 
 def facts(
@@ -40,7 +40,7 @@ def facts(
     gpu: str | None,
     version: str,
     port: int,
-    seat: Seat = ALONE,
+    node: NodeRank = ALONE,
 ) -> dict[str, Fact]:
     """Return the facts of one engine by name; None is unknown. ``version`` is a known one."""
     limits, layout = deployment.limits, deployment.decided
@@ -58,9 +58,9 @@ def facts(
         "nodes": layout.nodes,
         "gpus_per_node": layout.gpus // layout.nodes,
         "tp_beyond_node": layout.tensor_parallel_size - layout.gpus // layout.nodes,
-        "node_rank": seat.rank,
-        "master_address": seat.master_address,
-        "master_port": seat.master_port,
+        "node_rank": node.rank,
+        "master_address": node.master_address,
+        "master_port": node.master_port,
         "profile": deployment.profile or "none",
         "profile_steps": steps(deployment.profile),
         "context_capped": limits.max_model_len is not None,

@@ -13,7 +13,7 @@ from ..findings import ApiaryError, Finding, has_errors
 from ..model.types import Architecture
 from .assembly import Assembly
 from .attention import RULE, Choice
-from .facts import ALONE, Seat, facts
+from .facts import ALONE, NodeRank, facts
 from .flags import resolve_version
 from .problems import checks
 from .profiles import with_profile
@@ -27,15 +27,15 @@ def recipe(
     deployment: Deployment,
     gpu_model: str | None,
     port: int,
-    seat: Seat = ALONE,
+    node: NodeRank = ALONE,
 ) -> Recipe:
     """Return the engine's env and argv (`serve MODEL …`), every element with rule and source.
 
-    ``gpu_model`` is a name of knowledge/gpus, such as MI325X; ``seat`` matters to an engine on
+    ``gpu_model`` is a name of knowledge/gpus, such as MI325X; ``node`` matters to an engine on
     several hosts. Raises ApiaryError with every
     refusal at once, and the warnings; these and the notes are otherwise in the recipe's findings.
     """
-    assessment = assess(architecture, deployment, gpu_model, port, seat)
+    assessment = assess(architecture, deployment, gpu_model, port, node)
     if assessment.refused:
         warnings = (item for item in assessment.recipe.findings if item.severity == "warning")
         raise ApiaryError(*(refused.finding for refused in assessment.refused), *warnings)
@@ -47,7 +47,7 @@ def assess(
     deployment: Deployment,
     gpu_model: str | None,
     port: int,
-    seat: Seat = ALONE,
+    node: NodeRank = ALONE,
 ) -> Assessment:
     """Return the recipe as if every refusal had been forced, and the refusals.
 
@@ -59,10 +59,10 @@ def assess(
         raise ApiaryError(*findings)
     engine, deployment = deployment.engine, with_profile(deployment)
     resolved = resolve_version(engine.version, engine.treat_as)
-    known = facts(architecture, deployment, gpu_model, resolved.version, port, seat)
-    assembly = Assembly(known, engine.args, engine.env, deployment.force)
+    values = facts(architecture, deployment, gpu_model, resolved.version, port, node)
+    assembly = Assembly(values, engine.args, engine.env, deployment.force)
     assembly.apply(rules())
-    made = Recipe(
+    result = Recipe(
         engine=engine.name,
         version=engine.version,
         env=dict(assembly.env),
@@ -81,7 +81,7 @@ def assess(
         attention_reason=_backend_reason(assembly.choice),
         rules_of=resolved.version,
     )
-    return Assessment(made, tuple(assembly.refused))
+    return Assessment(result, tuple(assembly.refused))
 
 
 def _backend_reason(choice: Choice) -> Reason | None:
@@ -92,18 +92,18 @@ def _backend_reason(choice: Choice) -> Reason | None:
 
 def _forcible() -> dict[str, bool]:
     """Return the ids that `force` may know, and whether it may name them."""
-    found = {rule.id: True for rule in rules() if rule.kind == "refuse"}
-    return found | {check.id: check.forcible for check in checks()}
+    forcible = {rule.id: True for rule in rules() if rule.kind == "refuse"}
+    return forcible | {check.id: check.forcible for check in checks()}
 
 
 def _check_force(deployment: Deployment) -> Iterator[Finding]:
     """Refuse a `force` that names no rule, or one that cannot be forced."""
-    known = _forcible()
+    forcible = _forcible()
     for name in deployment.force:
-        if known.get(name):
+        if forcible.get(name):
             continue
-        close = nearest(name, [item for item, allowed in known.items() if allowed])
-        wrong = "cannot be forced" if name in known else "is no rule that refuses anything"
+        close = nearest(name, [item for item, allowed in forcible.items() if allowed])
+        wrong = "cannot be forced" if name in forcible else "is no rule that refuses anything"
         yield Finding("ENGINE-FORCE-UNKNOWN", "force", f"{name} {wrong}", nearest=close or "none")
 
 
@@ -116,8 +116,8 @@ def _unused(deployment: Deployment, used: set[str]) -> Iterator[Finding]:
 
 def why(made: Recipe, element: str) -> Reason | None:
     """Return why an element (`--flag`, a variable, or either without dashes) is in a recipe."""
-    asked = element.strip().lstrip("-").replace("_", "-").lower()
+    requested = element.strip().lstrip("-").replace("_", "-").lower()
     for reason in (*made.reasons, *([made.attention_reason] if made.attention_reason else [])):
-        if reason.element.lstrip("-").replace("_", "-").lower() == asked:
+        if reason.element.lstrip("-").replace("_", "-").lower() == requested:
             return reason
     return None

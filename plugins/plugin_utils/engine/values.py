@@ -114,10 +114,10 @@ def _mismatch(kind: str | None, text: str) -> str | None:
 def check_env(variable: EnvVar, text: str, version: str) -> Problem | None:
     """Return what is wrong with a variable's value in this version, or None."""
     if variable.choices is not None:
-        given = text.split(",") if variable.many else [text]
+        items = text.split(",") if variable.many else [text]
         fold = str.lower if variable.ignore_case else str
         allowed = {fold(choice) for choice in variable.choices}
-        wrong = [item for item in given if fold(item.strip()) not in allowed]
+        wrong = [item for item in items if fold(item.strip()) not in allowed]
         if not wrong:
             return None
         listed = ", ".join(variable.choices)

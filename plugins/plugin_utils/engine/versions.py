@@ -35,13 +35,13 @@ class Version(NamedTuple):
 @functools.cache
 def parse_version(text: str) -> Version | None:
     """Return the version, or None for what is none (such as "latest")."""
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
         return None
-    numbers = [int(number) for number in found["release"].split(".")]
+    numbers = [int(number) for number in match["release"].split(".")]
     major, minor, micro = (*numbers, 0, 0)[:3]
-    final = found["pre"] is None and found["dev"] is None
-    return Version((major, minor, micro), final, int(found["post"] or 0))
+    final = match["pre"] is None and match["dev"] is None
+    return Version((major, minor, micro), final, int(match["post"] or 0))
 
 
 def order(text: str) -> Version:

@@ -18,7 +18,7 @@ from ..documents import dumps, from_document
 from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding, has_errors
 from ..model.types import Architecture
-from ..plan.build import Asked, build_plans
+from ..plan.build import PlanRequest, build_plans
 from ..plan.check import plan_of
 from ..plan.explain import summary
 from ..plan.nodes import Member, Place, check_nodes, node_of, nodes_of
@@ -200,7 +200,7 @@ def decide_serving(
         kept[deployments[0].name] = plan_of(wish.keep, f"{host}: the plan to keep")
     places = {one.name: fleet.place(host, one) for one in deployments if nodes_of(one) > 1}
     asked = [
-        Asked(one, architecture_of(one, host), kept.get(one.name), places.get(one.name))
+        PlanRequest(one, architecture_of(one, host), kept.get(one.name), places.get(one.name))
         for one in deployments
     ]
     alike = list(_alike(asked, fleet, topology))
@@ -216,7 +216,7 @@ def decide_serving(
     return Serving(topology, tuple(plans), others, findings)
 
 
-def _alike(asked: Sequence[Asked], fleet: Fleet, topology: Topology) -> Iterator[Finding]:
+def _alike(asked: Sequence[PlanRequest], fleet: Fleet, topology: Topology) -> Iterator[Finding]:
     for one in asked:
         if one.place is not None:
             members = [fleet.member(name, one.deployment) for name in one.place.node.hosts]

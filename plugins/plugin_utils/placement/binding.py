@@ -39,9 +39,9 @@ def bind(
     gpus = topology.by_key
     nodes = {node.id: node for node in topology.numa_nodes}
     spans = [Counter(gpus[key].numa_node for key in keys) for keys in replicas]
-    known = [all(node in nodes for node in span) for span in spans]
+    covered = [all(node in nodes for node in span) for span in spans]
     shares, crowded = _shares(
-        nodes, [span if k else {} for span, k in zip(spans, known, strict=True)]
+        nodes, [span if k else {} for span, k in zip(spans, covered, strict=True)]
     )
     bindings: list[Binding] = []
     findings: list[list[Finding]] = [[] for _count in counts]
@@ -49,7 +49,7 @@ def bind(
     for index, span in enumerate(spans):
         part, own = owners[index]
         nics = _nearest_nics(topology, [gpus[key] for key in replicas[index]])
-        if not known[index]:
+        if not covered[index]:
             why = "the NUMA node of at least one of its GPUs is unknown"
             if None not in span:
                 strange = ", ".join(

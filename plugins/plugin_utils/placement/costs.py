@@ -76,22 +76,22 @@ def fabric(topology: Topology, keys: Sequence[str]) -> Prices:
     worst = max(weights, default=0)
     bandwidths = [most for link in xgmi if (most := _bandwidth(link))]
     best, least = max(bandwidths, default=0), min(bandwidths, default=0)
-    known: dict[tuple[object, ...], Vector] = {}
+    cached: dict[tuple[object, ...], Vector] = {}
 
     def pair(link: Link | None) -> Vector:
         if link is None:
             return (0, 1, unknown_weight, 0, 0, 0, 0)
         kind = (link.type, link.weight, link.hops, link.bandwidth_mb_s)
-        found = known.get(kind)
-        if found is None:
+        vector = cached.get(kind)
+        if vector is None:
             if link.type == "xgmi":
                 short = (best - (_bandwidth(link) or least)) // 1000
-                found = (0, 0, 0, _weight(link, per_hop) or worst, short, 0, 0)
+                vector = (0, 0, 0, _weight(link, per_hop) or worst, short, 0, 0)
             else:
                 far = unknown_weight if link.weight is None else link.weight
-                found = (0, 1, far, 0, 0, 0, 0)
-            known[kind] = found
-        return found
+                vector = (0, 1, far, 0, 0, 0, 0)
+            cached[kind] = vector
+        return vector
 
     nodes = [gpus[key].numa_node for key in keys]
     parents = physical_gpus(topology, keys)

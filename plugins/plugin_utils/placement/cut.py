@@ -44,16 +44,16 @@ def cut(
     count = len(prices.pairs)
     shifts = _shifts(prices, sizes, count)
     alone = max(sizes, default=0) <= 1
-    known: dict[Vector, int] = {}
+    cached: dict[Vector, int] = {}
 
     def packed(vector: Vector) -> int:
-        found = known.get(vector)
-        if found is None:
-            found = 0
+        bits = cached.get(vector)
+        if bits is None:
+            bits = 0
             for value, shift in zip(vector, shifts, strict=False):
-                found += value << shift
-            known[vector] = found
-        return found
+                bits += value << shift
+            cached[vector] = bits
+        return bits
 
     owner: dict[int, int] = {
         member: replica for replica, members in enumerate(required) for member in members
@@ -146,12 +146,12 @@ def _shifts(prices: Prices, sizes: Sequence[int], count: int) -> list[int]:
 
 def like(rows: Sequence[Sequence[int]], labels: Sequence[object]) -> list[list[int]]:
     """Return the classes of devices that could change places: same label, same pair costs."""
-    found: dict[object, list[list[int]]] = {}
+    groups: dict[object, list[list[int]]] = {}
     classes: list[list[int]] = []
     for j, row in enumerate(rows):
         # Devices with unequal costs can't be alike; sorted costs tell most of them apart.
         others = [*row[:j], *row[j + 1 :]]
-        group = found.setdefault((labels[j], tuple(sorted(others))), [])
+        group = groups.setdefault((labels[j], tuple(sorted(others))), [])
         for members in group:
             i = members[0]
             theirs = rows[i]

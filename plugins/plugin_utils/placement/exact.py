@@ -69,9 +69,9 @@ class _Search:
         self.find = Sets(problem, budget)
         self.classes = range(len(problem.capacities))
         # Like sets are one kind, taken in any order; sets with fixed members come first.
-        wanted = list(zip(problem.sizes, problem.fixed, strict=True))
-        self.kinds = sorted(set(wanted), key=lambda kind: (not any(kind[1]), -kind[0], kind[1]))
-        self.wanted = tuple(wanted.count(kind) for kind in self.kinds)
+        requests = list(zip(problem.sizes, problem.fixed, strict=True))
+        self.kinds = sorted(set(requests), key=lambda kind: (not any(kind[1]), -kind[0], kind[1]))
+        self.wanted = tuple(requests.count(kind) for kind in self.kinds)
         self.needs = [size - sum(fixed) for size, fixed in self.kinds]
         self.fixed = [fixed for _size, fixed in self.kinds]
         self.least: list[int] = []
@@ -135,9 +135,9 @@ class _Search:
         free, total = self.problem.capacities, 0
         cheapest = []
         sets: list[tuple[int, Counts]] = []
-        for kind, wanted in enumerate(self.wanted):
+        for kind, count in enumerate(self.wanted):
             costs = []
-            for _set in range(wanted):
+            for _set in range(count):
                 cost, counts = self.find.grown(free, self.needs[kind], self.fixed[kind])
                 free = self.without(free, kind, counts)
                 sets.append((kind, counts))
@@ -179,10 +179,10 @@ class _Search:
                 own = self.fixed[other_kind] if j >= 0 else (0,) * len(free)
                 theirs = [c for c in self.classes if others[c] > own[c]]
                 for c, d in ((c, d) for c in mine for d in theirs if c != d):
-                    one, other = _exchanged(counts, c, d), _exchanged(others, d, c)
-                    cost = total - prices[i] + price(one)
+                    first, other = _exchanged(counts, c, d), _exchanged(others, d, c)
+                    cost = total - prices[i] + price(first)
                     changed = [*sets]
-                    changed[i] = (kind, one)
+                    changed[i] = (kind, first)
                     if j >= 0:
                         changed[j] = (other_kind, other)
                         cost += price(other) - prices[j] + left
@@ -193,15 +193,15 @@ class _Search:
 
     def offer(self, cost: int, sets: Sequence[tuple[int, Counts]]) -> None:
         """Keep a cut if it is one of the two best and not the other one by other names."""
-        found = (cost, sorted(sets))
+        candidate = (cost, sorted(sets))
         if self.best is None or cost < self.best[0]:
             if self.best is not None and self.shape(sets) != self.shape(self.best[1]):
                 self.second = self.best
-            self.best = found
+            self.best = candidate
         elif (self.second is None or cost < self.second[0]) and (
             self.shape(sets) != self.shape(self.best[1])
         ):
-            self.second = found
+            self.second = candidate
 
     def shape(self, sets: Sequence[tuple[int, Counts]]) -> object:
         """Return what stays of a cut when like classes lose their names: its rows and columns."""
@@ -237,7 +237,7 @@ class _Search:
         """Return what the wanted sets that are left cost at least, None where they don't fit."""
         if self.listed is not None:
             return self.listed.bound(free, left)
-        return sum(wanted * least for wanted, least in zip(left, self.least, strict=True))
+        return sum(count * least for count, least in zip(left, self.least, strict=True))
 
     # -- the exact search ---------------------------------------------------------------------
 
@@ -258,13 +258,13 @@ class _Search:
             return
         if self.visited(free, freed, left, cost):
             return
-        held = [kind for kind, wanted in enumerate(left) if wanted and any(self.fixed[kind])]
+        held = [kind for kind, count in enumerate(left) if count and any(self.fixed[kind])]
         if held:
             self.branch(free, freed, left, cost, held[0], None)
             return
         lead = next(c for c in self.classes if free[c])
-        for kind, wanted in enumerate(left):
-            if wanted:
+        for kind, count in enumerate(left):
+            if count:
                 self.branch(free, freed, left, cost, kind, lead)
         # No further set has a member of the lead class, nor of a like one in the same state.
         alike = self.problem.alike
@@ -323,8 +323,8 @@ class _Search:
             by_kind.setdefault(kind, []).append(counts)
         for sets in by_kind.values():
             sets.sort(reverse=True)  # members of the first classes first
-        wanted = zip(self.problem.sizes, self.problem.fixed, strict=True)
-        return Cut(found[0], tuple(by_kind[self.kinds.index(kind)].pop(0) for kind in wanted))
+        requests = zip(self.problem.sizes, self.problem.fixed, strict=True)
+        return Cut(found[0], tuple(by_kind[self.kinds.index(kind)].pop(0) for kind in requests))
 
 
 def _exchanged(counts: Counts, less: int, more: int) -> Counts:

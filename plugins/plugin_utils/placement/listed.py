@@ -36,14 +36,14 @@ class Listed:
 
     def below(self, free: Counts, kind: int, lead: int, limit: int | None) -> list[Priced]:
         """Return the sets of a kind among the free devices, with the lead, that cost less."""
-        gone, wanted = ~self.mask(free), self.bits[lead]
-        found = []
+        gone, bits = ~self.mask(free), self.bits[lead]
+        sets = []
         for cost, members, counts in self.kinds[kind]:
             if limit is not None and cost >= limit:
                 break
-            if members & wanted and not members & gone:
-                found.append((cost, counts))
-        return found
+            if members & bits and not members & gone:
+                sets.append((cost, counts))
+        return sets
 
     def bound(self, free: Counts, left: Counts) -> int | None:
         """Return what the wanted sets that are left cost at least, None where they don't fit.
@@ -54,10 +54,10 @@ class Listed:
         gone = ~here
         shares: dict[int, int] = {}
         least = need = 0
-        for kind, wanted in enumerate(left):
-            if not wanted:
+        for kind, count in enumerate(left):
+            if not count:
                 continue
-            need += wanted * self.needs[kind]
+            need += count * self.needs[kind]
             missing, size = here, self.needs[kind]
             cheapest: int | None = None
             for cost, members, _counts in self.kinds[kind]:
@@ -78,7 +78,7 @@ class Listed:
                         break
             if cheapest is None:
                 return None
-            least += wanted * cheapest
+            least += count * cheapest
         if len(shares) < need:
             return None
         return max(least, -(-sum(sorted(shares.values())[:need]) // SHARE))

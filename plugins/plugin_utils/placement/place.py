@@ -49,8 +49,8 @@ def place_together(
     try:
         return Placed(topology, request).parts(counts)
     except ApiaryError as refusal:
-        known = [item for item in topology.findings if item.severity != "info"]
-        raise ApiaryError(*refusal.findings, *known) from None
+        carried = [item for item in topology.findings if item.severity != "info"]
+        raise ApiaryError(*refusal.findings, *carried) from None
 
 
 class Placed:
@@ -78,10 +78,10 @@ class Placed:
 
     def findings(self, part: slice = slice(None)) -> list[Finding]:
         """Return what is to be said of the cut itself, and of the replicas of one part of it."""
-        found = []
+        result = []
         host = self.topology.host
         if not self.cuts.exact:
-            found.append(
+            result.append(
                 Finding(
                     "PLACE-NOT-EXACT",
                     host,
@@ -90,12 +90,12 @@ class Placed:
                 )
             )
         wishes = [
-            bool(keys) and not kept
-            for keys, kept in zip(self.request.keep, self.wanted.kept, strict=False)
+            bool(keys) and not stays
+            for keys, stays in zip(self.request.keep, self.wanted.kept, strict=False)
         ]
         moved = [str(replica) for replica, lost in enumerate(wishes[part]) if lost]
         if moved:
-            found.append(
+            result.append(
                 Finding(
                     "PLACE-MOVED",
                     host,
@@ -103,7 +103,7 @@ class Placed:
                     "usable and free for it, or its size is another",
                 )
             )
-        return found
+        return result
 
     def placement(self) -> Placement:
         """Return the whole decision."""

@@ -68,9 +68,9 @@ def _hives(topology: Topology, keys: Sequence[str]) -> list[str]:
 
     for link in topology.links:
         if link.type == "xgmi" and link.a in leader and link.b in leader:
-            one, other = find(link.a), find(link.b)
-            if one != other:
-                leader[max(one, other)] = min(one, other)
+            low, other = find(link.a), find(link.b)
+            if low != other:
+                leader[max(low, other)] = min(low, other)
     return [find(key) for key in keys]
 
 

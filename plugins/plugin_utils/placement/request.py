@@ -59,12 +59,12 @@ def wanted(topology: Topology, request: Request) -> Wanted:
     )
     required = _required(topology, request, names, busy)
     _check_room(topology, request, len(usable))
-    kept, members = _kept(request, names, set(usable), required)
+    retained, members = _kept(request, names, set(usable), required)
     position = {key: place for place, key in enumerate(usable)}
     return Wanted(
         usable=usable,
         required=tuple(tuple(sorted(position[key] for key in keys)) for keys in members),
-        kept=kept,
+        kept=retained,
     )
 
 
@@ -79,15 +79,15 @@ class _Names:
                 self.known.setdefault(gpu.bdf.lower(), []).append(key)
 
     def keys(self, name: str, what: str) -> list[str]:
-        found = self.known.get(name.lower()) or self.known.get(f"0000:{name}".lower())
-        if found is None:
+        matches = self.known.get(name.lower()) or self.known.get(f"0000:{name}".lower())
+        if matches is None:
             names = ", ".join(key for keys in self.known.values() for key in keys)
             raise error(
                 "PLACE-UNKNOWN-GPU",
                 self.host,
                 f"{what} GPU {name} is not on this host, which has {names or 'none'}",
             )
-        return found
+        return matches
 
 
 def _required(
@@ -103,8 +103,8 @@ def _required(
     if len(request.require) > len(sizes):
         raise refuse(f"GPUs are required for {len(request.require)} replicas of {len(sizes)}")
     required = [
-        list(dict.fromkeys(key for name in given for key in names.keys(name, "required")))
-        for given in request.require
+        list(dict.fromkeys(key for name in requested for key in names.keys(name, "required")))
+        for requested in request.require
     ]
     required += [[] for _replica in range(len(sizes) - len(required))]
     gpus = topology.by_key
@@ -129,21 +129,21 @@ def _kept(
     A replica stays where all of its GPUs are usable, nobody requires one of them for another
     and its size is the same; one that can't stay is placed anew.
     """
-    kept = [False] * len(request.sizes)
+    retained = [False] * len(request.sizes)
     members = [list(keys) for keys in required]
     taken = {key: replica for replica, keys in enumerate(required) for key in keys}
-    for replica, given in enumerate(request.keep[: len(kept)]):
-        keys = [key for name in given for key in names.known.get(name.lower(), [])]
+    for replica, held in enumerate(request.keep[: len(retained)]):
+        keys = [key for name in held for key in names.known.get(name.lower(), [])]
         free = all(key in usable and taken.get(key, replica) == replica for key in keys)
         if (
-            len(given) == len(set(keys)) == request.sizes[replica]
+            len(held) == len(set(keys)) == request.sizes[replica]
             and free
             and set(required[replica]) <= set(keys)
         ):
-            kept[replica] = True
+            retained[replica] = True
             members[replica] = keys
             taken.update(dict.fromkeys(keys, replica))
-    return tuple(kept), members
+    return tuple(retained), members
 
 
 def possible_cuts(usable: int, sizes: Sequence[int]) -> str:

@@ -104,22 +104,22 @@ class Sets:
     def gaps(self, counts: Counts) -> int:
         if self.problem.gaps is None:
             return 0
-        found = self._gaps.get(counts)
-        if found is None:
-            found = self._gaps[counts] = self.problem.gaps(counts)
-        return found
+        cached = self._gaps.get(counts)
+        if cached is None:
+            cached = self._gaps[counts] = self.problem.gaps(counts)
+        return cached
 
     def spread(self, marks: int) -> int:
-        found = self._spreads.get(marks)
-        if found is None:
-            found = self._spreads[marks] = self.problem.spread(marks)
-        return found
+        cached = self._spreads.get(marks)
+        if cached is None:
+            cached = self._spreads[marks] = self.problem.spread(marks)
+        return cached
 
     def leftover(self, free: Counts) -> int:
-        found = self._leftovers.get(free)
-        if found is None:
-            found = self._leftovers[free] = self.problem.leftover(free)
-        return found
+        cached = self._leftovers.get(free)
+        if cached is None:
+            cached = self._leftovers[free] = self.problem.leftover(free)
+        return cached
 
     def marked(self, counts: Counts) -> int:
         """Return the marks of a set."""
@@ -169,9 +169,9 @@ class Sets:
                 marked |= marks[c]
                 rows = [here + there for here, there in zip(rows, weights[c], strict=True)]
             counts = tuple(picked)
-            found = (self.price(counts), self.leftover(tuple(left)), counts)
-            if best is None or found[:2] < best[:2]:
-                best = found
+            candidate = (self.price(counts), self.leftover(tuple(left)), counts)
+            if best is None or candidate[:2] < best[:2]:
+                best = candidate
         if best is None:
             raise AssertionError("a wanted set fits the capacities")
         return best[0], best[2]
@@ -196,7 +196,7 @@ class Sets:
         Of like classes in the same ``state`` the earlier one gives at least as many: the other
         sets are the same by other names.
         """
-        found: list[Priced] = []
+        result: list[Priced] = []
         weights, among, between = self.problem.weights, self._among, self._between
         marks, spreads, inner = self.problem.marks, self._spreads, self._inner
         last = len(free) - 1
@@ -218,7 +218,7 @@ class Sets:
                 counts = tuple(picked)
                 total = cost + spreads[marked] + self.gaps(counts)
                 if limit is None or total < limit:
-                    found.append((total, counts))
+                    result.append((total, counts))
                 return
             while not free[c] and c < last:
                 c += 1
@@ -269,8 +269,8 @@ class Sets:
         self.spread(marked)
         extend(0, need, start, sum(fixed), cross, marked)
         # They were met with members of the first classes first, and stay so among equals.
-        found.sort(key=itemgetter(0))
-        return found
+        result.sort(key=itemgetter(0))
+        return result
 
     def _twins(self, free: Counts, state: Counts) -> list[int]:
         """Return the like class before each one that is in the same state, or -1."""

@@ -25,7 +25,7 @@ from ..placement.types import Placement, Request
 from ..topology.types import Topology
 from .engines import Engines, of_host
 from .layouts import choose_layout, not_measured
-from .nodes import Place, check_place, seat_of
+from .nodes import Place, check_place, rank_of
 from .ports import check_ports, internal_ports, meeting_port
 from .replica import Part, replica_of
 from .timing import with_start_timeout
@@ -34,7 +34,7 @@ from .types import LayoutChoice, Plan
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """A deployment for a host, its model, and the plan whose replicas stay where they can.
 
     ``place`` is needed where its replicas span hosts.
@@ -69,11 +69,11 @@ def build_plan(
     keep: Plan | None = None,
 ) -> Plan:
     """Return the plan of a host with one deployment; see ``build_plans``."""
-    return build_plans((Asked(deployment, architecture, keep),), topology)[0]
+    return build_plans((PlanRequest(deployment, architecture, keep),), topology)[0]
 
 
 def build_plans(
-    asked: Sequence[Asked], topology: Topology, present: Sequence[Plan] = ()
+    requests: Sequence[PlanRequest], topology: Topology, present: Sequence[Plan] = ()
 ) -> tuple[Plan, ...]:
     """Return each deployment's plan on one host; raise ApiaryError with all that forbids them.
 
@@ -86,17 +86,19 @@ def build_plans(
     Findings of lower severity of all stages stay with the plans.
     """
     _stop_on_errors(topology.findings)
-    _stop_on_errors(check_names([one.deployment for one in asked]))
-    _stop_on_errors(finding for one in asked for finding in check_deployment(one.deployment))
+    _stop_on_errors(check_names([request.deployment for request in requests]))
+    _stop_on_errors(
+        finding for request in requests for finding in check_deployment(request.deployment)
+    )
     _stop_on_errors(
         finding
-        for one in asked
-        for finding in check_place(one.deployment, one.place, topology.host)
+        for request in requests
+        for finding in check_place(request.deployment, request.place, topology.host)
     )
-    drafts = _Drafts(asked, topology, present)
+    drafts = _Drafts(requests, topology, present)
     placements = drafts.placed()
     ports = [
-        draft.asked.deployment.base_port + index
+        draft.request.deployment.base_port + index
         for draft in drafts.all
         for index in range(draft.layout.replicas)
     ]
@@ -108,7 +110,7 @@ def build_plans(
     )
     plans: list[Plan] = []
     for draft in drafts.all:
-        plan = _plan(draft, placements[draft.asked.name], topology, blocks)
+        plan = _plan(draft, placements[draft.request.name], topology, blocks)
         findings = (*plan.findings, *check_ports(plan, [*present, *plans]))
         plans.append(dataclasses.replace(plan, findings=findings))
     memory = tuple(check_memory([*plans, *present], topology))
@@ -122,58 +124,60 @@ def build_plans(
 class _Draft:
     """A deployment with its layout on this host, before it is placed."""
 
-    asked: Asked
+    request: PlanRequest
     layout: Layout | MixedLayout
     recipes: tuple[Recipe, ...]
     gpu_model: str | None
     choice: LayoutChoice | None = None
 
     @property
-    def kept(self) -> tuple[tuple[str, ...], ...]:
+    def retained(self) -> tuple[tuple[str, ...], ...]:
         """Return the GPUs that each replica has now, () for a new one."""
-        before = self.asked.keep.replicas if self.asked.keep else ()
-        sets = tuple(one.gpus for one in before)[: self.layout.replicas]
+        before = self.request.keep.replicas if self.request.keep else ()
+        sets = tuple(replica.gpus for replica in before)[: self.layout.replicas]
         return sets + ((),) * (self.layout.replicas - len(sets))
 
 
 class _Drafts:
     """The deployments of one host: each one's layout, and then where all of them lie."""
 
-    def __init__(self, asked: Sequence[Asked], topology: Topology, present: Sequence[Plan]) -> None:
+    def __init__(
+        self, requests: Sequence[PlanRequest], topology: Topology, present: Sequence[Plan]
+    ) -> None:
         self.topology = topology
         models = {gpu.model for gpu in topology.gpus}
         self.gpu_model = models.pop() if len(models) == 1 else None
         held = {key for plan in present for replica in plan.replicas for key in replica.gpus}
         self.busy = tuple(key for key in topology.by_key if key in held)
         drafts = {
-            one.name: self._draft(one, one.deployment.layout)
-            for one in asked
-            if isinstance(one.deployment.layout, (Layout, MixedLayout))
+            request.name: self._draft(request, request.deployment.layout)
+            for request in requests
+            if isinstance(request.deployment.layout, (Layout, MixedLayout))
         }
         sizes = {name: draft.layout.sizes for name, draft in drafts.items()}
         _stop_on_errors(check_gpus(sizes, topology, self.busy))
-        for one in asked:
-            if one.name not in drafts:
-                drafts[one.name] = self._choose(one, list(drafts.values()))
-        self.all = [drafts[one.name] for one in asked]
+        for request in requests:
+            if request.name not in drafts:
+                drafts[request.name] = self._choose(request, list(drafts.values()))
+        self.all = [drafts[request.name] for request in requests]
 
     def _draft(
-        self, asked: Asked, layout: Layout | MixedLayout, choice: LayoutChoice | None = None
+        self, request: PlanRequest, layout: Layout | MixedLayout, choice: LayoutChoice | None = None
     ) -> _Draft:
-        deployment = with_start_timeout(asked.deployment, asked.architecture)
-        engines = Engines(deployment, asked.architecture, self.gpu_model, None)
-        node = asked.place.node if asked.place else None
+        deployment = with_start_timeout(request.deployment, request.architecture)
+        engines = Engines(deployment, request.architecture, self.gpu_model, None)
+        node = request.place.node if request.place else None
         ports = range(deployment.base_port, deployment.base_port + layout.replicas)
         recipes = tuple(
-            engines.recipe(engine, port, seat_of(node, meeting_port(port)))
+            engines.recipe(engine, port, rank_of(node, meeting_port(port)))
             for engine, port in zip(layout.engines, ports, strict=True)
         )
-        return _Draft(asked, layout, recipes, self.gpu_model, choice)
+        return _Draft(request, layout, recipes, self.gpu_model, choice)
 
-    def _choose(self, asked: Asked, others: Sequence[_Draft]) -> _Draft:
+    def _choose(self, request: PlanRequest, others: Sequence[_Draft]) -> _Draft:
         """Return an open deployment with the layout chosen on what the others leave."""
-        layout = asked.deployment.layout
-        wish = layout if isinstance(layout, AutoLayout) else AutoLayout()
+        layout = request.deployment.layout
+        auto = layout if isinstance(layout, AutoLayout) else AutoLayout()
         taken = set(self.busy)
         if others:
             shares = (share for part in self._place(others) for share in part.replicas)
@@ -186,62 +190,64 @@ class _Drafts:
         usable = [key for key, gpu in topology.by_key.items() if gpu.healthy is not False]
         _check_addresses(topology, usable)
         engines = Engines(
-            asked.deployment,
-            asked.architecture,
+            request.deployment,
+            request.architecture,
             self.gpu_model,
             _least_vram(topology, usable),
-            wish.sequence_tokens,
+            auto.sequence_tokens,
         )
-        choice = choose_layout(wish, engines, topology)
+        choice = choose_layout(auto, engines, topology)
         chosen = choice.considered[0]
         if len(set(chosen.sizes)) > 1:
-            return self._draft(asked, MixedLayout(chosen.sizes, chosen.expert_parallel), choice)
+            return self._draft(request, MixedLayout(chosen.sizes, chosen.expert_parallel), choice)
         equal = Layout(chosen.sizes[0], len(chosen.sizes), chosen.expert_parallel)
-        return self._draft(asked, equal, choice)
+        return self._draft(request, equal, choice)
 
     def placed(self) -> dict[str, Placement]:
         """Return each deployment's part of the cut of the host, by name."""
         # By name, so that what is equally good goes to the same deployment however they're listed.
-        order = sorted(self.all, key=lambda draft: draft.asked.name)
+        order = sorted(self.all, key=lambda draft: draft.request.name)
         parts = self._place(order)
         for part in parts:
-            _check_addresses(self.topology, [key for one in part.replicas for key in one.gpus])
-        return {draft.asked.name: part for draft, part in zip(order, parts, strict=True)}
+            _check_addresses(self.topology, [key for share in part.replicas for key in share.gpus])
+        return {draft.request.name: part for draft, part in zip(order, parts, strict=True)}
 
     def _place(self, drafts: Sequence[_Draft]) -> tuple[Placement, ...]:
         sizes = tuple(size for draft in drafts for size in draft.layout.sizes)
-        kept = tuple(itertools.chain.from_iterable(draft.kept for draft in drafts))
-        request = Request(sizes, busy=self.busy, keep=kept if any(kept) else ())
+        retained = tuple(itertools.chain.from_iterable(draft.retained for draft in drafts))
+        request = Request(sizes, busy=self.busy, keep=retained if any(retained) else ())
         return place_together(self.topology, request, [draft.layout.replicas for draft in drafts])
 
 
 def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[int, int]) -> Plan:
     """Return the plan of one placed deployment."""
-    asked, deployment = draft.asked, draft.asked.deployment
-    before = asked.keep.placement if asked.keep else None
+    request, deployment = draft.request, draft.request.deployment
+    before = request.keep.placement if request.keep else None
     # Where nothing moves, what was found when the places were chosen still says why.
     if before is not None and dataclasses.replace(placement, runner_up=before.runner_up) == before:
         placement = before
     used = [key for share in placement.replicas for key in share.gpus]
     vram = _least_vram(topology, used)
-    engines = Engines(deployment, asked.architecture, draft.gpu_model, vram)
+    engines = Engines(deployment, request.architecture, draft.gpu_model, vram)
     needs = engines.memories(draft.layout, draft.recipes)
-    timed = with_start_timeout(deployment, asked.architecture)
+    timed = with_start_timeout(deployment, request.architecture)
     rdma = {nic.name: nic.rdma_device for nic in topology.nics if nic.rdma_device}
     replicas = tuple(
-        replica_of(timed, Part(index, share, made, need, blocks, asked.place, rdma, topology.host))
-        for index, (share, made, need) in enumerate(
+        replica_of(
+            timed, Part(index, share, recipe, need, blocks, request.place, rdma, topology.host)
+        )
+        for index, (share, recipe, need) in enumerate(
             zip(placement.replicas, draft.recipes, needs, strict=True)
         )
     )
     findings = dict.fromkeys(
         (
             *topology.findings,
-            *asked.architecture.findings,
-            *(finding for one in draft.recipes for finding in one.findings),
+            *request.architecture.findings,
+            *(finding for recipe in draft.recipes for finding in recipe.findings),
             *placement.findings,
-            *(finding for one in needs for finding in one.findings),
-            *check_place(deployment, asked.place, topology.host),
+            *(finding for need in needs for finding in need.findings),
+            *check_place(deployment, request.place, topology.host),
             *([not_measured(draft.choice, topology.host)] if draft.choice else []),
         )
     )
@@ -253,10 +259,10 @@ def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[
         placement=placement,
         memory=of_host(needs),
         target=f"apiary-{deployment.name}.target",
-        model=asked.architecture,
+        model=request.architecture,
         gpu_model=draft.gpu_model,
         layouts=draft.choice,
-        node=asked.place.node if asked.place else None,
+        node=request.place.node if request.place else None,
         findings=tuple(findings),
     )
 
@@ -264,9 +270,9 @@ def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[
 def _least_vram(topology: Topology, keys: Sequence[str]) -> int | None:
     """Return the memory of the smallest of some GPUs, in bytes; None where one is unknown."""
     gpus = topology.by_key
-    known = [gpus[key].vram_bytes for key in keys]
-    sizes = [size for size in known if size is not None]
-    return min(sizes) if sizes and len(sizes) == len(known) else None
+    reported = [gpus[key].vram_bytes for key in keys]
+    sizes = [size for size in reported if size is not None]
+    return min(sizes) if sizes and len(sizes) == len(reported) else None
 
 
 def _stop_on_errors(findings: Iterable[Finding]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..deployment import Deployment
-from ..engine.facts import ALONE, Seat
+from ..engine.facts import ALONE, NodeRank
 from ..engine.flags import resolve_version
 from ..engine.recipe import assess
 from ..engine.review import Review, deployment_of, review, spoken
@@ -20,7 +20,7 @@ from ..findings import Finding
 from ..gpus import gpu_facts
 from ..model.types import Architecture
 from .engines import Engines
-from .nodes import seat_of
+from .nodes import rank_of
 from .timing import start_timeout
 from .types import Plan, Replica
 
@@ -37,14 +37,14 @@ class Case:
     architecture: Architecture
     gpu_model: str | None
     recipe: Recipe
-    seat: Seat = ALONE
+    node: NodeRank = ALONE
 
     def on_version(self, version: str) -> Assessment:
         """Return the recipe of another engine version, with what that one refuses."""
         engine = dataclasses.replace(self.deployment.engine, version=version, treat_as=None)
         asked = dataclasses.replace(self.deployment, engine=engine)
         return assess(
-            self.architecture, asked, self.gpu_model, self.deployment.base_port, self.seat
+            self.architecture, asked, self.gpu_model, self.deployment.base_port, self.node
         )
 
 
@@ -58,20 +58,20 @@ def cases_of(plan: Plan) -> tuple[Case, ...]:
         layout = dataclasses.replace(engine, replicas=len(replicas))
         timeout = start_timeout(plan, first)
         limits = dataclasses.replace(plan.deployment.limits, start_timeout_seconds=timeout)
-        asked = dataclasses.replace(
+        candidate = dataclasses.replace(
             plan.deployment, layout=layout, base_port=first.port, limits=limits
         )
-        made = _recipe_of(first, asked)
-        seat = seat_of(plan.node, first.master_port)
-        cases.append(Case(replicas, asked, plan.model, plan.gpu_model, made, seat))
+        recipe = _recipe_of(first, candidate)
+        node = rank_of(plan.node, first.master_port)
+        cases.append(Case(replicas, candidate, plan.model, plan.gpu_model, recipe, node))
     return tuple(cases)
 
 
 def case_of(deployment: Deployment, architecture: Architecture, gpu_model: str | None) -> Case:
     """Return the engine of a deployment that names its layout; raises DEPLOY-LAYOUT-OPEN."""
-    asked = dataclasses.replace(deployment, layout=deployment.decided)
-    made = assess(architecture, asked, gpu_model, deployment.base_port).recipe
-    return Case((), asked, architecture, gpu_model, made)
+    decided = dataclasses.replace(deployment, layout=deployment.decided)
+    recipe = assess(architecture, decided, gpu_model, deployment.base_port).recipe
+    return Case((), decided, architecture, gpu_model, recipe)
 
 
 def judge(
@@ -85,20 +85,24 @@ def judge(
 
     The command's own layout and limits hold. Raises ApiaryError as ``engine.review.review`` does.
     """
-    found = review(text, architecture, deployment, gpu_model, file)
-    asked = deployment_of(found.command, deployment, found.rules_of)
-    where = f"{file}:{found.command.line}"
-    more = list(_other_model(found.command.model, deployment, where))
+    reviewed = review(text, architecture, deployment, gpu_model, file)
+    rebuilt = deployment_of(reviewed.command, deployment, reviewed.rules_of)
+    where = f"{file}:{reviewed.command.line}"
+    more = list(_other_model(reviewed.command.model, deployment, where))
     vram = gpu_facts(gpu_model).memory.gib
-    engines = Engines(asked, architecture, gpu_model, vram << 30 if vram else None)
-    given = next((one for one in found.command.flags if _is_quantization(one.name)), None)
-    needs = engines.memory(asked.decided, given.values[-1] if given and given.values else None)
+    engines = Engines(rebuilt, architecture, gpu_model, vram << 30 if vram else None)
+    quantization = next(
+        (item for item in reviewed.command.flags if _is_quantization(item.name)), None
+    )
+    needs = engines.memory(
+        rebuilt.decided, quantization.values[-1] if quantization and quantization.values else None
+    )
     more += [
-        one.about(where).reworded(remedy=spoken(one.remedy))
-        for one in needs.findings
-        if one.severity == "error"
+        item.about(where).reworded(remedy=spoken(item.remedy))
+        for item in needs.findings
+        if item.severity == "error"
     ]
-    return dataclasses.replace(found, findings=(*more, *found.findings))
+    return dataclasses.replace(reviewed, findings=(*more, *reviewed.findings))
 
 
 def _is_quantization(name: str) -> bool:

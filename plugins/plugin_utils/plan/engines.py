@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..deployment import Deployment, Layout, MixedLayout
-from ..engine.facts import ALONE, Seat
+from ..engine.facts import ALONE, NodeRank
 from ..engine.profiles import with_profile
 from ..engine.recipe import recipe
 from ..engine.types import Recipe
@@ -73,27 +73,27 @@ class Engines:
 
     def of(self, size: int, expert_parallel: bool) -> Engine:
         """Return the engine of so many GPUs."""
-        asked = (size, expert_parallel)
-        if asked not in self._tried:
-            self._tried[asked] = self._try(Layout(size, 1, expert_parallel))
-        return self._tried[asked]
+        requested = (size, expert_parallel)
+        if requested not in self._tried:
+            self._tried[requested] = self._try(Layout(size, 1, expert_parallel))
+        return self._tried[requested]
 
     def _try(self, layout: Layout) -> Engine:
         try:
-            made = self.recipe(layout, self.deployment.base_port)
+            recipe = self.recipe(layout, self.deployment.base_port)
         except ApiaryError as refusal:
             return Engine(None, None, None, _errors(refusal.findings))
-        method = argument(made.argv, "--quantization")
+        method = argument(recipe.argv, "--quantization")
         needs = self.memory(layout, method)
         sequences = needs.max_sequences
         if self.sequence_tokens is not None:
             sequences = self.memory(layout, method, self.sequence_tokens).max_sequences
-        return Engine(made, needs, sequences, _errors(needs.findings))
+        return Engine(recipe, needs, sequences, _errors(needs.findings))
 
-    def recipe(self, layout: Layout, port: int, seat: Seat = ALONE) -> Recipe:
+    def recipe(self, layout: Layout, port: int, node: NodeRank = ALONE) -> Recipe:
         """Return the command of one engine; raises ApiaryError with every refusal."""
-        one = dataclasses.replace(self.deployment, layout=layout)
-        return recipe(self.architecture, one, self.gpu_model, port, seat)
+        deployment = dataclasses.replace(self.deployment, layout=layout)
+        return recipe(self.architecture, deployment, self.gpu_model, port, node)
 
     def memory(
         self, layout: Layout, method: str | None, sequence_tokens: int | None = None
@@ -105,44 +105,48 @@ class Engines:
     def memories(self, layout: Layout | MixedLayout, recipes: Sequence[Recipe]) -> list[Memory]:
         """Return what each replica's engine takes up; per host that counts its own kind only."""
         needs: dict[Layout, Memory] = {}
-        for engine, made in zip(layout.engines, recipes, strict=True):
+        for engine, its_recipe in zip(layout.engines, recipes, strict=True):
             if engine not in needs:
                 alike = dataclasses.replace(engine, replicas=layout.engines.count(engine))
-                needs[engine] = self.memory(alike, argument(made.argv, "--quantization"))
+                needs[engine] = self.memory(alike, argument(its_recipe.argv, "--quantization"))
         return [needs[engine] for engine in layout.engines]
 
     def common_refusals(self) -> tuple[Finding, ...]:
         """Return the refusals that every engine tried so far has, word by word."""
         tried = [engine.refusals for engine in self._tried.values()]
         first = tried[0] if tried else ()
-        return tuple(one for one in first if all(one in refusals for refusals in tried))
+        return tuple(refusal for refusal in first if all(refusal in refusals for refusals in tried))
 
     def remedy(self) -> str:
         """Return what the largest engine's refusals say to do; empty without a refusal."""
-        refused = [(asked, one.refusals) for asked, one in self._tried.items() if one.refusals]
+        refused = [
+            (requested, engine.refusals)
+            for requested, engine in self._tried.items()
+            if engine.refusals
+        ]
         if not refused:
             return ""
         (size, _expert_parallel), refusals = max(refused, key=lambda item: item[0])
         return f"for TP{size}, " + "; ".join(
-            dict.fromkeys(one.remedy.rstrip(".") for one in refusals)
+            dict.fromkeys(refusal.remedy.rstrip(".") for refusal in refusals)
         )
 
 
 def of_host(needs: Sequence[Memory]) -> Memory:
     """Return the first replica's memory, with the totals of all replicas of the host."""
-    tokens = [one.kv_tokens_per_engine for one in needs]
-    sequences = [one.max_sequences for one in needs]
+    tokens = [need.kv_tokens_per_engine for need in needs]
+    sequences = [need.max_sequences for need in needs]
     return dataclasses.replace(
         needs[0],
         kv_tokens_per_host=_total(tokens),
         max_sequences_per_host=_total(sequences),
-        findings=tuple(dict.fromkeys(finding for one in needs for finding in one.findings)),
+        findings=tuple(dict.fromkeys(finding for need in needs for finding in need.findings)),
     )
 
 
 def _total(values: Sequence[N | None]) -> N | None:
-    known = [value for value in values if value is not None]
-    return sum(known[1:], known[0]) if known and len(known) == len(values) else None
+    supported = [value for value in values if value is not None]
+    return sum(supported[1:], supported[0]) if supported and len(supported) == len(values) else None
 
 
 def _errors(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

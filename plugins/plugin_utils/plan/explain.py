@@ -68,7 +68,7 @@ def _why_layout(plan: Plan) -> Iterator[str]:
     choice = plan.layouts
     if choice is None:
         return
-    verdicts = [one.verdict for one in choice.considered]
+    verdicts = [layout.verdict for layout in choice.considered]
     yield (
         f"layout: preferred for {choice.preference} ({choice.because}), not measured:"
         f" {choice.considered[0].reason}; {verdicts.count('possible')} others are possible,"
@@ -115,16 +115,16 @@ class Explained:
 
 def explained(plan: Plan) -> tuple[Explained, ...]:
     """Return each element with every text that replicas have of it, in the order of the command."""
-    found: dict[tuple[str, str], list[tuple[int, str, Reason]]] = {}
+    rows: dict[tuple[str, str], list[tuple[int, str, Reason]]] = {}
     for index, replica in enumerate(plan.replicas):
         texts = _texts(replica)
         for reason in replica.reasons:
             text = texts.get(reason.element, reason.element)
-            found.setdefault((reason.element, reason.rule), []).append((index, text, reason))
+            rows.setdefault((reason.element, reason.rule), []).append((index, text, reason))
         if replica.attention_backend is not None and replica.attention_reason is not None:
             text = f"(attention backend) {replica.attention_backend}"
             key = ("(attention backend)", replica.attention_reason.rule)
-            found.setdefault(key, []).append((index, text, replica.attention_reason))
+            rows.setdefault(key, []).append((index, text, replica.attention_reason))
     return tuple(
         Explained(
             name,
@@ -132,7 +132,7 @@ def explained(plan: Plan) -> tuple[Explained, ...]:
             tuple(index for index, _text, _reason in entries),
             entries[0][2],
         )
-        for (name, _rule), entries in found.items()
+        for (name, _rule), entries in rows.items()
     )
 
 

@@ -32,7 +32,7 @@ class _Cut:
     expert_parallel: bool
 
 
-def choose_layout(wish: AutoLayout, engines: Engines, topology: Topology) -> LayoutChoice:
+def choose_layout(auto: AutoLayout, engines: Engines, topology: Topology) -> LayoutChoice:
     """Return every layout that was considered, the chosen one first.
 
     Considered are, with and without expert parallelism: as many equal engines of each size as fit,
@@ -40,21 +40,21 @@ def choose_layout(wish: AutoLayout, engines: Engines, topology: Topology) -> Lay
     ApiaryError: LAYOUT-NONE, or the refusals that hold for every engine alike.
     """
     room = sum(gpu.healthy is not False for gpu in topology.gpus)
-    search = _Search(wish, engines, topology, room, max(0, room - wish.spare))
+    search = _Search(auto, engines, topology, room, max(0, room - auto.spare))
     possible, dropped = search.run()
     if not possible:
         raise search.nothing(dropped)
-    order = preference(wish, engines.deployment.profile, engines.active_share)
+    order = preference(auto, engines.deployment.profile, engines.active_share)
     facts = sorted((search.facts(cut) for cut in possible), key=order.key)
     best, *rest = facts
     chosen = _considered(best, order.why(best, rest), chosen=True)
-    others = [_considered(one, order.why_not(one, best), chosen=False) for one in rest]
+    others = [_considered(option, order.why_not(option, best), chosen=False) for option in rest]
     return LayoutChoice(order.name, order.because, order.criteria(), (chosen, *others, *dropped))
 
 
 def not_measured(choice: LayoutChoice, host: str) -> Finding:
     """Return the note that a preference chose, and that measuring decides."""
-    possible = [one.name for one in choice.considered if one.verdict == "possible"]
+    possible = [option.name for option in choice.considered if option.verdict == "possible"]
     named = ", ".join(possible[:3]) + (" …" if len(possible) > 3 else "")
     others = (
         f"{len(possible)} others are possible ({named})" if possible else "no other is possible"
@@ -93,9 +93,9 @@ class _Search:
     """Enumerates the layouts of one host; ``budget`` is what is left of ``room`` after spares."""
 
     def __init__(
-        self, wish: AutoLayout, engines: Engines, topology: Topology, room: int, budget: int
+        self, auto: AutoLayout, engines: Engines, topology: Topology, room: int, budget: int
     ) -> None:
-        self.wish, self.engines, self.topology = wish, engines, topology
+        self.auto, self.engines, self.topology = auto, engines, topology
         self.room, self.budget = room, budget
         self._spans = functools.cache(self._spanning)
 
@@ -118,17 +118,17 @@ class _Search:
 
     def _choices(self) -> Sequence[bool]:
         """Return whether to look at layouts without and with expert parallelism."""
-        if isinstance(self.wish.expert_parallel, bool):
-            return (self.wish.expert_parallel,)
+        if isinstance(self.auto.expert_parallel, bool):
+            return (self.auto.expert_parallel,)
         return (False,) if self.engines.dense else (False, True)
 
     def _same_without(self, size: int, expert_parallel: bool) -> bool:
         """Say whether expert parallelism changes nothing: one GPU has no experts to spread."""
-        return size == 1 and expert_parallel and self.wish.expert_parallel == "auto"
+        return size == 1 and expert_parallel and self.auto.expert_parallel == "auto"
 
     def _sizes(self) -> Sequence[int]:
-        if isinstance(self.wish.tensor_parallel_size, int):
-            return (self.wish.tensor_parallel_size,)
+        if isinstance(self.auto.tensor_parallel_size, int):
+            return (self.auto.tensor_parallel_size,)
         return range(1, len(self.topology.gpus) + 1)
 
     def _problem(self, size: int, expert_parallel: bool) -> ConsideredLayout | None:
@@ -145,7 +145,7 @@ class _Search:
 
     def _crowd(self, size: int, expert_parallel: bool) -> ConsideredLayout | None:
         """Return why the wanted number of equal engines does not fit, or None."""
-        count = self.wish.replicas
+        count = self.auto.replicas
         if not isinstance(count, int) or size * count <= self.budget:
             return None
         reason = self._too_few(size * count)
@@ -153,40 +153,40 @@ class _Search:
 
     def _too_few(self, need: int) -> str:
         text = f"needs {need} GPUs, {self.room} of {len(self.topology.gpus)} are usable"
-        return text + (f" and {self.wish.spare} of them stay free" if self.wish.spare else "")
+        return text + (f" and {self.auto.spare} of them stay free" if self.auto.spare else "")
 
     def _equal(self, sound: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """Yield equal engines: as many as fit, and one fewer to leave a spare."""
         for size in sound:
             most = self.budget // size
             counts = [most, most - 1]
-            if isinstance(self.wish.replicas, int):
-                counts = [self.wish.replicas]
+            if isinstance(self.auto.replicas, int):
+                counts = [self.auto.replicas]
             yield from ((size,) * count for count in counts if 1 <= count <= most)
 
     def _unequal(self, sound: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """Yield unequal engines, largest first, that use as many GPUs as can be."""
-        if self.wish.tensor_parallel_size != "auto":
+        if self.auto.tensor_parallel_size != "auto":
             return
         sizes = sorted(sound, reverse=True)
         kinds = len(sizes) if self.room <= _ALL_PARTITIONS else 2
-        count = self.wish.replicas if isinstance(self.wish.replicas, int) else None
+        count = self.auto.replicas if isinstance(self.auto.replicas, int) else None
         for total in range(self.budget, 0, -1):
-            found = list(_partitions(total, sizes, kinds, count))
-            if found:
-                yield from (one for one in found if len(set(one)) > 1)
+            partitions = list(_partitions(total, sizes, kinds, count))
+            if partitions:
+                yield from (partition for partition in partitions if len(set(partition)) > 1)
                 return
 
     def facts(self, cut: _Cut) -> Facts:
         """Return what a possible layout is compared by."""
         parts = [self.engines.of(size, cut.expert_parallel) for size in cut.sizes]
         needs = [part.memory for part in parts]
-        weights = _known([one.weights_bytes_per_gpu if one else None for one in needs])
-        tokens = _known([one.kv_tokens_per_engine if one else None for one in needs])
+        weights = _known([need.weights_bytes_per_gpu if need else None for need in needs])
+        tokens = _known([need.kv_tokens_per_engine if need else None for need in needs])
         sequences = _known([part.sequences for part in parts])
         share = None
         if weights is not None and self.engines.given:
-            used = sum(size * one for size, one in zip(cut.sizes, weights, strict=True))
+            used = sum(size * weight for size, weight in zip(cut.sizes, weights, strict=True))
             share = used / (sum(cut.sizes) * self.engines.given)
         return Facts(
             sizes=cut.sizes,
@@ -214,21 +214,21 @@ class _Search:
         if alike:
             return ApiaryError(*alike)
         reasons: dict[str, list[str]] = {}
-        for one in dropped:
-            reasons.setdefault(one.reason, []).append(one.name)
-        told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+        for option in dropped:
+            reasons.setdefault(option.reason, []).append(option.name)
+        refused = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
         return error(
             "LAYOUT-NONE",
             self.topology.host,
-            f"no layout is possible here ({told or self._too_few(1)})",
+            f"no layout is possible here ({refused or self._too_few(1)})",
             changes=self.engines.remedy() or "no change would do",
         )
 
 
 def _known(values: Sequence[T | None]) -> tuple[T, ...] | None:
     """Return the values where none of them is unknown."""
-    known = tuple(value for value in values if value is not None)
-    return known if len(known) == len(values) else None
+    numbers = tuple(value for value in values if value is not None)
+    return numbers if len(numbers) == len(values) else None
 
 
 def _partitions(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..deployment import Deployment, Layout
 from ..documents import knowledge
-from ..engine.facts import ALONE, Seat
+from ..engine.facts import ALONE, NodeRank
 from ..engine.types import Reason
 from ..findings import ApiaryError, Finding, error
 from ..topology.types import Topology
@@ -57,27 +57,27 @@ def node_of(host: str, members: Sequence[Member], deployment: Deployment) -> Nod
     inventory. Raises ApiaryError PLAN-NODES-GROUP for a group that is too small or too large.
     """
     size = nodes_of(deployment)
-    serving = [one for one in members if one.deployment is not None]
-    mine = next((one for one in serving if one.host == host), None)
+    serving = [member for member in members if member.deployment is not None]
+    mine = next((member for member in serving if member.host == host), None)
     if mine is None:
         raise _no_group(host, f"is not among the hosts that serve {deployment.name}", size)
     if mine.group is not None:
-        group = [one for one in serving if one.group == mine.group]
+        group = [member for member in serving if member.group == mine.group]
         if len(group) != size:
-            names = ", ".join(one.host for one in group)
+            names = ", ".join(member.host for member in group)
             raise _no_group(host, f"its group {mine.group} has {len(group)} hosts: {names}", size)
     else:
-        free = [one for one in serving if one.group is None]
+        free = [member for member in serving if member.group is None]
         first = free.index(mine) // size * size
         group = free[first : first + size]
         if len(group) < size:
-            names = ", ".join(one.host for one in group)
+            names = ", ".join(member.host for member in group)
             raise _no_group(host, f"{names} of {len(free)} hosts are left over", size)
     return Node(
         rank=group.index(mine),
         size=size,
         master_address=group[0].address,
-        hosts=tuple(one.host for one in group),
+        hosts=tuple(member.host for member in group),
     )
 
 
@@ -87,25 +87,29 @@ def _no_group(host: str, message: str, size: int) -> ApiaryError:
 
 def check_nodes(node: Node, members: Sequence[Member], mine: Topology) -> Iterator[Finding]:
     """Yield what the hosts of a group don't have in common, though their replicas need it."""
-    known = {one.host: one for one in members}
-    group = [known[name] for name in node.hosts if name in known]
-    own = known[mine.host].deployment if mine.host in known else None
-    for one in group:
-        if one.host == mine.host:
+    by_host = {member.host: member for member in members}
+    group = [by_host[name] for name in node.hosts if name in by_host]
+    own = by_host[mine.host].deployment if mine.host in by_host else None
+    for member in group:
+        if member.host == mine.host:
             continue
-        if one.deployment != own:
-            yield _differ(mine.host, f"{one.host} is asked to serve another deployment", one.host)
-        if one.topology is None:
+        if member.deployment != own:
+            yield _differ(
+                mine.host, f"{member.host} is asked to serve another deployment", member.host
+            )
+        if member.topology is None:
             yield Finding(
                 "PLAN-NODES-UNSEEN",
                 mine.host,
-                f"nothing is known of {one.host}, which its replicas span as well, so the hosts"
+                f"nothing is known of {member.host}, which its replicas span as well, so the hosts"
                 " were not compared",
             )
             continue
-        for what, here, there in _compared(mine, one.topology):
+        for what, here, there in _compared(mine, member.topology):
             if here != there:
-                yield _differ(mine.host, f"{what} {here} here and {there} on {one.host}", one.host)
+                yield _differ(
+                    mine.host, f"{what} {here} here and {there} on {member.host}", member.host
+                )
     address = node.master_address
     if _is_loopback(address):
         yield _differ(mine.host, f"the address of rank 0 is {address}", node.hosts[0])
@@ -151,11 +155,11 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def seat_of(node: Node | None, master_port: int | None) -> Seat:
+def rank_of(node: Node | None, master_port: int | None) -> NodeRank:
     """Return the place of a replica's process on one host among those on all of its hosts."""
     if node is None:
         return ALONE
-    return Seat(node.rank, node.master_address, master_port or 0)
+    return NodeRank(node.rank, node.master_address, master_port or 0)
 
 
 def check_place(deployment: Deployment, place: Place | None, host: str) -> Iterator[Finding]:

@@ -56,20 +56,20 @@ def internal_ports(
     used = {block(port) for port in (*api_ports, *others, *_known())}
     used |= {block(port + more) for port in blocks_taken for more in (0, size - 1)}
     homes = {port: (port - int(rules["anchor"])) % count for port in sorted(set(api_ports))}
-    found: dict[int, int] = {}
+    blocks: dict[int, int] = {}
     for port, home in homes.items():
         if home not in used:
             used.add(home)
-            found[port] = home
+            blocks[port] = home
     # The others move on once all that can have their own block have it.
     for port, home in homes.items():
-        if port in found:
+        if port in blocks:
             continue
         steps = ((home + step) % count for step in range(count))
         for number in [number for number in steps if number not in used][:1]:
             used.add(number)
-            found[port] = number
-    return {port: int(rules["first"]) + number * size for port, number in found.items()}
+            blocks[port] = number
+    return {port: int(rules["first"]) + number * size for port, number in blocks.items()}
 
 
 def check_ports(plan: Plan, others: Sequence[Plan]) -> Iterator[Finding]:
@@ -121,15 +121,15 @@ def _ephemeral(name: str, ports: Sequence[int]) -> Iterator[Finding]:
 
 
 def _met(name: str, ports: Sequence[int]) -> Iterator[Finding]:
-    known = _known()
+    listed = _known()
     for port in ports:
-        if port in known:
+        if port in listed:
             yield Finding(
                 "PLAN-PORT-KNOWN",
                 f"{name}: base_port",
-                f"{port} is the port of {known[port]['name']}: a replica can't start where that"
+                f"{port} is the port of {listed[port]['name']}: a replica can't start where that"
                 " runs on the same host",
-                source=known[port]["source"],
+                source=listed[port]["source"],
             )
 
 

@@ -69,9 +69,9 @@ class Preference:
 
     def why(self, best: Facts, others: Sequence[Facts]) -> str:
         """Say what decides for the chosen layout: against other sizes, and against its twin."""
-        other_sizes = next((one for one in others if one.sizes != best.sizes), None)
-        twin = next((one for one in others if one.sizes == best.sizes), None)
-        reasons = [self._differ(best, one) for one in (other_sizes, twin) if one is not None]
+        other_sizes = next((other for other in others if other.sizes != best.sizes), None)
+        twin = next((other for other in others if other.sizes == best.sizes), None)
+        reasons = [self._differ(best, other) for other in (other_sizes, twin) if other is not None]
         if not reasons:
             return "the only one that is possible"
         return "; ".join(filter(None, reasons)) or "equal to the others in all that counts"
@@ -91,7 +91,7 @@ class Preference:
         )
 
 
-def preference(wish: AutoLayout, profile: str | None, active_share: float | None) -> Preference:
+def preference(auto: AutoLayout, profile: str | None, active_share: float | None) -> Preference:
     """Return the preference of a profile, else of the stated concurrency, else the balanced one.
 
     ``active_share`` is the part of a layer's experts that one token activates.
@@ -100,14 +100,14 @@ def preference(wish: AutoLayout, profile: str | None, active_share: float | None
     preferences: Mapping[str, Mapping[str, Any]] = data["preferences"]
     name, because = "balanced", "neither a profile nor a concurrency is stated"
     if profile is not None:
-        found = [one for one, entry in preferences.items() if profile in entry["profiles"]]
-        name, because = (found or [name])[0], f"profile {profile}"
-    elif wish.concurrency is not None:
-        because = f"{wish.concurrency} requests at once"
+        matches = [key for key, entry in preferences.items() if profile in entry["profiles"]]
+        name, because = (matches or [name])[0], f"profile {profile}"
+    elif auto.concurrency is not None:
+        because = f"{auto.concurrency} requests at once"
         name = next(
-            one
-            for one, entry in preferences.items()
-            if wish.concurrency <= (entry["concurrency_until"] or wish.concurrency)
+            key
+            for key, entry in preferences.items()
+            if auto.concurrency <= (entry["concurrency_until"] or auto.concurrency)
         )
     chosen = preferences[name]
     least = data["criteria"]["experts"]["dense_share"]
@@ -115,7 +115,7 @@ def preference(wish: AutoLayout, profile: str | None, active_share: float | None
         name=name,
         because=because,
         order=tuple(chosen["order"]),
-        concurrency=wish.concurrency,
+        concurrency=auto.concurrency,
         weights_limit=chosen.get("weights_limit", 1.0),
         thin_bytes=data["criteria"]["latency"]["thin_bytes"],
         dense=None if active_share is None else active_share >= least,

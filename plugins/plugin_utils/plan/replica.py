@@ -41,11 +41,11 @@ class Part:
 
 def replica_of(deployment: Deployment, part: Part) -> Replica:
     """Return the replica; ``deployment`` has its start timeout."""
-    share, made = part.share, part.recipe
+    share, recipe = part.share, part.recipe
     unit = f"apiary-{deployment.name}-{part.index}.service"
     port = deployment.base_port + part.index
     internal = part.blocks.get(port)
-    env, reasons = dict(made.env), list(made.reasons)
+    env, reasons = dict(recipe.env), list(recipe.reasons)
 
     def add(name: str, value: str, rule: str, reason: str, source: str) -> None:
         # What the recipe or the operator already decided stands.
@@ -89,9 +89,9 @@ def replica_of(deployment: Deployment, part: Part) -> Replica:
         if promised is not None:
             add(name, promised, "SERVE-PROMISE", "what this replica was promised", design)
     if deployment.tracing is not None:
-        told = knowledge("tracing.yml")["resource"]
+        names = knowledge("tracing.yml")["resource"]
         attributes = _resource(deployment, part)
-        add(told["variable"], attributes, "SERVE-TRACES", told["reason"], told["source"])
+        add(names["variable"], attributes, "SERVE-TRACES", names["reason"], names["source"])
     return Replica(
         unit=unit,
         port=port,
@@ -99,11 +99,11 @@ def replica_of(deployment: Deployment, part: Part) -> Replica:
         cpus=share.cpus,
         memory_nodes=share.memory_nodes,
         env=env,
-        argv=(deployment.engine.executable, *made.argv),
+        argv=(deployment.engine.executable, *recipe.argv),
         reasons=tuple(reasons),
         kv_tokens=part.needs.kv_tokens_per_engine,
-        attention_backend=made.attention_backend,
-        attention_reason=made.attention_reason,
+        attention_backend=recipe.attention_backend,
+        attention_reason=recipe.attention_reason,
         internal_port=internal,
         master_port=None if part.place is None else meeting_port(port),
         start_timeout_seconds=deployment.limits.start_timeout_seconds,

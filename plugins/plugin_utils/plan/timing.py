@@ -36,5 +36,5 @@ def computed(deployment: Deployment, architecture: Architecture) -> int:
 
 def start_timeout(plan: Plan, replica: Replica) -> int:
     """Return the seconds that a planned replica may take to answer."""
-    given = replica.start_timeout_seconds or plan.deployment.limits.start_timeout_seconds
-    return given or computed(plan.deployment, plan.model)
+    configured = replica.start_timeout_seconds or plan.deployment.limits.start_timeout_seconds
+    return configured or computed(plan.deployment, plan.model)

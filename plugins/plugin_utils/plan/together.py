@@ -23,7 +23,7 @@ GIB = 2**30
 
 def check_names(deployments: Sequence[Deployment]) -> Iterator[Finding]:
     """Refuse two deployments of one name: their units would be the same."""
-    for name, count in Counter(one.name for one in deployments).items():
+    for name, count in Counter(deployment.name for deployment in deployments).items():
         if count > 1:
             yield Finding(
                 "PLAN-NAME-TWICE",
@@ -41,28 +41,28 @@ def check_gpus(
     )
     need = {name: sum(parts) for name, parts in sizes.items()}
     if len(need) > 1 and sum(need.values()) > usable >= max(need.values()):
-        told = ", ".join(f"{name} needs {count}" for name, count in need.items())
+        needs = ", ".join(f"{name} needs {count}" for name, count in need.items())
         yield Finding(
             "PLAN-TOO-FEW-GPUS",
             topology.host,
-            f"{told}, together {sum(need.values())} GPUs; {usable} are usable here",
+            f"{needs}, together {sum(need.values())} GPUs; {usable} are usable here",
         )
 
 
 def check_memory(plans: Sequence[Plan], topology: Topology) -> Iterator[Finding]:
     """Say where the engines of a host hold more of its memory than it has."""
     sizes = [node.memory_bytes for node in topology.numa_nodes]
-    known = [size for size in sizes if size]
-    if not known or len(known) < len(sizes):
+    reported = [size for size in sizes if size]
+    if not reported or len(reported) < len(sizes):
         return
     held = {plan.deployment.name: _held_gib(plan) for plan in plans}
-    total = sum(known) / GIB
+    total = sum(reported) / GIB
     if sum(held.values()) > total:
-        told = ", ".join(f"{name} {gib:.0f} GiB" for name, gib in held.items())
+        shares = ", ".join(f"{name} {gib:.0f} GiB" for name, gib in held.items())
         yield Finding(
             "PLAN-HOST-MEMORY",
             topology.host,
-            f"engines hold {told} of host memory, {sum(held.values()):.0f} GiB together, and the"
+            f"engines hold {shares} of host memory, {sum(held.values()):.0f} GiB together, and the"
             f" host has {total:.0f}: the kernel would end one of them",
             source=knowledge("host_memory.yml")["worker"]["source"],
         )
@@ -76,9 +76,9 @@ def _held_gib(plan: Plan) -> float:
         gpus = len(replica.gpus)
         held += facts["worker"]["gib"] * gpus
         for flag, entry in facts["flags"].items():
-            given = argument(replica.argv, flag) or "0"
-            if given.replace(".", "", 1).isdecimal():
-                held += float(given) * (gpus if entry["per"] == "gpu" else 1)
+            text = argument(replica.argv, flag) or "0"
+            if text.replace(".", "", 1).isdecimal():
+                held += float(text) * (gpus if entry["per"] == "gpu" else 1)
     return held
 
 
@@ -110,10 +110,10 @@ def running_plans(
 
 def others_of(running: Sequence[Plan], deployments: Sequence[Deployment]) -> tuple[Plan, ...]:
     """Return the plans on a host whose deployment is not asked for any more, by name."""
-    asked = {one.name for one in deployments}
+    requested = {deployment.name for deployment in deployments}
     return tuple(
         sorted(
-            (plan for plan in running if plan.deployment.name not in asked),
+            (plan for plan in running if plan.deployment.name not in requested),
             key=lambda plan: plan.deployment.name,
         )
     )

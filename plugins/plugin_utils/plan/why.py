@@ -81,10 +81,10 @@ def why_element(plan: Plan, rows: Sequence[Explained], asked: str, subject: str)
     engine = plan.deployment.engine
     version = resolve_version(engine.version, engine.treat_as).version
     names = _spellings(asked, version)
-    found = [row for row in rows if _plain(row.name) in names]
-    if not found:
+    matches = [row for row in rows if _plain(row.name) in names]
+    if not matches:
         raise _absent(asked, rows, version, subject)
-    row = found[0]
+    row = matches[0]
     rule = by_id().get(row.reason.rule)
     facts = _facts_of(row.name, version)
     return Why(
@@ -134,7 +134,7 @@ def _about(rule: Rule, name: str) -> bool:
     """Say whether a rule's effect is on an element: it sets it, or its finding names it."""
     effect = rule.effect
     named = (effect.get("flag"), effect.get("env"), effect.get("field", "").rpartition(".")[2])
-    return _plain(name) in {_plain(one) for one in named if one}
+    return _plain(name) in {_plain(each) for each in named if each}
 
 
 def _claims(own: Rule | None, name: str) -> Iterator[Claim]:
@@ -164,13 +164,13 @@ def _absent(asked: str, rows: Iterable[Explained], version: str, subject: str) -
     bare = asked.strip().partition("=")[0]
     dashed = bare.lstrip("-").replace("_", "-")
     flag = flags(version).get(f"--{dashed}") or flags(version).get(f"-{dashed}")
-    known = flag or env_vars(version).get(bare)
-    if known is None:
-        said = _unknown(bare, version)
+    documented = flag or env_vars(version).get(bare)
+    if documented is None:
+        why = _unknown(bare, version)
     else:
-        default = "" if known.default is None else f" ({known.default})"
-        said = f"vLLM {version} knows it, and its own default{default} holds"
-    message = f"{asked} is not in this plan: {said}"
+        default = "" if documented.default is None else f" ({documented.default})"
+        why = f"vLLM {version} knows it, and its own default{default} holds"
+    message = f"{asked} is not in this plan: {why}"
     return error("EXPLAIN-NO-ELEMENT", subject, message, nearest=nearest)
 
 

@@ -27,7 +27,7 @@ STATE_FILE = "/var/lib/haproxy/server-state"
 # What the hash is made of; a client's own header of this name is dropped.
 SESSION = "X-Apiary-Session"
 # HAProxy samples the share of requests that are traced from this many.
-LOTS = 1_000_000
+SAMPLING = 1_000_000
 _HERE = Path(__file__).parent
 # Field -> HAProxy's expression, in the order of the line; texts of clients are escaped.
 _LOG_TEXTS = {
@@ -145,7 +145,7 @@ def _configuration(router: Router) -> str:
         log_format=lambda pool: _log_format(pool, settings.tracing is not None),
         tracing=settings.tracing,
         traceparent=knowledge("tracing.yml")["traceparent"],
-        lots=LOTS,
+        lots=SAMPLING,
     )
 
 
@@ -156,13 +156,13 @@ def _host(address: str) -> str:
 
 def _body(entry: Mapping[str, Any], settings: RouterSettings) -> str:
     """Return an answer's type, text and headers, in the shape that OpenAI's clients read."""
-    told = {
+    rendered = {
         "message": entry["message"],
         "type": entry["type"],
         "param": None,
         "code": entry["code"],
     }
-    text = f"content-type application/json string '{json.dumps({'error': told})}'"
+    text = f"content-type application/json string '{json.dumps({'error': rendered})}'"
     if entry.get("retry"):
         text += f" hdr Retry-After {settings.queueing.retry_after_seconds}"
     return text

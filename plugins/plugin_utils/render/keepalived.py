@@ -99,7 +99,7 @@ def _check(virtual: VirtualAddress, name: str) -> None:
             ipaddress.ip_interface(address)
         except ValueError:
             refuse(name, f"{address!r} is no address with a prefix")
-    if len({ipaddress.ip_interface(one).version for one in virtual.addresses}) > 1:
+    if len({ipaddress.ip_interface(text).version for text in virtual.addresses}) > 1:
         refuse(name, "has addresses of both IPv4 and IPv6")
     if not _INTERFACE.fullmatch(virtual.interface):
         refuse(name, f"interface {virtual.interface!r} is none")

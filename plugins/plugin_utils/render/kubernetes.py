@@ -45,7 +45,7 @@ def render_kubernetes(plan: Plan, options: KubernetesOptions) -> RenderedCluster
     """
     findings = tuple(review(plan, options))
     if has_errors(findings):
-        raise ApiaryError(*(one for one in findings if one.severity == "error"))
+        raise ApiaryError(*(finding for finding in findings if finding.severity == "error"))
     folder = f"/kubernetes/{plan.deployment.name}"
     replicas = [
         deployment_object(plan, replica, index, sizes(plan, replica, options), options)

@@ -172,8 +172,8 @@ def _volumes(
         weights = [{"name": "weights", "persistentVolumeClaim": claim}]
     # Not the units' own caches, which belong to their user; and only root may write where the
     # kubelet makes a directory of the host.
-    kept = f"/var/cache/kubernetes/{replica.unit.removesuffix('.service')}"
-    on_host = {"hostPath": {"path": kept, "type": "DirectoryOrCreate"}}
+    cache = f"/var/cache/kubernetes/{replica.unit.removesuffix('.service')}"
+    on_host = {"hostPath": {"path": cache, "type": "DirectoryOrCreate"}}
     caches: dict[str, Any] = on_host if options.user is None else {"emptyDir": {}}
     shared = {"medium": "Memory", "sizeLimit": f"{sizes.shared_memory_gib}Gi"}
     return [

@@ -110,7 +110,7 @@ def _amounts(plan: Plan, options: KubernetesOptions) -> Iterator[Finding]:
                 f"spans NUMA nodes {nodes}; a kubelet with topology manager policy"
                 " single-numa-node refuses its pod (TopologyAffinityError)",
                 source=knowledge("host/kubernetes.yml")["kubelet"]["managers"]["source"],
-                sizes=[len(one.gpus) for one in plan.replicas],
+                sizes=[len(each.gpus) for each in plan.replicas],
             )
     if options.memory is None and plan.memory.weights_bytes_per_gpu is None:
         yield Finding(
@@ -131,7 +131,9 @@ def _amounts(plan: Plan, options: KubernetesOptions) -> Iterator[Finding]:
 
 def _devices(plan: Plan) -> Iterator[Finding]:
     """Refuse a choice of devices inside the pod, and say who makes it instead."""
-    chosen = sorted({name for one in plan.replicas for name in one.env if _VISIBLE.fullmatch(name)})
+    chosen = sorted(
+        {name for replica in plan.replicas for name in replica.env if _VISIBLE.fullmatch(name)}
+    )
     if chosen:
         yield Finding(
             "KUBE-VISIBLE-DEVICES",

@@ -25,9 +25,9 @@ def check_change(before: Router, after: Router) -> tuple[Finding, ...]:
 
 def _shrunk(old: Pool, new: Pool | None) -> Finding | None:
     names = {server.name for server in old.servers}
-    kept = names & {server.name for server in new.servers} if new else set()
-    if not names or len(kept) * 2 >= len(names):
+    retained = names & {server.name for server in new.servers} if new else set()
+    if not names or len(retained) * 2 >= len(names):
         return None
     return Finding(
-        "ROUTER-SHRUNK", old.deployment, f"would keep {len(kept)} of {len(names)} replicas"
+        "ROUTER-SHRUNK", old.deployment, f"would keep {len(retained)} of {len(names)} replicas"
     )

@@ -56,8 +56,8 @@ def _texts(settings: RouterSettings) -> Iterator[Finding]:
         if not _matches("file", settings.tls.certificate):
             yield _bad("tls.certificate", settings.tls.certificate, "an absolute path")
         if settings.tls.minimum not in facts["tls"]["minimum"]:
-            known = " or ".join(facts["tls"]["minimum"])
-            yield _bad("tls.minimum", settings.tls.minimum, known)
+            supported = " or ".join(facts["tls"]["minimum"])
+            yield _bad("tls.minimum", settings.tls.minimum, supported)
     least = facts["versions"]["minimum"]
     if not re.match(r"\d+\.\d+", settings.version) or not since(settings.version, least):
         yield _bad("version", settings.version, f"HAProxy {least} or later")
@@ -124,17 +124,17 @@ def _keys(settings: RouterSettings) -> Iterator[Finding]:
         if kind not in facts["kinds"] or not re.fullmatch(shape, name, re.ASCII):
             expected = "header:NAME, cookie:NAME, json:FIELD or address"
             yield _bad("affinity.keys", key, expected)
-    for one in settings.keys:
-        if not _matches("key", one.name):
-            yield _bad("keys.name", one.name, "letters, digits and . _ @ -, at most 64")
-        if not _matches("digest", one.sha256):
-            yield _bad(f"keys.{one.name}.sha256", "not a digest", "64 hexadecimal digits")
-        if one.requests_per_minute is not None and one.requests_per_minute < 1:
-            rate = one.requests_per_minute
-            yield _bad(f"keys.{one.name}.requests_per_minute", rate, "at least 1")
+    for entry in settings.keys:
+        if not _matches("key", entry.name):
+            yield _bad("keys.name", entry.name, "letters, digits and . _ @ -, at most 64")
+        if not _matches("digest", entry.sha256):
+            yield _bad(f"keys.{entry.name}.sha256", "not a digest", "64 hexadecimal digits")
+        if entry.requests_per_minute is not None and entry.requests_per_minute < 1:
+            rate = entry.requests_per_minute
+            yield _bad(f"keys.{entry.name}.requests_per_minute", rate, "at least 1")
     for field, values in (
-        ("names", Counter(one.name for one in settings.keys)),
-        ("values", Counter(one.sha256 for one in settings.keys)),
+        ("names", Counter(entry.name for entry in settings.keys)),
+        ("values", Counter(entry.sha256 for entry in settings.keys)),
     ):
         for value, count in values.items():
             if count > 1:

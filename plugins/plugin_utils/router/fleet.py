@@ -42,20 +42,20 @@ def decide_router(
     key the router has.
     """
     pools, noted = pools_from_plans(plans, settings)
-    absent = {one.host: one.reason for one in missing}
-    kept = _kept(before, absent, {(one.host, one.plan.deployment.name) for one in plans})
-    if kept:
-        pools = _with(pools, kept, settings)
-        told = [one for one in noted if one.code != "ROUTER-NO-REPLICAS"]
-        noted = tuple(dict.fromkeys([*told, *check_pools(pools, settings)]))
+    absent = {item.host: item.reason for item in missing}
+    retained = _kept(before, absent, {(item.host, item.plan.deployment.name) for item in plans})
+    if retained:
+        pools = _with(pools, retained, settings)
+        reported = [item for item in noted if item.code != "ROUTER-NO-REPLICAS"]
+        noted = tuple(dict.fromkeys([*reported, *check_pools(pools, settings)]))
     router = Router(settings, pools)
     findings = [*check_router(router), *noted, *_locked(router, engine_keys)]
-    findings += _missing(absent, {server.host for pool in kept for server in pool.servers})
+    findings += _missing(absent, {server.host for pool in retained for server in pool.servers})
     if before is not None:
         findings += _gone(before, router)
         findings += check_change(before, router)
     if has_errors(findings):
-        raise ApiaryError(*(one for one in findings if one.severity == "error"))
+        raise ApiaryError(*(item for item in findings if item.severity == "error"))
     return replace(router, findings=tuple(findings))
 
 
@@ -63,29 +63,29 @@ def _kept(
     before: Router | None, absent: Mapping[str, str], planned: set[tuple[str, str]]
 ) -> list[Pool]:
     """Return what of the running pools stays because its hosts have no plan."""
-    kept = []
+    retained = []
     for pool in before.pools if before else ():
         servers = tuple(
-            one
-            for one in pool.servers
-            if one.host in absent and (one.host, pool.deployment) not in planned
+            server
+            for server in pool.servers
+            if server.host in absent and (server.host, pool.deployment) not in planned
         )
         if servers:
-            kept.append(replace(pool, servers=servers))
-    return kept
+            retained.append(replace(pool, servers=servers))
+    return retained
 
 
 def _with(pools: tuple[Pool, ...], kept: list[Pool], settings: RouterSettings) -> tuple[Pool, ...]:
     """Return pools with the kept servers in them; a pool that only they have keeps its port."""
     merged = {pool.deployment: pool for pool in pools}
     for pool in kept:
-        known = merged.get(pool.deployment)
-        if known is None:
+        existing = merged.get(pool.deployment)
+        if existing is None:
             merged[pool.deployment] = pool
             continue
-        names = {server.name for server in known.servers}
+        names = {server.name for server in existing.servers}
         more: list[Server] = [server for server in pool.servers if server.name not in names]
-        merged[pool.deployment] = renumbered(replace(known, servers=(*known.servers, *more)))
+        merged[pool.deployment] = renumbered(replace(existing, servers=(*existing.servers, *more)))
     return tuple(merged[name] for name in sorted(merged))
 
 
@@ -119,9 +119,11 @@ def _missing(absent: Mapping[str, str], kept: set[str]) -> Iterator[Finding]:
 
 def _gone(before: Router, after: Router) -> Iterator[Finding]:
     """Name what leaves the router, so that nothing does unseen."""
-    now = {(pool.deployment, one.name) for pool in after.pools for one in pool.servers}
+    now = {(pool.deployment, server.name) for pool in after.pools for server in pool.servers}
     for pool in before.pools:
-        names = sorted(one.name for one in pool.servers if (pool.deployment, one.name) not in now)
+        names = sorted(
+            server.name for server in pool.servers if (pool.deployment, server.name) not in now
+        )
         if names:
             shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if names[8:] else "")
             yield Finding(
@@ -137,9 +139,9 @@ def api_keys(keys: Mapping[str, Any]) -> tuple[ApiKey, ...]:
     Raises ApiaryError with ROUTER-KEY, which never shows a key.
     """
     least = knowledge("router.yml")["key_length"]
-    found = []
-    for name, told in sorted(keys.items()):
-        entry = told if isinstance(told, Mapping) else {"key": told}
+    result = []
+    for name, text in sorted(keys.items()):
+        entry = text if isinstance(text, Mapping) else {"key": text}
         key, rate = entry.get("key"), entry.get("requests_per_minute")
         unknown = sorted(set(map(str, entry)) - {"key", "requests_per_minute"})
         if unknown or not isinstance(key, str):
@@ -156,8 +158,8 @@ def api_keys(keys: Mapping[str, Any]) -> tuple[ApiKey, ...]:
                 source=least["source"],
             )
         digest = hashlib.sha256(str(key).encode()).hexdigest()
-        found.append(ApiKey(str(name), digest, None if rate is None else int(rate)))
-    doubles = {key.sha256 for key in found}
-    if len(doubles) < len(found):
+        result.append(ApiKey(str(name), digest, None if rate is None else int(rate)))
+    doubles = {key.sha256 for key in result}
+    if len(doubles) < len(result):
         raise error("ROUTER-KEY", "keys", "two names have the same key")
-    return tuple(found)
+    return tuple(result)

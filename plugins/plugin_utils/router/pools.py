@@ -61,9 +61,9 @@ def pools_from_plans(
     (ROUTER-*, severity error) where the plans do not go together, else notes.
     """
     groups: dict[str, list[PlannedHost]] = {}
-    for one in sorted(plans, key=lambda one: one.host):
-        if one.plan.node is None or one.plan.node.rank == 0:
-            groups.setdefault(one.plan.deployment.name, []).append(one)
+    for host in sorted(plans, key=lambda host: host.host):
+        if host.plan.node is None or host.plan.node.rank == 0:
+            groups.setdefault(host.plan.deployment.name, []).append(host)
     ports = assigned_ports(sorted(groups), settings)
     pools = tuple(_pool(name, groups[name], ports[name], settings) for name in sorted(groups))
     findings = [finding for name in sorted(groups) for finding in _differences(name, groups[name])]
@@ -85,25 +85,25 @@ def assigned_ports(names: Sequence[str], settings: RouterSettings) -> dict[str, 
 
 def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSettings) -> Pool:
     replicas = [
-        (f"{one.host}-{index}", one, index, replica)
-        for one in hosts
-        for index, replica in enumerate(one.plan.replicas)
+        (f"{host.host}-{index}", host, index, replica)
+        for host in hosts
+        for index, replica in enumerate(host.plan.replicas)
     ]
     ids = server_ids(key for key, *_rest in replicas)
     weights = _weights([replica for *_place, replica in replicas])
     servers = tuple(
         Server(
             name=key,
-            host=one.host,
+            host=host.host,
             replica=index,
-            address=one.address,
+            address=host.address,
             port=replica.port,
             id=ids[key],
             concurrency=_concurrency(replica, settings),
             weight=weight,
             agent_port=agent_port(replica),
         )
-        for (key, one, index, replica), weight in zip(replicas, weights, strict=True)
+        for (key, host, index, replica), weight in zip(replicas, weights, strict=True)
     )
     deployment = hosts[0].plan.deployment
     engine_key = knowledge("router.yml")["engine_key"]["variable"] in deployment.secrets
@@ -116,8 +116,8 @@ def _weights(replicas: Sequence[Replica]) -> list[int]:
     What fits into the pool decides how many sessions stay warm and how many run at once.
     """
     sizes = [replica.kv_tokens for replica in replicas]
-    known = [size for size in sizes if size]
-    capacities = known if len(known) == len(sizes) else [len(one.gpus) for one in replicas]
+    reported = [size for size in sizes if size]
+    capacities = reported if len(reported) == len(sizes) else [len(each.gpus) for each in replicas]
     largest = max(capacities, default=1)
     return [max(1, round(BASE_WEIGHT * capacity / largest)) for capacity in capacities]
 
@@ -127,20 +127,20 @@ def _concurrency(replica: Replica, settings: RouterSettings) -> int:
     limit = settings.queueing.concurrency
     if limit is None:
         flags = dict(zip(replica.argv, replica.argv[1:], strict=False))
-        asked = flags.get("--max-num-seqs", "")
+        requested = flags.get("--max-num-seqs", "")
         default: int = knowledge("models/memory.yml")["sequences"]["value"]
-        limit = int(asked) if asked.isdecimal() else default
+        limit = int(requested) if requested.isdecimal() else default
     return max(1, -(-limit // settings.active_routers))
 
 
 def _differences(name: str, hosts: Sequence[PlannedHost]) -> Iterator[Finding]:
     """Refuse hosts that serve different models under one name; say where versions differ."""
-    models = _by({one.host: one.plan.deployment.model.name for one in hosts})
+    models = _by({host.host: host.plan.deployment.model.name for host in hosts})
     if len(models) > 1:
         yield Finding(
             "ROUTER-MODELS", name, f"is {_told(models)}: clients would get answers of either"
         )
-    versions = _by({one.host: one.plan.deployment.engine.version for one in hosts})
+    versions = _by({host.host: host.plan.deployment.engine.version for host in hosts})
     if len(versions) > 1:
         yield Finding(
             "ROUTER-VERSIONS", name, f"runs {_told(versions)}; answers may differ in wording"
@@ -149,10 +149,10 @@ def _differences(name: str, hosts: Sequence[PlannedHost]) -> Iterator[Finding]:
 
 def _by(values: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the hosts by what they have."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for host, value in values.items():
-        found.setdefault(value, []).append(host)
-    return found
+        groups.setdefault(value, []).append(host)
+    return groups
 
 
 def _told(groups: Mapping[str, Sequence[str]]) -> str:
@@ -185,7 +185,9 @@ def check_pools(pools: Sequence[Pool], settings: RouterSettings) -> Iterator[Fin
     several = Counter((address, port) for address, port, _server in places)
     for (address, port), count in sorted(several.items()):
         if count > 1:
-            names = sorted(one.name for there, at, one in places if (there, at) == (address, port))
+            names = sorted(
+                other.name for there, at, other in places if (there, at) == (address, port)
+            )
             yield Finding("ROUTER-ADDRESS", ", ".join(names), f"are all at {address} port {port}")
 
 
@@ -193,4 +195,4 @@ def renumbered(pool: Pool) -> Pool:
     """Return the pool with places on the ring for the servers that it has now."""
     ids = server_ids(server.name for server in pool.servers)
     servers = sorted(pool.servers, key=lambda server: (server.host, server.replica))
-    return replace(pool, servers=tuple(replace(one, id=ids[one.name]) for one in servers))
+    return replace(pool, servers=tuple(replace(each, id=ids[each.name]) for each in servers))

@@ -21,7 +21,7 @@ NOBODY = "nobody"
 def alertmanager_config(settings: TelemetrySettings) -> str:
     """Return alertmanager.yml; secrets are names of files in it."""
     facts = knowledge("telemetry/settings.yml")["alertmanager"]
-    heard = [severity for severity in SEVERITIES if settings.routes.get(severity)]
+    routed = [severity for severity in SEVERITIES if settings.routes.get(severity)]
     config: dict[str, Any] = {
         "route": {
             "receiver": NOBODY,
@@ -34,12 +34,12 @@ def alertmanager_config(settings: TelemetrySettings) -> str:
                     "matchers": [f'severity="{severity}"'],
                     "repeat_interval": facts["repeat_interval"][severity],
                 }
-                for severity in heard
+                for severity in routed
             ],
         },
         "receivers": [
             {"name": NOBODY},
-            *(_receiver(severity, settings) for severity in heard),
+            *(_receiver(severity, settings) for severity in routed),
         ],
         "inhibit_rules": inhibitions(),
     }
@@ -48,11 +48,11 @@ def alertmanager_config(settings: TelemetrySettings) -> str:
 
 def _receiver(severity: str, settings: TelemetrySettings) -> dict[str, Any]:
     """Return one receiver that has the ways of all who hear of a severity."""
-    named = {one.name: one for one in settings.receivers}
+    named = {receiver.name: receiver for receiver in settings.receivers}
     ways: dict[str, Any] = {"name": severity}
     for name in settings.routes[severity]:
-        one = named[name]
-        ways.setdefault(f"{one.kind}_configs", []).append(_way(one, settings.mail))
+        receiver = named[name]
+        ways.setdefault(f"{receiver.kind}_configs", []).append(_way(receiver, settings.mail))
     return ways
 
 
@@ -97,7 +97,7 @@ def inhibitions() -> list[dict[str, Any]]:
     What is no critical alert itself never holds one back.
     """
     alerts = knowledge("telemetry/alerts.yml")["alerts"]
-    on_hosts = [one["alert"] for one in alerts if "host" in one["labels"]]
+    on_hosts = [alert["alert"] for alert in alerts if "host" in alert["labels"]]
     slos = ["SloBurnFast", "SloBurnMedium", "SloBurnSlow"]
     rules = [
         # A host that is down is told once, not for each of its replicas and exporters.
@@ -108,17 +108,17 @@ def inhibitions() -> list[dict[str, Any]]:
     ]
     # What an exporter says is old, or nothing, once it is down.
     for cause, prefixes in EXPORTERS.items():
-        said = [
-            one["alert"]
-            for one in alerts
-            if one["alert"] in on_hosts
-            and one["alert"] != cause
-            and one["severity"] != "critical"
-            and any(name.startswith(prefixes) for name in one["needs"])
+        held = [
+            alert["alert"]
+            for alert in alerts
+            if alert["alert"] in on_hosts
+            and alert["alert"] != cause
+            and alert["severity"] != "critical"
+            and any(name.startswith(prefixes) for name in alert["needs"])
             # Whether a replica answers, Prometheus sees for itself.
-            and "apiary:replica_up" not in one["needs"]
+            and "apiary:replica_up" not in alert["needs"]
         ]
-        rules.append(_inhibit(cause, said, ["host"]))
+        rules.append(_inhibit(cause, held, ["host"]))
     return rules
 
 

@@ -19,15 +19,15 @@ TABLE = "telemetry/alerts.yml"
 
 def alert_names() -> tuple[str, ...]:
     """Return the names of all alerts, in the order of the table."""
-    return tuple(one["alert"] for one in knowledge(TABLE)["alerts"])
+    return tuple(alert["alert"] for alert in knowledge(TABLE)["alerts"])
 
 
 def alert_group(settings: TelemetrySettings) -> Group:
     """Return the alerting rules that the operator did not drop."""
     rules = [
-        _rule(one, settings)
-        for one in knowledge(TABLE)["alerts"]
-        if one["alert"] not in settings.without
+        _rule(alert, settings)
+        for alert in knowledge(TABLE)["alerts"]
+        if alert["alert"] not in settings.without
     ]
     return Group("apiary-alerts", tuple(rules))
 

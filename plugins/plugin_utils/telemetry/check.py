@@ -24,48 +24,52 @@ _URL_SECRET = re.compile(r"(?i)(token|key|secret|passw|signature|sig)=|/services
 
 def check_hosts(hosts: Sequence[MonitoredHost]) -> Iterator[Finding]:
     """Refuse hosts that are two, or cannot be addressed; name those that plans know besides."""
-    names = {one.name for one in hosts}
-    for name, count in sorted(Counter(one.name for one in hosts).items()):
+    names = {host.name for host in hosts}
+    for name, count in sorted(Counter(host.name for host in hosts).items()):
         if count > 1:
             yield _refused(
                 "TELEMETRY-HOST", name, f"is given {count} times, so that its series would be mixed"
             )
-    for one in hosts:
-        if not _matches("address", one.address):
-            yield _refused("TELEMETRY-HOST", one.name, f"has the address {one.address!r}")
-        for plan in one.plans:
-            if plan.host != one.name:
+    for host in hosts:
+        if not _matches("address", host.address):
+            yield _refused("TELEMETRY-HOST", host.name, f"has the address {host.address!r}")
+        for plan in host.plans:
+            if plan.host != host.name:
                 yield _refused(
                     "TELEMETRY-HOST",
-                    one.name,
+                    host.name,
                     f"has a plan of {plan.deployment.name} that is for {plan.host}",
                 )
             for other in plan.node.hosts if plan.node else ():
                 if other not in names:
                     yield Finding(
                         "TELEMETRY-UNKNOWN-HOST",
-                        one.name,
+                        host.name,
                         f"{other} carries replicas of {plan.deployment.name} with it and is not "
                         "watched",
                         other=other,
                     )
-        for field, text in (("rack", one.rack), ("failure_domain", one.failure_domain)):
+        for field, text in (("rack", host.rack), ("failure_domain", host.failure_domain)):
             if text and not _matches("label", text):
                 yield _refused(
-                    "TELEMETRY-LABEL", f"{one.name}: {field}", f"{text!r} cannot be a label's value"
+                    "TELEMETRY-LABEL",
+                    f"{host.name}: {field}",
+                    f"{text!r} cannot be a label's value",
                 )
 
 
 def check_targets(targets: Sequence[Target]) -> Iterator[Finding]:
     """Refuse two targets at one address, and two replicas that no label tells apart."""
-    places = Counter((one.job, one.address) for one in targets)
+    places = Counter((target.job, target.address) for target in targets)
     for (job, address), count in sorted(places.items()):
         if count > 1:
-            who = _told(one for one in targets if (one.job, one.address) == (job, address))
+            who = _told(
+                target for target in targets if (target.job, target.address) == (job, address)
+            )
             yield _refused("TELEMETRY-ADDRESS", f"{job} {address}", f"is where {who} would be read")
     ports: dict[str, set[str]] = {}
-    for one in targets:
-        ports.setdefault(one.address, set()).add(one.job)
+    for target in targets:
+        ports.setdefault(target.address, set()).add(target.job)
     for address, jobs in sorted(ports.items()):
         if len(jobs) > 1:
             yield _refused(
@@ -73,13 +77,15 @@ def check_targets(targets: Sequence[Target]) -> Iterator[Finding]:
                 address,
                 f"would be read as {words(jobs)}, and only one of them can listen there",
             )
-    several = Counter((one.job, tuple(sorted(one.labels.items()))) for one in targets if one.labels)
+    several = Counter(
+        (target.job, tuple(sorted(target.labels.items()))) for target in targets if target.labels
+    )
     for (job, labels), count in sorted(several.items()):
         if count > 1:
-            told = ", ".join(f"{name}={value}" for name, value in labels)
+            text = ", ".join(f"{name}={value}" for name, value in labels)
             yield _refused(
                 "TELEMETRY-LABEL",
-                f"{job}: {told}",
+                f"{job}: {text}",
                 f"are the labels of {count} targets, so that nothing tells their series apart",
             )
 
@@ -138,7 +144,7 @@ def _unknown(field: str, given: Iterable[str], known: Iterable[str]) -> Iterator
 
 
 def _receivers(settings: TelemetrySettings) -> Iterator[Finding]:
-    named = Counter(one.name for one in settings.receivers)
+    named = Counter(receiver.name for receiver in settings.receivers)
     for name, count in sorted(named.items()):
         if count > 1 or not _matches("receiver", name):
             yield _receiver(name, "is no name, or that of two")
@@ -152,8 +158,8 @@ def _receivers(settings: TelemetrySettings) -> Iterator[Finding]:
             "routes",
             "nobody hears of critical alerts; they are seen in Alertmanager alone",
         )
-    for one in settings.receivers:
-        yield from _complete(one, settings)
+    for receiver in settings.receivers:
+        yield from _complete(receiver, settings)
 
 
 def _complete(one: Receiver, settings: TelemetrySettings) -> Iterator[Finding]:
@@ -198,9 +204,9 @@ def _matches(name: str, text: str) -> bool:
 
 def _told(targets: Iterable[Target]) -> str:
     return words(
-        " ".join(one.labels.get(name, "") for name in ("host", "deployment", "replica")).strip()
-        or one.address
-        for one in targets
+        " ".join(target.labels.get(name, "") for name in ("host", "deployment", "replica")).strip()
+        or target.address
+        for target in targets
     )
 
 

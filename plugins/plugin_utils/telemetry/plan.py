@@ -31,29 +31,29 @@ def telemetry_plan(
     Raises ApiaryError with TELEMETRY-* findings, or BENCH-SLO for limits that cannot be read.
     """
     settings = settings or TelemetrySettings()
-    hosts = sorted(hosts, key=lambda one: one.name)
+    hosts = sorted(hosts, key=lambda item: item.name)
     if not hosts:
         raise error("TELEMETRY-NO-HOSTS", "hosts", "there is no host to watch")
     plans = _serving(hosts)
     findings = [*check_hosts(hosts), *check_settings(settings, plans)]
     if has_errors(findings):
-        raise ApiaryError(*(one for one in findings if one.severity == "error"))
-    found = targets(hosts, settings)
-    wrong = tuple(check_targets(found))
+        raise ApiaryError(*(item for item in findings if item.severity == "error"))
+    all_targets = targets(hosts, settings)
+    wrong = tuple(check_targets(all_targets))
     if wrong:
         raise ApiaryError(*wrong)
-    kept, notes = objectives(plans, settings)
+    retained, notes = objectives(plans, settings)
     findings += [*notes, *_engines(plans)]
     return TelemetryPlan(
         settings,
         tuple(watched(host) for host in hosts),
         tuple(sorted(plans)),
-        kept,
-        found,
+        retained,
+        all_targets,
         {
             prometheus_files.CONFIG: prometheus_files.prometheus_config(settings),
-            **prometheus_files.target_files(found),
-            **rule_files(kept, settings),
+            **prometheus_files.target_files(all_targets),
+            **rule_files(retained, settings),
             alertmanager.CONFIG: alertmanager.alertmanager_config(settings),
         },
         tuple(findings),

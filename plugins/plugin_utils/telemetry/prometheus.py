@@ -30,9 +30,9 @@ def target_files(found: Sequence[Target]) -> dict[str, str]:
     files = {}
     for job in JOBS:
         groups = [
-            {"targets": [one.address], "labels": dict(sorted(one.labels.items()))}
-            for one in found
-            if one.job == job
+            {"targets": [target.address], "labels": dict(sorted(target.labels.items()))}
+            for target in found
+            if target.job == job
         ]
         files[target_file(job)] = json.dumps(groups, indent=2, sort_keys=True) + "\n"
     return files

@@ -43,8 +43,8 @@ class Group:
 
 def filled(text: str, values: Mapping[str, str]) -> str:
     """Return a text with each `%{name}` replaced: a label set's labels, or one of ``values``."""
-    known = {**{name: ", ".join(labels) for name, labels in SETS.items()}, **values}
-    return _PLACEHOLDER.sub(lambda found: known[found[1]], text)
+    replacements = {**{name: ", ".join(labels) for name, labels in SETS.items()}, **values}
+    return _PLACEHOLDER.sub(lambda match: replacements[match[1]], text)
 
 
 def number(value: float) -> str:

@@ -22,12 +22,12 @@ def recorded_series() -> tuple[dict[str, Any], ...]:
     Of the SLO's series each is there for every window of `slo.windows` that its name asks for.
     """
     table = knowledge(TABLE)
-    series = [one for _group, one in _expanded(table)]
-    for one in table["slo"]["series"]:
-        asked = [name for name in table["slo"]["windows"] if name in one["record"]]
-        for name in asked:
-            series += [_replaced(one, {name: window}) for window in table["slo"]["windows"][name]]
-        series += [] if asked else [one]
+    series = [entry for _group, entry in _expanded(table)]
+    for entry in table["slo"]["series"]:
+        windows = [name for name in table["slo"]["windows"] if name in entry["record"]]
+        for name in windows:
+            series += [_replaced(entry, {name: window}) for window in table["slo"]["windows"][name]]
+        series += [] if windows else [entry]
     return tuple(series)
 
 
@@ -35,8 +35,8 @@ def recording_groups() -> tuple[Group, ...]:
     """Return the groups of recording rules, in the order in which they build on each other."""
     table = knowledge(TABLE)
     groups: dict[str, list[Rule]] = {}
-    for name, one in _expanded(table):
-        groups.setdefault(name, []).append(Rule(one["record"], _expression(one, table["join"])))
+    for name, entry in _expanded(table):
+        groups.setdefault(name, []).append(Rule(entry["record"], _expression(entry, table["join"])))
     return tuple(Group(f"apiary-{name}", tuple(rules)) for name, rules in groups.items())
 
 
@@ -45,8 +45,8 @@ def _expanded(table: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         each: Mapping[str, list[Any]] = group.get("each", {})
         for chosen in itertools.product(*each.values()):
             values = {f"%{{{key}}}": str(value) for key, value in zip(each, chosen, strict=True)}
-            for one in group["series"]:
-                yield group["name"], _replaced(one, values)
+            for entry in group["series"]:
+                yield group["name"], _replaced(entry, values)
 
 
 def _replaced(one: Any, values: Mapping[str, str]) -> Any:

@@ -30,18 +30,18 @@ def objectives(
     ``plans`` are those of the hosts that answer for a deployment, by its name. Raises BENCH-SLO
     for limits that cannot be read.
     """
-    found: list[Objective] = []
+    result: list[Objective] = []
     notes: list[Finding] = []
     for name in sorted(plans):
         text = settings.slos.get(name)
         if text is None:
             notes.append(_missing(name))
         for limit in limits(text) if text else ():
-            one, finding = _objective(name, limit, plans[name])
-            found += [one] if one else []
+            objective, finding = _objective(name, limit, plans[name])
+            result += [objective] if objective else []
             notes += [finding] if finding else []
-        found.append(Objective(name, ERRORS, settings.success_objective))
-    return tuple(found), tuple(notes)
+        result.append(Objective(name, ERRORS, settings.success_objective))
+    return tuple(result), tuple(notes)
 
 
 def slo_name(limit: Limit) -> str:
@@ -70,10 +70,10 @@ def _custom(argv: Sequence[str], flag: str) -> dict[str, list[float]]:
         if name == flag:
             text = value or next(iter(argv[index + 1 : index + 2]), "")
             try:
-                given = json.loads(text)
+                arguments = json.loads(text)
             except ValueError:
                 return {}
-            return given if isinstance(given, dict) else {}
+            return arguments if isinstance(arguments, dict) else {}
     return {}
 
 
@@ -81,7 +81,7 @@ def _objective(
     name: str, limit: Limit, plans: Sequence[Plan]
 ) -> tuple[Objective | None, Finding | None]:
     fact = knowledge("telemetry/vllm.yml")["limits"][limit.metric]
-    below = [one for one in bounds(plans, fact["buckets"]) if one <= limit.seconds]
+    below = [edge for edge in bounds(plans, fact["buckets"]) if edge <= limit.seconds]
     slo = slo_name(limit)
     if not below:
         return None, Finding(
@@ -91,8 +91,8 @@ def _objective(
             "tells whether the limit is kept",
         )
     target = int(limit.percentile[1:]) / 100
-    one = Objective(name, slo, target, limit.seconds, below[-1])
-    return one, _approximate(one, limit, plans, fact)
+    edge = Objective(name, slo, target, limit.seconds, below[-1])
+    return edge, _approximate(edge, limit, plans, fact)
 
 
 def _approximate(
@@ -135,10 +135,10 @@ def slo_groups(found: Sequence[Objective]) -> tuple[Group, ...]:
     burn, intervals = facts["burn"], facts["intervals"]
     groups = [Group("apiary-slo-objectives", tuple(_constants(found, burn)))]
     for window in burn["windows"]:
-        rules = [rule for one in found for rule in _misses(one, window, burn)]
+        rules = [rule for objective in found for rule in _misses(objective, window, burn)]
         interval = f"{intervals[window]}s" if window in intervals else None
         groups.append(Group(f"apiary-slo-{window}", tuple(rules), interval))
-    names = dict.fromkeys(one.deployment for one in found)
+    names = dict.fromkeys(objective.deployment for objective in found)
     goodput = [rule for name in names for rule in _goodput(name, found)]
     return (*groups, Group("apiary-goodput", tuple(goodput)))
 
@@ -148,27 +148,27 @@ def _labels(one: Objective) -> dict[str, str]:
 
 
 def _constants(found: Sequence[Objective], burn: Mapping[str, Any]) -> Iterator[Rule]:
-    for one in found:
-        if one.limit is not None and one.bucket is not None:
-            limit, bucket = number(one.limit), number(one.bucket)
-            yield Rule("apiary:slo_limit_seconds", f"vector({limit})", _labels(one))
-            yield Rule("apiary:slo_bucket_seconds", f"vector({bucket})", _labels(one))
-        yield Rule("apiary:slo_target", f"vector({number(one.target)})", _labels(one))
+    for objective in found:
+        if objective.limit is not None and objective.bucket is not None:
+            limit, bucket = number(objective.limit), number(objective.bucket)
+            yield Rule("apiary:slo_limit_seconds", f"vector({limit})", _labels(objective))
+            yield Rule("apiary:slo_bucket_seconds", f"vector({bucket})", _labels(objective))
+        yield Rule("apiary:slo_target", f"vector({number(objective.target)})", _labels(objective))
         for speed, fact in burn["speeds"].items():
-            share = min(fact["factor"] * (1 - one.target), fact["most"])
-            labels = {**_labels(one), "speed": speed}
+            share = min(fact["factor"] * (1 - objective.target), fact["most"])
+            labels = {**_labels(objective), "speed": speed}
             yield Rule("apiary:slo_alert_ratio", f"vector({number(share)})", labels)
 
 
 def _misses(one: Objective, window: str, burn: Mapping[str, Any]) -> Iterator[Rule]:
-    all_of, kept = counts(one, window)
+    all_of, retained = counts(one, window)
     labels = _labels(one)
     misses = f"apiary:slo_misses:ratio_{window}"
     if one.slo == ERRORS:
-        failed = f"({kept} or {all_of} * 0)"
+        failed = f"({retained} or {all_of} * 0)"
         yield Rule(misses, f"{failed} / ({all_of} > 0)", labels)
     else:
-        yield Rule(misses, f"clamp_min(1 - {kept} / ({all_of} > 0), 0)", labels)
+        yield Rule(misses, f"clamp_min(1 - {retained} / ({all_of} > 0), 0)", labels)
     chosen = f"{{deployment={quoted(one.deployment)}, slo={quoted(one.slo)}}}"
     budget = number(1 - one.target)
     yield Rule(f"apiary:slo_burn:ratio_{window}", f"{misses}{chosen} / {budget}", labels)
@@ -199,14 +199,14 @@ def counted_limits(name: str, found: Sequence[Objective]) -> tuple[str, ...]:
     """Return the objectives that a request has to keep to be good: of each metric the tightest."""
     facts = knowledge("telemetry/vllm.yml")["limits"]
     tightest: dict[str, Objective] = {}
-    for one in found:
-        metric = one.slo.split("_")[0]
-        if one.deployment != name or one.limit is None or not facts[metric]["requests"]:
+    for objective in found:
+        metric = objective.slo.split("_")[0]
+        if objective.deployment != name or objective.limit is None or not facts[metric]["requests"]:
             continue
         before = tightest.get(metric)
-        if before is None or one.limit < (before.limit or 0):
-            tightest[metric] = one
-    return tuple(one.slo for one in tightest.values())
+        if before is None or objective.limit < (before.limit or 0):
+            tightest[metric] = objective
+    return tuple(objective.slo for objective in tightest.values())
 
 
 def _goodput(name: str, found: Sequence[Objective]) -> Iterator[Rule]:

@@ -28,7 +28,7 @@ def watched(host: MonitoredHost) -> WatchedHost:
         host.rack,
         host.failure_domain,
         _gpus(host),
-        tuple(sorted(replicas, key=lambda one: (one.deployment, int(one.replica)))),
+        tuple(sorted(replicas, key=lambda each: (each.deployment, int(each.replica)))),
         host.router_port is not None,
         host.exporters,
     )
@@ -66,11 +66,15 @@ def _gpus(host: MonitoredHost) -> tuple[WatchedGpu, ...]:
 
 def targets(hosts: Sequence[MonitoredHost], settings: TelemetrySettings) -> tuple[Target, ...]:
     """Return every address to read, by job and address, with the labels of its series."""
-    found = [one for host in hosts for one in _of_host(host, settings)]
+    result = [target for host in hosts for target in _of_host(host, settings)]
     watchers = settings.prometheuses or (f"127.0.0.1:{settings.ports.prometheus}",)
-    found += [Target(PROMETHEUS, address, {}) for address in watchers]
-    found += [Target(ALERTMANAGER, address, {}) for address in alertmanagers(settings)]
-    return tuple(sorted(found, key=lambda one: (one.job, one.address, sorted(one.labels.items()))))
+    result += [Target(PROMETHEUS, address, {}) for address in watchers]
+    result += [Target(ALERTMANAGER, address, {}) for address in alertmanagers(settings)]
+    return tuple(
+        sorted(
+            result, key=lambda target: (target.job, target.address, sorted(target.labels.items()))
+        )
+    )
 
 
 def alertmanagers(settings: TelemetrySettings) -> tuple[str, ...]:

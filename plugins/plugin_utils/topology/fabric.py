@@ -44,17 +44,17 @@ def fabric(
     sources: dict[str, str] = {}
     ports: dict[str, tuple[int, ...]] = {}
     for entry, key in zip(entries, keys, strict=True):
-        told = {name: device.ports for name, device in entry.said.items() if device.ports}
-        for source, states in told.items():
+        by_tool = {name: device.ports for name, device in entry.reported.items() if device.ports}
+        for source, states in by_tool.items():
             down = tuple(number for number, state in enumerate(states) if state == "D")
             if key not in ports and "U" in states and down:
                 ports[key], sources["down_ports"] = down, source
     states_of: dict[Pair, set[LinkState]] = {}
-    for one in observations:
-        found = dict(_states(one, entries, keys))
+    for observation in observations:
+        parsed = dict(_states(observation, entries, keys))
         # A guest is told that all of its links are down (rocm-systems#2053).
-        if "up" in {state for states in found.values() for state in states}:
-            states_of, sources["down_links"] = found, one.source
+        if "up" in {state for states in parsed.values() for state in states}:
+            states_of, sources["down_links"] = parsed, observation.source
             break
     hives = _hive_rows(entries, keys)
     num_links = dict(_pairs(hives, "links", min))
@@ -79,12 +79,12 @@ def _states(
     """Yield the states that one source gives each pair, of both directions."""
     name = observation.source
     at = {e.place[name]: key for e, key in zip(entries, keys, strict=True) if name in e.place}
-    found: dict[Pair, set[LinkState]] = defaultdict(set)
+    states: dict[Pair, set[LinkState]] = defaultdict(set)
     for path in observation.paths:
         if path.state and path.a in at and path.b in at:
             low, high = sorted((at[path.a], at[path.b]))
-            found[low, high].add(path.state)
-    yield from found.items()
+            states[low, high].add(path.state)
+    yield from states.items()
 
 
 class _Rows(NamedTuple):
@@ -104,14 +104,14 @@ def _hive_rows(entries: Sequence[Entry], keys: Sequence[str]) -> dict[int | None
     hives: dict[int | None, dict[str, _Rows]] = defaultdict(dict)
     functions = Counter(entry.bdf for entry in entries)
     for entry, key in zip(entries, keys, strict=True):
-        told = list(entry.said.values())
-        row = next((device.hive_links for device in told if device.hive_links), None)
-        hops = next((device.hive_hops for device in told if device.hive_hops), ())
+        devices = list(entry.reported.values())
+        row = next((device.hive_links for device in devices if device.hive_links), None)
+        hops = next((device.hive_hops for device in devices if device.hive_hops), ())
         own = [place for place, number in enumerate(hops or row or ()) if number == 0]
         if row is None or len(own) != 1 or len(row) != len(hops or row):
             continue
         if entry.bdf is None or functions[entry.bdf] == 1:
-            hives[_hive(told)][key] = _Rows(own[0], row, hops)
+            hives[_hive(devices)][key] = _Rows(own[0], row, hops)
     # A hive without any link is none: a guest reads zeros.
     return {
         hive: members

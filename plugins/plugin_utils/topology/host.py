@@ -58,8 +58,8 @@ def from_evidence(bundle: Evidence | Mapping[str, Any], name: str | None = None)
 
 def _topology(evidence: Evidence) -> Topology:
     host = evidence.host
-    told, notes = numactl.parse(_output(evidence, "numactl"), host)
-    nodes = numa_nodes(evidence.files, _output(evidence, "lscpu"), told)
+    parsed, notes = numactl.parse(_output(evidence, "numactl"), host)
+    nodes = numa_nodes(evidence.files, _output(evidence, "lscpu"), parsed)
     bus, slots = pci.parse(evidence.files, evidence.links)
     if not bus.devices:
         bus = lspci.parse([_output(evidence, lspci.NAME)], host)
@@ -73,7 +73,8 @@ def _topology(evidence: Evidence) -> Topology:
     hidden = _hidden_nodes(evidence)
     owned, others = _owned(bus, slots, [kernel, *tools], hidden, host)
     notes += tuple(
-        problems.finding("TOPO-SOURCES-DISAGREE", host, text) for text in disagreements(nodes, told)
+        problems.finding("TOPO-SOURCES-DISAGREE", host, text)
+        for text in disagreements(nodes, parsed)
     )
     return finished(
         host,
@@ -134,10 +135,14 @@ def _output(evidence: Evidence, command: str) -> str:
 
 
 def _no_gpus(host: str, observations: Sequence[Observation], slots: Sequence[pci.Slot]) -> Finding:
-    told = dict.fromkeys(one.absence for one in observations if one.absence)
+    absences = dict.fromkeys(
+        observation.absence for observation in observations if observation.absence
+    )
     # Two sources often say the same in a longer and a shorter way.
-    reasons = [text for text in told if not any(text != more and text in more for more in told)]
-    names = " and ".join(one.source for one in observations)
+    reasons = [
+        text for text in absences if not any(text != more and text in more for more in absences)
+    ]
+    names = " and ".join(observation.source for observation in observations)
     if not reasons and not slots:
         message = f"the output of {names} says nothing of GPUs"
         return problems.finding("TOPO-NO-GPU-DATA", host, message)
@@ -184,7 +189,7 @@ def _silent_tools(evidence: Evidence, observations: Sequence[Observation]) -> li
 
     Where nothing sees a GPU, TOPO-NO-GPUS has the reasons that are known.
     """
-    seen = any(one.devices for one in observations)
+    seen = any(observation.devices for observation in observations)
     findings = []
     for prefix, why_absent in _TOOLS.items():
         failed: dict[str, list[str]] = defaultdict(list)
@@ -195,7 +200,11 @@ def _silent_tools(evidence: Evidence, observations: Sequence[Observation]) -> li
         for message, shown in failed.items():
             more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
             findings.append(problems.tool_failed(evidence.host, shown[0] + more, message))
-        (own,) = (one for one in observations if one.source == prefix.replace("_", "-"))
+        (own,) = (
+            observation
+            for observation in observations
+            if observation.source == prefix.replace("_", "-")
+        )
         if seen and own.absence and not failed:
             findings.append(problems.tool_failed(evidence.host, own.source, own.absence))
     return findings
@@ -220,12 +229,12 @@ def _attempts(evidence: Evidence, prefix: str) -> list[CommandOutput]:
     for name, output in evidence.commands.items():
         if name.startswith(prefix) and "_version" not in name:
             forms[re.sub(r"_\d+$", "", name)].append(output)
-    kept = []
+    retained = []
     for outputs in forms.values():
         last = outputs[-1]
         refused = not last.stdout.strip() or '"error"' in last.stdout[:400]
-        kept += outputs if refused else [last]
-    return kept
+        retained += outputs if refused else [last]
+    return retained
 
 
 def _hidden_nodes(evidence: Evidence) -> int:
@@ -242,17 +251,17 @@ def _owned(
     host: str,
 ) -> tuple[Observation, list[Finding]]:
     """Return the GPUs on the bus that are this host's to serve with, and notes on the others."""
-    named = {device.bdf for one in tools for device in one.devices if device.bdf}
+    named = {device.bdf for tool in tools for device in tool.devices if device.bdf}
     named |= {f"{address[:-1]}0" for address in named}
     drivers = {slot.bdf: slot.driver for slot in slots}
     kernel_sees_gpus = bool(tools[0].devices)
-    kept, notes = [], []
+    retained, notes = [], []
     for device in bus.devices:
         driver = drivers.get(device.bdf or "")
         model, _virtual = model_of(device.device_id)
         if device.bdf in named:
-            kept.append(device)
-        elif not any(one.devices for one in tools):
+            retained.append(device)
+        elif not any(tool.devices for tool in tools):
             continue  # TOPO-NO-GPUS tells of them
         elif driver not in (None, "amdgpu"):
             notes.append(f"GPU {device.bdf} is bound to {driver}")
@@ -261,18 +270,18 @@ def _owned(
         elif hidden or not kernel_sees_gpus:
             notes.append(f"GPU {device.bdf} ({model}) is not passed to this container")
         else:
-            kept.append(device)
+            retained.append(device)
     findings = [problems.finding("TOPO-GPU-LEFT-OUT", host, listed(notes))] if notes else []
-    return dataclasses.replace(bus, devices=tuple(kept)), findings
+    return dataclasses.replace(bus, devices=tuple(retained)), findings
 
 
 def _sources(evidence: Evidence, kernel: Observation, bus: Observation) -> tuple[str, ...]:
     driver = evidence.files.get("/sys/module/amdgpu/version", "").strip()
-    found = []
+    names = []
     if kernel.devices:
-        found.append("KFD sysfs" + (f" (amdgpu {driver})" if driver else ""))
+        names.append("KFD sysfs" + (f" (amdgpu {driver})" if driver else ""))
     if bus.devices:
-        found.append(bus.source)
+        names.append(bus.source)
     for name, prefix, version in (
         (amd_smi.NAME, "amd_smi", amd_smi.version),
         (rocm_smi.NAME, "rocm_smi", rocm_smi.version),
@@ -286,8 +295,8 @@ def _sources(evidence: Evidence, kernel: Observation, bus: Observation) -> tuple
         ]
         if outputs:
             text = "\n".join(output.stdout for output in outputs)
-            found.append(" ".join(filter(None, (name, version(text)))))
-    return tuple(found)
+            names.append(" ".join(filter(None, (name, version(text)))))
+    return tuple(names)
 
 
 def _absent_tools(evidence: Evidence) -> list[Finding]:

@@ -29,12 +29,12 @@ class Entry:
 
     bdf: str | None = None
     partition: int | None = None
-    said: dict[str, Device] = field(default_factory=dict)
+    reported: dict[str, Device] = field(default_factory=dict)
     place: dict[str, int] = field(default_factory=dict)
 
     def add(self, source: str, position: int, device: Device) -> None:
         """Record what a source says, and take the identity it gives where none is known yet."""
-        self.said[source], self.place[source] = device, position
+        self.reported[source], self.place[source] = device, position
         if self.bdf is None:
             self.bdf = device.bdf
         if self.partition is None:
@@ -42,7 +42,7 @@ class Entry:
 
     def any(self, name: str) -> set[object]:
         """Return every value that sources give a field."""
-        values = {getattr(device, name) for device in self.said.values()}
+        values = {getattr(device, name) for device in self.reported.values()}
         return values - {None}
 
 
@@ -59,7 +59,7 @@ def join(observations: Sequence[Observation], subject: str) -> tuple[list[Entry]
                 entries.append(Entry())
                 entries[-1].add(observation.source, position, device)
             continue
-        first = next(iter(entries[0].said))
+        first = next(iter(entries[0].reported))
         strangers: list[Device] = []
         moved: list[str] = []
         for position, device in enumerate(devices):
@@ -110,21 +110,21 @@ def absences(
     before 6.1.1 does; one of whose devices some have no match says nothing of the others.
     """
     listing = {
-        one.source: [entry for entry in entries if one.source in entry.said]
-        for one in observations
-        if one.devices
+        observation.source: [entry for entry in entries if observation.source in entry.reported]
+        for observation in observations
+        if observation.devices
     }
     whole = {
-        one.source
-        for one in observations
-        if one.devices
-        and one.source != kfd.NAME
-        and len(listing[one.source]) == len(one.devices)
-        and not any(finding.code in _CUT for finding in one.findings)
+        observation.source
+        for observation in observations
+        if observation.devices
+        and observation.source != kfd.NAME
+        and len(listing[observation.source]) == len(observation.devices)
+        and not any(finding.code in _CUT for finding in observation.findings)
     }
     cases: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
     for entry, key in zip(entries, keys, strict=True):
-        having = tuple(source for source in listing if source in entry.said)
+        having = tuple(source for source in listing if source in entry.reported)
         lacking = tuple(
             source
             for source, own in listing.items()
@@ -172,17 +172,17 @@ def _match(
         if value is None:
             continue
         if name == "bdf":
-            found = list(_at_address(device, entries))
+            matches = list(_at_address(device, entries))
         elif Counter(getattr(other, name) for other in siblings)[value] > 1:
             continue
         else:
-            found = [entry for entry in entries if entry.any(name) == {value}]
-        found = [entry for entry in found if source not in entry.said]
-        if len(found) > 1 and name == "bdf" and _alone(device, siblings):
+            matches = [entry for entry in entries if entry.any(name) == {value}]
+        matches = [entry for entry in matches if source not in entry.reported]
+        if len(matches) > 1 and name == "bdf" and _alone(device, siblings):
             # Before 6.1.1 rocm-smi lists a partitioned GPU once, which is its first partition.
-            found = [entry for entry in found if entry.partition == 0]
-        if len(found) == 1:
-            return found[0]
+            matches = [entry for entry in matches if entry.partition == 0]
+        if len(matches) == 1:
+            return matches[0]
     return None
 
 

@@ -153,8 +153,8 @@ PORT_STATES = {"1": "U", "U": "U", "0": "D", "D": "D"}
 
 def port_states(values: Iterable[object]) -> tuple[str, ...] | None:
     """Return U, D or X of each xGMI port, from letters or from the metrics' 1, 0 and 65535."""
-    found = tuple(PORT_STATES.get(str(value).strip().upper(), "X") for value in values)
-    return found or None
+    states = tuple(PORT_STATES.get(str(value).strip().upper(), "X") for value in values)
+    return states or None
 
 
 CELL_CHECKS: Mapping[str, Callable[[object], object]] = {
@@ -167,10 +167,10 @@ CELL_CHECKS: Mapping[str, Callable[[object], object]] = {
 
 def merged(devices: Iterable[tuple[int, Device]]) -> list[Device]:
     """Return one device per index, in order; of two statements the earlier one stands."""
-    found: dict[int, Device] = {}
+    by_index: dict[int, Device] = {}
     for index, device in devices:
-        found[index] = found[index].filled(device) if index in found else device
-    return [replace(found[index], index=index) for index in sorted(found)]
+        by_index[index] = by_index[index].filled(device) if index in by_index else device
+    return [replace(by_index[index], index=index) for index in sorted(by_index)]
 
 
 def positions(devices: Sequence[Device]) -> dict[int, int]:

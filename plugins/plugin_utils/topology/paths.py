@@ -27,14 +27,14 @@ _FIELDS = ("type", "hops", "weight", "bandwidth_mb_s")
 
 @dataclass(frozen=True)
 class _Way:
-    """Both directions of a pair as one source has them; ``said`` are all values of a field."""
+    """Both directions of a pair as one source has them; ``reported`` are all values of a field."""
 
     type: LinkType | None
     hops: int | None
     weight: int | None
     bandwidth_mb_s: tuple[int, int] | None
     asymmetry: str | None
-    said: Mapping[str, frozenset[object]]
+    reported: Mapping[str, frozenset[object]]
 
 
 def links(
@@ -51,9 +51,9 @@ def links(
     are pairs whose xGMI links are all down: PCIe is what remains, whatever was known at boot.
     """
     tables = {
-        one.source: {(path.a, path.b): path for path in one.paths}
-        for one in observations
-        if one.paths
+        observation.source: {(path.a, path.b): path for path in observation.paths}
+        for observation in observations
+        if observation.paths
     }
     result: list[Link] = []
     asymmetric: dict[str, list[str]] = {}
@@ -73,11 +73,11 @@ def links(
             if way.asymmetry:
                 asymmetric.setdefault(source, []).append(f"{low} – {high}: {way.asymmetry}")
         for field in ("type", "weight"):
-            said = [(source, way) for source, way in ways if getattr(way, field) is not None]
-            for source, way in said[1:]:
-                first, taken = said[0]
+            reported = [(source, way) for source, way in ways if getattr(way, field) is not None]
+            for source, way in reported[1:]:
+                first, taken = reported[0]
                 # A source with one direction only may have the one that the other one takes less.
-                if not way.said[field] & taken.said[field]:
+                if not way.reported[field] & taken.reported[field]:
                     case = field, first, source
                     differing[case] += 1
                     values = getattr(taken, field), getattr(way, field)
@@ -201,5 +201,5 @@ def _way(a: int, b: int, paths: Mapping[tuple[int, int], Path]) -> _Way | None:
         weight=max(weights, default=None),
         bandwidth_mb_s=min(bandwidths, default=None),
         asymmetry=", ".join(different) or None,
-        said={"type": frozenset(types), "weight": frozenset(weights)},
+        reported={"type": frozenset(types), "weight": frozenset(weights)},
     )

@@ -102,11 +102,13 @@ def from_capture(text: str, name: str) -> Topology:
         raise ApiaryError(problems.several(name, message))
     host = PurePath(name).stem.removesuffix(".tar") or name
     observation, source, nodes = _observed(cleaned, name)
-    several = [one for one in observation.findings if one.code == "TOPO-SEVERAL-OUTPUTS"]
+    several = [
+        finding for finding in observation.findings if finding.code == "TOPO-SEVERAL-OUTPUTS"
+    ]
     if several:
         raise ApiaryError(several[0])
     findings = [
-        *(_judged_end(one, cleaned) for one in observation.findings),
+        *(_judged_end(finding, cleaned) for finding in observation.findings),
         *_selection(cleaned, len(observation.devices), name),
         *_gaps(observation, name),
     ]
@@ -141,8 +143,8 @@ def _observed(text: str, name: str) -> tuple[Observation, str, tuple[NumaNode, .
         if recognise(text):
             return parse(text, name), source, ()
     if rocm_smi.recognise(text):
-        found = rocm_smi.parse([text], name)
-        return found, _versioned(rocm_smi.NAME, rocm_smi.version(text)), ()
+        observation = rocm_smi.parse([text], name)
+        return observation, _versioned(rocm_smi.NAME, rocm_smi.version(text)), ()
     if amd_smi.recognise(text):
         return amd_smi.parse([text], name), _versioned(amd_smi.NAME, amd_smi.version(text)), ()
     if numactl.recognise(text):
@@ -187,9 +189,11 @@ def _selection(text: str, count: int, name: str) -> list[Finding]:
         match = _SELECTION.search(command)
         if match is None:
             continue
-        asked = len((match.group(1) or "").split())
-        if asked > count:
-            return [problems.truncated(name, f"{asked} GPUs were asked for; {count} are in view")]
+        requested = len((match.group(1) or "").split())
+        if requested > count:
+            return [
+                problems.truncated(name, f"{requested} GPUs were asked for; {count} are in view")
+            ]
         message = f"the command was `{command.strip()[-120:]}`"
         return [problems.finding("TOPO-SELECTED", name, message)]
     return []

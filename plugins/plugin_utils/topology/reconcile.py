@@ -49,7 +49,7 @@ _NUMA = (
 # Of a partition these describe the whole GPU, except in KFD.
 _OF_WHOLE_GPU = ("vram_bytes", "render_node", "card")
 
-Said = Sequence[tuple[str, object]]
+Reports = Sequence[tuple[str, object]]
 
 
 class _Disagreements:
@@ -59,12 +59,12 @@ class _Disagreements:
         # (field, source taken, other source) -> (GPU, value taken, other value)
         self._cases: dict[tuple[str, str, str], list[tuple[str, object, object]]] = {}
 
-    def note(self, field: str, gpu: str, said: Said) -> None:
+    def note(self, field: str, gpu: str, reported: Reports) -> None:
         """Record every source whose value differs from the one that was taken, the first."""
-        for source, value in said[1:]:
-            if not _same(field, said[0][1], value):
-                case = field, said[0][0], source
-                self._cases.setdefault(case, []).append((gpu, said[0][1], value))
+        for source, value in reported[1:]:
+            if not _same(field, reported[0][1], value):
+                case = field, reported[0][0], source
+                self._cases.setdefault(case, []).append((gpu, reported[0][1], value))
 
     def findings(self, subject: str) -> list[Finding]:
         """Return one finding per field and pair of sources."""
@@ -115,7 +115,7 @@ def reconcile(
     )
     ranks = _hip_ranks(entries) if whole else {}
     disagreements = _Disagreements()
-    kfd_seen = any(kfd.NAME in entry.said for entry in entries)
+    kfd_seen = any(kfd.NAME in entry.reported for entry in entries)
     guessed = _guessed_nodes(entries, [node.id for node in nodes if node.cpus])
     gpus = tuple(
         _gpu(entry, key, ranks.get(position), disagreements, kfd_seen, position in guessed)
@@ -127,7 +127,7 @@ def reconcile(
     pairs, contradictions = corrected(pairs, physical, models, host)
     if whole and not hidden:
         findings += absences(entries, keys, observations, host)
-    own = [finding for one in observations for finding in one.findings]
+    own = [finding for observation in observations for finding in observation.findings]
     topology = Topology(
         host=host,
         gpus=gpus,
@@ -140,16 +140,16 @@ def reconcile(
 
 
 def _index(entry: Entry) -> int | None:
-    said = _said(entry, [("index", source) for source in _TRUST["smi_index"]])
-    value = said[0][1] if said else None
+    reported = _reported(entry, [("index", source) for source in _TRUST["smi_index"]])
+    value = reported[0][1] if reported else None
     return value if isinstance(value, int) else None
 
 
 def _add_bus(entries: list[Entry], bus: Observation) -> None:
     """Give each function's description to its GPUs, and add the GPUs that only the bus has."""
-    known = {entry.bdf for entry in entries}
+    addresses = {entry.bdf for entry in entries}
     for position, device in enumerate(bus.devices):
-        if device.bdf not in known:
+        if device.bdf not in addresses:
             entries.append(Entry(bdf=device.bdf))
         for entry in entries:
             if entry.bdf == device.bdf:
@@ -164,13 +164,13 @@ def _hip_ranks(entries: Sequence[Entry]) -> dict[int, int]:
     minus the smallest one, which is the same only while no node between is hidden.
     """
     numbered: dict[int, int] = {}
-    kfd_seen = any(kfd.NAME in entry.said for entry in entries)
+    kfd_seen = any(kfd.NAME in entry.reported for entry in entries)
     for position, entry in enumerate(entries):
         trusted = (kfd.NAME,) if kfd_seen else _TRUST["kfd_node"]
-        said = _said(entry, [("kfd_node", source) for source in trusted])
-        if said and isinstance(said[0][1], int):
-            numbered[position] = said[0][1]
-        elif not kfd_seen and set(entry.said) - {pci.NAME}:
+        reported = _reported(entry, [("kfd_node", source) for source in trusted])
+        if reported and isinstance(reported[0][1], int):
+            numbered[position] = reported[0][1]
+        elif not kfd_seen and set(entry.reported) - {pci.NAME}:
             return {}
     if len(set(numbered.values())) < len(numbered):
         return {}  # amd-smi's stand-in for rocm-smi prints NUMA nodes where it finds no KFD node
@@ -178,15 +178,15 @@ def _hip_ranks(entries: Sequence[Entry]) -> dict[int, int]:
     return {position: rank for rank, position in enumerate(ordered)}
 
 
-def _said(entry: Entry, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, object]]:
+def _reported(entry: Entry, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, object]]:
     """Return (source, value) for each source that gives one, in the order wanted."""
-    found = []
+    values = []
     for name, source in wanted:
-        device = entry.said.get(source)
+        device = entry.reported.get(source)
         value = getattr(device, name) if device is not None else None
         if value is not None:
-            found.append((source, value))
-    return found
+            values.append((source, value))
+    return values
 
 
 def _guessed_nodes(entries: Sequence[Entry], homes: Sequence[int]) -> set[int]:
@@ -202,7 +202,7 @@ def _guessed_nodes(entries: Sequence[Entry], homes: Sequence[int]) -> set[int]:
     silent = {
         position
         for position, entry in enumerate(entries)
-        if tellers & entry.said.keys() and not entry.any("numa_affinity")
+        if tellers & entry.reported.keys() and not entry.any("numa_affinity")
     }
     if any(entry.any("numa_affinity") for entry in entries):
         return silent
@@ -222,22 +222,22 @@ def _gpu(
     values: dict[str, object] = {}
     for name, trusted in _TRUST.items():
         attribute = "index" if name == "smi_index" else name
-        wanted = [(attribute, source) for source in trusted]
+        fields = [(attribute, source) for source in trusted]
         if partitioned and name in _OF_WHOLE_GPU:
             # What the bus says describes the whole GPU; its tools often repeat that.
-            wanted = [(attribute, kfd.NAME), (attribute, amd_smi.NAME)]
+            fields = [(attribute, kfd.NAME), (attribute, amd_smi.NAME)]
             if name == "vram_bytes":
-                wanted = wanted[:1]
-        said = _said(entry, wanted)
+                fields = fields[:1]
+        reported = _reported(entry, fields)
         if name == "hip_ordinal" and rank is not None:
-            said = [("the rank of its KFD node", rank), *said]
-        if said:
-            disagreements.note(name, key, said)
-            values[name] = said[0][1]
+            reported = [("the rank of its KFD node", rank), *reported]
+        if reported:
+            disagreements.note(name, key, reported)
+            values[name] = reported[0][1]
     numa = [
         (f"{source} {label}", value)
         for name, label, source in _NUMA
-        for _source, value in _said(entry, [(name, source)])
+        for _source, value in _reported(entry, [(name, source)])
         if not (guessed and name == "numa_node")
     ]
     if numa:
@@ -250,6 +250,6 @@ def _gpu(
         partition=entry.partition or 0,
         model=model,
         virtual_function=virtual,
-        healthy=(kfd.NAME in entry.said) if kfd_seen else None,
+        healthy=(kfd.NAME in entry.reported) if kfd_seen else None,
         **values,  # type: ignore[arg-type]
     )

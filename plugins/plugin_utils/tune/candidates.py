@@ -19,7 +19,7 @@ from ..deployment import MOST_DEVICES, AutoLayout, Deployment
 from ..documents import knowledge
 from ..findings import ApiaryError, Finding, error
 from ..model.types import Architecture
-from ..plan.build import Asked, build_plans
+from ..plan.build import PlanRequest, build_plans
 from ..plan.naming import name_of
 from ..plan.nodes import nodes_of
 from ..plan.types import ConsideredLayout, Plan
@@ -53,7 +53,7 @@ class World:
     def plan(self, changes: Mapping[str, Any]) -> Plan:
         """Return the plan of the deployment with changes; raises ApiaryError as planning does."""
         wanted = knobs.changed(self.question.deployment, changes)
-        requested = Asked(wanted, self.architecture)
+        requested = PlanRequest(wanted, self.architecture)
         return build_plans((requested,), self.topology, self.others)[0]
 
 

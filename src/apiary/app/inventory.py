@@ -69,8 +69,8 @@ def choose(
     ignored: dict[str, list[str]] = {}
     for name, entry in answer["hosts"].items():
         try:
-            one, notes = _asked(name, entry, options)
-            requests.append(one)
+            request, notes = _asked(name, entry, options)
+            requests.append(request)
             for note in notes:
                 ignored.setdefault(note, []).append(name)
         except ApiaryError as failure:
@@ -83,9 +83,9 @@ def choose(
         )
         for note, names in ignored.items()
     ]
-    for given, label in labels(strangers).items():
+    for argument, label in labels(strangers).items():
         taken = label in answer["hosts"]
-        requests.append(ProbeRequest(given if taken else label, given, options))
+        requests.append(ProbeRequest(argument if taken else label, argument, options))
     return Selection(tuple(requests), tuple(refused), (*reported, *unheard))
 
 

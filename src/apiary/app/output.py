@@ -70,10 +70,10 @@ def alive(on: Console) -> bool:
 
 def show(renderable: RenderableType) -> None:
     """Print for a person; colour only on a terminal."""
-    made = console()
-    if not made.is_terminal and "COLUMNS" not in os.environ:
-        made.width = PIPED_WIDTH
-    made.print(renderable)
+    terminal = console()
+    if not terminal.is_terminal and "COLUMNS" not in os.environ:
+        terminal.width = PIPED_WIDTH
+    terminal.print(renderable)
 
 
 def print_document(document: Any) -> None:
@@ -118,12 +118,12 @@ def grid(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> T
 def file_name(name: str, suffix: str, taken: set[str]) -> str:
     """Return a name for a file that is no path and nobody else's, and keep it."""
     plain = re.sub(r"[^A-Za-z0-9._@:-]", "_", name)
-    number, found = 1, f"{plain}{suffix}"
-    while found in taken:
+    number, candidate = 1, f"{plain}{suffix}"
+    while candidate in taken:
         number += 1
-        found = f"{plain}-{number}{suffix}"
-    taken.add(found)
-    return found
+        candidate = f"{plain}-{number}{suffix}"
+    taken.add(candidate)
+    return candidate
 
 
 class Findings(click.Group):

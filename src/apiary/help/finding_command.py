@@ -23,10 +23,10 @@ from apiary.help.finding_catalogue import Entry, areas, catalogue, printed_by, s
 def _complete(
     _ctx: click.Context, _option: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    wanted = incomplete.upper()
+    prefix = incomplete.upper()
     matches = [CompletionItem(name, help=area.about) for name, area in areas().items()]
     matches += [CompletionItem(item.code, help=item.meaning) for item in catalogue().values()]
-    return [item for item in matches if item.value.startswith(wanted)]
+    return [item for item in matches if item.value.startswith(prefix)]
 
 
 @click.command()

@@ -41,13 +41,16 @@ def notes(topology: Topology, more: Iterable[Finding] = ()) -> list[Note]:
     every = set(boards(topology))
     names = {*every, *topology.by_key}
     longest = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-    one = rf"(?<![\w:.])(?:{longest})(?![\w#]|:\w)"
+    pattern = rf"(?<![\w:.])(?:{longest})(?![\w#]|:\w)"
     result = []
     for number, finding in enumerate(outcome, 1):
         text = finding.message if names else ""
-        ends = [ordered(*map(board_of, pair)) for pair in re.findall(rf"({one}) – ({one})", text)]
-        rest = re.sub(rf"{one} – {one}", "", text)
-        alone = [board_of(name) for name in re.findall(one, rest)] if names else []
+        ends = [
+            ordered(*map(board_of, pair))
+            for pair in re.findall(rf"({pattern}) – ({pattern})", text)
+        ]
+        rest = re.sub(rf"{pattern} – {pattern}", "", text)
+        alone = [board_of(name) for name in re.findall(pattern, rest)] if names else []
         alone += [a for a, b in ends if a == b]  # partitions of one GPU
         # What names all GPUs, or more than it lists, is about the host.
         if _MANY.search(text) or (len(every) > 2 and set(alone) == every):

@@ -210,14 +210,14 @@ def _answer(line: str, subject: str, cost: str) -> tuple[dict[str, Any], list[Fi
         data = json.loads(line)
     except (ValueError, RecursionError) as failure:  # a number may have too many digits
         raise error("FILE-SYNTAX", subject, f"is not JSON: {failure}") from failure
-    asked = from_document(_Line, data, subject)
-    document = asked.topology
+    options = from_document(_Line, data, subject)
+    document = options.topology
     if str(document.get("schema", "")).startswith("apiary.evidence/"):
         topology = from_evidence(document, subject)
     else:
         topology = from_document(Topology, {"host": subject, **document}, subject)
         check_sound(topology, subject)
-    request = Request(asked.sizes, asked.exclude, asked.require, asked.keep, cost)
+    request = Request(options.sizes, options.exclude, options.require, options.keep, cost)
     placed = Placed(topology, request, runner_up=False)
     answer = {
         "host": topology.host,

@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    Asked,
+    PlanRequest,
     build_plans,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
@@ -213,13 +213,13 @@ def _plan_host(
     topology = load_topology(evidence_file)
     place = None if nodes is None else _place(topology.host, nodes, interface)
     deployments = [
-        Asked(
-            one,
-            load_architecture(one, config_json if name == deployment_file else None, name),
-            before.get(one.name),
-            place if nodes_of(one) > 1 else None,
+        PlanRequest(
+            path,
+            load_architecture(path, config_json if name == deployment_file else None, name),
+            before.get(path.name),
+            place if nodes_of(path) > 1 else None,
         )
-        for name, one in files
+        for name, path in files
     ]
     plans = build_plans(deployments, topology)
     if out:

@@ -80,19 +80,21 @@ def show_problems(findings: Sequence[Finding], title: str, file: str) -> None:
         click.echo(f"{title}: nothing is wrong")
         return
     sources = Sources()
-    worst = sorted(findings, key=lambda one: ("error", "warning", "info").index(one.severity))
+    worst = sorted(
+        findings, key=lambda finding: ("error", "warning", "info").index(finding.severity)
+    )
     table = Table(title=title, title_justify="left", expand=True)
     for name in ("line", "", "finding"):
         table.add_column(name, no_wrap=True)
     for name in ("what", "do"):
         table.add_column(name, ratio=1, overflow="fold")
-    for one in worst:
+    for finding in worst:
         table.add_row(
-            one.subject.removeprefix(f"{file}:"),
-            one.severity,
-            one.code,
-            f"{one.message} {sources.cite(one.source)}",
-            one.remedy,
+            finding.subject.removeprefix(f"{file}:"),
+            finding.severity,
+            finding.code,
+            f"{finding.message} {sources.cite(finding.source)}",
+            finding.remedy,
         )
     show(table)
     sources.show()

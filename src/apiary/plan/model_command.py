@@ -237,13 +237,13 @@ def _scaling(details: Mapping[str, Any]) -> str:
 
 def _quantization(scheme: Mapping[str, Any]) -> str:
     parts = [str(scheme["method"])]
-    for one in scheme.get("schemes") or [scheme]:
-        if one.get("bits"):
-            parts.append(f"{one['bits']} bits")
-        if one.get("block"):
-            parts.append(f"blocks of {one['block'][0]} x {one['block'][1]}")
-        if one.get("group"):
-            parts.append(f"groups of {one['group']}")
+    for part in scheme.get("schemes") or [scheme]:
+        if part.get("bits"):
+            parts.append(f"{part['bits']} bits")
+        if part.get("block"):
+            parts.append(f"blocks of {part['block'][0]} x {part['block'][1]}")
+        if part.get("group"):
+            parts.append(f"groups of {part['group']}")
     if scheme["ignore"]:
         parts.append(f"not in {len(scheme['ignore'])} patterns of modules")
     return ", ".join(parts)

@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import Seat
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import NodeRank
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import (
     assess,
@@ -93,7 +93,7 @@ def test_recipe_of_a_replica_over_two_hosts(golden, model, tensor, pipeline, ver
     asked = deployment(model, version, max_model_len=32768)
     layout = Layout(tensor, 1, pipeline_parallel_size=pipeline, nodes=2)
     asked = dataclasses.replace(asked, layout=layout)
-    made = recipe(known(model), asked, "MI325X", 8000, Seat(rank, "10.0.0.1", 12000))
+    made = recipe(known(model), asked, "MI325X", 8000, NodeRank(rank, "10.0.0.1", 12000))
     assert ("--headless" in made.argv) == (rank == 1)
     name = model.rpartition("/")[2].lower()
     golden(f"recipes/{name}-tp{tensor}-pp{pipeline}-rank{rank}-{version}.json", dumps(made))

@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import has_errors
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    Asked,
+    PlanRequest,
     architecture_of,
     build_plans,
 )
@@ -91,7 +91,7 @@ def test_every_host_of_the_example_has_a_plan(inventory):
         model = "mi300x" if host in hosts(inventory, "mi300x") else "mi325x"
         topology = from_evidence(evidence(host, model))
         plans = build_plans(
-            [Asked(one, architecture_of(one, host)) for one in deployments], topology
+            [PlanRequest(one, architecture_of(one, host)) for one in deployments], topology
         )
         assert not has_errors(finding for plan in plans for finding in plan.findings)
         group = next(

@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    Asked,
+    PlanRequest,
     build_plans,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.cases import cases_of
@@ -50,7 +50,7 @@ def planned(rank, one=None, topology=None, interface="ens1", address=None):
     topology = topology or dataclasses.replace(mi325x(), host=HOSTS[rank])
     node = Node(rank, 2, "10.0.0.1", HOSTS)
     place = Place(node, address or f"10.0.0.{rank + 1}", interface)
-    return build_plans([Asked(one, known(one.model.name), place=place)], topology)[0]
+    return build_plans([PlanRequest(one, known(one.model.name), place=place)], topology)[0]
 
 
 def test_each_host_has_its_share_of_the_replica_and_its_rank():
@@ -98,7 +98,7 @@ def test_an_interface_that_nobody_names_is_told():
 
 def test_memory_is_that_of_a_stage():
     whole = asked(KIMI, Layout(8, 1, True))
-    alone = build_plans([Asked(whole, known(KIMI))], mi325x())[0]
+    alone = build_plans([PlanRequest(whole, known(KIMI))], mi325x())[0]
     stage = planned(0, asked(KIMI, dataclasses.replace(TWO, expert_parallel=True)))
     assert stage.memory.weights_bytes_per_gpu < 0.6 * alone.memory.weights_bytes_per_gpu
     assert stage.replicas[0].kv_tokens > alone.replicas[0].kv_tokens
@@ -106,7 +106,7 @@ def test_memory_is_that_of_a_stage():
 
 def test_a_replica_over_hosts_needs_its_place():
     with pytest.raises(ApiaryError) as caught:
-        build_plans([Asked(asked(), known(LLAMA))], mi325x())
+        build_plans([PlanRequest(asked(), known(LLAMA))], mi325x())
     assert [one.code for one in caught.value.findings] == ["PLAN-NODES-UNPLACED"]
     with pytest.raises(ApiaryError) as caught:
         planned(0, asked(layout=Layout(8, 1, pipeline_parallel_size=3, nodes=3)))

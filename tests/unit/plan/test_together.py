@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    Asked,
+    PlanRequest,
     architecture_of,
     build_plans,
 )
@@ -35,7 +35,7 @@ def asked(name, port, layout, keep=None):
     demo = demo_deployment()
     limits = dataclasses.replace(demo.limits, max_model_len=8192)
     one = dataclasses.replace(demo, name=name, base_port=port, layout=layout, limits=limits)
-    return Asked(one, architecture_of(one, "demo"), keep)
+    return PlanRequest(one, architecture_of(one, "demo"), keep)
 
 
 def sets(plans):

@@ -37,7 +37,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    Asked,
+    PlanRequest,
     architecture_of,
     build_plans,
 )
@@ -191,7 +191,7 @@ def test_what_was_not_checked_is_said_with_the_choice(tmp_path):
 
 
 def test_what_others_run_counts_and_not_what_they_are_to_run():
-    running = build_plans((Asked(demo_deployment(), ARCHITECTURE),), mi325x())[0]
+    running = build_plans((PlanRequest(demo_deployment(), ARCHITECTURE),), mi325x())[0]
     document = to_document(dataclasses.replace(demo_deployment(), name="tuned", base_port=9000))
     given = {**arguments(running=[to_document(running)]), "deployment": document}
     given["deployment"]["layout"] = {"tensor_parallel_size": 4, "replicas": 1}

@@ -44,5 +44,5 @@ def parse(output: str) -> Rccl:
             rows.append(Row(int(words[0]), float(words[-6]), float(words[-2])))
         except ValueError:
             continue
-    told = _OUT_OF_BOUNDS.search(output)
-    return Rccl(tuple(rows), int(told[1]) if told else None)
+    match = _OUT_OF_BOUNDS.search(output)
+    return Rccl(tuple(rows), int(match[1]) if match else None)

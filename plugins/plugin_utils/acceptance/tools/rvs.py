@@ -49,18 +49,18 @@ def parse(output: str) -> Rvs:
     """Return the verdicts, rates and errors of a run, in the order of the log."""
     verdicts = []
     for line in output.splitlines():
-        if found := _MET.search(line):
-            told = f"{float(found['found']):.0f} of {float(found['target']):.0f} GFLOPS"
+        if match := _MET.search(line):
+            text = f"{float(match['found']):.0f} of {float(match['target']):.0f} GFLOPS"
             verdicts.append(
-                Verdict(found["action"], found["gpu"].strip(), found["met"] == "TRUE", told)
+                Verdict(match["action"], match["gpu"].strip(), match["met"] == "TRUE", text)
             )
-        elif found := _PASS.search(line):
-            verdicts.append(Verdict(found["action"], found["gpu"].strip(), found["met"] == "TRUE"))
-        elif found := _PEQT.search(line):
-            verdicts.append(Verdict(found["action"], "", found["met"] == "true"))
+        elif match := _PASS.search(line):
+            verdicts.append(Verdict(match["action"], match["gpu"].strip(), match["met"] == "TRUE"))
+        elif match := _PEQT.search(line):
+            verdicts.append(Verdict(match["action"], "", match["met"] == "true"))
     rates: dict[str, float] = {}
-    for found in _RATE.finditer(output):
-        rate = float(found["rate"])
-        rates[found["bdf"]] = min(rate, rates.get(found["bdf"], rate))
-    errors = tuple(found[0].strip() for found in _ERRORS.finditer(output))
+    for match in _RATE.finditer(output):
+        rate = float(match["rate"])
+        rates[match["bdf"]] = min(rate, rates.get(match["bdf"], rate))
+    errors = tuple(match[0].strip() for match in _ERRORS.finditer(output))
     return Rvs(tuple(verdicts), tuple(sorted(rates.items())), errors)

@@ -32,7 +32,7 @@ def container_files(plan: Plan, replica: Replica, index: int) -> tuple[RenderedF
     """
     findings = tuple(review(plan))
     if has_errors(findings):
-        raise ApiaryError(*(one for one in findings if one.severity == "error"))
+        raise ApiaryError(*(finding for finding in findings if finding.severity == "error"))
     return (spec_file(plan, replica, index), _unit(plan, replica, index))
 
 

@@ -75,8 +75,8 @@ def _ipc(plan: Plan, image: str) -> Iterator[Finding]:
     facts = knowledge(FACTS)["images"]
     baked = any(f"{name}:" in image or f"{name}@" in image for name in facts["legacy_ipc"])
     several = any(len(replica.gpus) > 1 for replica in plan.replicas)
-    told = all("HSA_ENABLE_IPC_MODE_LEGACY" in replica.env for replica in plan.replicas)
-    if baked and several and not told:
+    configured = all("HSA_ENABLE_IPC_MODE_LEGACY" in replica.env for replica in plan.replicas)
+    if baked and several and not configured:
         yield Finding(
             "CONTAINER-IPC-MODE",
             image,
@@ -95,19 +95,19 @@ def engine_findings(runtime: str, version: str | None, host: str) -> Iterator[Fi
     if facts is None:
         return
     engine = "podman" if runtime == "quadlet" else runtime
-    found = _VERSION.search(version or "")
-    if found is None:
+    match = _VERSION.search(version or "")
+    if match is None:
         yield Finding(
             "CONTAINER-ENGINE-ABSENT",
             host,
             f"found no {engine}, which engine.runtime {runtime} needs",
         )
-    elif _order(found[0]) < _order(facts["minimum"]):
+    elif _order(match[0]) < _order(facts["minimum"]):
         what = "reads no quadlets" if runtime == "quadlet" else "lacks options of `run`"
         yield Finding(
             "CONTAINER-RUNTIME-OLD",
             host,
-            f"found {engine} {found[0]}, which {what}; expected {facts['minimum']} or later",
+            f"found {engine} {match[0]}, which {what}; expected {facts['minimum']} or later",
             source=facts["source"],
         )
 

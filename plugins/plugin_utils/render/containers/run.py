@@ -138,17 +138,17 @@ def _prepare(plan: Plan, facts: dict[str, Any]) -> tuple[str, ...]:
     directories = knowledge("serving.yml")["cache_directories"]["entries"]
     caches = knowledge(FACTS)["caches"]
     empty = [directories[name]["directory"] for name in caches["empty"]]
-    kept = {
+    retained = {
         entry["directory"] for name, entry in directories.items() if name not in caches["empty"]
     }
     if plan.model.vision:
-        kept |= set(caches["vision"].values())
+        retained |= set(caches["vision"].values())
     return (
         "--spec",
         facts["spec_path"],
         "--user",
         plan.deployment.user,
         *(("--credentials", f"{directory(plan)}/credentials") if facts["credentials"] else ()),
-        *(word for folder in sorted(kept) for word in ("--keep", folder)),
+        *(word for folder in sorted(retained) for word in ("--keep", folder)),
         *(word for folder in empty for word in ("--empty", folder)),
     )

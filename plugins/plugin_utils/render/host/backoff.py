@@ -20,10 +20,10 @@ from .phases import duration
 
 def pause_seconds(context: Context, failed: int) -> float:
     """Return what a start waits after so many failed ones, beside the unit's own RestartSec=."""
-    known = context.life["backoff"]
+    limits = context.life["backoff"]
     if failed == 0:
         return 0.0
-    first, most = float(known["first_seconds"]), float(known["most_seconds"])
+    first, most = float(limits["first_seconds"]), float(limits["most_seconds"])
     return min(first * 2.0 ** min(failed - 1, 30), most) - first
 
 
@@ -32,8 +32,8 @@ def wait(context: Context) -> None:
     path = _path(context)
     if path is None:
         return
-    told = read(path)
-    failed = int(told) if told.isdigit() else 0
+    text = read(path)
+    failed = int(text) if text.isdigit() else 0
     with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as stream:
         stream.write(f"{failed + 1}\n")
     seconds = pause_seconds(context, failed)

@@ -61,29 +61,29 @@ class Client:
             connection.close()
 
     def healthy(self) -> Answer:
-        known = self._life["answer"]
-        return self.ask("GET", known["health"], known["connect_seconds"])
+        limits = self._life["answer"]
+        return self.ask("GET", limits["health"], limits["connect_seconds"])
 
     def complete(self, seconds: float) -> Answer:
         """Ask for one token; a body that isn't a completion counts as no answer."""
-        known = self._life["answer"]
+        limits = self._life["answer"]
         body = {
             "model": self._model,
-            "prompt": known["prompt"],
+            "prompt": limits["prompt"],
             "max_tokens": 1,
             "temperature": 0,
         }
-        answer = self.ask("POST", known["path"], seconds, body)
+        answer = self.ask("POST", limits["path"], seconds, body)
         if answer.status == 200 and not _is_completion(answer.body):
             return Answer(0, f"no completion: {answer.body[:200]}")
         return answer
 
     def load(self, seconds: float | None = None) -> Load | None:
         """Return what the engine does; None where it doesn't answer."""
-        known = self._life["watchdog"]
-        answer = self.ask("GET", known["metrics"], seconds or known["answer_seconds"])
+        limits = self._life["watchdog"]
+        answer = self.ask("GET", limits["metrics"], seconds or limits["answer_seconds"])
         try:
-            return read_load(answer.body, known) if answer.status == 200 else None
+            return read_load(answer.body, limits) if answer.status == 200 else None
         except (ValueError, IndexError):
             return None
 
@@ -139,11 +139,11 @@ class Prober(threading.Thread):
             return
         while not self._over.wait(start["poll_seconds"]):
             if self._client.healthy().status == 200:
-                told = self._client.complete(answer["limit_seconds"])
-                if told.status == 200:
+                completed = self._client.complete(answer["limit_seconds"])
+                if completed.status == 200:
                     post(Event("answers"))
                     break
-                post(Event("refused", told))
+                post(Event("refused", completed))
         # A hang is judged by several answers.
         most = self._context.spec.hang_seconds / 4
         while not self._over.wait(min(self._context.life["watchdog"]["poll_seconds"], most)):

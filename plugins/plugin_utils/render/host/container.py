@@ -117,8 +117,8 @@ def count_start(spec: Spec, root: str = "/") -> int:
     _directory(private, 0, 0, 0o700)
     os.makedirs(shared, exist_ok=True)
     count, mark = os.path.join(private, STARTS), os.path.join(shared, STARTS)
-    told = read(count)
-    failed = int(told) if told.isdigit() and os.path.lexists(mark) else 0
+    text = read(count)
+    failed = int(text) if text.isdigit() and os.path.lexists(mark) else 0
     with open(count, "w", encoding="ascii") as stream:
         stream.write(f"{failed + 1}\n")
     # Made anew and never followed: the directory is the engine's. Empty, it has the supervisor

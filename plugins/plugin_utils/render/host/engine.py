@@ -137,9 +137,9 @@ def descendants(ancestor: int) -> list[int]:
             # The name may hold anything, a closing bracket too.
             parent = int(text[text.rindex(b")") + 2 :].split()[1])
             children.setdefault(parent, []).append(int(name))
-    found: list[int] = []
+    pids: list[int] = []
     level = [ancestor]
     while level:
         level = [child for parent in level for child in children.get(parent, ())]
-        found.extend(level)
-    return found
+        pids.extend(level)
+    return pids

@@ -99,12 +99,12 @@ def used_bytes(key: str, root: str = "/") -> int | None:
 def holders(root: str = "/") -> dict[int, set[int]]:
     """Return {process: ids of the GPUs it has memory on}; KFD tells everybody (sysfs kfd/proc)."""
     base = os.path.join(root, KFD, "proc")
-    found: dict[int, set[int]] = {}
+    held: dict[int, set[int]] = {}
     for name in listing(base):
         if name.isdigit():
-            found[int(name)] = {
+            held[int(name)] = {
                 int(entry[len("vram_") :])
                 for entry in listing(os.path.join(base, name))
                 if entry.startswith("vram_") and entry[len("vram_") :].isdigit()
             }
-    return found
+    return held

@@ -73,12 +73,12 @@ def overdue(life: dict[str, Any], timeout: float, since: float, progress: float)
 
     ``since`` are the seconds since the engine began, ``progress`` those since something new.
     """
-    known = life["start"]
-    if progress > known["stall_seconds"]:
+    limits = life["start"]
+    if progress > limits["stall_seconds"]:
         return f"nothing new for {duration(progress)}"
-    if since > timeout and progress > known["late_stall_seconds"]:
+    if since > timeout and progress > limits["late_stall_seconds"]:
         return f"not up after {duration(since)}, and nothing new for {duration(progress)}"
-    if since > timeout * known["most_timeouts"]:
+    if since > timeout * limits["most_timeouts"]:
         return f"not up after {duration(since)}"
     return None
 

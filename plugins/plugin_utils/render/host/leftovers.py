@@ -46,16 +46,16 @@ def end_processes(context: Context) -> None:
     if group is None:
         return
     deadline = time.monotonic() + context.life["leftovers"]["limit_seconds"]
-    told = False
+    signalled = False
     while True:
         listed = read(os.path.join(group, "cgroup.procs")).split()
         others = [int(pid) for pid in listed if pid != str(os.getpid())]
         if not others:
             return
         names = ", ".join(f"{pid} ({_name(context, pid)})" for pid in others)
-        if not told:
+        if not signalled:
             context.journal.say(f"ending processes that an earlier run left: {names}")
-            told = True
+            signalled = True
         if time.monotonic() >= deadline:
             raise replica_error(
                 "REPLICA-LEFTOVER",

@@ -76,9 +76,9 @@ def check(context: Context, outside: bool) -> int:
     # Who asks wants an answer now.
     context.life["gpu"]["busy"]["wait_seconds"] = 0
     statuses = [0]
-    for one in preflight.outside(context) if outside else preflight.inside(context):
+    for step in preflight.outside(context) if outside else preflight.inside(context):
         try:
-            one(context)
+            step(context)
         except ApiaryError as refusal:
             statuses.append(_refused(context, refusal))
         except StoppedError:
@@ -88,8 +88,8 @@ def check(context: Context, outside: bool) -> int:
 
 def _refused(context: Context, refusal: ApiaryError) -> int:
     context.report(refusal)
-    known = context.life["refusals"]["entries"].get(refusal.findings[0].code, {"kind": "transient"})
-    return int(context.life["exit_statuses"][known["kind"]])
+    entry = context.life["refusals"]["entries"].get(refusal.findings[0].code, {"kind": "transient"})
+    return int(context.life["exit_statuses"][entry["kind"]])
 
 
 def _nobody(path: str) -> Spec:

@@ -63,11 +63,11 @@ class Phases:
             for place, pattern in self._patterns:
                 if place < self._place:
                     continue
-                found = pattern.search(line)
-                if found is None:
+                match = pattern.search(line)
+                if match is None:
                     continue
                 self._enter(place, now)
-                groups = found.groupdict()
+                groups = match.groupdict()
                 if groups.get("total"):
                     self._count = int(groups["done"]), int(groups["total"])
                 return

@@ -58,7 +58,7 @@ def check_binding(context: Context) -> None:
 
     The kernel's word counts, not the unit's: /proc/self/status and the policy of our own pages.
     """
-    told = dict(
+    status = dict(
         line.split(":", 1)
         for line in read(os.path.join(context.root, "proc/self/status")).splitlines()
         if ":" in line
@@ -66,9 +66,12 @@ def check_binding(context: Context) -> None:
     spec = context.spec
     if spec.cpus:
         _compare(
-            context, "CPUs", cpulist(spec.cpus), cpulist(told.get("Cpus_allowed_list", "").strip())
+            context,
+            "CPUs",
+            cpulist(spec.cpus),
+            cpulist(status.get("Cpus_allowed_list", "").strip()),
         )
-    allowed = cpulist(told.get("Mems_allowed_list", "").strip())
+    allowed = cpulist(status.get("Mems_allowed_list", "").strip())
     # With one node there is nothing to choose, and no policy to see.
     if spec.memory_nodes and len(allowed) > 1:
         bound = memory_policy(read(os.path.join(context.root, "proc/self/numa_maps")))
@@ -81,11 +84,11 @@ def memory_policy(numa_maps: str) -> set[int] | None:
     Source: numa(7), second field of /proc/PID/numa_maps: bind:0, interleave:0-1, default.
     """
     for line in numa_maps.splitlines():
-        found = re.match(
+        match = re.match(
             r"\S+ (?:bind|interleave|weighted interleave|prefer[^:]*)[^:]*:([\d,-]+)", line
         )
-        if found:
-            return cpulist(found[1])
+        if match:
+            return cpulist(match[1])
     return None
 
 
@@ -111,13 +114,13 @@ def ranges(numbers: set[int]) -> str:
 
 def check_health(context: Context) -> None:
     """Refuse GPUs with uncorrectable errors; one that doesn't tell (a guest's) passes."""
-    known = context.life["gpu"]["health"]
+    rule = context.life["gpu"]["health"]
     sick = []
     for key in context.spec.gpus:
-        for name in known["files"]:
-            found = re.search(known["pattern"], gpus.device_file(key, name, context.root))
-            if found and int(found[1]) > known["limit"]:
-                sick.append(f"{key} ({found[1]} in {name})")
+        for name in rule["files"]:
+            match = re.search(rule["pattern"], gpus.device_file(key, name, context.root))
+            if match and int(match[1]) > rule["limit"]:
+                sick.append(f"{key} ({match[1]} in {name})")
     if sick:
         raise replica_error(
             "REPLICA-GPU-SICK",
@@ -127,11 +130,11 @@ def check_health(context: Context) -> None:
 
 def wait_memory(context: Context) -> None:
     """Wait until the GPUs' memory is free; raises REPLICA-GPU-BUSY with who holds it."""
-    known = context.life["gpu"]["busy"]
-    deadline = time.monotonic() + known["wait_seconds"]
+    limits = context.life["gpu"]["busy"]
+    deadline = time.monotonic() + limits["wait_seconds"]
     while True:
         used = {key: gpus.used_bytes(key, context.root) or 0 for key in context.spec.gpus}
-        busy = {key: count for key, count in used.items() if count > known["bytes"]}
+        busy = {key: count for key, count in used.items() if count > limits["bytes"]}
         if not busy:
             return
         shown = ", ".join(f"{key} ({count / 2**30:.1f} GiB)" for key, count in busy.items())
@@ -141,7 +144,7 @@ def wait_memory(context: Context) -> None:
                 f"memory of planned GPU {shown} is in use{_holders(context, set(busy))}",
             )
         context.notifier.status(f"waiting for memory of GPU {shown}")
-        context.pause(known["poll_seconds"])
+        context.pause(limits["poll_seconds"])
 
 
 def _holders(context: Context, keys: set[str]) -> str:
@@ -174,14 +177,14 @@ def check_port(context: Context) -> None:
 
 def check_weights(context: Context) -> None:
     """Refuse weights that aren't there or aren't what was published."""
-    known, directory = context.life["weights"], context.spec.weights
-    program = known["check"]
+    facts, directory = context.life["weights"], context.spec.weights
+    program = facts["check"]
     if os.access(program, os.X_OK):
         _ask_checker(context, [program, "--json", directory])
-    elif not os.path.exists(os.path.join(directory, known["needs"])):
+    elif not os.path.exists(os.path.join(directory, facts["needs"])):
         raise replica_error(
             "REPLICA-WEIGHTS",
-            f"{directory} has no {known['needs']}",
+            f"{directory} has no {facts['needs']}",
         )
 
 
@@ -189,9 +192,9 @@ def _ask_checker(context: Context, command: list[str]) -> None:
     limit = context.life["weights"]["limit_seconds"]
     deadline = time.monotonic() + limit
     # Not communicate(): what reads a dead file server cannot even be killed.
-    with os.fdopen(os.memfd_create("weights-check"), "w+b") as told:
+    with os.fdopen(os.memfd_create("weights-check"), "w+b") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=told, stderr=subprocess.STDOUT
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
         while process.poll() is None and time.monotonic() < deadline:
             context.pause(0.05)
@@ -202,8 +205,8 @@ def _ask_checker(context: Context, command: list[str]) -> None:
                 "REPLICA-WEIGHTS",
                 f"{context.spec.weights} could not be read within {limit} s",
             )
-        told.seek(0)
-        text = told.read().decode("utf-8", "replace")
+        output.seek(0)
+        text = output.read().decode("utf-8", "replace")
     try:
         (model,) = json.loads(text)["models"]
         finding = _finding(model["finding"])

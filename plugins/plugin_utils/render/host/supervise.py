@@ -279,7 +279,7 @@ class Supervisor:
 
         ``heard`` is in how many seconds the routers send nothing new.
         """
-        known = self._life["drain"]
+        limits = self._life["drain"]
         self._publish("stopping")
         self._notifier.tell(STOPPING=1)
         now = time.monotonic()
@@ -292,7 +292,7 @@ class Supervisor:
         if heard:
             self._notifier.status("waiting until routers send nothing new")
             self._await_exit(engine, now + heard)
-        if drains_itself(self._command, known["flag"]):
+        if drains_itself(self._command, limits["flag"]):
             engine.terminate()
         left = self._drain(engine, client, deadline)
         if left and engine.status is None:
@@ -302,12 +302,12 @@ class Supervisor:
             )
             self._context.report(cut)
         engine.terminate()
-        self._await_exit(engine, deadline + known["teardown_seconds"])
+        self._await_exit(engine, deadline + limits["teardown_seconds"])
 
     def _drain(self, engine: Engine, client: Client, deadline: float) -> int:
         """Wait until the engine is idle or gone, and return how many requests are left."""
-        known = self._life["drain"]
-        own = drains_itself(self._command, known["flag"])
+        limits = self._life["drain"]
+        own = drains_itself(self._command, limits["flag"])
         idle = requests = 0
         while time.monotonic() < deadline:
             load = client.load(min(5.0, max(deadline - time.monotonic(), 0.1)))
@@ -318,9 +318,9 @@ class Supervisor:
                 requests = int(load.running + load.waiting)
                 idle = idle + 1 if requests == 0 else 0
                 self._notifier.status(f"draining {requests} requests")
-            if idle >= known["idle_polls"] and not own:
+            if idle >= limits["idle_polls"] and not own:
                 return 0
-            self._await_exit(engine, min(time.monotonic() + known["poll_seconds"], deadline))
+            self._await_exit(engine, min(time.monotonic() + limits["poll_seconds"], deadline))
         return requests
 
     def _await_exit(self, engine: Engine, deadline: float) -> None:

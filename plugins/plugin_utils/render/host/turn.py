@@ -20,7 +20,7 @@ PASSED, COMING, ABSENT = "passed", "coming", "absent"
 
 def wait_turn(context: Context) -> None:
     """Return when a replica before this one has read the weights, or none of them is about to."""
-    known = context.life["after_first"]
+    limits = context.life["after_first"]
     began = time.monotonic()
     while context.spec.after:
         waited = time.monotonic() - began
@@ -28,28 +28,28 @@ def wait_turn(context: Context) -> None:
         first = next((unit for unit in context.spec.after if states[unit] == COMING), None)
         if PASSED in states.values() or first is None:
             return
-        if waited >= known["limit_seconds"]:
+        if waited >= limits["limit_seconds"]:
             context.journal.say(f"{first} has not read the weights in {duration(waited)}: going on")
             return
         context.publish("waiting")
         context.notifier.status(f"waiting for {first} to read the weights, {duration(waited)}")
-        context.pause(known["poll_seconds"])
+        context.pause(limits["poll_seconds"])
 
 
 def _states(context: Context, waited: float) -> dict[str, str]:
     """Return each earlier unit's state by systemd's word, and by the phases that they publish."""
-    told = _systemd(context.spec.after)
+    properties = _systemd(context.spec.after)
     states = {}
     for unit in context.spec.after:
         phase = _phase(context, unit)
         if has_read_weights(context.life, phase):
             states[unit] = PASSED
-        elif told is None:
+        elif properties is None:
             settled = waited >= context.life["after_first"]["settle_seconds"]
             coming = phase != "stopping" if phase else not settled
             states[unit] = COMING if coming else ABSENT
         else:
-            states[unit] = told.get(unit, ABSENT)
+            states[unit] = properties.get(unit, ABSENT)
     return states
 
 
@@ -64,10 +64,10 @@ def _systemd(units: tuple[str, ...]) -> dict[str, str] | None:
     """Return the state of units as systemctl tells it; None where nobody can be asked."""
     if shutil.which("systemctl") is None:
         return None
-    asked = "--property=Id,ActiveState,SubState,Job"
+    option = "--property=Id,ActiveState,SubState,Job"
     try:
         done = subprocess.run(
-            ["systemctl", "show", asked, *units],
+            ["systemctl", "show", option, *units],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

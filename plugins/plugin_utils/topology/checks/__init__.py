@@ -49,4 +49,4 @@ def check(
     """Return the findings of one host; ``whole`` is False where only part of it is in view."""
     view = View(topology, tuple(slots), fabric or Fabric())
     checks = _ALWAYS + _WHOLE if whole else _ALWAYS
-    return list(itertools.chain.from_iterable(one(view) for one in checks))
+    return list(itertools.chain.from_iterable(evaluate(view) for evaluate in checks))

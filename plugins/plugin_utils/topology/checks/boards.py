@@ -48,8 +48,8 @@ def missing(view: View) -> Iterator[Finding]:
     # Handed to a guest, they are still on the bus.
     handed_on = sum(slot.driver not in (None, "amdgpu") for slot in view.slots)
     for model, count in boards.items():
-        known = gpu_facts(model)
-        carried = known.links.mesh or (known.dies if known.dies > 1 else None)
+        facts = gpu_facts(model)
+        carried = facts.links.mesh or (facts.dies if facts.dies > 1 else None)
         if carried and count % carried and (count + handed_on) % carried:
             yield view.finding(
                 "TOPO-GPU-MISSING",

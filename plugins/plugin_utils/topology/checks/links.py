@@ -36,7 +36,7 @@ def ports(view: View) -> Iterator[Finding]:
         message = f"GPU {key}: xGMI {which} {', '.join(map(str, numbers))} {verb} down"
         message += _says(view, "down_ports")
         if len(down) == len(single) == 2:
-            (other,) = (one for one in single if one != key)
+            (other,) = (end for end in single if end != key)
             message += f"; so is one of {other}, most likely the other end"
         yield view.finding("TOPO-XGMI-DOWN", message)
 
@@ -83,7 +83,7 @@ def _connected(keys: Sequence[str], types: Types) -> list[list[str]]:
     # Partitions of one GPU are one, whatever is known of the ways between them.
     for key in keys:
         peers[key] |= {other for other in keys if addresses([other]) == addresses([key])}
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     grouped: set[str] = set()
     for key in keys:
         if key in grouped:
@@ -94,8 +94,8 @@ def _connected(keys: Sequence[str], types: Types) -> list[list[str]]:
             group |= new
             queue += new
         grouped |= group
-        found.append([other for other in keys if other in group])
-    return found
+        groups.append([other for other in keys if other in group])
+    return groups
 
 
 def _absent(view: View, hive: Sequence[str], types: Types) -> Iterator[Finding]:
@@ -127,7 +127,7 @@ def _apart(
             yield view.finding(
                 "TOPO-XGMI-ISOLATED",
                 f"GPU {addresses(hive)[0]} has no xGMI link, while "
-                f"{max(len(addresses(one)) for one in whole)} others are connected",
+                f"{max(len(addresses(group)) for group in whole)} others are connected",
             )
     sizes = [str(len(addresses(hive))) for hive in whole]
     virtual = any(view.gpus[key].virtual_function for key in everyone)
@@ -165,9 +165,9 @@ def _across_nodes(view: View, hives: Sequence[Sequence[str]]) -> Iterator[Findin
 
 
 def _only_pcie(view: View, model: str | None, keys: Sequence[str], types: Types) -> bool:
-    known = [types.get((min(pair), max(pair))) for pair in itertools.combinations(keys, 2)]
+    reported = [types.get((min(pair), max(pair))) for pair in itertools.combinations(keys, 2)]
     virtual = any(view.gpus[key].virtual_function for key in keys)
-    pcie_only = bool(known) and all(kind == "pcie" for kind in known)
+    pcie_only = bool(reported) and all(kind == "pcie" for kind in reported)
     return pcie_only and not virtual and bool(gpu_facts(model).links.mesh)
 
 

@@ -16,9 +16,9 @@ from .view import View, addresses, listed
 
 def unknown(view: View) -> Iterator[Finding]:
     """Find GPUs without a node; on a host with one node that is no news."""
-    told = any(gpu.numa_node is not None for gpu in view.gpus.values())
+    reported = any(gpu.numa_node is not None for gpu in view.gpus.values())
     nameless = [key for key, gpu in view.usable.items() if gpu.numa_node is None]
-    if nameless and (told or len(view.topology.numa_nodes) > 1):
+    if nameless and (reported or len(view.topology.numa_nodes) > 1):
         yield view.finding(
             "TOPO-NUMA-UNKNOWN", f"no source gives the NUMA node of {listed(addresses(nameless))}"
         )

@@ -21,10 +21,10 @@ _DRM_MINORS = 64
 def modes(view: View) -> Iterator[Finding]:
     """Find GPUs that are in different modes."""
     for name in ("compute_partition", "memory_partition"):
-        found = _by_mode(view, name)
-        if len(found) > 1:
+        by_mode = _by_mode(view, name)
+        if len(by_mode) > 1:
             shares = "; ".join(
-                f"{mode}: {listed(addresses(keys))}" for mode, keys in sorted(found.items())
+                f"{mode}: {listed(addresses(keys))}" for mode, keys in sorted(by_mode.items())
             )
             yield view.finding("TOPO-PARTITION-MIXED", f"{name} differs: {shares}")
 
@@ -65,11 +65,11 @@ def _shares(view: View, keys: Sequence[str], domains: int) -> str:
 
 
 def _by_mode(view: View, name: str) -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    by_mode: dict[str, list[str]] = defaultdict(list)
     for key, gpu in view.gpus.items():
         if getattr(gpu, name) is not None:
-            found[getattr(gpu, name)].append(key)
-    return found
+            by_mode[getattr(gpu, name)].append(key)
+    return by_mode
 
 
 def missing(view: View) -> Iterator[Finding]:
@@ -78,12 +78,12 @@ def missing(view: View) -> Iterator[Finding]:
     short, wanted_in_all = [], 0
     for address, group in view.by_address.items():
         mode = next((gpu.compute_partition for gpu in group if gpu.compute_partition), None)
-        wanted = gpu_facts(group[0].model).partitions_in(mode)
-        if wanted is None and largest > 1 and mode is None:
-            wanted = largest
-        wanted_in_all += wanted or len(group)
-        if wanted is not None and len(group) != wanted:
-            short.append(f"{address}: {len(group)} of {wanted}" + (f" ({mode})" if mode else ""))
+        expected = gpu_facts(group[0].model).partitions_in(mode)
+        if expected is None and largest > 1 and mode is None:
+            expected = largest
+        wanted_in_all += expected or len(group)
+        if expected is not None and len(group) != expected:
+            short.append(f"{address}: {len(group)} of {expected}" + (f" ({mode})" if mode else ""))
     if short:
         devices = sum(map(len, view.by_address.values()))
         yield view.finding(

@@ -37,11 +37,11 @@ class View:
     @cached_property
     def by_address(self) -> Mapping[str, Sequence[Gpu]]:
         """Return the usable devices of each PCI function: one, or its partitions."""
-        found: dict[str, list[Gpu]] = defaultdict(list)
+        devices: dict[str, list[Gpu]] = defaultdict(list)
         for gpu in self.usable.values():
             if gpu.bdf is not None:
-                found[gpu.bdf].append(gpu)
-        return found
+                devices[gpu.bdf].append(gpu)
+        return devices
 
     def finding(self, code: str, message: str) -> Finding:
         """Return a finding about the host."""

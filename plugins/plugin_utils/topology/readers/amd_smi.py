@@ -16,14 +16,13 @@ from typing import Any
 
 from ...findings import Finding
 from .. import problems
-from ..observation import Device, Observation, merged, paths_from_cells, positions
+from ..observation import Device, Observation
 from . import amd_smi_text, amd_smi_xgmi
-from .several import Tables, contradicted, restated
+from .several import Devices, Reader, Tables, outputs
 from .text import (
     bus_address,
     hexadecimal,
     integer,
-    json_documents,
     known,
     natural,
     partition_modes,
@@ -106,45 +105,22 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
 
     Within one amd-smi the GPU number and the BDF mean the same device in all its outputs.
     """
-    devices: list[tuple[int, Device]] = []
-    tables: Tables = {}
-    findings: list[Finding] = []
-    absence: str | None = None
-    for text in texts:
-        documents = [item for item in json_documents(text) if recognise_json(item)]
-        own: Tables = {}
-        told: str | None = None
-        found: list[tuple[int, Device]] = []
-        for document in documents:
-            part: Tables = {}
-            found += _json(document, part)
-            for kind, cells in part.items():
-                told = told or contradicted(own, kind, cells)
-            findings += _json_errors(document, subject)
-            if isinstance(document, Mapping) and "gpu_data" in document and not _items(document):
-                absence = absence or "amd-smi lists no GPU"
-        if documents:
-            if told := told or restated(found):
-                findings.append(problems.several(subject, told))
-        else:
-            found, more = amd_smi_text.read(text, own, subject)
-            findings += more
-        devices += found
-        # What two commands say differently is weighed elsewhere.
-        for kind, cells in own.items():
-            contradicted(tables, kind, cells)
-        absence = absence or why_absent(text)
-    indices = {index for cells in tables.values() for pair in cells for index in pair}
-    listed = merged([*devices, *((index, Device()) for index in sorted(indices))])
-    if absence and listed and all(device.bdf is None for device in listed):
-        findings.append(problems.tool_failed(subject, NAME, absence))
-    place = positions(listed)
-    paths = tuple(
-        replace(path, a=place[path.a], b=place[path.b]) for path in paths_from_cells(tables)
+    result = outputs(texts, subject, _READER)
+    devices = result.listed()
+    if result.absence and devices and all(device.bdf is None for device in devices):
+        result.findings.append(problems.tool_failed(subject, NAME, result.absence))
+    return result.observation()
+
+
+def _absence(text: str, documents: list[Any]) -> str | None:
+    empty = any(
+        isinstance(item, Mapping) and "gpu_data" in item and not _items(item) for item in documents
     )
-    return Observation(
-        NAME, tuple(listed), paths, tuple(findings), absence=None if listed else absence
-    )
+    return "amd-smi lists no GPU" if empty else why_absent(text)
+
+
+def _document(document: Any, tables: Tables, subject: str) -> tuple[Devices, list[Finding]]:
+    return _json(document, tables), list(_json_errors(document, subject))
 
 
 def _items(document: Any) -> list[Mapping[str, Any]]:
@@ -259,3 +235,6 @@ def _bytes(size: Any) -> int | None:
     if match is None:
         return None
     return (integer(match.group(1)) or 0) * _UNITS[match.group(2)] or None
+
+
+_READER = Reader(NAME, recognise_json, _document, amd_smi_text.read, _absence)

@@ -67,7 +67,7 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     devices: list[tuple[int, Device]] = []
     findings: list[Finding] = []
     lines = text.splitlines()
-    told: str | None = None
+    contradiction: str | None = None
     for title, body in _tables(lines):
         if not _PAIR_TABLES.match(title):
             if header := next((line for line in body if _is_header(line)), None):
@@ -75,11 +75,11 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
                 findings.append(problems.truncated(subject, message))
             continue
         cells: Tables = {}
-        found, more = _pair_table(title, body, cells, subject)
-        devices += found
+        matches, more = _pair_table(title, body, cells, subject)
+        devices += matches
         findings += more
         for kind, values in cells.items():
-            told = contradicted(tables, kind, values) or told
+            contradiction = contradicted(tables, kind, values) or contradiction
     blocks = _blocks(lines)
     devices += [(index, _block_device(values)) for index, values in blocks]
     lost = blocks[-2][1].keys() - blocks[-1][1].keys() if len(blocks) > 1 else set()
@@ -88,11 +88,11 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     findings += _linear_tables(lines, tables, subject)
     devices += _box(lines, subject, findings)
     devices += _partitions(lines)
-    found, more = amd_smi_xgmi.read(lines, tables, subject)
-    devices += found
+    matches, more = amd_smi_xgmi.read(lines, tables, subject)
+    devices += matches
     findings += more
-    if told := told or restated(devices):
-        findings.append(problems.several(subject, told))
+    if contradiction := contradiction or restated(devices):
+        findings.append(problems.several(subject, contradiction))
     if failure := _FAILURE.search(text):
         findings.append(problems.stopped(subject, "amd-smi", failure.group(1), len(devices)))
     return devices, findings
@@ -220,8 +220,8 @@ def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[F
     cells: dict[tuple[int, str], set[int]] = {}
     seen: set[int] = set()
     disorder = False
-    told: str | None = None
-    found: Tables = {}
+    contradiction: str | None = None
+    parsed: Tables = {}
     for line in lines:
         start, pair = _BLOCK.match(line), _KEY.match(line)
         if start:
@@ -239,15 +239,17 @@ def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[F
             if CELL_CHECKS[kind](value) is None and value != "0-0":
                 nonsense = value
             else:
-                told = contradicted(found, kind, {(index, number): value}) or told
+                contradiction = (
+                    contradicted(parsed, kind, {(index, number): value}) or contradiction
+                )
     findings = []
     if disorder:
         message = "a GPU lists a pair twice under one title; the cells of all pairs are unknown"
         return [problems.truncated(subject, message)]
-    for kind_of, values in found.items():
-        told = contradicted(tables, kind_of, values) or told
-    if told:
-        findings.append(problems.several(subject, told))
+    for kind_of, values in parsed.items():
+        contradiction = contradicted(tables, kind_of, values) or contradiction
+    if contradiction:
+        findings.append(problems.several(subject, contradiction))
     count = max(map(len, cells.values()), default=0)
     short = {number for (number, _kind), others in cells.items() if len(others) < count}
     whole = len({number for number, _kind in cells} - short)

@@ -53,9 +53,9 @@ def read(
             elif "SELF" in cells:
                 _states(number, numbers, cells, tables)
     most = max((max(pair) for pair in counts.values()), default=0)
-    for title, (found, _wanted) in counts.items():
-        if found < most:
-            message = f"table '{title}': {found} of {most} rows are there"
+    for title, (present, _columns) in counts.items():
+        if present < most:
+            message = f"table '{title}': {present} of {most} rows are there"
             findings.append(problems.truncated(subject, message))
     return devices, findings
 

@@ -65,8 +65,8 @@ def _address(text: str | None) -> str | None:
 
 def _nearest(cpus: Sequence[int], row: Mapping[int, str]) -> int | None:
     ways = [(natural(row.get(cpu)) or None, place) for place, cpu in enumerate(cpus)]
-    known = [(distance, place) for distance, place in ways if distance]
-    lightest = [place for distance, place in known if distance == min(known)[0]]
+    measured = [(distance, place) for distance, place in ways if distance]
+    lightest = [place for distance, place in measured if distance == min(measured)[0]]
     return lightest[0] if len(lightest) == 1 else None
 
 
@@ -83,12 +83,12 @@ def _distances(text: str, subject: str) -> tuple[dict[int, dict[int, str]], list
                 rows[int(row.group(1))] = dict(zip(columns, cells, strict=True))
     # Every table has all agents, and so has the list before them.
     listed = {int(match.group(1)) for match in _DEVICE.finditer(text)}
-    wanted = {int(word) for header in _HEADER.findall(text) for word in header.split()} | listed
-    lacking = set(range(max(wanted, default=-1) + 1)) - (listed & rows.keys())
+    expected = {int(word) for header in _HEADER.findall(text) for word in header.split()} | listed
+    lacking = set(range(max(expected, default=-1) + 1)) - (listed & rows.keys())
     if not lacking:
         return rows, []
     message = (
-        f"{len(lacking)} of {len(wanted | lacking)} devices are not in the list and '{_TITLE}'"
+        f"{len(lacking)} of {len(expected | lacking)} devices are not in the list and '{_TITLE}'"
     )
     return rows, [problems.truncated(subject, message)]
 

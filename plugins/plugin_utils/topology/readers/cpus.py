@@ -58,10 +58,10 @@ def _sysfs_nodes(files: Mapping[str, str]) -> dict[int, NumaNode]:
 def disagreements(nodes: Sequence[NumaNode], told: Sequence[NumaNode]) -> list[str]:
     """Return each thing that numactl, ``told``, says otherwise than sysfs, whose nodes count."""
     ours, theirs = {node.id: node for node in nodes}, {node.id: node for node in told}
-    found = []
+    messages = []
     if told and ours.keys() != theirs.keys():
         listed = [",".join(map(str, sorted(one))) for one in (ours, theirs)]
-        found.append(
+        messages.append(
             f"NUMA nodes: sysfs says {listed[0]}, numactl says {listed[1]}; {listed[0]} was taken"
         )
     for number in sorted(ours.keys() & theirs.keys()):
@@ -70,11 +70,11 @@ def disagreements(nodes: Sequence[NumaNode], told: Sequence[NumaNode]) -> list[s
             # numactl rounds to MiB.
             near = name == "memory_bytes" and one and other and abs(one - other) <= one // 100
             if one and other and one != other and not near:
-                found.append(
+                messages.append(
                     f"{name} of NUMA node {number}: sysfs says {one}, numactl says {other}; {one} "
                     "was taken"
                 )
-    return found
+    return messages
 
 
 def _lscpu_nodes(text: str) -> dict[int, NumaNode]:
@@ -83,7 +83,7 @@ def _lscpu_nodes(text: str) -> dict[int, NumaNode]:
     for words in _lscpu_rows(text):
         if len(words) > 3 and words[3].isdecimal():
             cpus[int(words[3])].append(int(words[0]))
-    return {number: NumaNode(number, format_cpulist(found)) for number, found in cpus.items()}
+    return {number: NumaNode(number, format_cpulist(numbers)) for number, numbers in cpus.items()}
 
 
 def lscpu_cores(text: str) -> list[tuple[int, ...]]:
@@ -106,12 +106,12 @@ def _lscpu_rows(text: str) -> Iterator[list[str]]:
 
 
 def _sysfs_cores(files: Mapping[str, str]) -> list[tuple[int, ...]]:
-    found = {
+    cores = {
         _cpus(content)
         for path, content in files.items()
         if _SIBLINGS.match(path) and _cpus(content)
     }
-    return sorted(found)
+    return sorted(cores)
 
 
 def _cpus(text: str) -> tuple[int, ...]:

@@ -107,10 +107,10 @@ def hidden(files: Mapping[str, str]) -> set[int]:
 
     A dump that is cut may end in one empty file, so the last counts only beside others.
     """
-    found = [(_FILE.search(path), path) for path, content in files.items() if not content.strip()]
+    matches = [(_FILE.search(path), path) for path, content in files.items() if not content.strip()]
     empty = [
         (int(match.group(1)), path)
-        for match, path in found
+        for match, path in matches
         if match and match.group(2) is None and match.group(3) == "properties"
     ]
     alone_at_the_end = [path for _node, path in empty] == list(files)[-1:]
@@ -119,9 +119,9 @@ def hidden(files: Mapping[str, str]) -> set[int]:
 
 def _whole(node: _Node) -> bool:
     """Say whether a node has the properties that all have, and the links that it counts."""
-    wanted = {"simd_count", "location_id"} if node.gpu_id or node.is_gpu else {"simd_count"}
+    required = {"simd_count", "location_id"} if node.gpu_id or node.is_gpu else {"simd_count"}
     links = sum(not link.peer_to_peer for link in node.links)
-    return wanted <= node.properties.keys() and links >= node.properties.get("io_links_count", 0)
+    return required <= node.properties.keys() and links >= node.properties.get("io_links_count", 0)
 
 
 def present(files: Mapping[str, str]) -> bool:

@@ -40,14 +40,14 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
     """
     devices: list[Device] = []
     for text in texts:
-        asked = _ASKED.search(text)
+        command = _ASKED.search(text)
         for path, name, in_brackets, bare, rest in _ROW.findall(text):
             if not _AMD.search(rest) or not _is_gpu(name, in_brackets or bare):
                 continue
             *above, own = path.split("/")
             ids = _IDS.search(rest)
-            found = asked.group(1) if asked else ids and (ids.group(1) or ids.group(2))
-            device_id = hexadecimal(found, 4)
+            device = command.group(1) if command else ids and (ids.group(1) or ids.group(2))
+            device_id = hexadecimal(device, 4)
             bridges = tuple(filter(None, map(bus_address, above)))
             devices.append(
                 Device(

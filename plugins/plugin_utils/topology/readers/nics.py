@@ -24,16 +24,16 @@ def nics(files: Mapping[str, str], links: Mapping[str, str]) -> tuple[Nic, ...]:
     What has no PCI function (bridges, bonds), a virtual function of a card in view and what
     hangs off USB is left out. An RDMA device without an interface stands for itself.
     """
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    by_nic: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     paths: dict[str, tuple[str, ...]] = {}
     for path, target in sorted(links.items()):
         match = _INTERFACE.match(path)
         functions = functions_in(target)
         if not match or not functions or "/usb" in target or f"{path}/device/physfn" in links:
             continue
-        found[functions[-1]][match.group(1)].append(match.group(2))
+        by_nic[functions[-1]][match.group(1)].append(match.group(2))
         paths[functions[-1]] = functions[:-1]
-    return tuple(nic for bdf in sorted(found) for nic in _at(bdf, found[bdf], paths[bdf], files))
+    return tuple(nic for bdf in sorted(by_nic) for nic in _at(bdf, by_nic[bdf], paths[bdf], files))
 
 
 def _at(

@@ -60,10 +60,10 @@ def parse(text: str, subject: str) -> tuple[tuple[NumaNode, ...], tuple[Finding,
         for node in sorted(cpus.keys() | sizes.keys())
     )
     available = _AVAILABLE.search(text)
-    wanted = int(available.group(1)) if available else None
+    announced = int(available.group(1)) if available else None
     findings: tuple[Finding, ...] = ()
-    if nodes and (wanted != len(nodes) or cpus.keys() != sizes.keys()):
-        expected = "an unknown number of" if wanted is None else str(wanted)
+    if nodes and (announced != len(nodes) or cpus.keys() != sizes.keys()):
+        expected = "an unknown number of" if announced is None else str(announced)
         message = f"numactl's output describes {len(nodes)} of {expected} nodes"
         findings = (problems.truncated(subject, message),)
     elif nodes and any(not node.distances for node in nodes):

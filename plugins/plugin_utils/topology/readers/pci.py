@@ -80,8 +80,8 @@ def parse(files: Mapping[str, str], links: Mapping[str, str]) -> tuple[Observati
 
 def functions_in(target: str) -> tuple[str, ...]:
     """Return the PCI functions on a device's path in sysfs, root port first."""
-    found = (bus_address(address) for address in _FUNCTION.findall(target))
-    return tuple(address for address in found if address)
+    addresses = (bus_address(address) for address in _FUNCTION.findall(target))
+    return tuple(address for address in addresses if address)
 
 
 def _bridges(
@@ -99,14 +99,14 @@ def _bridge(address: str, values: Mapping[str, str]) -> Bridge:
 
 def _drm_nodes(links: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return card and render node per BDF; partitions hang off a platform device instead."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+    nodes: dict[str, dict[str, str]] = defaultdict(dict)
     for path, target in links.items():
         name, address = _DRM.match(path), _IN_PATH.search(target)
         normal = bus_address(address.group(1)) if address else None
         if name and normal:
             kind = "card" if name.group(1).startswith("card") else "render"
-            found[normal].setdefault(kind, name.group(1))
-    return found
+            nodes[normal].setdefault(kind, name.group(1))
+    return nodes
 
 
 def _device(

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ...findings import Finding
-from .. import problems
-from ..observation import Device, Observation, Path, bandwidth, merged, paths_from_cells, positions
+from ..observation import Device, Observation, bandwidth
 from . import rocm_smi_text
-from .several import Tables, contradicted, restated
-from .text import json_documents
+from .several import Devices, Reader, Tables, outputs
 
 NAME = "rocm-smi"
 
@@ -75,61 +72,33 @@ def version(text: str) -> str | None:
 
 
 def parse(texts: Iterable[str], subject: str) -> Observation:
-    """Return what several outputs (clean) of one rocm-smi on one host say together.
-
-    They share its numbering, so they are joined by index here and nowhere else.
-    """
-    devices: list[tuple[int, Device]] = []
-    tables: Tables = {}
-    findings: list[Finding] = []
-    absence: str | None = None
-    for text in texts:
-        documents = [item for item in json_documents(text) if recognise_json(item)]
-        own: Tables = {}
-        told: str | None = None
-        found: list[tuple[int, Device]] = []
-        for document in documents:
-            found += _json_devices(document)
-            for kind, cells in _json_tables(document).items():
-                told = told or contradicted(own, kind, cells)
-        if documents:
-            if told := told or restated(found):
-                findings.append(problems.several(subject, told))
-        else:
-            found, more = rocm_smi_text.read(text, own, subject)
-            findings += more
-        devices += found
-        # What two commands say differently is weighed elsewhere.
-        for kind, cells in own.items():
-            contradicted(tables, kind, cells)
-        absence = absence or why_absent(text)
-        if "Concise Info" in text:
-            absence = absence or "rocm-smi lists no GPU"
+    """Return what several outputs (clean) of one rocm-smi on one host say together."""
+    result = outputs(texts, subject, _READER)
     # rocm_smi.cc has bandwidths of xGMI links only.
-    for pair, cell in tables.get("bandwidth", {}).items():
+    for pair, cell in result.tables.get("bandwidth", {}).items():
         if bandwidth(cell):
-            tables.setdefault("type", {}).setdefault(pair, "XGMI")
-    indices = {index for cells in tables.values() for pair in cells for index in pair}
-    listed = merged([*devices, *((index, Device()) for index in sorted(indices))])
-    place = positions(listed)
-    paths = tuple(replace_ends(path, place) for path in paths_from_cells(tables))
-    return Observation(
-        NAME, tuple(listed), paths, tuple(findings), absence=None if listed else absence
-    )
+            result.tables.setdefault("type", {}).setdefault(pair, "XGMI")
+    return result.observation()
 
 
-def replace_ends(path: Path, place: Mapping[int, int]) -> Path:
-    """Return a path between tool indices as one between positions."""
-    return replace(path, a=place[path.a], b=place[path.b])
+def _absence(text: str, _documents: list[Any]) -> str | None:
+    return why_absent(text) or ("rocm-smi lists no GPU" if "Concise Info" in text else None)
+
+
+def _document(
+    document: Mapping[str, Any], tables: Tables, _subject: str
+) -> tuple[Devices, list[Finding]]:
+    tables |= _json_tables(document)
+    return _json_devices(document), []
 
 
 def _json_devices(document: Mapping[str, Any]) -> list[tuple[int, Device]]:
-    found = []
+    devices = []
     for key, values in document.items():
         match = re.fullmatch(r"card(\d{1,4})", str(key))
         if match and isinstance(values, Mapping):
-            found.append((int(match.group(1)), rocm_smi_text.device(values)))
-    return found
+            devices.append((int(match.group(1)), rocm_smi_text.device(values)))
+    return devices
 
 
 def _json_tables(document: Mapping[str, Any]) -> Tables:
@@ -142,3 +111,6 @@ def _json_tables(document: Mapping[str, Any]) -> Tables:
             pair = int(match.group(2)), int(match.group(3))
             tables.setdefault(kind, {})[pair] = str(value)
     return tables
+
+
+_READER = Reader(NAME, recognise_json, _document, rocm_smi_text.read, _absence)

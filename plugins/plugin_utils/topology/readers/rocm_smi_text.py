@@ -91,10 +91,10 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
             if shape.nonsense:
                 findings.append(problems.unreadable_cells(subject, where, shape.nonsense))
             if kind:
-                told = contradicted(tables, kind, shape.cells)
-                contradiction = contradiction or told
+                difference = contradicted(tables, kind, shape.cells)
+                contradiction = contradiction or difference
         else:
-            devices += [found for line in lines if (found := _row(title, line)) is not None]
+            devices += [parsed for line in lines if (parsed := _row(title, line)) is not None]
         for line in lines:
             if mention := _MENTION.match(line):
                 devices.append((int(mention.group(1)), Device()))
@@ -181,10 +181,10 @@ def _read_matrix(kind: str | None, lines: Sequence[str]) -> _Shape:
                 disorder = disorder or f"GPU{numbers[0]} has two rows"
             rows[numbers[0]] = words[1:]
     columns = header if header is not None else list(range(max(map(len, rows.values()), default=0)))
-    wanted = sorted({*columns, *rows})
-    shape.devices = max(wanted, default=-1) + 1
-    missing = [f"GPU{index}" for index in wanted if index not in rows]
-    beyond = [f"GPU{index}" for index in wanted if index not in columns]
+    expected = sorted({*columns, *rows})
+    shape.devices = max(expected, default=-1) + 1
+    missing = [f"GPU{index}" for index in expected if index not in rows]
+    beyond = [f"GPU{index}" for index in expected if index not in columns]
     short = [f"GPU{index}" for index, row in rows.items() if len(row) < len(columns)]
     long = [f"GPU{index}" for index, row in rows.items() if len(row) > len(columns)]
     if disorder is None and header is None:

@@ -47,10 +47,10 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
     outputs = [part for part in re.split(r"(?=HSA System Attributes)", text) if _AGENT.search(part)]
     if any(part.count(_END) == 0 for part in outputs):
         findings.append(problems.no_end(subject, f"the line '{_END}'"))
-    found = [_devices(part, not findings) for part in outputs]
-    devices = found[0] if found else []
-    if any(other != devices for other in found):
-        message = f"{len(found)} outputs of {NAME} describe other GPUs each"
+    parsed = [_devices(part, not findings) for part in outputs]
+    devices = parsed[0] if parsed else []
+    if any(other != devices for other in parsed):
+        message = f"{len(parsed)} outputs of {NAME} describe other GPUs each"
         findings.append(problems.several(subject, message))
     reasons = (meaning for pattern, meaning in _ABSENCES if pattern in text)
     # A tool that was never run says nothing.

@@ -2,16 +2,91 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether one output says one thing: two hosts in one file contradict each other."""
+"""Several outputs of one tool as one, and whether each says one thing: two hosts contradict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ..observation import Device
-from .text import known
+from ...findings import Finding
+from .. import problems
+from ..observation import Device, Observation, merged, paths_from_cells, positions
+from .text import json_documents, known
 
 Tables = dict[str, dict[tuple[int, int], str]]
+Devices = list[tuple[int, Device]]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a tool's outputs are read; within one tool a number means the same device in all.
+
+    ``document`` and ``text`` fill in the tables of pairs; ``absence`` is why one lists no GPU.
+    """
+
+    name: str
+    recognise: Callable[[Any], bool]
+    document: Callable[[Any, Tables, str], tuple[Devices, list[Finding]]]
+    text: Callable[[str, Tables, str], tuple[Devices, list[Finding]]]
+    absence: Callable[[str, list[Any]], str | None]
+
+
+@dataclass
+class Outputs:
+    """What several outputs of one tool say together, by the tool's own numbers."""
+
+    name: str
+    devices: Devices = field(default_factory=list)
+    tables: Tables = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    absence: str | None = None
+
+    def listed(self) -> list[Device]:
+        """Return each device that an output names, in the tool's order."""
+        indices = {index for cells in self.tables.values() for pair in cells for index in pair}
+        return merged([*self.devices, *((index, Device()) for index in sorted(indices))])
+
+    def observation(self) -> Observation:
+        """Return the devices and the paths between them, by position."""
+        devices = self.listed()
+        place = positions(devices)
+        paths = tuple(
+            replace(path, a=place[path.a], b=place[path.b])
+            for path in paths_from_cells(self.tables)
+        )
+        absence = None if devices else self.absence
+        return Observation(self.name, tuple(devices), paths, tuple(self.findings), absence)
+
+
+def outputs(texts: Iterable[str], subject: str, reader: Reader) -> Outputs:
+    """Return what several outputs (clean) of one tool on one host say together."""
+    result = Outputs(reader.name)
+    for text in texts:
+        documents = [item for item in json_documents(text) if reader.recognise(item)]
+        own: Tables = {}
+        contradiction: str | None = None
+        parsed: Devices = []
+        for document in documents:
+            part: Tables = {}
+            devices, findings = reader.document(document, part, subject)
+            parsed += devices
+            result.findings += findings
+            for kind, cells in part.items():
+                contradiction = contradiction or contradicted(own, kind, cells)
+        if not documents:
+            parsed, findings = reader.text(text, own, subject)
+            result.findings += findings
+        elif contradiction := contradiction or restated(parsed):
+            result.findings.append(problems.several(subject, contradiction))
+        result.devices += parsed
+        # What two commands say differently is weighed elsewhere.
+        for kind, cells in own.items():
+            contradicted(result.tables, kind, cells)
+        result.absence = result.absence or reader.absence(text, documents)
+    return result
+
 
 # What a GPU keeps while its host runs; everything else may change between two commands.
 _IDENTITY = ("bdf", "unique_id", "kfd_node", "kfd_id", "device_id")
@@ -21,10 +96,10 @@ def restated(devices: Iterable[tuple[int, Device]]) -> str | None:
     """Return which GPU is described as two different ones, if any is."""
     seen: dict[tuple[int, str], object] = {}
     for index, device in devices:
-        for field in _IDENTITY:
-            value = getattr(device, field)
-            if value is not None and seen.setdefault((index, field), value) != value:
-                return f"GPU {index} has {field} {seen[index, field]} and also {value}"
+        for name in _IDENTITY:
+            value = getattr(device, name)
+            if value is not None and seen.setdefault((index, name), value) != value:
+                return f"GPU {index} has {name} {seen[index, name]} and also {value}"
     return None
 
 

@@ -167,7 +167,7 @@ def unique_id(value: object) -> str | None:
 
 def partition_modes(text: object) -> tuple[str | None, str | None]:
     """Return compute and memory mode named anywhere in a text ("NPS1, SPX, 0", "CPX/NPS4")."""
-    found = str(text).upper() if isinstance(text, str) else ""
-    compute = re.search(r"\b([SDTQC]PX)\b", found)
-    memory = re.search(r"\b(NPS\d)\b", found)
+    modes = str(text).upper() if isinstance(text, str) else ""
+    compute = re.search(r"\b([SDTQC]PX)\b", modes)
+    memory = re.search(r"\b(NPS\d)\b", modes)
     return (compute.group(1) if compute else None, memory.group(1) if memory else None)

@@ -43,10 +43,10 @@ def parse(text: str, subject: str) -> Observation:
 
 def _hops(rows: Sequence[Sequence[int]], own: int) -> tuple[int, ...]:
     """Return how many links the shortest way to each member takes; len(rows) where none leads."""
-    found = {own: 0}
+    hops = {own: 0}
     edge = [own]
     while edge:
-        steps = {peer: found[a] + 1 for a in edge for peer, links in enumerate(rows[a]) if links}
-        edge = [peer for peer in steps if peer not in found]
-        found |= {peer: steps[peer] for peer in edge}
-    return tuple(found.get(place, len(rows)) for place in range(len(rows)))
+        steps = {peer: hops[a] + 1 for a in edge for peer, links in enumerate(rows[a]) if links}
+        edge = [peer for peer in steps if peer not in hops]
+        hops |= {peer: steps[peer] for peer in edge}
+    return tuple(hops.get(place, len(rows)) for place in range(len(rows)))

@@ -33,10 +33,10 @@ class Anonymizer:
                 domains[domain] = None
         for domain in domains:
             self._new(domain, "domain")
-        known = sorted(self.names, key=lambda name: (-len(name), name))
+        names = sorted(self.names, key=lambda name: (-len(name), name))
         self._known = (
-            re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, known))})(?![\w-])", re.IGNORECASE)
-            if known
+            re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])", re.IGNORECASE)
+            if names
             else None
         )
 

@@ -159,8 +159,8 @@ def _ending_well() -> Iterator[None]:
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def collect(options: Options, work: Path, step: Steps) -> tuple[SupportBundle, dict[str, Path]]:
@@ -237,17 +237,17 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
     """Return the manifest, which is a member itself."""
     masker = stage.masker
     findings = list(stage.findings)
-    silent = [one for one in answers if one.asked and not one.answered]
+    silent = [item for item in answers if item.asked and not item.answered]
     cleaned = [
-        BundleHost(stage.clean(one.host), one.asked, one.answered, stage.clean(one.why))
-        for one in answers
+        BundleHost(stage.clean(item.host), item.asked, item.answered, stage.clean(item.why))
+        for item in answers
     ]
-    for one in silent:
+    for item in silent:
         findings.append(
             Finding(
                 "BUNDLE-HOST",
-                stage.clean(one.host),
-                f"could not be asked, so only what was saved is there: {stage.clean(one.why)}",
+                stage.clean(item.host),
+                f"could not be asked, so only what was saved is there: {stage.clean(item.why)}",
             )
         )
     if masker.short:
@@ -258,7 +258,7 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
                 "are shorter than 4 characters or a common word, so they were not removed",
             )
         )
-    large = sum("as large as it may be" in one.why for one in stage.left_out)
+    large = sum("as large as it may be" in item.why for item in stage.left_out)
     if large:
         findings.append(
             Finding(
@@ -269,11 +269,11 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
         )
     manifest = SupportBundle(
         apiary=own_version() or "unknown",
-        hosts=tuple(sorted(cleaned, key=lambda one: one.host)),
-        members=tuple(sorted(stage.members, key=lambda one: one.path)),
+        hosts=tuple(sorted(cleaned, key=lambda item: item.host)),
+        members=tuple(sorted(stage.members, key=lambda item: item.path)),
         removed=dict(sorted(masker.counts.items())),
         looked_for=masker.supported,
-        left_out=tuple(sorted(set(stage.left_out), key=lambda one: (one.what, one.why))),
+        left_out=tuple(sorted(set(stage.left_out), key=lambda item: (item.what, item.why))),
         anonymized=options.anonymize,
         findings=tuple(findings),
     )

@@ -75,10 +75,10 @@ def ask_hosts(
 
 
 def _counter(step: Callable[[], None]) -> Callable[[Any], None]:
-    def heard(event: Any) -> None:
+    def count(event: Any) -> None:
         kind, data = event.get("event"), event.get("event_data") or {}
         failed = kind in ("runner_on_failed", "runner_on_unreachable")
         if failed or (kind == "runner_on_ok" and data.get("task") == _LAST):
             step()
 
-    return heard
+    return count

@@ -112,8 +112,8 @@ class Stage:
 
     def leave_out(self, ones: Sequence[LeftOut]) -> None:
         """Note what is not taken; its name may be one that has to be another."""
-        for one in ones:
-            self.left_out.append(LeftOut(self._named(one.what), self.clean(one.why)))
+        for item in ones:
+            self.left_out.append(LeftOut(self._named(item.what), self.clean(item.why)))
 
     def _named(self, target: str) -> str:
         named = self.masker.text(target)

@@ -175,15 +175,15 @@ def _made(checks: tuple[Check, ...], hosts: int, connected: bool, scope: Scope) 
     words = [f"-i {source}" for source in scope.sources]
     words += [f"--limit {shlex.quote(scope.limit)}"] if scope.limit else []
     words += [f"--vault-password-file {item}" for item in scope.vault]
-    given = " ".join(words)
+    arguments = " ".join(words)
     if wrong:
         following = "mend what is told above, then run `apiary doctor` again"
     elif not scope.sources:
         following = "apiary doctor --inventory inventory/mine"
     elif not connected:
-        following = f"apiary doctor {given} --connect"
+        following = f"apiary doctor {arguments} --connect"
     else:
-        following = told_here(f"ansible-playbook {given} playbooks/plan.yml")
+        following = told_here(f"ansible-playbook {arguments} playbooks/plan.yml")
     return Doctor(checks, hosts, connected, following)
 
 

@@ -66,16 +66,16 @@ def ask_hosts(
         ports = dict(zip([item.name for item in direct], pool.map(_port, direct), strict=True))
     closed = {name: why for name, why in ports.items() if why}
     closed |= {way.name: way.unresolved for way in ways if way.unresolved}
-    asked = [name for name in names if name not in closed]
+    reachable = [name for name in names if name not in closed]
     for _name in closed:
         step()
     times = _Times(step)
     answers = [Answer(name, port=why) for name, why in closed.items()]
-    if not asked:
+    if not reachable:
         return tuple(answers)
-    ended = run(scope, asked, connect=True, on_event=times)
+    ended = run(scope, reachable, connect=True, on_event=times)
     moment: Mapping[str, Any] = ended.custom.get("doctor_answers") or {}
-    for name in asked:
+    for name in reachable:
         failed, reported = ended.failed.get(name), moment.get(name)
         if reported is None:
             why = failed.message if failed else ended.said or "it did not come to that"

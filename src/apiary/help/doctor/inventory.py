@@ -63,7 +63,7 @@ def inspect_ways(
         else:
             problems += result
 
-    def look(request: ProbeRequest) -> Reached | ApiaryError:
+    def inspect(request: ProbeRequest) -> Reached | ApiaryError:
         try:
             return _way(request, ansible)
         except ApiaryError as failure:
@@ -72,7 +72,7 @@ def inspect_ways(
             step()
 
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        for found_way in pool.map(look, chosen.requests):
+        for found_way in pool.map(inspect, chosen.requests):
             if isinstance(found_way, ApiaryError):
                 problems += found_way.findings
             else:
@@ -97,7 +97,7 @@ def _way(request: ProbeRequest, ansible: AnsibleFacts) -> Reached:
     notes: list[str] = []
     with ExitStack() as stack:
         has_key = next(iter(offers(settings, request.options, stack, notes)), None) is not None
-    known = known_keys(settings, request.options)
+    trusted = known_keys(settings, request.options)
     files = [name for name in settings.known_hosts if name != os.devnull]
     return Reached(
         name=request.name,
@@ -106,7 +106,7 @@ def _way(request: ProbeRequest, ansible: AnsibleFacts) -> Reached:
         user=settings.user,
         direct=direct,
         unresolved=_unresolved(settings.hostname, settings.family) if direct else None,
-        known=bool(known.trusted or known.authorities),
+        known=bool(trusted.trusted or trusted.authorities),
         lenient=not ansible.host_key_checking
         or settings.checking in ("no", "off", "accept-new", "false"),
         known_hosts=files[0] if files else "~/.ssh/known_hosts",
@@ -128,8 +128,8 @@ def _unresolved(name: str, family: int) -> str | None:
 def validate_variables(scope: Scope, names: Sequence[str]) -> tuple[Finding, ...]:
     """Return the findings of the variables, as playbooks/validate.yml tells them."""
     ended = run(scope, names, connect=False)
-    told = ended.custom.get("doctor_findings")
-    if told is None:
+    reported_findings = ended.custom.get("doctor_findings")
+    if reported_findings is None:
         reported = ended.said or "; ".join(item.message for item in ended.failed.values())
         return (
             Finding(
@@ -140,7 +140,7 @@ def validate_variables(scope: Scope, names: Sequence[str]) -> tuple[Finding, ...
                 sources=scope.sources[0],
             ),
         )
-    return tuple(Finding(**item) for item in told)
+    return tuple(Finding(**item) for item in reported_findings)
 
 
 def run(

@@ -96,14 +96,14 @@ def _ansible(seen: Controller, limits: Known) -> Iterator[Finding]:
         why = f" ({ansible.refused})" if ansible.refused else ""
         yield Finding("DOCTOR-ANSIBLE", HERE, f"ansible-core cannot be started{why}")
         return
-    found, least, tried = map(numbers, (ansible.version, limits["minimum"], limits["tried"]))
-    if found < least:
+    actual, least, tried = map(numbers, (ansible.version, limits["minimum"], limits["tried"]))
+    if actual < least:
         yield Finding(
             "DOCTOR-ANSIBLE",
             HERE,
             f"ansible-core {ansible.version} is older than {limits['minimum']}",
         )
-    elif found[:2] > tried[:2]:
+    elif actual[:2] > tried[:2]:
         yield Finding(
             "DOCTOR-ANSIBLE-NEWER",
             HERE,
@@ -154,13 +154,13 @@ def _collections(ansible: AnsibleFacts, needed: Iterable[str]) -> Check:
             findings.append(
                 Finding("DOCTOR-COLLECTION", name, "Ansible does not find this collection")
             )
-    ours, wanted = matches.get("apiary.instinct"), ansible.expected
-    if ours and wanted and ours[0] != wanted:
+    ours, expected = matches.get("apiary.instinct"), ansible.expected
+    if ours and expected and ours[0] != expected:
         findings.append(
             Finding(
                 "DOCTOR-COLLECTION-VERSION",
                 "apiary.instinct",
-                f"Ansible finds {ours[0]} in {ours[1]}, and this command is {wanted}",
+                f"Ansible finds {ours[0]} in {ours[1]}, and this command is {expected}",
                 path=ours[1],
             )
         )

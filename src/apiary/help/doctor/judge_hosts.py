@@ -60,8 +60,8 @@ def _groups_said(seen: Inventory) -> str:
 def _groups(seen: Inventory) -> Iterator[Finding]:
     limits: Mapping[str, bool] = knowledge("doctor.yml")["groups"]
     source = seen.sources[0] if seen.sources else "the inventory"
-    for name, wanted in limits.items():
-        if wanted and not seen.limited and not seen.groups.get(name):
+    for name, required in limits.items():
+        if required and not seen.limited and not seen.groups.get(name):
             yield Finding(
                 "DOCTOR-GROUP",
                 source,
@@ -144,10 +144,10 @@ def _of(hosts: Iterable[Reached], name: str) -> str:
 
 
 def _login(hosts: Iterable[Reached], name: str) -> str:
-    one = next(host for host in hosts if host.name == name)
-    port = f"-p {one.port} " if one.port != 22 else ""
-    user = f"{one.user}@" if one.user else ""
-    return f"{port}{user}{one.address or name}"
+    way = next(host for host in hosts if host.name == name)
+    port = f"-p {way.port} " if way.port != 22 else ""
+    user = f"{way.user}@" if way.user else ""
+    return f"{port}{user}{way.address or name}"
 
 
 def _reach(hosts: Iterable[Reached], name: str) -> str:
@@ -268,8 +268,8 @@ def _clocks(answers: Sequence[Answer], limits: Mapping[str, Any], run: str) -> C
         )
         for name, ahead in off.items()
     ]
-    asked = sum(answer.ahead is not None for answer in answers)
-    return check("hosts", "clocks", f"{asked - len(off)} of {asked} as this one", findings)
+    answered = sum(answer.ahead is not None for answer in answers)
+    return check("hosts", "clocks", f"{answered - len(off)} of {answered} as this one", findings)
 
 
 def _each(

@@ -60,7 +60,7 @@ class Connector:
         settings = settings_of(target, self.options, own)
         command = settings.command if jumps is None else None
         jumps = settings.jumps if jumps is None else jumps
-        known = known_keys(settings, self.options)
+        keys = known_keys(settings, self.options)
         explain: Callable[[], str] = str
         sock: socket.socket | paramiko.Channel
         try:
@@ -72,8 +72,8 @@ class Connector:
                 sock = self._direct(settings)
             transport = paramiko.Transport(sock)
             self.stack.callback(_close, transport, self.options.timeout)
-            self._handshake(transport, known.types())
-            check_host_key(host, transport.get_remote_server_key(), known, settings)
+            self._handshake(transport, keys.types())
+            check_host_key(host, transport.get_remote_server_key(), keys, settings)
             log_in(transport, host, settings, self.options, self.stack)
         except paramiko.AuthenticationException as failure:
             raise refused(host, settings, [words(failure)]) from failure
@@ -124,10 +124,10 @@ class Connector:
         except ApiaryError as failure:
             raise ApiaryError(
                 *(
-                    found.about(host).reworded(message=f"jump host {name}: {found.message}")
-                    if found.subject == name
-                    else found
-                    for found in failure.findings
+                    finding.about(host).reworded(message=f"jump host {name}: {finding.message}")
+                    if finding.subject == name
+                    else finding
+                    for finding in failure.findings
                 )
             ) from failure
         try:
