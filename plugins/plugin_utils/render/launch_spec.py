@@ -6,49 +6,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from ..deployment import Runtime
 from ..documents import knowledge
 from ..plan.ports import agent_port
 from ..plan.timing import start_timeout
 from ..plan.types import Plan, Replica
-
-
-@dataclass(frozen=True)
-class LaunchSpec:
-    """One replica as its supervisor needs it; the engine's command stands in the unit.
-
-    ``weights`` is the model's directory, ``probe_address`` where the supervisor asks its engine,
-    ``secrets`` the credentials that become variables of the engine. ``after`` are units of the
-    same host that shall have read the weights first. An engine that makes no token for
-    ``hang_seconds`` while it has requests hangs. A ``headless`` one is a further host of a replica:
-    its API is the first host's, at ``probe_address``. Times are in seconds.
-    At ``agent_port`` routers ask whether it takes requests; None where none can.
-    """
-
-    SCHEMA: ClassVar[str] = "apiary.launch/v1"
-
-    unit: str
-    deployment: str
-    replica: int
-    runtime: Runtime
-    gpus: tuple[str, ...]
-    cpus: str | None
-    memory_nodes: tuple[int, ...]
-    listen_address: str
-    probe_address: str
-    port: int
-    model_name: str
-    weights: str
-    secrets: tuple[str, ...]
-    after: tuple[str, ...]
-    start_timeout_seconds: int
-    drain_timeout_seconds: int
-    hang_seconds: int
-    headless: bool
-    agent_port: int | None
+from .host.spec import LaunchSpec
 
 
 def launch_spec(plan: Plan, replica: Replica, index: int) -> LaunchSpec:

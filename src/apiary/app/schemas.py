@@ -22,7 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import LaunchSpec
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import LaunchSpec
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import Rollout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import TelemetryPlan

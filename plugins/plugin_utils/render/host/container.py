@@ -30,7 +30,7 @@ from . import backoff
 from .context import Context
 from .gpus import present
 from .problems import replica_error
-from .spec import Spec, read_life, read_spec
+from .spec import LaunchSpec, read_life, read_spec
 
 # Transient: systemd tries again, since udev, the driver or an image may come late.
 REFUSED = 75
@@ -79,7 +79,7 @@ def _directory(path: str, uid: int, gid: int, mode: int) -> None:
     os.chmod(path, mode)
 
 
-def _credentials(spec: Spec, source: str, private: str, uid: int, gid: int) -> list[str]:
+def _credentials(spec: LaunchSpec, source: str, private: str, uid: int, gid: int) -> list[str]:
     """Copy the secrets, which only root may read, for the engine's user; in memory.
 
     Not by LoadCredential=: systemd before 254 has no credentials for a second ExecStartPre=.
@@ -106,7 +106,7 @@ def _credentials(spec: Spec, source: str, private: str, uid: int, gid: int) -> l
     return [f"--volume={target}:{CREDENTIALS}:ro"]
 
 
-def count_start(spec: Spec, root: str = "/") -> int:
+def count_start(spec: LaunchSpec, root: str = "/") -> int:
     """Count this start, and return how many before it failed since the last good one or a stop.
 
     Here and not in the container, which an image that cannot be fetched never makes. systemd
@@ -129,7 +129,7 @@ def count_start(spec: Spec, root: str = "/") -> int:
     return failed
 
 
-def await_turn(spec: Spec) -> None:
+def await_turn(spec: LaunchSpec) -> None:
     """Count this start, and pause as long as failed ones before it demand."""
     failed = count_start(spec)
     seconds = backoff.pause_seconds(Context(spec, read_life(), {}), failed)
@@ -139,7 +139,7 @@ def await_turn(spec: Spec) -> None:
 
 
 def prepare(
-    spec: Spec, user: str, source: str, keep: list[str], empty: list[str], root: str = "/"
+    spec: LaunchSpec, user: str, source: str, keep: list[str], empty: list[str], root: str = "/"
 ) -> None:
     """Make a replica's directories and write container.env: the words that a plan can't know.
 

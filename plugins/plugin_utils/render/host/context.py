@@ -19,7 +19,7 @@ from ....module_utils.finding import ApiaryError
 from .notify import Notifier
 from .output import Journal
 from .problems import StoppedError
-from .spec import Spec
+from .spec import LaunchSpec
 
 
 class Event(NamedTuple):
@@ -34,7 +34,7 @@ class Context:
 
     def __init__(
         self,
-        spec: Spec,
+        spec: LaunchSpec,
         life: dict[str, Any],
         environment: Mapping[str, str],
         root: str = "/",

@@ -18,7 +18,7 @@ from ....module_utils.finding import ApiaryError
 from . import backoff, preflight
 from .context import Context
 from .problems import StoppedError
-from .spec import Spec, read_life, read_spec
+from .spec import LaunchSpec, read_life, read_spec
 from .supervise import Supervisor
 
 
@@ -92,10 +92,12 @@ def _refused(context: Context, refusal: ApiaryError) -> int:
     return int(context.life["exit_statuses"][entry["kind"]])
 
 
-def _nobody(path: str) -> Spec:
+def _nobody(path: str) -> LaunchSpec:
     """Return a spec to speak for a replica whose own cannot be read."""
-    return Spec(
+    return LaunchSpec(
         unit=os.path.basename(path),
+        deployment="",
+        replica=0,
         runtime="native",
         gpus=(),
         cpus=None,

@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
 
 from .problems import replica_error
 
-SCHEMA = "apiary.launch/v1"
 
+@dataclass(frozen=True)
+class LaunchSpec:
+    """One replica as its supervisor needs it; the engine's command stands in the unit.
 
-class Spec(NamedTuple):
-    """One replica; the fields are those of render/launch_spec.py, where they are explained."""
+    ``weights`` is the model's directory, ``probe_address`` where the supervisor asks its engine,
+    ``secrets`` the credentials that become variables of the engine. ``after`` are units of the
+    same host that shall have read the weights first. An engine that makes no token for
+    ``hang_seconds`` while it has requests hangs. A ``headless`` one is a further host of a replica:
+    its API is the first host's, at ``probe_address``. Times are in seconds.
+    At ``agent_port`` routers ask whether it takes requests; None where none can.
+    """
+
+    SCHEMA: ClassVar[str] = "apiary.launch/v1"
 
     unit: str
-    runtime: str
+    deployment: str
+    replica: int
+    runtime: Literal["native", "quadlet", "docker"]
     gpus: tuple[str, ...]
     cpus: str | None
     memory_nodes: tuple[int, ...]
@@ -33,22 +45,23 @@ class Spec(NamedTuple):
     start_timeout_seconds: int
     drain_timeout_seconds: int
     hang_seconds: int
-    # Only the first host of a replica over several has an API.
     headless: bool = False
     agent_port: int | None = None
 
 
-def read_spec(path: str) -> Spec:
+def read_spec(path: str) -> LaunchSpec:
     """Return the document in a file; raises REPLICA-SPEC. Fields it doesn't know are ignored."""
     try:
         with open(path, encoding="utf-8") as stream:
             document = json.load(stream)
-        if document.get("schema") != SCHEMA:
-            raise ValueError(f"its schema is {document.get('schema')!r}, not {SCHEMA}")
-        fields = {name: document[name] for name in Spec._fields if name in document}
+        if document.get("schema") != LaunchSpec.SCHEMA:
+            raise ValueError(f"its schema is {document.get('schema')!r}, not {LaunchSpec.SCHEMA}")
+        values = {
+            item.name: document[item.name] for item in fields(LaunchSpec) if item.name in document
+        }
         for name in ("gpus", "memory_nodes", "secrets", "after"):
-            fields[name] = tuple(fields[name])
-        return Spec(**fields)
+            values[name] = tuple(values[name])
+        return LaunchSpec(**values)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as failure:
         raise replica_error(
             "REPLICA-SPEC",

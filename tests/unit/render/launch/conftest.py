@@ -12,12 +12,13 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render import launcher
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import Context
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import Spec
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import LaunchSpec
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 KFD = "sys/class/kfd/kfd/topology/nodes"
@@ -76,6 +77,8 @@ def spec(**fields):
     """A spec with whatever is not told."""
     given = {
         "unit": UNIT,
+        "deployment": "d",
+        "replica": 0,
         "runtime": "native",
         "gpus": (),
         "cpus": None,
@@ -91,7 +94,7 @@ def spec(**fields):
         "drain_timeout_seconds": 5,
         "hang_seconds": 60,
     }
-    return Spec(**{**given, **fields})
+    return LaunchSpec(**{**given, **fields})
 
 
 def free_port():
@@ -126,7 +129,7 @@ class Supervised:
         weights.mkdir(exist_ok=True)
         (weights / "config.json").write_text("{}")
         self.port = free_port()
-        document = spec(**{"port": self.port, "weights": str(weights), **fields})._asdict()
+        document = asdict(spec(**{"port": self.port, "weights": str(weights), **fields}))
         self.spec = directory / "replica-0.json"
         self.spec.write_text(json.dumps({"schema": "apiary.launch/v1", **document}))
         self.runtime = directory / "run" / UNIT
