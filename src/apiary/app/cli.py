@@ -11,83 +11,37 @@ import os
 import click
 
 from apiary.app.ansible_config import print_path
-from apiary.app.lazy import Entry, LazyGroup, Section
+from apiary.app.lazy import LazyGroup, sections
 
 VARIABLE = "_APIARY_COMPLETE"
 # A command is one line: its name, where it is, a few words (not more than fit 80 columns).
-SECTIONS = (
-    Section(
-        "First day, in this order",
-        (
-            Entry(
-                "doctor",
-                "help.doctor.command:doctor",
-                "Check controller and inventory first.",
-            ),
-            Entry("probe", "host.probe_command:probe", "Gather what hosts say of themselves."),
-            Entry(
-                "topology",
-                "host.topology_command:topology",
-                "Read and draw a host's GPUs and links.",
-            ),
-            Entry("plan", "plan.commands:plan", "Say what a host, or the fleet, would become."),
-            Entry(
-                "explain", "plan.explain_command:explain", "Say why each flag of a plan is there."
-            ),
-            Entry("rollout", "rollout.command:rollout", "Apply it: canary first, then waves."),
-        ),
-    ),
-    Section(
-        "Every day",
-        (
-            Entry("fleet", "fleet.command:fleet", "Report the state of all hosts."),
-            Entry("diff", "plan.commands:diff", "Show how two plans differ."),
-            Entry(
-                "telemetry", "fleet.telemetry.command:telemetry", "Write what watches the fleet."
-            ),
-            Entry("finding", "help.finding_command:finding", "Say what a finding's code means."),
-            Entry(
-                "support-bundle",
-                "help.bundle.command:support_bundle",
-                "Collect what help needs to see.",
-            ),
-        ),
-    ),
-    Section(
-        "How much does it serve",
-        (
-            Entry("bench", "bench.command:bench", "Measure engines under load."),
-            Entry("report", "bench.report.command:report", "Show what benchmarks found."),
-            Entry(
-                "compare",
-                "bench.compare_command:compare_command",
-                "Say whether one side is better.",
-            ),
-            Entry(
-                "capacity",
-                "bench.capacity_command:capacity_command",
-                "Say how many hosts a rate needs.",
-            ),
-        ),
-    ),
-    Section(
-        "A step at a time, and for scripts",
-        (
-            Entry("model", "plan.model_command:model", "Read a model, and what it takes up."),
-            Entry("place", "host.place_command:place_command", "Cut a host into replicas."),
-            Entry("render", "plan.commands:render", "Write a plan's units or objects."),
-            Entry(
-                "schema",
-                "app.schema_command:schema_command",
-                "Print a document's JSON Schema.",
-            ),
-            Entry(
-                "completion",
-                "app.completion_command:completion",
-                "Print completion for your shell.",
-            ),
-        ),
-    ),
+SECTIONS = sections(
+    """
+First day, in this order
+  doctor         help.doctor.command:doctor             Check controller and inventory first.
+  probe          host.probe_command:probe               Gather what hosts say of themselves.
+  topology       host.topology_command:topology         Read and draw a host's GPUs and links.
+  plan           plan.commands:plan                     Say what a host, or the fleet, would become.
+  explain        plan.explain_command:explain           Say why each flag of a plan is there.
+  rollout        rollout.command:rollout                Apply it: canary first, then waves.
+Every day
+  fleet          fleet.command:fleet                    Report the state of all hosts.
+  diff           plan.commands:diff                     Show how two plans differ.
+  telemetry      fleet.telemetry.command:telemetry      Write what watches the fleet.
+  finding        help.finding_command:finding           Say what a finding's code means.
+  support-bundle help.bundle.command:support_bundle     Collect what help needs to see.
+How much does it serve
+  bench          bench.command:bench                    Measure engines under load.
+  report         bench.report.command:report            Show what benchmarks found.
+  compare        bench.compare_command:compare_command  Say whether one side is better.
+  capacity       bench.capacity_command:capacity_command Say how many hosts a rate needs.
+A step at a time, and for scripts
+  model          plan.model_command:model               Read a model, and what it takes up.
+  place          host.place_command:place_command       Cut a host into replicas.
+  render         plan.commands:render                   Write a plan's units or objects.
+  schema         app.schema_command:schema_command      Print a document's JSON Schema.
+  completion     app.completion_command:completion      Print completion for your shell.
+"""
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -30,6 +31,15 @@ class Section(NamedTuple):
 
     title: str
     entries: tuple[Entry, ...]
+
+
+def sections(table: str) -> tuple[Section, ...]:
+    """Read a table: a line for a section's title, then indented lines for its commands."""
+    parts = re.split(r"^(?=\S)", table.strip(), flags=re.MULTILINE)
+    return tuple(
+        Section(title, tuple(Entry(*line.split(maxsplit=2)) for line in lines))
+        for title, *lines in (part.splitlines() for part in parts if part)
+    )
 
 
 class _Commands(dict[str, click.Command]):

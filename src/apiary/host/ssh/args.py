@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
 from apiary.host.ssh.config import UNSUPPORTED, Line, keyword, option_line, refusal
@@ -26,59 +27,6 @@ AS_LINE = {
 FAMILY = {"4": "AddressFamily inet", "6": "AddressFamily inet6"}
 # They change nothing for one command whose output is read: terminals, multiplexing, forwarding.
 HARMLESS = set("aACfKkMnqSTtVvXxYyEe")
-HONOURED = {
-    "addressfamily",
-    "bindaddress",
-    "globalknownhostsfile",
-    "hostkeyalias",
-    "hostname",
-    "identitiesonly",
-    "identityagent",
-    "identityfile",
-    "port",
-    "proxycommand",
-    "proxyjump",
-    "stricthostkeychecking",
-    "user",
-    "userknownhostsfile",
-    *UNSUPPORTED,  # refused where they say anything that matters
-}
-HARMLESS_KEYWORDS = {
-    "addkeystoagent",
-    "batchmode",
-    "challengeresponseauthentication",
-    "checkhostip",
-    "clearallforwardings",
-    "compression",
-    "connecttimeout",
-    "connectionattempts",
-    "controlmaster",
-    "controlpath",
-    "controlpersist",
-    "escapechar",
-    "exitonforwardfailure",
-    "forwardagent",
-    "forwardx11",
-    "gssapiauthentication",
-    "gssapidelegatecredentials",
-    "hashknownhosts",
-    "ipqos",
-    "kbdinteractiveauthentication",
-    "loglevel",
-    "numberofpasswordprompts",
-    "passwordauthentication",
-    "permitlocalcommand",
-    "preferredauthentications",
-    "pubkeyauthentication",
-    "requesttty",
-    "sendenv",
-    "serveralivecountmax",
-    "serveraliveinterval",
-    "stdinnull",
-    "tcpkeepalive",
-    "updatehostkeys",
-    "visualhostkey",
-}
 
 
 @dataclass(frozen=True)
@@ -94,15 +42,16 @@ def read_arguments(text: str, place: str) -> SshArguments:
     """Read arguments as a shell and ssh(1) do; raise PROBE-CONFIG for what neither would take."""
     lines: list[Line] = []
     ignored: list[str] = []
+    keywords = knowledge("ssh.yml")
     config = None
     for letter, value in _options(text, place):
         if letter == "o":
             key = keyword(value)
             if not key:
                 raise _wrong(place, text, f"-o {value} lacks its value")
-            if key in HONOURED:
+            if key in keywords["honoured"] or key in UNSUPPORTED:  # refused where it matters
                 lines.append(option_line(value, place))
-            elif key not in HARMLESS_KEYWORDS:
+            elif key not in keywords["harmless"]:
                 ignored.append(f"-o {value}")
         elif letter in AS_LINE:
             lines.append(option_line(AS_LINE[letter].format(value), place))
