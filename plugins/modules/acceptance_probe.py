@@ -15,17 +15,11 @@ description:
   - Asks replicas for their health, reads files past the page cache, and runs programs that load
     the GPUs. What they print is returned as it is; nothing is judged.
   - M(apiary.instinct.acceptance) decides what is asked for and judges it.
+  - In check mode only replicas are asked; nothing is read and no program runs.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-    details: In check mode only replicas are asked; nothing is read and no program runs.
-  diff_mode:
-    description: Will return details on what has changed.
-    support: none
-    details: The module changes nothing.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.reads
 options:
   health:
     description: Replicas to ask.

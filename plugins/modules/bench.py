@@ -17,20 +17,11 @@ description:
   - Every raw result is kept under O(dest) before that. Run again with the same O(dest), it
     goes on where it was interrupted; what was measured is not measured again.
   - A level that is INVALID or FAILED is no failure of the task; RV(findings) tells of it.
+  - In check mode nothing is measured, and RV(bench) is not returned.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  action:
-    description: Has an action plugin, part of which runs on the controller.
-    support: full
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-    details: In check mode nothing is measured, and RV(bench) is not returned.
-  diff_mode:
-    description: Will return details on what has changed.
-    support: none
-    details: The action changes nothing on the host.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.decides
 options:
   name:
     description: What is measured, for a person.

@@ -17,17 +17,11 @@ description:
     M(apiary.instinct.bench) decides what is asked and judges what comes back.
   - Ends every process that it started and leaves no file. A level that fails is a result, too;
     the module fails only where nothing could be started.
+  - In check mode nothing is sent to the engines.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can run in check mode and predict the changed status without modifying the target.
-    support: full
-    details: In check mode nothing is sent to the engines.
-  diff_mode:
-    description: Will return details on what has changed, when in diff mode.
-    support: none
-    details: The module changes nothing.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.reads
 options:
   request:
     description: What to run, as plugin_utils/bench/run/level.py makes it.

@@ -17,17 +17,11 @@ description:
     limit.
   - Greedy answers are the same only where a request is alone in its batch, so both the earlier
     and the later ones are to be asked of a replica that is drained.
+  - The module asks the replica for completions and changes nothing.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can run in check mode and predict the changed status without modifying the target.
-    support: full
-    details: The module asks the replica for completions and changes nothing.
-  diff_mode:
-    description: Will return details on what has changed, when in diff mode.
-    support: none
-    details: The module changes nothing.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.reads
 options:
   unit:
     description: The replica's unit, for messages.

@@ -21,20 +21,11 @@ description:
     against its argument specification.
   - What is served is decided from C(apiary_deployment) or C(apiary_deployments), C(apiary_keep) and
     C(apiary_remove_other_deployments), as P(apiary.instinct.plan#module) does.
+  - In check mode nothing is written to O(dest). What would change is in survey.json.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  action:
-    description: Has an action plugin, part of which runs on the controller.
-    support: full
-  check_mode:
-    description: Can run in check mode and predict the changed status without modifying the target.
-    support: full
-    details: Then nothing is written to O(dest).
-  diff_mode:
-    description: Will return details on what has changed, when in diff mode.
-    support: none
-    details: What would change is in survey.json.
+extends_documentation_fragment:
+  - apiary.instinct.attributes.decides
 options:
   concerns:
     description:

@@ -19,16 +19,11 @@ description:
     replaced by another.
   - While it runs, C(.apiary/ORGANIZATION--NAME.progress.json) below the store tells how far it is;
     the action of the same name shows that.
+  - In check mode the hub is asked what there is to fetch.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-    details: The hub is asked what there is to fetch.
-  diff_mode:
-    description: Will return details on what has changed.
-    support: full
+extends_documentation_fragment:
+  - apiary.instinct.attributes.applies
 options:
   action:
     description:
