@@ -39,8 +39,9 @@ FIRST = (
     "device_plugin",
 )
 FIRST += ("container_runtime", "site", "monitoring")
-# tests/loss rolls out, tests/tune tunes; the rest are other settings of a role, as `_custom` is.
-NIGHT = ("rollout", "tune", "replicas_quadlet")
+# tests/loss rolls out, tests/tune tunes, the tutorial and `replicas` converge the whole site; the
+# rest are other settings of a role, as `_custom` is.
+NIGHT = ("rollout", "tune", "site", "replicas_quadlet")
 LABS = ("molecule", "molecule-2")
 
 

@@ -168,7 +168,7 @@ def test_requests_in_flight_end_before_the_engine_does(supervise, drains, words)
     replica.message("READY=1")
     statuses = []
     asking = threading.Thread(
-        target=lambda: statuses.append(quiet_complete(replica.port, 2)), daemon=True
+        target=lambda: statuses.append(quiet_complete(replica.port, 4)), daemon=True
     )
     asking.start()
     replica.message("STATUS=serving 1")
