@@ -73,9 +73,7 @@ options:
     description: Whether to measure how fast the host reads its weights past the page cache.
     type: bool
     default: false
-  nfs_minimum:
-    description: How many MB/s that is to be; without it, V(2000).
-    type: float
+  nfs_minimum: {description: "How many MB/s that is to be; without it, V(2000).", type: float}
   nfs_while_serving:
     description: Whether to read while replicas serve, who share the network.
     type: bool
@@ -94,14 +92,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-acceptance:
-  description: The document V(apiary.acceptance/v1).
-  type: dict
-  returned: success
-accepted:
-  description: Whether no check of severity error fails.
-  type: bool
-  returned: success
+acceptance: {description: The document V(apiary.acceptance/v1)., type: dict, returned: success}
+accepted: {description: Whether no check of severity error fails., type: bool, returned: success}
 findings:
   description: What a person should know, errors first.
   type: list

@@ -27,66 +27,32 @@ options:
     elements: dict
     default: []
     suboptions:
-      unit:
-        description: The replica's unit.
-        type: str
-        required: true
-      port:
-        description: Where it listens.
-        type: int
-        required: true
-      address:
-        description: Where it listens.
-        type: str
-        default: 127.0.0.1
+      unit: {description: "The replica's unit.", type: str, required: true}
+      port: {description: Where it listens., type: int, required: true}
+      address: {description: Where it listens., type: str, default: 127.0.0.1}
   reading:
     description: Files to read with direct I/O, the largest first.
     type: dict
     suboptions:
-      paths:
-        description: Directories.
-        type: list
-        elements: path
-        required: true
-      bytes:
-        description: After how much to stop.
-        type: int
-        required: true
-      seconds:
-        description: After which time to stop.
-        type: float
-        required: true
-      readers:
-        description: How many read at once.
-        type: int
-        default: 8
-      block_bytes:
-        description: How much one read asks for.
-        type: int
-        default: 4194304
+      paths: {description: Directories., type: list, elements: path, required: true}
+      bytes: {description: After how much to stop., type: int, required: true}
+      seconds: {description: After which time to stop., type: float, required: true}
+      readers: {description: How many read at once., type: int, default: 8}
+      block_bytes: {description: How much one read asks for., type: int, default: 4194304}
   runs:
     description: Programs to run, one after another.
     type: list
     elements: dict
     default: []
     suboptions:
-      test:
-        description: What it belongs to.
-        type: str
-        required: true
-      name:
-        description: Its part of it.
-        type: str
-        required: true
+      test: {description: What it belongs to., type: str, required: true}
+      name: {description: Its part of it., type: str, required: true}
       attempts:
         description: Ways to start it, C(argv) and C(needs), a file; the first possible is taken.
         type: list
         elements: dict
         required: true
-  run_seconds:
-    description: After which time a program is ended.
-    type: int
-    default: 900
+  run_seconds: {description: After which time a program is ended., type: int, default: 900}
   idle_bytes:
     description: No program runs while a process holds more VRAM than this.
     type: int

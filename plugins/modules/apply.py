@@ -79,9 +79,5 @@ stale:
   description: Whether decisions of the survey no longer hold, as the driver or ROCm has changed.
   type: bool
   returned: success
-findings:
-  description: What ends the task.
-  type: list
-  elements: dict
-  returned: failure
+findings: {description: What ends the task., type: list, elements: dict, returned: failure}
 """

@@ -23,10 +23,7 @@ author:
 extends_documentation_fragment:
   - apiary.instinct.attributes.decides
 options:
-  name:
-    description: What is measured, for a person.
-    type: str
-    required: true
+  name: {description: "What is measured, for a person.", type: str, required: true}
   dest:
     description: A directory on the controller for bench.json and the raw results.
     type: path
@@ -45,18 +42,10 @@ options:
     description: The name that the engines serve; without it the only one they list.
     type: str
     default: ""
-  tokenizer:
-    description: Path or name of the model's tokenizer on the load host.
-    type: str
-  gpus:
-    description: How many GPUs serve.
-    type: int
-  hosts:
-    description: How many hosts serve.
-    type: int
-  workload:
-    description: What a request has, as C(5600/140), or a workload's name.
-    type: str
+  tokenizer: {description: "Path or name of the model's tokenizer on the load host.", type: str}
+  gpus: {description: How many GPUs serve., type: int}
+  hosts: {description: How many hosts serve., type: int}
+  workload: {description: "What a request has, as C(5600/140), or a workload's name.", type: str}
   slo:
     description: Limits, as C(ttft:p90:2s,tpot:p90:50ms). The most requests in flight and the
       highest rate of random arrivals that keep them are searched, or one of them by C(search_by) of
@@ -78,9 +67,7 @@ options:
       by that name.
     type: list
     elements: str
-  image:
-    description: The server's image, of which the client then runs.
-    type: str
+  image: {description: "The server's image, of which the client then runs.", type: str}
   container_engine:
     description: What runs O(image).
     type: str
@@ -110,22 +97,15 @@ options:
   session_header:
     description: The header that has a session's key; backend V(builtin) only.
     type: str
-  timeout:
-    description: Seconds after which a level has hung; without it by its size.
-    type: float
-  key_file:
-    description: A file on the load host with the engines' key.
-    type: path
+  timeout: {description: Seconds after which a level has hung; without it by its size., type: float}
+  key_file: {description: "A file on the load host with the engines' key.", type: path}
   plans:
     description: Files on the controller with the plans of what serves. They tell O(gpus), O(hosts),
       O(tokenizer), O(replica_cpus), and for O(environment) plan hash, layout, engine and topology.
     type: list
     elements: path
     default: []
-  environment:
-    description: What else is kept with the results.
-    type: dict
-    default: {}
+  environment: {description: What else is kept with the results., type: dict, default: {}}
   rules:
     description: Numbers of knowledge/bench/protocol.yml to use instead, for a short run.
     type: dict
@@ -159,19 +139,13 @@ next_engine_run:
   description: The engine run that the next level needs.
   type: int
   returned: when not done
-bench:
-  description: The document V(apiary.bench/v2).
-  type: dict
-  returned: when done
+bench: {description: The document V(apiary.bench/v2)., type: dict, returned: when done}
 findings:
   description: What a person should know, errors first.
   type: list
   elements: dict
   returned: success
-path:
-  description: The file of RV(bench) on the controller.
-  type: str
-  returned: when done
+path: {description: The file of RV(bench) on the controller., type: str, returned: when done}
 summary:
   description: The levels in lines for a person, then what each SLO search found.
   type: list

@@ -43,23 +43,12 @@ options:
     description: The host that sends the load; without it the first of the group
       C(load_generators), else the first of O(hosts).
     type: str
-  urls:
-    description: Other addresses to measure.
-    type: list
-    elements: str
-    default: []
-  metrics:
-    description: Other pages of metrics.
-    type: list
-    elements: str
-    default: []
+  urls: {description: Other addresses to measure., type: list, elements: str, default: []}
+  metrics: {description: Other pages of metrics., type: list, elements: str, default: []}
   dest:
     description: The directory of the result; without it a new one below the artifacts.
     type: path
-  runs:
-    description: How often the engines are started.
-    type: int
-    default: 1
+  runs: {description: How often the engines are started., type: int, default: 1}
   restart_serving:
     description: Whether to restart replicas that routers send requests to.
     type: bool
@@ -75,34 +64,15 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-name:
-  description: The deployment.
-  type: str
-  returned: success
-load_host:
-  description: The host that sends the load.
-  type: str
-  returned: success
-itself:
-  description: Whether that is one of the hosts that serve.
-  type: bool
-  returned: success
-urls:
-  description: What is measured.
-  type: list
-  elements: str
-  returned: success
+name: {description: The deployment., type: str, returned: success}
+load_host: {description: The host that sends the load., type: str, returned: success}
+itself: {description: Whether that is one of the hosts that serve., type: bool, returned: success}
+urls: {description: What is measured., type: list, elements: str, returned: success}
 metrics:
   description: The engines' pages of metrics.
   type: list
   elements: str
   returned: success
-units:
-  description: The units of the replicas, by host.
-  type: dict
-  returned: success
-dest:
-  description: The directory of the result.
-  type: str
-  returned: success
+units: {description: "The units of the replicas, by host.", type: dict, returned: success}
+dest: {description: The directory of the result., type: str, returned: success}
 """

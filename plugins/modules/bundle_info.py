@@ -32,10 +32,7 @@ options:
     description: The most lines of each journal; the last ones are returned.
     type: int
     default: 5000
-  item_bytes:
-    description: The most characters of one text.
-    type: int
-    default: 1048576
+  item_bytes: {description: The most characters of one text., type: int, default: 1048576}
   total_bytes:
     description: The most characters of all texts together.
     type: int

@@ -81,11 +81,7 @@ resources:
       type: str
       returned: always
       sample: host_tuning
-    changed:
-      description: Whether the host differed.
-      type: bool
-      returned: always
-      sample: true
+    changed: {description: Whether the host differed., type: bool, returned: always, sample: true}
     diff:
       description: The difference of texts, as Ansible shows it.
       type: list

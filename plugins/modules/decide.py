@@ -80,9 +80,5 @@ resources:
   type: list
   elements: dict
   returned: success
-findings:
-  description: What a person should know.
-  type: list
-  elements: dict
-  returned: success
+findings: {description: What a person should know., type: list, elements: dict, returned: success}
 """

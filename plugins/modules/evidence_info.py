@@ -91,25 +91,15 @@ evidence:
       type: str
       returned: success
       sample: "2026-11-21T10:39:00Z"
-    collector:
-      description: Version of the collector.
-      type: str
-      returned: success
-      sample: "2"
+    collector: {description: Version of the collector., type: str, returned: success, sample: "2"}
     commands:
       description:
         - Each command by name, with C(argv), C(exit), C(stdout), C(stderr) and C(seconds).
         - Where it could not run, C(exit) is V(null) and C(error) says why.
       type: dict
       returned: success
-    files:
-      description: Contents of files by absolute path.
-      type: dict
-      returned: success
-    links:
-      description: Targets of symbolic links by absolute path.
-      type: dict
-      returned: success
+    files: {description: Contents of files by absolute path., type: dict, returned: success}
+    links: {description: Targets of symbolic links by absolute path., type: dict, returned: success}
     unreadable:
       description: Files that exist and could not be read, with the name of the error.
       type: dict

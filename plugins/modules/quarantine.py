@@ -19,10 +19,7 @@ author:
 extends_documentation_fragment:
   - apiary.instinct.attributes.decides
 options:
-  dest:
-    description: The host's directory on the controller.
-    type: path
-    required: true
+  dest: {description: "The host's directory on the controller.", type: path, required: true}
   state:
     description: Whether the host is in quarantine.
     type: str
@@ -33,18 +30,9 @@ options:
       - What M(apiary.instinct.rollout_progress) returned of the failure; or O(task) and
         O(result).
     type: dict
-  task:
-    description: The name of the task that failed.
-    type: str
-    default: ""
-  result:
-    description: What that task returned.
-    type: dict
-    default: {}
-  fail:
-    description: Whether the host fails with the same message.
-    type: bool
-    default: false
+  task: {description: The name of the task that failed., type: str, default: ""}
+  result: {description: What that task returned., type: dict, default: {}}
+  fail: {description: Whether the host fails with the same message., type: bool, default: false}
 """
 
 EXAMPLES = r"""
@@ -57,9 +45,5 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-message:
-  description: The reason in lines.
-  type: list
-  elements: str
-  returned: success
+message: {description: The reason in lines., type: list, elements: str, returned: success}
 """

@@ -19,18 +19,9 @@ author:
 extends_documentation_fragment:
   - apiary.instinct.attributes.decides
 options:
-  code:
-    description: The code of the finding.
-    type: str
-    required: true
-  subject:
-    description: The host or thing that it is about.
-    type: str
-    required: true
-  message:
-    description: What is wrong there.
-    type: str
-    required: true
+  code: {description: The code of the finding., type: str, required: true}
+  subject: {description: The host or thing that it is about., type: str, required: true}
+  message: {description: What is wrong there., type: str, required: true}
 """
 
 EXAMPLES = r"""
@@ -42,9 +33,5 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-findings:
-  description: The finding.
-  type: list
-  elements: dict
-  returned: always
+findings: {description: The finding., type: list, elements: dict, returned: always}
 """

@@ -23,40 +23,22 @@ author:
 extends_documentation_fragment:
   - apiary.instinct.attributes.reads
 options:
-  unit:
-    description: The replica's unit, for messages.
-    type: str
-    required: true
+  unit: {description: "The replica's unit, for messages.", type: str, required: true}
   address:
     description: The address that the replica listens on; a wildcard means loopback.
     type: str
     default: 127.0.0.1
-  port:
-    description: The replica's port.
-    type: int
-    required: true
-  model:
-    description: The model's name, as clients give it.
-    type: str
-    required: true
+  port: {description: "The replica's port.", type: int, required: true}
+  model: {description: "The model's name, as clients give it.", type: str, required: true}
   prompts:
     description: The fixed prompts; the first is the one that is streamed.
     type: list
     elements: dict
     required: true
     suboptions:
-      id:
-        description: What findings call it.
-        type: str
-        required: true
-      text:
-        description: The prompt.
-        type: str
-        required: true
-      max_tokens:
-        description: How many tokens are asked for.
-        type: int
-        default: 16
+      id: {description: What findings call it., type: str, required: true}
+      text: {description: The prompt., type: str, required: true}
+      max_tokens: {description: How many tokens are asked for., type: int, default: 16}
   key_file:
     description:
       - A file on the host with the key that the replica asks for. It is read on the host by the
@@ -85,10 +67,7 @@ options:
     description: The limits of time in seconds, as the rollout's facts have them.
     type: dict
     default: {}
-  timeout:
-    description: How long one answer may take, in seconds.
-    type: float
-    default: 120.0
+  timeout: {description: "How long one answer may take, in seconds.", type: float, default: 120.0}
 """
 
 EXAMPLES = r"""
@@ -116,11 +95,7 @@ first_token_seconds:
   description: When the first token of the streamed answer came.
   type: float
   returned: always
-findings:
-  description: What a person should know.
-  type: list
-  elements: dict
-  returned: always
+findings: {description: What a person should know., type: list, elements: dict, returned: always}
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -19,27 +19,18 @@ author:
 extends_documentation_fragment:
   - apiary.instinct.attributes.reads
 options:
-  deployment:
-    description: The deployment's name.
-    type: str
-    required: true
+  deployment: {description: "The deployment's name.", type: str, required: true}
   release:
     description:
       - Return this release with its files, too. V(current) and V(previous) follow the links,
         V(rollback) is the one before the newest that was current; else an id, or the hash in it.
     type: str
-  directory:
-    description: Where releases are kept.
-    type: path
-    default: /var/lib/apiary/releases
+  directory: {description: Where releases are kept., type: path, default: /var/lib/apiary/releases}
   plan_directory:
     description: Where plans lie, each below its deployment's name.
     type: path
     default: /etc/apiary
-  lock_directory:
-    description: Where locks lie.
-    type: path
-    default: /var/lib/apiary/rollout
+  lock_directory: {description: Where locks lie., type: path, default: /var/lib/apiary/rollout}
 """
 
 EXAMPLES = r"""
@@ -51,10 +42,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-plan:
-  description: The plan that the host has, or none.
-  type: dict
-  returned: success
+plan: {description: "The plan that the host has, or none.", type: dict, returned: success}
 serving:
   description: The units of the plan that are up.
   type: list
@@ -74,14 +62,8 @@ releases:
   type: list
   elements: str
   returned: success
-current:
-  description: The id of the current release, or none.
-  type: str
-  returned: success
-previous:
-  description: The id of the release before, or none.
-  type: str
-  returned: success
+current: {description: "The id of the current release, or none.", type: str, returned: success}
+previous: {description: "The id of the release before, or none.", type: str, returned: success}
 release:
   description:
     - The release that was asked for, with RV(ignore:files) and RV(ignore:units) as

@@ -26,14 +26,8 @@ attributes:
     support: none
     details: The lock is there for the time of the run only.
 options:
-  deployment:
-    description: The deployment's name.
-    type: str
-    required: true
-  owner:
-    description: Who changes the host, for others to read.
-    type: str
-    required: true
+  deployment: {description: "The deployment's name.", type: str, required: true}
+  owner: {description: "Who changes the host, for others to read.", type: str, required: true}
   state:
     description: Whether the lock is to be held.
     type: str
@@ -52,13 +46,8 @@ options:
     description: Whether a lock of another owner may be taken.
     type: bool
     default: false
-  take_over_from:
-    description: The owner whose lock may be taken, and no other's.
-    type: str
-  directory:
-    description: Where locks lie.
-    type: path
-    default: /var/lib/apiary/rollout
+  take_over_from: {description: "The owner whose lock may be taken, and no other's.", type: str}
+  directory: {description: Where locks lie., type: path, default: /var/lib/apiary/rollout}
 """
 
 EXAMPLES = r"""

@@ -20,9 +20,7 @@ author:
 extends_documentation_fragment:
   - apiary.instinct.attributes.decides
 options:
-  deployment:
-    description: The deployment; not needed where O(plans) has one.
-    type: str
+  deployment: {description: The deployment; not needed where O(plans) has one., type: str}
   plans:
     description: The host's plans, as M(apiary.instinct.plan) returns them; or O(release).
     type: list
@@ -64,22 +62,13 @@ servers:
   description: What the first router that answered has of the deployment's servers.
   type: dict
   returned: success
-situation:
-  description: The host before the change.
-  type: dict
-  returned: success
-owner:
-  description: Who this run is, for the lock.
-  type: str
-  returned: success
+situation: {description: The host before the change., type: dict, returned: success}
+owner: {description: "Who this run is, for the lock.", type: str, returned: success}
 compare:
   description: By unit, whether it must answer as before (must, should, no), and why.
   type: dict
   returned: success
-smoke:
-  description: The prompts and limits of the smoke test.
-  type: dict
-  returned: success
+smoke: {description: The prompts and limits of the smoke test., type: dict, returned: success}
 note:
   description: What a person should know of the choice of a release.
   type: str

@@ -44,10 +44,7 @@ options:
       - close
       - lost
     required: true
-  progress:
-    description: What the event before returned.
-    type: dict
-    default: {}
+  progress: {description: What the event before returned., type: dict, default: {}}
   hosts:
     description: Hosts whose progress counts, for V(gate) and V(lost).
     type: list
@@ -58,19 +55,13 @@ options:
     type: list
     elements: str
     default: []
-  failure_budget:
-    description: How many hosts may fail, for V(gate).
-    type: int
-    default: 0
+  failure_budget: {description: "How many hosts may fail, for V(gate).", type: int, default: 0}
   out:
     description: Units that an earlier run left out of the routers, for V(begin).
     type: list
     elements: str
     default: []
-  step:
-    description: The step, for V(draining) and V(stepped).
-    type: dict
-    default: {}
+  step: {description: "The step, for V(draining) and V(stepped).", type: dict, default: {}}
   answers:
     description:
       - Results of M(apiary.instinct.replica_smoke) in a loop over C(__unit), for V(answered).
@@ -82,18 +73,12 @@ options:
     type: list
     elements: str
     default: []
-  release:
-    description: The release that serves again, for V(returned).
-    type: str
-    default: ""
+  release: {description: "The release that serves again, for V(returned).", type: str, default: ""}
   task:
     description: The name of the task that failed, for V(failed) and V(stranded).
     type: str
     default: ""
-  result:
-    description: What that task returned.
-    type: dict
-    default: {}
+  result: {description: What that task returned., type: dict, default: {}}
   served:
     description:
       - What M(apiary.instinct.rollout_info) returned of each deployment, for V(inspected) and
@@ -135,19 +120,9 @@ outcome:
   description: One of waiting, begun, done, failed and back.
   type: str
   returned: success
-word:
-  description: The outcome as C(apiary rollout) reads it.
-  type: str
-  returned: success
-note:
-  description: What a person should know; empty where nothing.
-  type: str
-  returned: success
-out:
-  description: Units that are out of the routers.
-  type: list
-  elements: str
-  returned: success
+word: {description: The outcome as C(apiary rollout) reads it., type: str, returned: success}
+note: {description: What a person should know; empty where nothing., type: str, returned: success}
+out: {description: Units that are out of the routers., type: list, elements: str, returned: success}
 late_servers:
   description: Names of servers that return when the routers know them.
   type: list

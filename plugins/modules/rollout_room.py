@@ -33,10 +33,7 @@ options:
   max_unavailable:
     description: How many replicas of a deployment may be out at once, or which percentage.
     type: raw
-  allow_outage:
-    description: Whether to go on with a warning.
-    type: bool
-    default: false
+  allow_outage: {description: Whether to go on with a warning., type: bool, default: false}
 """
 
 EXAMPLES = r"""

@@ -20,10 +20,7 @@ author:
 extends_documentation_fragment:
   - apiary.instinct.attributes.decides
 options:
-  deployment:
-    description: The deployment's name.
-    type: str
-    required: true
+  deployment: {description: "The deployment's name.", type: str, required: true}
   situations:
     description: The hosts, as M(apiary.instinct.rollout_look) returns them, in their order.
     type: list
@@ -41,25 +38,18 @@ options:
   max_unavailable:
     description: How many of the deployment's replicas may be out at once, or which percentage.
     type: raw
-  failure_budget:
-    description: Failed hosts after which no further one is begun.
-    type: int
+  failure_budget: {description: Failed hosts after which no further one is begun., type: int}
   pool:
     description: All hosts that may serve the deployment, whether they change or not.
     type: list
     elements: str
     default: []
-  artifacts:
-    description: Where the plans of hosts lie on the controller.
-    type: path
+  artifacts: {description: Where the plans of hosts lie on the controller., type: path}
   servers:
     description: What a router knows of the deployment's servers, by deployment/host-replica.
     type: dict
     default: {}
-  routers:
-    description: Whether there are routers.
-    type: bool
-    default: false
+  routers: {description: Whether there are routers., type: bool, default: false}
   allow_outage:
     description: Whether more may be out than allowed, even all.
     type: bool
@@ -86,23 +76,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-rollout:
-  description: The document V(apiary.rollout/v1).
-  type: dict
-  returned: success
-steps:
-  description: The steps by host.
-  type: dict
-  returned: success
+rollout: {description: The document V(apiary.rollout/v1)., type: dict, returned: success}
+steps: {description: The steps by host., type: dict, returned: success}
 moved:
   description: Whether routers must learn of other replicas, ports or keys than they know.
   type: bool
   returned: success
-findings:
-  description: What a person should know.
-  type: list
-  elements: dict
-  returned: success
+findings: {description: What a person should know., type: list, elements: dict, returned: success}
 summary:
   description: The order in lines for a person.
   type: list

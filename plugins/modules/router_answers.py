@@ -20,11 +20,7 @@ author:
 extends_documentation_fragment:
   - apiary.instinct.attributes.decides
 options:
-  answers:
-    description: The results of the loop.
-    type: list
-    elements: dict
-    required: true
+  answers: {description: The results of the loop., type: list, elements: dict, required: true}
   state:
     description:
       - What is evaluated - V(draining) and V(drain) who was reached, V(drained) whether nothing
@@ -32,28 +28,11 @@ options:
     type: str
     choices: [draining, drain, drained, up]
     required: true
-  routers:
-    description: The routers of the loop.
-    type: list
-    elements: str
-    default: []
-  replicas:
-    description: What is drained, for messages.
-    type: list
-    elements: str
-    default: []
-  required:
-    description: Whether every router must be reached.
-    type: bool
-    default: true
-  forced:
-    description: Whether replicas may stay down, for V(up).
-    type: bool
-    default: false
-  timeout:
-    description: How long was waited, in seconds, for messages.
-    type: int
-    default: 300
+  routers: {description: The routers of the loop., type: list, elements: str, default: []}
+  replicas: {description: "What is drained, for messages.", type: list, elements: str, default: []}
+  required: {description: Whether every router must be reached., type: bool, default: true}
+  forced: {description: "Whether replicas may stay down, for V(up).", type: bool, default: false}
+  timeout: {description: "How long was waited, in seconds, for messages.", type: int, default: 300}
   previous:
     description: What was returned before; its results come first.
     type: dict
@@ -68,16 +47,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-answered:
-  description: The routers that answered.
-  type: list
-  elements: str
-  returned: success
-lost:
-  description: The routers that did not.
-  type: list
-  elements: str
-  returned: success
+answered: {description: The routers that answered., type: list, elements: str, returned: success}
+lost: {description: The routers that did not., type: list, elements: str, returned: success}
 results:
   description: The results of those that answered.
   type: list

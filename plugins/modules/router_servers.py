@@ -25,10 +25,7 @@ options:
     description: Names of servers, host-replica each; without it all servers.
     type: list
     elements: str
-  hosts:
-    description: Names of hosts, all of whose servers are meant.
-    type: list
-    elements: str
+  hosts: {description: "Names of hosts, all of whose servers are meant.", type: list, elements: str}
   deployment:
     description: The deployment, which names the backend; without it all that have such servers.
     type: str
@@ -97,15 +94,8 @@ sessions:
   description: Requests that the servers work on, together.
   type: int
   returned: success
-queued:
-  description: Requests that wait for the servers, together.
-  type: int
-  returned: success
-findings:
-  description: What a person should know.
-  type: list
-  elements: dict
-  returned: success
+queued: {description: "Requests that wait for the servers, together.", type: int, returned: success}
+findings: {description: What a person should know., type: list, elements: dict, returned: success}
 """
 
 import time

@@ -34,9 +34,7 @@ options:
       them; without any, the requests a second at O(concurrency).
     type: str
     default: ""
-  concurrency:
-    description: Requests in flight on a host, where there are no limits.
-    type: int
+  concurrency: {description: "Requests in flight on a host, where there are no limits.", type: int}
   knobs:
     description: What is varied; C(layouts) and values by the name of a knob or a path of the
       deployment, C(env) and C(args) by the engine's own names. Empty for what Apiary knows.
@@ -52,19 +50,13 @@ options:
       only measured as it is and without the flag or with that value, in turns.
     type: str
     default: ""
-  seed:
-    description: What prompts are made from.
-    type: int
-    default: 1
+  seed: {description: What prompts are made from., type: int, default: 1}
   hosts:
     description: What M(apiary.instinct.tune_host) returned of each host, by its name; the first one
       decides what is possible.
     type: dict
     required: true
-  topologies:
-    description: The topology of each host.
-    type: dict
-    required: true
+  topologies: {description: The topology of each host., type: dict, required: true}
   evidence:
     description: What M(apiary.instinct.evidence_info) returned of each host, to see that several
       are alike.
@@ -84,10 +76,7 @@ options:
     description: What sends the load; a tuning does not go on with another one.
     type: dict
     default: {}
-  restart:
-    description: Whether to begin anew, whatever is there.
-    type: bool
-    default: false
+  restart: {description: "Whether to begin anew, whatever is there.", type: bool, default: false}
   take_over:
     description: Whether to go on where another run holds the tuning.
     type: bool
@@ -105,32 +94,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-deployment:
-  description: The deployment's name.
-  type: str
-  returned: success
-done:
-  description: Whether the choice is made.
-  type: bool
-  returned: success
-most:
-  description: How many steps there are at most.
-  type: int
-  returned: success
-state:
-  description: The whole path of the state.
-  type: str
-  returned: success
+deployment: {description: "The deployment's name.", type: str, returned: success}
+done: {description: Whether the choice is made., type: bool, returned: success}
+most: {description: How many steps there are at most., type: int, returned: success}
+state: {description: The whole path of the state., type: str, returned: success}
 lost_load_hosts:
   description: Load hosts that could not be reached.
   type: list
   elements: str
   returned: success
-findings:
-  description: What a person should know.
-  type: list
-  elements: dict
-  returned: success
+findings: {description: What a person should know., type: list, elements: dict, returned: success}
 summary:
   description: Candidates and what is not tried, in lines for a person.
   type: list

@@ -25,19 +25,9 @@ options:
     description: The file of the state, as M(apiary.instinct.tune_begin) returned it.
     type: path
     required: true
-  serve:
-    description: Whether the winner is to be served.
-    type: bool
-    default: false
-  hosts:
-    description: The hosts that can be reached.
-    type: list
-    elements: str
-    default: []
-  report:
-    description: A line on the report, to be shown below.
-    type: str
-    default: ""
+  serve: {description: Whether the winner is to be served., type: bool, default: false}
+  hosts: {description: The hosts that can be reached., type: list, elements: str, default: []}
+  report: {description: "A line on the report, to be shown below.", type: str, default: ""}
 """
 
 EXAMPLES = r"""
@@ -48,10 +38,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-choice:
-  description: The choice, as V(apiary.tune/v2) has it.
-  type: dict
-  returned: success
+choice: {description: "The choice, as V(apiary.tune/v2) has it.", type: dict, returned: success}
 winner:
   description: The winner's whole deployment, where it is another than the present one.
   type: dict
@@ -64,13 +51,6 @@ target:
   description: The hosts that took part, so that the choice holds for them, separated by commas.
   type: str
   returned: success
-tuned_file:
-  description: The file with the winner.
-  type: str
-  returned: success
-summary:
-  description: What was shown.
-  type: list
-  elements: str
-  returned: success
+tuned_file: {description: The file with the winner., type: str, returned: success}
+summary: {description: What was shown., type: list, elements: str, returned: success}
 """

@@ -34,10 +34,7 @@ options:
     description: The deployment's name; without it the host's only one.
     type: str
     default: ""
-  workload:
-    description: What will be measured; refused where it is empty.
-    type: str
-    default: ""
+  workload: {description: What will be measured; refused where it is empty., type: str, default: ""}
   load:
     description: The limits or the requests in flight; refused where there are none.
     type: raw
@@ -46,10 +43,7 @@ options:
     type: list
     elements: dict
     default: []
-  serving:
-    description: Whether a host may be taken that serves.
-    type: bool
-    default: false
+  serving: {description: Whether a host may be taken that serves., type: bool, default: false}
   take_over:
     description: Whether a host may be taken that another run has locked.
     type: bool
@@ -68,10 +62,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-deployment:
-  description: The deployment that is tuned.
-  type: dict
-  returned: success
+deployment: {description: The deployment that is tuned., type: dict, returned: success}
 others:
   description: The other deployments, as the variables ask for them.
   type: list
@@ -87,11 +78,7 @@ running:
   type: list
   elements: dict
   returned: success
-planned:
-  description: The plans of RV(waiting).
-  type: list
-  elements: dict
-  returned: success
+planned: {description: The plans of RV(waiting)., type: list, elements: dict, returned: success}
 drain:
   description: The servers to drain, as routers name them.
   type: list
@@ -114,8 +101,5 @@ owner:
   type: str
   returned: success
   sample: tuning by ann@controller, process 4711
-held_by:
-  description: Whose lock is on the host.
-  type: str
-  returned: success
+held_by: {description: Whose lock is on the host., type: str, returned: success}
 """

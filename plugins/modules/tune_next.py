@@ -23,11 +23,7 @@ options:
     description: The file of the state, as M(apiary.instinct.tune_begin) returned it.
     type: path
     required: true
-  hosts:
-    description: The hosts that can be reached.
-    type: list
-    elements: str
-    required: true
+  hosts: {description: The hosts that can be reached., type: list, elements: str, required: true}
   load_hosts:
     description: Hosts that send load, one for each host that is measured; none where hosts load
       themselves.
@@ -67,10 +63,7 @@ assigned:
   description: By host, the next trial with its deployment and its benchmark; empty at the end.
   type: dict
   returned: success
-done:
-  description: Whether the choice is made.
-  type: bool
-  returned: success
+done: {description: Whether the choice is made., type: bool, returned: success}
 lost_load_hosts:
   description: Load hosts that could not be reached; their trials stay open.
   type: list

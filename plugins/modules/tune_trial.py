@@ -36,14 +36,8 @@ options:
     description: The trial, as M(apiary.instinct.tune_next) assigned it.
     type: dict
     required: true
-  progress:
-    description: What the step before returned.
-    type: dict
-    default: {}
-  result:
-    description: The result of the task before.
-    type: dict
-    default: {}
+  progress: {description: What the step before returned., type: dict, default: {}}
+  result: {description: The result of the task before., type: dict, default: {}}
   options:
     description: The operator's C(command), C(key_file) and C(rules) of the measurement.
     type: dict
@@ -77,10 +71,7 @@ measure:
   description: Whether the replicas serve and are to be measured.
   type: bool
   returned: all steps but the last
-plan:
-  description: The plan of the trial.
-  type: dict
-  returned: all steps but the last
+plan: {description: The plan of the trial., type: dict, returned: all steps but the last}
 bench:
   description: Arguments of M(apiary.instinct.bench) for it.
   type: dict

@@ -29,10 +29,7 @@ options:
         and C(weights_writers) are read, too, for what hosts must not share.
     type: list
     elements: str
-  strict:
-    description: Whether a warning ends the task, too.
-    type: bool
-    default: false
+  strict: {description: "Whether a warning ends the task, too.", type: bool, default: false}
 """
 
 EXAMPLES = r"""
@@ -42,10 +39,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-hosts:
-  description: How many hosts were asked for.
-  type: int
-  returned: always
+hosts: {description: How many hosts were asked for., type: int, returned: always}
 findings:
   description: What is wrong; the C(subject) of each names the hosts.
   type: list

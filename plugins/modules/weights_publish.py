@@ -34,14 +34,8 @@ options:
     type: str
     choices: [publish, repair, verify, prune]
     default: publish
-  store:
-    description: The directory that holds all repositories.
-    type: path
-    required: true
-  repository:
-    description: The repository, ORGANIZATION/NAME.
-    type: str
-    required: true
+  store: {description: The directory that holds all repositories., type: path, required: true}
+  repository: {description: "The repository, ORGANIZATION/NAME.", type: str, required: true}
   revision:
     description:
       - The commit, 40 hexadecimal digits. A branch or tag needs O(allow_unpinned).
@@ -63,11 +57,7 @@ options:
     type: list
     elements: str
     default: []
-  ignore_patterns:
-    description: Files not to fetch.
-    type: list
-    elements: str
-    default: []
+  ignore_patterns: {description: Files not to fetch., type: list, elements: str, default: []}
   skip:
     description: Files not to fetch if the repository has others that make them superfluous.
     type: list
@@ -78,11 +68,7 @@ options:
         description: A pattern of the files that make others superfluous.
         type: str
         required: true
-      patterns:
-        description: The others.
-        type: list
-        elements: str
-        required: true
+      patterns: {description: The others., type: list, elements: str, required: true}
   allow_unpinned:
     description: Whether O(revision) may be a branch or tag.
     type: bool
@@ -95,35 +81,20 @@ options:
     description: Whether V(verify) reads the files and compares hashes; otherwise sizes.
     type: bool
     default: false
-  keep:
-    description: How many of the newest revisions V(prune) keeps.
-    type: int
-    default: 2
+  keep: {description: How many of the newest revisions V(prune) keeps., type: int, default: 2}
   pinned:
     description: Revisions that V(prune) never removes, because somebody uses them.
     type: list
     elements: str
     default: []
-  parallel:
-    description: How many files are fetched, or hashed, at once.
-    type: int
-    default: 4
-  retries:
-    description: How often in a row what may pass is tried again.
-    type: int
-    default: 5
+  parallel: {description: "How many files are fetched, or hashed, at once.", type: int, default: 4}
+  retries: {description: How often in a row what may pass is tried again., type: int, default: 5}
   retry_delay:
     description: Seconds before the first of them; each further wait is twice as long.
     type: float
     default: 2
-  timeout:
-    description: Seconds that a connection may stay silent.
-    type: float
-    default: 60
-  reserve_bytes:
-    description: What is to stay free on the file system.
-    type: int
-    default: 0
+  timeout: {description: Seconds that a connection may stay silent., type: float, default: 60}
+  reserve_bytes: {description: What is to stay free on the file system., type: int, default: 0}
 """
 
 EXAMPLES = r"""
@@ -161,10 +132,7 @@ fetched_bytes:
   description: Their bytes; what an interrupted run left of them is not subtracted.
   type: int
   returned: success
-total_bytes:
-  description: The bytes of the whole revision.
-  type: int
-  returned: success
+total_bytes: {description: The bytes of the whole revision., type: int, returned: success}
 removed:
   description: What was, or would be, removed by V(prune).
   type: list
@@ -175,11 +143,7 @@ unknown:
   type: list
   elements: str
   returned: success
-findings:
-  description: What is wrong.
-  type: list
-  elements: dict
-  returned: failure
+findings: {description: What is wrong., type: list, elements: dict, returned: failure}
 """
 
 import contextlib
