@@ -47,6 +47,19 @@ def playbook() -> Callable[[], object]:
     return lambda: PlaybookCLI.cli_executor(["ansible-playbook", *sys.argv[1:]])
 
 
+def inventory() -> Callable[[], object]:
+    """Import ansible-inventory and the plugins that it reads by."""
+    import ansible.cli
+    from ansible.cli.inventory import InventoryCLI
+    from ansible.plugins import loader
+
+    loader.init_plugin_loader()
+    ansible.cli.init_plugin_loader = lambda *_paths: None
+    for name in ("host_list", "script", "auto", "yaml", "ini", "toml", f"{COLLECTION}.fleet"):
+        loader.inventory_loader.get(name, class_only=True)
+    return lambda: InventoryCLI.cli_executor(["ansible-inventory", *sys.argv[1:]])
+
+
 def reader() -> Callable[[], object]:
     """Import the reader of inventories, and the plugins that it reads them by."""
     from ansible.plugins import loader
@@ -99,7 +112,13 @@ def be(program: Callable[[], object], request: dict) -> int:
 
 
 def main() -> None:
-    program = {"playbook": playbook, "reader": reader, "apiary": apiary}[sys.argv[1]]()
+    programs = {
+        "playbook": playbook,
+        "inventory": inventory,
+        "reader": reader,
+        "apiary": apiary,
+    }
+    program = programs[sys.argv[1]]()
     gc.freeze()
     # The pipe to the tests is not that of a run.
     answers = os.fdopen(os.dup(1), "w", buffering=1)

@@ -28,9 +28,10 @@ def run_program(
     text: str = "",
     **streams: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `playbook`, `reader` or `apiary` with standard input ``text``; return what it printed.
+    """Run `playbook`, `inventory`, `reader` or `apiary`; return what it printed.
 
-    ``stdout`` and ``stderr`` are paths to write to instead, as /dev/full.
+    ``text`` is its standard input; ``stdout`` and ``stderr`` are paths to write to instead, as
+    /dev/full.
     """
     # Ansible reads its own settings when it is imported.
     settings = {key: value for key, value in environment.items() if key.startswith("ANSIBLE_")}

@@ -21,20 +21,20 @@ from labkit.prerequisites import ensure_programs
 PROGRAMS = Path(sys.executable).parent
 # Each prints what the shell offers for the words; the last one is what is being typed.
 BASH = """
-source <(apiary completion bash)
+source completion
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
 compopt() { echo "files:$*"; }
 _apiary_completion apiary
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 FISH = """
-apiary completion fish | source
+source completion
 complete --do-complete "$argv"
 """
 # zsh completes only at a prompt, so its helpers are ours for the test.
 ZSH = """
 autoload -Uz compinit; compinit -u -D
-source <(apiary completion zsh)
+source ./completion
 _describe() { local -a given; given=("${(@P)3}"); print -l -- "${given[@]%%:*}"; }
 compadd() { local -a given; given=("${(@P)argv[-1]}"); print -l -- "${given[@]}"; }
 _path_files() { print -r -- "files:$*"; }
@@ -59,6 +59,7 @@ def offered(request, here):
     if shutil.which(shell) is None and os.geteuid() != 0:
         pytest.skip(f"{shell} is not installed, and installing it takes root")
     ensure_programs({shell})
+    (here / "completion").write_text(source(shell))
 
     def ask(*words):
         script = {"bash": BASH, "zsh": ZSH, "fish": FISH}[shell]
@@ -91,8 +92,6 @@ def offered(request, here):
 
 def test_the_shell_offers_what_it_is_told(offered):
     assert sorted(offered("pl")) == ["place", "plan"]
-    codes = ["DOCTOR-VALIDATE", "DOCTOR-VAULT", "DOCTOR-VAULT-OPEN"]
-    assert sorted(offered("finding", "DOCTOR-VA")) == codes
     hosts = offered("probe", "--inventory", "hosts.yml", "gpu-00")
     assert sorted(hosts) == ["gpu-001", "gpu-002", "gpu-003"]
     assert FILES[offered.shell] in offered("explain", "pl")
@@ -116,6 +115,7 @@ def items(here, monkeypatch):
     ("line", "expected"),
     [
         ("fleet |", ["report"]),
+        ("finding DOCTOR-VA|", ["DOCTOR-VALIDATE", "DOCTOR-VAULT", "DOCTOR-VAULT-OPEN"]),
         ("doctor --inv|", ["--inventory"]),
         ("render plan.json --target s|", ["systemd"]),
         ("schema fleet-r|", ["fleet-report", "fleet-rollout"]),

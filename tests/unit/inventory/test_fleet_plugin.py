@@ -26,6 +26,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
     Survey,
 )
 
+from support.programs import run_program
+
 ROOT = Path(__file__).parents[3]
 NOW = datetime.now(UTC)
 SERVED = Served("qwen3-235b", "Qwen/x", "0.33.0", "DP2/TP4/EP4", 2, 4, "0" * 64)
@@ -75,18 +77,14 @@ def listed(where, *options, name="surveys.apiary.yml", config="", hosts=HOSTS):
     (inventory / "hosts.yml").write_text(hosts)
     (inventory / name).write_text(f"plugin: apiary.instinct.fleet\n{config}")
     clean = {key: text for key, text in os.environ.items() if not key.startswith("ANSIBLE_")}
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-inventory"), "-i", "mine", "--list", *options],
-        cwd=where,
-        env={
-            **clean,
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-            "ANSIBLE_LOCALHOST_WARNING": "false",
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = {
+        **clean,
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+        "ANSIBLE_LOCALHOST_WARNING": "false",
+    }
+    words = ("-i", "mine", "--list", *options)
+    done = run_program("inventory", words, cwd=where, environment=environment)
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), " ".join(done.stderr.split())
 
 
