@@ -34,11 +34,9 @@ CASE = """
         - ansible.builtin.set_fact:
             measured: "{{{{ ansible_failed_result }}}}"
       always:
-        - ansible.builtin.copy:
+        - save:
             content: "{{{{ measured | to_json }}}}"
             dest: {name}.result
-            mode: "0644"
-          check_mode: false
       check_mode: {check}
 """
 PLAY = """
