@@ -21,7 +21,7 @@ test: .venv/ready ## Unit, golden and property tests, then simulated hosts and t
 	python tests/stages.py test
 
 unit: .venv/ready
-	pytest -n auto
+	pytest -n auto --dist worksteal
 
 browser: .venv/ready ## Open the reports in a real browser
 	pytest --quiet tests/browser

@@ -30,7 +30,9 @@ def main(times: int) -> int:
             stack.callback(other.kill)
         for index in range(times):
             started = time.monotonic()
-            ran = subprocess.run((sys.executable, "-m", "pytest", "-n", "auto"), check=False)
+            ran = subprocess.run(
+                (sys.executable, "-m", "pytest", "-n", "auto", "--dist", "worksteal"), check=False
+            )
             print(f"busy run {index + 1}: {time.monotonic() - started:.0f} s", flush=True)
             if ran.returncode:
                 return 1
