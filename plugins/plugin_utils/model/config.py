@@ -25,12 +25,11 @@ from .layers import MOST_LAYERS
 from .types import Architecture
 
 _MTP = (
-    "num_nextn_predict_layers",
-    "mtp_num_hidden_layers",
-    "num_mtp_modules",
-    "num_mtp_layers",
-    "mtp_num_layers",
+    *("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"),
+    *("num_mtp_layers", "mtp_num_layers"),
 )
+# What a family says of its norms, or else.
+_NORMS = (("norms_per_layer", 2), ("norm_bias", False), ("final_norm", True))
 # Keys that no weight's shape depends on; the format of the weights is judged by itself.
 _BESIDE_WEIGHTS = {"max_position_embeddings", "dtype", "torch_dtype", "quantization_config", *_MTP}
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -159,9 +158,7 @@ def _described(keys: Reader, model_type: str) -> Architecture:
     details |= found.details
     details |= {
         "tie_word_embeddings": keys.boolean("tie_word_embeddings", needed=bool(keys.family)),
-        "norms_per_layer": keys.family.get("norms_per_layer", 2) if keys.family else None,
-        "norm_bias": bool(keys.family.get("norm_bias")) if keys.family else None,
-        "final_norm": bool(keys.family.get("final_norm", True)) if keys.family else None,
+        **({name: keys.family.get(name, value) for name, value in _NORMS} if keys.family else {}),
         "mtp_layers": _mtp_layers(keys),
         "dtype": keys.words("dtype") or keys.words("torch_dtype"),
         "quantization": quantized,

@@ -11,31 +11,27 @@ from typing import Any
 
 from ..documents import knowledge, to_document
 from .families import Reader
-from .formula import UnknownError, Value, evaluate
+from .formula import UnknownError, Value, evaluate, scoped
 from .modules import applies, module
 from .types import Architecture
 
 
 def extra_modules(keys: Reader, architecture: Architecture) -> dict[str, Any] | None:
     """Return `formula_modules`, and `state` where layers recur; None when a number is missing."""
-    linear = keys.family.get("linear")
     counts = (architecture.details or {}).get("attention_layers")
     if counts is None:
         return None
-    entries: list[Mapping[str, Any]] = list(keys.family.get("extra", ()))
     result: dict[str, Any] = {}
     try:
-        plain = names(keys, architecture, {})
-        stated = [module(entry, plain) for entry in entries if applies(entry, plain)]
+        value = names(keys, architecture, {})
+        entries = keys.family.get("extra", ())
+        stated = [module(entry, value) for entry in entries if applies(entry, value)]
         if counts["linear"]:
-            mixer = knowledge("models/mixers.yml")["mixers"][linear]
+            result["linear_kind"] = keys.family.get("linear")
+            mixer = knowledge("models/mixers.yml")["mixers"][result["linear_kind"]]
             value = names(keys, architecture, mixer.get("let", {}))
-            stated += [
-                module({"per": "linear", **entry}, value)
-                for entry in mixer["modules"]
-                if applies(entry, value)
-            ]
-            result["linear_kind"] = linear
+            entries = ({"per": "linear", **entry} for entry in mixer["modules"])
+            stated += [module(entry, value) for entry in entries if applies(entry, value)]
             result["state"] = [_state(keys, part, value) for part in mixer["state"]]
     except UnknownError:
         return None
@@ -47,16 +43,11 @@ def names(keys: Reader, architecture: Architecture, let: Mapping[str, str]) -> V
     """Return what formulas may name: ``let``, the architecture's numbers, keys of the config."""
     details = architecture.details or {}
     counts = details.get("attention_layers") or {}
+    own = ("layers", "heads", "kv_heads", "head_dim", "experts")
     derived: dict[str, int | None] = {
-        "layers": architecture.layers,
+        **{name: getattr(architecture, name) for name in own},
+        **{kind: counts.get(kind) for kind in ("full", "sliding", "linear")},
         "hidden": architecture.hidden_size,
-        "heads": architecture.heads,
-        "kv_heads": architecture.kv_heads,
-        "head_dim": architecture.head_dim,
-        "experts": architecture.experts,
-        "full": counts.get("full"),
-        "sliding": counts.get("sliding"),
-        "linear": counts.get("linear"),
         "dense": details.get("dense_layers"),
         "moe": details.get("moe_layers"),
         "moe_width": details.get("moe_intermediate_size"),
@@ -64,8 +55,6 @@ def names(keys: Reader, architecture: Architecture, let: Mapping[str, str]) -> V
     }
 
     def value(name: str) -> int:
-        if name in let:
-            return evaluate(let[name], value)
         if name not in derived:
             return keys.number(name)
         number = derived[name]
@@ -73,7 +62,7 @@ def names(keys: Reader, architecture: Architecture, let: Mapping[str, str]) -> V
             raise UnknownError(name)
         return number
 
-    return value
+    return scoped(let, value)
 
 
 def _state(keys: Reader, part: Mapping[str, Any], value: Value) -> dict[str, Any]:

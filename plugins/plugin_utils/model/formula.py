@@ -19,7 +19,7 @@ import ast
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 Value = Callable[[str], int]
 MOST = 2**80  # a count of parameters or bytes never comes near; a larger one is a mistake
@@ -74,6 +74,15 @@ def evaluate(formula: str | int, value: Value) -> int:
     if abs(result) > MOST:
         raise UnknownError(formula)
     return result
+
+
+def scoped(let: Mapping[str, str | int], outer: Value) -> Value:
+    """Return the names of ``let``, which are formulas themselves, before those of ``outer``."""
+
+    def value(name: str) -> int:
+        return evaluate(let[name], value) if name in let else outer(name)
+
+    return value
 
 
 def _evaluate(node: ast.expr, value: Value) -> int:

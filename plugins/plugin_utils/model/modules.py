@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..documents import knowledge
-from .formula import UnknownError, Value, evaluate
+from .formula import UnknownError, Value, evaluate, scoped
 from .types import Architecture
 
 Sharding = Literal["vocabulary", "tensor", "kv_heads", "groups", "experts", "replicated"]
@@ -87,7 +87,6 @@ def _stated(
 def _numbers(architecture: Architecture, kind: str | None) -> Value:
     """Return what formulas of layers.yml may name; ``kind`` is that of the layers they are of."""
     details = architecture.details or {}
-    let = knowledge("models/layers.yml")["let"]
     counts = details.get("attention_layers") or {}
     own = (details.get("attention_dimensions") or {}).get(kind, {})
     shared = (details.get("kv_shared_layers") or {}).get(kind, 0)
@@ -96,8 +95,6 @@ def _numbers(architecture: Architecture, kind: str | None) -> Value:
     known = {**vars(architecture), **details, **counts, **own, "number": number, "with_kv": with_kv}
 
     def value(name: str) -> int:
-        if name in let:
-            return evaluate(let[name], value)
         function, _space, key = name.partition(" ")
         if function == "given":
             return int(known.get(key) not in (None, False))
@@ -108,7 +105,7 @@ def _numbers(architecture: Architecture, kind: str | None) -> Value:
             raise UnknownError(name)
         return int(number)
 
-    return value
+    return scoped(knowledge("models/layers.yml")["let"], value)
 
 
 def applies(entry: Mapping[str, Any], value: Value) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..documents import knowledge
 from .families import Reader
-from .formula import UnknownError, evaluate
+from .formula import UnknownError, evaluate, scoped
 from .types import Architecture
 
 # Sections of a config.json that describe a tower.
@@ -65,16 +65,12 @@ def _parameters(
         )
         return None
     facts = towers[tower]
-    inner = keys.below(
-        section, {"defaults": facts.get("defaults", {}), "keys": facts.get("keys", {})}
-    )
+    family = {part: facts.get(part, {}) for part in ("defaults", "keys")}
+    inner = keys.below(section, family)
     if inner is None:
         return None
-    let = facts.get("let", {})
 
-    def value(name: str) -> int:
-        if name in let:
-            return evaluate(let[name], value)
+    def number(name: str) -> int:
         if name != "text_hidden":
             return inner.number(name)
         if architecture.hidden_size is None:
@@ -82,7 +78,7 @@ def _parameters(
         return architecture.hidden_size
 
     try:
-        terms = [evaluate(formula, value) for formula in facts["terms"].values()]
+        value = scoped(facts.get("let", {}), number)
+        return sum(evaluate(formula, value) for formula in facts["terms"].values())
     except UnknownError:
         return None
-    return sum(terms)
