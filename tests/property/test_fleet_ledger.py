@@ -16,7 +16,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger impor
     Asked,
     Entry,
     Ledger,
-    attempts_in,
     begin,
     end,
     outcome_in,
@@ -28,6 +27,11 @@ from hypothesis import strategies as st
 OUTCOMES = ("done", "failed", "unreachable", "rolled back", "quarantined", "interrupted", "waiting")
 # What happens to a host: a run begins with it and ends it somehow, or is killed before.
 STORIES = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from([*OUTCOMES, None])))
+
+
+def attempts_in(ledger, run):
+    """How often a run has begun with the host."""
+    return sum(entry.run == run for entry in ledger.entries)
 
 
 def told(story):

@@ -52,11 +52,6 @@ class Flag:
         return self.names[0]
 
     @property
-    def aliases(self) -> tuple[str, ...]:
-        """Return every other spelling, the negative ones too."""
-        return self.names[1:] + self.negative
-
-    @property
     def takes_value(self) -> bool:
         """Return whether the flag is followed by a value."""
         return self.kind not in ("StoreTrue", "BooleanOptional", "EnableDisable", "Help")

@@ -153,11 +153,6 @@ def outcome_in(ledger: Ledger, run: str) -> Outcome | None:
     return mine[-1].outcome if mine else None
 
 
-def attempts_in(ledger: Ledger, run: str) -> int:
-    """Return how often a run has begun with the host."""
-    return sum(entry.run == run for entry in ledger.entries)
-
-
 def still_to_do(
     hosts: Iterable[str], ledgers: Mapping[str, Ledger], run: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -59,28 +59,6 @@ def parse_window(text: str, subject: str) -> Window:
     return Window(_days(found["days"], text, subject), start, end, zone, text)
 
 
-def open_until(windows: Sequence[Window], now: datetime) -> datetime | None:
-    """Return when the windows close that are open at ``now``, None where none is.
-
-    Windows that follow each other without a gap are one. Times are aware, the result is in UTC.
-    """
-    for start, end in spans(windows, now):
-        if start <= now < end:
-            return end
-    return None
-
-
-def next_open(
-    windows: Sequence[Window], now: datetime, need: timedelta = timedelta()
-) -> datetime | None:
-    """Return the first time from ``now`` on with ``need`` to go; None where none is in sight."""
-    for start, end in spans(windows, now):
-        begin = max(start, now.astimezone(UTC))
-        if begin < end and end - begin >= need:
-            return begin
-    return None
-
-
 def spans(windows: Sequence[Window], now: datetime) -> list[tuple[datetime, datetime]]:
     """Return when windows are open around ``now``, in UTC, joined and in order."""
     found = sorted(span for window in windows for span in _spans(window, now))
@@ -112,7 +90,7 @@ def common(hosts: Sequence[Sequence[Window]], now: datetime) -> list[tuple[datet
 def may_begin(
     hosts: Sequence[Sequence[Window]], now: datetime, need: timedelta
 ) -> tuple[bool, datetime | None]:
-    """Say whether work of length ``need`` may begin now on all hosts, and else when it may."""
+    """Return whether work of length ``need`` may begin now on all hosts, and else when it may."""
     if not any(hosts):
         return True, None
     now = now.astimezone(UTC)

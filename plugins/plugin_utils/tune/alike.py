@@ -24,7 +24,6 @@ from ..topology.host import from_evidence
 from ..topology.types import Topology
 
 CODE = "TRIAL-HOSTS-DIFFER"
-_PAGE = "docs/explanation/tuning-by-measuring.md"
 
 
 def alike(

@@ -21,9 +21,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.progress imp
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.retry import try_again
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import (
-    next_open,
-    open_until,
+    may_begin,
     parse_window,
+    spans,
 )
 
 FLEET = [Member(f"h{number:02d}", f"r{(number - 1) // 3}") for number in range(1, 13)]
@@ -121,10 +121,9 @@ def test_no_window(text):
 def test_a_window_over_midnight_and_the_next_one():
     window = parse_window("Fri 22:00-04:00 Europe/Berlin", "test")
     saturday = datetime(2026, 11, 28, 1, 0, tzinfo=UTC)  # 02:00 in Berlin
-    assert open_until([window], saturday) == datetime(2026, 11, 28, 3, 0, tzinfo=UTC)
-    assert next_open([window], saturday, timedelta(hours=3)) == datetime(
-        2026, 12, 4, 21, 0, tzinfo=UTC
-    )
+    assert spans([window], saturday)[0][1] == datetime(2026, 11, 28, 3, 0, tzinfo=UTC)
+    begin = datetime(2026, 12, 4, 21, 0, tzinfo=UTC)
+    assert may_begin([[window]], saturday, timedelta(hours=3)) == (False, begin)
 
 
 def again(message="", *, unreachable=False, attempt=1, most=None, findings=()):

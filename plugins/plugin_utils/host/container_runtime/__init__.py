@@ -31,7 +31,6 @@ from .types import (
 
 __all__ = ["ContainerRuntimePlan", "Settings", "decide"]
 
-_AGAIN = "run the role container_runtime again"
 _NODES_SOURCE = (
     "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/install/prerequisites.html"
 )

@@ -22,7 +22,6 @@ from .engine import Engine
 from .types import PROGRAM, SPECIFICATION, UNIT
 
 SPEC_SOURCE = "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md"
-_REWRITE = f"run the role again, or `systemctl restart apiary-cdi` and see `ls -l {SPECIFICATION}`"
 _SHOWN = 4
 _DRM_NODE = re.compile(r"/sys/class/drm/((card|renderD)\d+)")
 

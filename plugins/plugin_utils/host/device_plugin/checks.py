@@ -18,8 +18,6 @@ from .node import Node, holds, state_policy
 from .review import expected_resources
 from .settings import Settings
 
-_ROLE = "run the role device_plugin on the drained node"
-
 
 def checks(
     settings: Settings, node: Node, host: Topology, wanted: dict[str, Any], evidence: Evidence

@@ -23,7 +23,6 @@ from .versions import parse
 _ADDRESS = re.compile(r"(?:https?|file)://[!-~]+")
 _KEY_ADDRESS = re.compile(r"(?:https?|file)://[!-~]+|/[ -~]+")
 _GFX = re.compile(r"gfx[0-9a-z]+(?:-[0-9a-z]+)*")
-_ANYWAY = "or set rocm_allow_unsupported to true and answer for it yourself"
 
 
 def _refused(allowed: bool) -> Severity:
