@@ -49,69 +49,40 @@ def kind_of(name: str) -> Any:
 
     The imports are written out, for AnsiballZ packs what it reads here.
     """
+    kind: Any
     if name == "command":
-        from . import command
-
-        return command
-    if name == "configuration":
-        from . import configuration
-
-        return configuration
-    if name == "directory":
-        from . import directory
-
-        return directory
-    if name == "file":
-        from . import file
-
-        return file
-    if name == "json_settings":
-        from . import json_settings
-
-        return json_settings
-    if name == "live":
-        from . import live
-
-        return live
-    if name == "mount":
-        from . import mount
-
-        return mount
-    if name == "offline_files":
-        from . import offline_files
-
-        return offline_files
-    if name == "packages":
-        from . import packages
-
-        return packages
-    if name == "release":
-        from . import release
-
-        return release
-    if name == "replicas":
-        from . import replicas
-
-        return replicas
-    if name == "repository":
-        from . import repository
-
-        return repository
-    if name == "service":
-        from . import service
-
-        return service
-    if name == "transaction":
-        from . import transaction
-
-        return transaction
-    if name == "user":
-        from . import user
-
-        return user
-    from . import verify
-
-    return verify
+        from . import command as kind
+    elif name == "configuration":
+        from . import configuration as kind
+    elif name == "directory":
+        from . import directory as kind
+    elif name == "file":
+        from . import file as kind
+    elif name == "json_settings":
+        from . import json_settings as kind
+    elif name == "live":
+        from . import live as kind
+    elif name == "mount":
+        from . import mount as kind
+    elif name == "offline_files":
+        from . import offline_files as kind
+    elif name == "packages":
+        from . import packages as kind
+    elif name == "release":
+        from . import release as kind
+    elif name == "replicas":
+        from . import replicas as kind
+    elif name == "repository":
+        from . import repository as kind
+    elif name == "service":
+        from . import service as kind
+    elif name == "transaction":
+        from . import transaction as kind
+    elif name == "user":
+        from . import user as kind
+    else:
+        from . import verify as kind
+    return kind
 
 
 class Item:

@@ -62,11 +62,7 @@ class Check:
         self, code: str, subject: str, state: CheckState, found: str, expected: str, **facts: Any
     ) -> None:
         message = f"found {found}, expected {expected}"
-        if {"severity", "remedy"} & facts.keys():
-            facts = {"severity": "error", "remedy": "", "source": None, **facts}
-            failure = Finding.from_fields(code=code, subject=subject, message=message, **facts)
-        else:
-            failure = Finding(code, subject, message, **facts)
+        failure = Finding(code, subject, message, **facts)
         self._set(
             code=code,
             subject=subject,

@@ -63,8 +63,7 @@ def device_arguments(gpus: tuple[str, ...], root: str = "/") -> list[str]:
     absent = [path for path in paths if not os.path.exists(os.path.join(root, path.lstrip("/")))]
     if unserved or absent:
         raise replica_error(
-            "REPLICA-NO-DEVICE",
-            f"no device node of {', '.join([*unserved, *absent])}",
+            "REPLICA-NO-DEVICE", f"no device node of {', '.join([*unserved, *absent])}"
         )
     stats = [os.stat(os.path.join(root, path.lstrip("/"))) for path in paths]
     # By number: the image's groups have other ones. Root's own group would be a right too many.
@@ -96,8 +95,7 @@ def _credentials(spec: LaunchSpec, source: str, private: str, uid: int, gid: int
                 value = stream.read()
         except OSError as failure:
             raise replica_error(
-                "REPLICA-NO-SECRET",
-                f"no credential {name}: {failure.strerror}",
+                "REPLICA-NO-SECRET", f"no credential {name}: {failure.strerror}"
             ) from failure
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
         with os.fdopen(descriptor, "wb") as stream:
@@ -148,10 +146,7 @@ def prepare(
     try:
         account = pwd.getpwnam(user)
     except KeyError as failure:
-        raise replica_error(
-            "CONTAINER-NO-USER",
-            f"the host has no user {user}",
-        ) from failure
+        raise replica_error("CONTAINER-NO-USER", f"the host has no user {user}") from failure
     uid, gid = account.pw_uid, account.pw_gid
     words = [f"--user={uid}:{gid}", *device_arguments(spec.gpus, root)]
     private = os.path.join(root, PRIVATE, spec.unit)

@@ -56,8 +56,7 @@ class Engine:
             )
         except OSError as failure:
             raise replica_error(
-                "REPLICA-NO-ENGINE",
-                f"cannot run {command[0]}: {failure.strerror}",
+                "REPLICA-NO-ENGINE", f"cannot run {command[0]}: {failure.strerror}"
             ) from failure
         finally:
             for _reading, writing in pipes:

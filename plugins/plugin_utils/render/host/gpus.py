@@ -46,10 +46,7 @@ def present(wanted: tuple[str, ...], root: str = "/") -> dict[str, KfdGpu]:
             f"the host has {', '.join(sorted(host)) or 'no GPUs'}",
         )
     if wanted and not os.path.isdir(os.path.join(root, KFD)):
-        raise replica_error(
-            "REPLICA-DRIVER",
-            "the amdgpu driver serves no GPU (no /sys/class/kfd)",
-        )
+        raise replica_error("REPLICA-DRIVER", "the amdgpu driver serves no GPU (no /sys/class/kfd)")
     return host
 
 
@@ -64,16 +61,12 @@ def visible_devices(wanted: tuple[str, ...], root: str = "/") -> list[str]:
     nodes = [os.path.join(root, "dev/dri", host[key].render) for key in wanted if key in host]
     absent = [path for path in nodes if not os.path.exists(path)]
     if absent:
-        raise replica_error(
-            "REPLICA-NO-DEVICE",
-            f"{', '.join(absent)} does not exist",
-        )
+        raise replica_error("REPLICA-NO-DEVICE", f"{', '.join(absent)} does not exist")
     seen = {key for key, gpu in host.items() if permitted(gpu.render, root)}
     denied = sorted(set(wanted) - seen)
     if denied:
         raise replica_error(
-            "REPLICA-GPU-DENIED",
-            f"may not open the render node of planned GPU {', '.join(denied)}",
+            "REPLICA-GPU-DENIED", f"may not open the render node of planned GPU {', '.join(denied)}"
         )
     foreign = sorted(seen - set(wanted))
     if foreign:

@@ -58,8 +58,7 @@ def end_processes(context: Context) -> None:
             signalled = True
         if time.monotonic() >= deadline:
             raise replica_error(
-                "REPLICA-LEFTOVER",
-                f"process {names} of an earlier run does not end",
+                "REPLICA-LEFTOVER", f"process {names} of an earlier run does not end"
             )
         for pid in others:
             with contextlib.suppress(OSError):

@@ -123,8 +123,7 @@ def check_health(context: Context) -> None:
                 sick.append(f"{key} ({match[1]} in {name})")
     if sick:
         raise replica_error(
-            "REPLICA-GPU-SICK",
-            f"uncorrectable errors on planned GPU {', '.join(sick)}",
+            "REPLICA-GPU-SICK", f"uncorrectable errors on planned GPU {', '.join(sick)}"
         )
 
 
@@ -182,10 +181,7 @@ def check_weights(context: Context) -> None:
     if os.access(program, os.X_OK):
         _ask_checker(context, [program, "--json", directory])
     elif not os.path.exists(os.path.join(directory, facts["needs"])):
-        raise replica_error(
-            "REPLICA-WEIGHTS",
-            f"{directory} has no {facts['needs']}",
-        )
+        raise replica_error("REPLICA-WEIGHTS", f"{directory} has no {facts['needs']}")
 
 
 def _ask_checker(context: Context, command: list[str]) -> None:
@@ -202,8 +198,7 @@ def _ask_checker(context: Context, command: list[str]) -> None:
             process.send_signal(signal.SIGKILL)
             process.returncode = -signal.SIGKILL  # nobody waits: it may never end
             raise replica_error(
-                "REPLICA-WEIGHTS",
-                f"{context.spec.weights} could not be read within {limit} s",
+                "REPLICA-WEIGHTS", f"{context.spec.weights} could not be read within {limit} s"
             )
         output.seek(0)
         text = output.read().decode("utf-8", "replace")

@@ -63,10 +63,7 @@ def read_spec(path: str) -> LaunchSpec:
             values[name] = tuple(values[name])
         return LaunchSpec(**values)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as failure:
-        raise replica_error(
-            "REPLICA-SPEC",
-            f"cannot read {path}: {failure}",
-        ) from failure
+        raise replica_error("REPLICA-SPEC", f"cannot read {path}: {failure}") from failure
 
 
 def read_life(path: str | None = None) -> dict[str, Any]:

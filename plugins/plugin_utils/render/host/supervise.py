@@ -240,10 +240,7 @@ class Supervisor:
                 # Without its core the API tells everybody that waits; killed first, it could not.
                 engine.kill(spared=engine.pid)
                 self._await_exit(engine, now + self._life["core"]["grace_seconds"])
-                raise replica_error(
-                    "REPLICA-HUNG",
-                    f"the engine lives and does not work: {reason}",
-                )
+                raise replica_error("REPLICA-HUNG", f"the engine lives and does not work: {reason}")
             self._ping(now)
             if not proven and now - began > self._life["backoff"]["good_seconds"]:
                 proven = True
@@ -256,8 +253,7 @@ class Supervisor:
             raise StoppedError
         engine.drained(0.1)
         raise replica_error(
-            "REPLICA-ENGINE-DIED",
-            "the engine's core process ended while it served",
+            "REPLICA-ENGINE-DIED", "the engine's core process ended while it served"
         )
 
     def _check_leader(self, gone: float) -> None:

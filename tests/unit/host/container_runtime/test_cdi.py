@@ -187,7 +187,7 @@ def test_the_program_leaves_no_stale_file_without_gpus(tmp_path, run):
     output.write_text("{}")
     done = run("--root", str(tmp_path), "--output", str(output))
     assert done.returncode == 1
-    assert "error: CONTAINER-NO-GPU" in done.stderr
+    assert "CONTAINER-NO-GPU" in done.stderr
     assert not output.exists()
 
 
