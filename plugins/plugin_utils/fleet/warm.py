@@ -16,6 +16,7 @@ from .. import host
 from ..documents import KNOWLEDGE, knowledge
 from ..host.concerns import CONCERNS
 from ..host.role_options import Role, read_role
+from ..render.files import templates
 
 # Read only where somebody measures, or asks what a code means.
 _OTHERS = frozenset({"bench", "findings"})
@@ -27,6 +28,9 @@ def warm() -> dict[str, Role]:
         name = path.relative_to(KNOWLEDGE)
         if name.parts[0] not in _OTHERS:
             knowledge(name.as_posix())
+    # What serves on hosts, compiled; the programs of routers and monitoring are others'.
+    for name in ("replica.service.j2", "target.j2", "slice.j2"):
+        templates().get_template(name)
     for concern in CONCERNS:
         importlib.import_module(f"{host.__name__}.{concern}")
     return {name: read_role(name) for name in (*CONCERNS, "replicas")}
