@@ -29,6 +29,8 @@ class ActionModule(Deciding):
         """Converge the roles in turn; in check mode return what the survey saw."""
         host, roles = variables["inventory_hostname"], arguments["roles"]
         left, checking = pending(host), self._task.check_mode
+        if not roles:
+            return {"resources": {}, "reboot": [], "stale": False}
         if left is None:
             raise error("FLEET-SURVEY", host, "was not surveyed in this run")
         if refused := refusals(left, roles, checking):
@@ -54,7 +56,10 @@ class ActionModule(Deciding):
         return {
             "changed": bool(changed),
             "diff": [entry for report in reports for entry in _diff(report)],
-            "resources": [report["resource"] for report in reports if report["changed"]],
+            "resources": {
+                role: [item["resource"] for item in reports if item["role"] == role]
+                for role in sorted({item["role"] for item in reports if item["changed"]})
+            },
             "reboot": list(dict.fromkeys(reboot)),
             # Later decisions follow from the driver and what it shows of the GPUs.
             "stale": "rocm" in changed and not checking,

@@ -64,11 +64,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 resources:
-  description: The names of the resources that were changed.
-  type: list
-  elements: str
+  description: The names of the resources that were changed by their role, or C(replicas:NAME).
+  type: dict
   returned: success
-  sample: [file /etc/sysctl.d/90-apiary.conf]
+  sample: {host_tuning: [file /etc/sysctl.d/90-apiary.conf]}
 reboot:
   description: Why the host must be rebooted.
   type: list

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -38,6 +39,12 @@ class Run:
         (line,) = [line for line in self.said.splitlines() if line.startswith(f"{host} ")]
         pairs = (word.split("=") for word in line.split(":", 1)[1].split())
         return {name: int(count) for name, count in pairs}
+
+
+def applied(text):
+    """Return whose resources a run with -v says that it changed: roles, or `replicas:NAME`."""
+    found = re.findall(r"^    resources:\n((?:        .*\n)+)", text, re.MULTILINE)
+    return set(re.findall(r"^        ([\w:-]+?):$", "".join(found), re.MULTILINE))
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,17 @@
 
 """Tags, limits, and a host that fails beside one that does not."""
 
-from .conftest import HOST
+from .conftest import HOST, applied
 
 BALANCING = "/proc/sys/kernel/numa_balancing"
 
 
 def test_a_tag_does_its_part_alone(operator):
     operator.shell(f"echo 1 > {BALANCING}; apt-mark unhold amdgpu-dkms")
-    done = operator.play("site", "--tags", "host_tuning")
+    done = operator.play("site", "-v", "--tags", "host_tuning")
     assert done.code == 0, done.said
     assert done.recap()["changed"] == 1
-    assert "host_tuning : " in done.said
-    assert "rocm : " not in done.said
-    assert "replicas : " not in done.said
+    assert applied(done.said) == {"host_tuning"}
     assert operator.shell(f"cat {BALANCING}").strip() == "0"
     assert "amdgpu-dkms" not in operator.shell("apt-mark showhold").split()
 
@@ -27,7 +25,6 @@ def test_a_step_can_be_left_out(operator):
     done = operator.play("site", "--skip-tags", "rocm")
     assert done.code == 0, done.said
     assert done.recap()["changed"] == 1
-    assert "rocm : " not in done.said
     assert "amdgpu-dkms" not in operator.shell("apt-mark showhold").split()
     done = operator.play("site")
     assert done.code == 0, done.said

@@ -29,8 +29,8 @@ def warm() -> dict[str, Role]:
         if name.parts[0] not in _OTHERS:
             knowledge(name.as_posix())
     # What serves on hosts, compiled; the programs of routers and monitoring are others'.
-    for name in ("replica.service.j2", "target.j2", "slice.j2"):
-        templates().get_template(name)
+    for template in ("replica.service.j2", "target.j2", "slice.j2"):
+        templates().get_template(template)
     for concern in CONCERNS:
         importlib.import_module(f"{host.__name__}.{concern}")
     return {name: read_role(name) for name in (*CONCERNS, "replicas")}

@@ -250,7 +250,7 @@ def test_what_a_survey_decided_is_applied_without_another(play, tmp_path):
     seen, applied = run("--check")
     assert seen["due"] == ["weight_cache"]
     assert applied["changed"]
-    assert applied["resources"] == [f"file {path}"]
+    assert applied["resources"] == {"weight_cache": [f"file {path}"]}
     assert "text" in json.dumps(applied["diff"])
     assert not path.exists()
 
