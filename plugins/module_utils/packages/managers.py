@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the modules of the role `rocm` ask of apt and dnf, in the same words.
+"""What the modules of the role `rocm` request of apt and dnf, by the same verbs.
 
 A trial is a directory with the sources, lists and caches of repositories that the system does not
 know yet, so that a repository is proven before any of its files is written.
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Callable
+from collections.abc import Sequence
+from typing import Callable, ClassVar
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -49,6 +50,11 @@ def last_words(output: str) -> str:
     return " | ".join((errors or lines[-1:] or ["(no output)"])[-3:]).rstrip(".")
 
 
+_LOCK = ("-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}")
+_OLD_FILES = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
+_CHANGE = ("apt-get", "-q", "-y", *_LOCK, *_OLD_FILES)
+
+
 class Manager:
     """What differs between the two; the words are those of AMD's own instructions."""
 
@@ -57,12 +63,15 @@ class Manager:
     suffixes: tuple[str, ...] = ()
     # Patterns of its errors, by what they mean; the first that fits counts.
     meanings: tuple[tuple[str, str], ...] = ()
+    # How commands begin. `readable` fails where it does not take all its sources together; an
+    # upgrade leaves alone what is held; what is removed loses its configuration.
+    verbs: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def __init__(self, run: Run) -> None:
         self.run = run
 
     def is_source(self, path: str) -> bool:
-        """Say whether a file names repositories."""
+        """Return whether a file names repositories."""
         return path.startswith(self.sources) and path.endswith(self.suffixes)
 
     def prepare(self, trial: str) -> None:
@@ -78,13 +87,9 @@ class Manager:
         """Return the versions of a package that can be had."""
         raise NotImplementedError
 
-    def readable(self) -> tuple[int, str]:
-        """See that the manager takes all its sources together."""
-        raise NotImplementedError
-
-    def refresh(self) -> list[str]:
-        """Return the command that reads what the repositories offer."""
-        raise NotImplementedError
+    def command(self, verb: str, words: Sequence[str] = ()) -> list[str]:
+        """Return the command of a verb: readable, refresh, install, remove, hold or unhold."""
+        return [*self.verbs[verb], *words]
 
     def exact(self, spec: str, name: str, version: str) -> str:
         """Return how one version of a package is requested; only dnf matches its glob."""
@@ -94,22 +99,6 @@ class Manager:
     def shown(self, argv: list[str]) -> list[str]:
         """Return a command as a person would type it."""
         return argv
-
-    def install(self, specs: list[str]) -> list[str]:
-        """Return the command that installs packages."""
-        raise NotImplementedError
-
-    def remove(self, names: list[str]) -> list[str]:
-        """Return the command that removes packages with their configuration."""
-        raise NotImplementedError
-
-    def hold(self, names: list[str]) -> list[str]:
-        """Return the command after which an upgrade leaves packages alone."""
-        raise NotImplementedError
-
-    def unhold(self, names: list[str]) -> list[str]:
-        """Return the command that ends a hold."""
-        raise NotImplementedError
 
 
 class Apt(Manager):
@@ -128,6 +117,14 @@ class Apt(Manager):
         (r"404 +Not Found|File not found|does not have a Release file|does not have the component",
          "ROCM-REPOSITORY-MISSING"),
     )  # fmt: skip
+    verbs: ClassVar[dict[str, tuple[str, ...]]] = {
+        "readable": ("apt-get", "indextargets"),
+        "refresh": ("apt-get", "-q", *_LOCK, "update"),
+        "install": (*_CHANGE, "install", "--no-install-recommends", "--allow-downgrades"),
+        "remove": (*_CHANGE, "purge"),
+        "hold": ("apt-mark", "hold"),
+        "unhold": ("apt-mark", "unhold"),
+    }
 
     def _trial(self, trial: str | None) -> list[str]:
         if trial is None:
@@ -153,40 +150,13 @@ class Apt(Manager):
         return self.run(["apt-get", "-q", *self._trial(trial), *words, "update"])
 
     def versions(self, name: str, trial: str | None = None) -> list[str]:
-        _code, said = self.run(["apt-cache", *self._trial(trial), "madison", name])
-        rows = [[word.strip() for word in line.split("|")] for line in said.splitlines()]
+        _code, output = self.run(["apt-cache", *self._trial(trial), "madison", name])
+        rows = [[word.strip() for word in line.split("|")] for line in output.splitlines()]
         return [row[1] for row in rows if len(row) > 2 and row[0] == name]
-
-    def readable(self) -> tuple[int, str]:
-        return self.run(["apt-get", "indextargets"])
-
-    def refresh(self) -> list[str]:
-        return ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", "update"]
-
-    def _change(self, verb: str, words: list[str]) -> list[str]:
-        options = [
-            f"DPkg::Lock::Timeout={LOCK_SECONDS}",
-            "Dpkg::Options::=--force-confdef",
-            "Dpkg::Options::=--force-confold",
-        ]
-        given = [part for option in options for part in ("-o", option)]
-        return ["apt-get", "-q", "-y", *given, verb, *words]
 
     def shown(self, argv: list[str]) -> list[str]:
         options = {place for place, word in enumerate(argv) if word == "-o"}
         return [word for place, word in enumerate(argv) if not {place, place - 1} & options]
-
-    def install(self, specs: list[str]) -> list[str]:
-        return self._change("install", ["--no-install-recommends", "--allow-downgrades", *specs])
-
-    def remove(self, names: list[str]) -> list[str]:
-        return self._change("purge", names)
-
-    def hold(self, names: list[str]) -> list[str]:
-        return ["apt-mark", "hold", *names]
-
-    def unhold(self, names: list[str]) -> list[str]:
-        return ["apt-mark", "unhold", *names]
 
 
 class Dnf(Manager):
@@ -199,6 +169,14 @@ class Dnf(Manager):
         (r"(?i)GPG|signature|repomd.xml.asc|checksum", "ROCM-REPOSITORY-SIGNATURE"),
         (r"(?i)404|not found|Cannot download repomd.xml|No such file", "ROCM-REPOSITORY-MISSING"),
     )
+    verbs: ClassVar[dict[str, tuple[str, ...]]] = {
+        "readable": ("dnf", "-q", "repolist"),
+        "refresh": ("dnf", "-y", "-q", "makecache"),
+        "install": ("dnf", "-y", "--setopt=install_weak_deps=False", "install"),
+        "remove": ("dnf", "-y", "--noautoremove", "remove"),
+        "hold": ("dnf", "-y", "versionlock", "add"),
+        "unhold": ("dnf", "-y", "versionlock", "delete"),
+    }
 
     def _trial(self, trial: str | None) -> list[str]:
         if trial is None:
@@ -216,30 +194,12 @@ class Dnf(Manager):
     def versions(self, name: str, trial: str | None = None) -> list[str]:
         shape = "%{epoch}:%{version}-%{release}\n"
         query = ["repoquery", "--showduplicates", "--queryformat", shape, name]
-        _code, said = self.run(["dnf", "-q", *self._trial(trial), *query])
-        found = [line for line in said.split() if re.match(r"\d+:\S+-\S+$", line)]
+        _code, output = self.run(["dnf", "-q", *self._trial(trial), *query])
+        found = [line for line in output.split() if re.match(r"\d+:\S+-\S+$", line)]
         return list(dict.fromkeys(line[2:] if line.startswith("0:") else line for line in found))
-
-    def readable(self) -> tuple[int, str]:
-        return self.run(["dnf", "-q", "repolist"])
-
-    def refresh(self) -> list[str]:
-        return ["dnf", "-y", "-q", "makecache"]
 
     def exact(self, spec: str, name: str, version: str) -> str:
         return spec
-
-    def install(self, specs: list[str]) -> list[str]:
-        return ["dnf", "-y", "--setopt=install_weak_deps=False", "install", *specs]
-
-    def remove(self, names: list[str]) -> list[str]:
-        return ["dnf", "-y", "--noautoremove", "remove", *names]
-
-    def hold(self, names: list[str]) -> list[str]:
-        return ["dnf", "-y", "versionlock", "add", *names]
-
-    def unhold(self, names: list[str]) -> list[str]:
-        return ["dnf", "-y", "versionlock", "delete", *names]
 
 
 MANAGERS: dict[str, type[Manager]] = {kind.name: kind for kind in (Apt, Dnf)}

@@ -183,19 +183,19 @@ class Repositories:
                 stream.write(text)
         for one in self.sources:
             target = os.path.join(trial, "sources", os.path.basename(one["path"]))
-            code, said = self.manager.prove(trial, target)
+            code, output = self.manager.prove(trial, target)
             if code != 0:
-                raise self._unusable(one, said)
+                raise self._unusable(one, output)
         for package in self.packages:
             if package["version"] is not None:
                 self._must_offer(package, trial)
 
-    def _unusable(self, source: dict[str, Any], said: str) -> ApiaryError:
-        """Return what is wrong with a repository, from what its package manager said."""
+    def _unusable(self, source: dict[str, Any], output: str) -> ApiaryError:
+        """Return what is wrong with a repository, from what its package manager reported."""
         addresses = [one for one in ADDRESS.findall(source["content"]) if "key" not in one.lower()]
         subject = CREDENTIALS.sub("***", (addresses or [source["path"]])[0])
-        words = CREDENTIALS.sub("***", last_words(said))
-        kinds = [kind for pattern, kind in self.manager.meanings if re.search(pattern, said)]
+        words = CREDENTIALS.sub("***", last_words(output))
+        kinds = [kind for pattern, kind in self.manager.meanings if re.search(pattern, output)]
         code = kinds[0] if kinds else "ROCM-REPOSITORY-UNREACHABLE"
         return error(code, subject, f"{words}; nothing was written")
 
@@ -219,7 +219,7 @@ class Repositories:
         modes = {item["path"]: _mode(item["path"]) for item, _change in self.changes}
         for item, change in self.changes:
             file.apply(self.host, item, change)
-        code, said = self.manager.readable()
+        code, output = self.manager.run(self.manager.command("readable"))
         if code == 0:
             return
         for item, change in self.changes:
@@ -236,7 +236,7 @@ class Repositories:
         raise error(
             "ROCM-REPOSITORY-CONFLICT",
             self.manager.sources,
-            f"{CREDENTIALS.sub('***', last_words(said))}; the earlier files are in place again",
+            f"{CREDENTIALS.sub('***', last_words(output))}; the earlier files are in place again",
         )
 
     def _put(self, path: str, content: bytes) -> None:

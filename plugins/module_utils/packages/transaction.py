@@ -96,7 +96,7 @@ class Packages:
         if not self.wanted.optional:
             return []
         if refresh:
-            self._must(self.manager.refresh())
+            self._must(self.manager.command("refresh"))
             self.refreshed = True
         lacking: list[str] = []
         first: list[str] = []
@@ -118,13 +118,17 @@ class Packages:
         return [
             *wanted.repair,
             *wanted.enable,
-            *([manager.unhold(wanted.unhold)] if wanted.unhold else []),
-            *([manager.remove(wanted.remove)] if wanted.remove else []),
-            *(manager.install(stage) for stage in self.stages),
+            *self._named("unhold", "remove"),
+            *(manager.command("install", stage) for stage in self.stages),
             *self.dkms,
             *([self.initramfs] if self.initramfs else []),
-            *([manager.hold(wanted.hold)] if wanted.hold else []),
+            *self._named("hold"),
         ]
+
+    def _named(self, *verbs: str) -> list[list[str]]:
+        """Return the commands of verbs that take the names listed under them."""
+        names = {verb: getattr(self.wanted, verb) for verb in verbs}
+        return [self.manager.command(verb, names[verb]) for verb in verbs if names[verb]]
 
     def steps(self) -> list[str]:
         """Return the commands in short, without what only tells a tool how to behave."""
@@ -137,23 +141,18 @@ class Packages:
         for argv in wanted.enable:
             self._must(argv)
         if self.stages and (wanted.enable or not self.refreshed):
-            self._must(manager.refresh())
+            self._must(manager.command("refresh"))
         # All of it is looked up before anything is removed.
         stages = [[self._offered(spec) for spec in stage] for stage in self.stages]
-        if wanted.unhold:
-            self._must(manager.unhold(wanted.unhold))
-        if wanted.remove:
-            self._must(manager.remove(wanted.remove))
+        for argv in self._named("unhold", "remove"):
+            self._must(argv)
         for stage in stages:
             self._install(stage)
         if wanted.repair:
             self._must_be_repaired()
-        for argv in self.dkms:
+        initramfs = [self.initramfs] if self.initramfs else []
+        for argv in (*self.dkms, *initramfs, *self._named("hold")):
             self._must(argv)
-        if self.initramfs:
-            self._must(self.initramfs)
-        if wanted.hold:
-            self._must(manager.hold(wanted.hold))
 
     def _repair(self) -> str | None:
         """Finish interrupted work as far as it goes; return what stopped it, if anything did."""
@@ -176,7 +175,7 @@ class Packages:
 
     def _install(self, stage: list[str]) -> None:
         """Install one stage; it may bring what a failing repair still lacked."""
-        argv = self.manager.install(stage)
+        argv = self.manager.command("install", stage)
         code, said = self.manager.run(argv)
         if self.wanted.repair and code:
             self._must_be_repaired()

@@ -43,7 +43,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     from ..packages.managers import MANAGERS, last_words, runner
 
     manager = MANAGERS[resource["manager"]](runner(host.module))
-    for argv in (manager.refresh(), manager.install(difference.actual)):
+    for argv in (manager.command("refresh"), manager.command("install", difference.actual)):
         code, output = manager.run(argv)
         for _attempt in range(ATTEMPTS):
             if not code or _LISTS_LOCKED not in output:
