@@ -214,7 +214,7 @@ def test_site_refuses_for_its_own_hosts_only(mine):
     done = run(*site, cwd=mine.parent)
     said = done.stdout + done.stderr
     # It goes on to the one host, which answers nothing.
-    assert "TASK [Inspect | See what would change]" in said
+    assert "TASK [Inspect | Survey what would change]" in said
     assert "INVENTORY-OPTION" not in said
     again = run(*site, "-e", "rocm_profile=wrong", cwd=mine.parent)
     assert again.returncode == 2
