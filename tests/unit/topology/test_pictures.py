@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from apiary.host.pairs import boards, runs
 from apiary.host.pictures import topology_svg
+from support.compact import compact
 from support.examples import examples
 from support.printers import machine as printers
 from support.printers.machine import Machine, Wire
@@ -77,7 +78,7 @@ def listed(svg):
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_topology_is_as_recorded(name, golden):
     machine = Machine(printers.mesh().cards, MACHINES[name])
-    golden(f"topology/{name}.json", dumps(from_evidence(printers.bundle(machine))))
+    golden(f"topology/{name}.json", compact(dumps(from_evidence(printers.bundle(machine)))))
 
 
 @pytest.mark.parametrize("name", DRAWN)
