@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .inspection import Changes
 
 DUE = "/run/apiary/due"
+# systemd reports no need to reload of a unit that is gone.
+UNREAD = "reload after removed replicas"
 
 
 def systemctl_of(host: Host) -> Systemctl:
@@ -95,6 +97,7 @@ class Applier:
                 self._write(item)
         if decided.reload:
             must(self._host, "daemon-reload")
+            self._host.settle(UNREAD)
         if decided.enable:
             must(self._host, "enable", "--", *decided.enable)
         for name in decided.restart:
@@ -106,8 +109,6 @@ class Applier:
             # Not `restart`: that keeps the runtime directory, where failed starts are counted.
             must(self._host, "stop", "--", name)
             self._start([name])
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(DUE, name))
         if decided.move or decided.start:
             self._start([*decided.move, *decided.start])
 
@@ -136,6 +137,8 @@ class Applier:
         )
         if shadowed:
             must(self._host, "disable", "--", *shadowed)
+        if gone and changes.units.reload:
+            self._host.mark(UNREAD)
         for item in gone:
             os.unlink(item.path)
 
@@ -160,6 +163,9 @@ class Applier:
             states = unit_states(systemctl_of(self._host), names)
             broken = [name for name in names if states[name].get("ActiveState") != "active"]
             self._refuse_start((broken or names)[0], since)
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(DUE, name))
 
     def _refuse_start(self, name: str, since: int) -> None:
         """Refuse with the replica's own last words: systemctl only says that a job failed."""

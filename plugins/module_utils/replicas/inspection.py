@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..finding import ApiaryError, Finding, error
 from ..resources.types import Difference, Host, Resource
 from . import unit_files, units
-from .apply import due_units, serving, systemctl_of
+from .apply import UNREAD, due_units, serving, systemctl_of
 from .units import DirectoryChange, FileChange, UnitChanges
 
 
@@ -49,6 +49,10 @@ def inspect(host: Host, resource: Resource) -> Difference:
         changes = _part(host, resource, files, services, secrets, outdated, states)
     if not resource["start"]:
         changes = dataclasses.replace(changes, units=dataclasses.replace(changes.units, start=[]))
+    if host.is_due(UNREAD):
+        changes = dataclasses.replace(
+            changes, units=dataclasses.replace(changes.units, reload=True)
+        )
     for item in changes.files:
         if item.changed:
             host.note(item.path, item.after)

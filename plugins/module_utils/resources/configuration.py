@@ -13,7 +13,6 @@ the service is disabled and stopped, its files go, and those that were there bef
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import hashlib
 import os
@@ -336,9 +335,25 @@ def _inspect_absent(host: Host, resource: Resource) -> Difference:
     is_running = properties.get("ActiveState") not in ("inactive", "failed", None)
     is_enabled = properties.get("UnitFileState") == "enabled"
     stop = ours and properties.get("LoadState") == "loaded" and (is_running or is_enabled)
-    host.reload_due = host.reload_due or properties.get("NeedDaemonReload") == "yes"
+    unread = properties.get("NeedDaemonReload") == "yes"
+    host.reload_due = host.reload_due or unread
+    # A run that was cut off may have left what goes at the end.
+    forgets = bool(_left(resource)) and not stop and not any(item.changed for item in changes)
+    before = ["reload systemd"] * unread + [
+        f"forget the former files of {resource['service']}"
+    ] * forgets
     plan = Plan(changes, None, ["disable --now"] if stop else [], "")
-    return _difference(host, resource, plan, [])
+    return _difference(host, resource, plan, before)
+
+
+def _left(resource: Resource) -> list[str]:
+    """Return what an absent service leaves when its files are gone, in order."""
+    files = [item["path"] for item in resource["files"]]
+    paths = [_stamp(resource), *(file.ORIGINALS + path for path in files)]
+    names = (os.path.dirname(path) for path in files)
+    own = {name for name in names if os.path.basename(name) == "apiary" or name.endswith(".d")}
+    empty = [name for name in sorted(own) if os.path.isdir(name) and not os.listdir(name)]
+    return [path for path in paths if os.path.exists(path)] + empty
 
 
 def _with_original(change: Change) -> Change:
@@ -352,15 +367,11 @@ def _apply_absent(host: Host, resource: Resource, service: Service, plan: Plan) 
         service.must("disable", "--now")
     write(host, plan.changes, None)
     host.reload()
-    originals = (file.ORIGINALS + item.path for item in plan.changes)
-    for path in (_stamp(resource), *originals):
-        if os.path.exists(path):
+    for path in _left(resource):
+        if os.path.isdir(path):
+            os.rmdir(path)
+        else:
             os.unlink(path)
-    for item in plan.changes:
-        directory = os.path.dirname(item.path)
-        if os.path.basename(directory) == "apiary" or directory.endswith(".d"):
-            with contextlib.suppress(OSError):
-                os.rmdir(directory)
 
 
 def _stamp(resource: Resource) -> str:
@@ -370,7 +381,7 @@ def _stamp(resource: Resource) -> str:
 def _record(resource: Resource, text: str) -> None:
     """Record what the running service took; gone after a boot."""
     os.makedirs(STAMPS, mode=0o755, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=STAMPS)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+    temporary = _stamp(resource) + ".part"
+    with open(temporary, "w", encoding="utf-8") as stream:
         stream.write(text)
     os.replace(temporary, _stamp(resource))

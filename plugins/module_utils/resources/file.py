@@ -13,7 +13,6 @@ import grp
 import hashlib
 import os
 import pwd
-import tempfile
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -57,7 +56,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
     properties = [] if before is None or after is None else _properties(host, resource)
     if before == after and not properties:
         if path.startswith(UNIT_FOLDERS) and host.is_due(_reload(path)):
-            host.reload_due = True
+            host.note(path, after)
             host.reload_marks.append(_reload(path))
             return Difference(steps=("reload systemd",))
         return Difference()
@@ -104,13 +103,26 @@ def write(
 ) -> None:
     """Replace a file in one step, so that nobody reads half of it; set its mode and owner."""
     if change:
-        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".apiary-")
+        # By its name: what a run that was killed left of it, this one replaces.
+        temporary = os.path.join(os.path.dirname(path), f".apiary-{os.path.basename(path)}")
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
             stream.write(text)
         os.chmod(temporary, int(mode, 8))
+        if os.path.exists(path):
+            status = os.stat(path)
+            os.chown(temporary, status.st_uid, status.st_gid)
+            context = module.selinux_context(path)
+        else:
+            context = module.selinux_default_context(path)
         if owner or group:
             os.chown(temporary, _id(pwd.getpwnam, owner), _id(grp.getgrnam, group))
-        module.atomic_move(temporary, path)
+        module.set_context_if_different(temporary, context, False)
+        # Not Ansible's atomic_move, by which a new file can be read by everybody for a moment.
+        os.rename(temporary, path)
+        return
     os.chmod(path, int(mode, 8))
     if owner or group:
         os.chown(path, _id(pwd.getpwnam, owner), _id(grp.getgrnam, group))

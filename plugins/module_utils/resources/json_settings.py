@@ -137,7 +137,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
     after, remembered = merge(before, requested, earlier)
     paths = [*dict(leaves(requested)), *earlier]
     changed = [item for item in paths if found(before, item) != found(after, item)]
-    forgets = bool(memory) and not remembered and not changed
+    forgets = bool(set(earlier) - set(remembered)) and not changed
     steps = (f"forget the earlier settings of {path}",) if forgets else ()
     diff = {
         "before_header": path,
@@ -146,20 +146,24 @@ def inspect(host: Host, resource: Resource) -> Difference:
         "after": shown(after, changed),
     }
     return Difference(
-        (diff,) if changed else (), steps, actual=(requested, after, remembered, changed)
+        (diff,) if changed else (), steps, actual=(requested, after, earlier, remembered, changed)
     )
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
-    path, (requested, after, remembered, changed) = resource["path"], difference.actual
+    path, (requested, after, earlier, remembered, changed) = resource["path"], difference.actual
     if changed and requested and resource["validate"]:
         _validate(host, resource, dumps(after))
-    # Remembered first: a run that ends between the two can still be undone.
-    memory = write_earlier(remembered) if remembered else None
-    _store(host, resource["remember"], memory, "0600")
+    # Remembered before and forgotten after: a run that ends in between can still be undone.
     if changed:
+        _remember(host, resource, {**remembered, **earlier})
         gone = not after and not remembered
         _store(host, path, None if gone else dumps(after), "0644")
+    _remember(host, resource, remembered)
+
+
+def _remember(host: Host, resource: Resource, earlier: Earlier) -> None:
+    _store(host, resource["remember"], write_earlier(earlier) if earlier else None, "0600")
 
 
 def _store(host: Host, path: str, text: str | None, mode: str) -> None:

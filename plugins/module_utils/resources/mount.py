@@ -54,6 +54,8 @@ def inspect(host: Host, resource: Resource) -> Difference:
     if unit.get("NeedDaemonReload") == "yes":
         host.reload_due = True
         steps.append("reload systemd")
+    if host.is_due(_due(resource)):
+        steps.append(f"start what needs {path}")
     return Difference(steps=tuple(steps))
 
 
@@ -63,7 +65,10 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     host.reload()
     if difference.steps == ("reload systemd",):
         return
-    stopped = _needing(host, unit) if action == "remount" else []
+    stopped = host.marked(_due(resource))
+    if action == "remount":
+        stopped = sorted({*stopped, *_needing(host, unit)})
+        host.mark(_due(resource), *stopped)
     if action in ("remount", "unmount"):
         _unmount(host, path, unit)
     if action == "unmount":
@@ -80,9 +85,14 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
         _mount(host, path, unit, resource["timeout_seconds"])
     if stopped:
         host.systemctl("start", "--no-block", "--", *stopped)
+    host.settle(_due(resource))
     if resource["readahead_kib"] is not None:
         _read_ahead(path, resource["readahead_kib"])
     host.reload_due = True
+
+
+def _due(resource: Resource) -> str:
+    return f"start of what needs {resource['path']}"
 
 
 def _state(host: Host, unit: str) -> dict[str, str]:

@@ -112,12 +112,19 @@ class Host:
             self.settle(mark)
         self.reload_marks = []
 
-    def mark(self, due: str) -> None:
-        """Record that something is due, before the change that makes it so."""
+    def mark(self, due: str, *names: str) -> None:
+        """Record that something is due, and for what, before the change that makes it so."""
         path = due_path(due)
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         with open(path, "w", encoding="utf-8") as stream:
-            stream.write(due + "\n")
+            stream.write("".join(f"{line}\n" for line in (due, *names)))
+
+    def marked(self, due: str) -> list[str]:
+        """Return for what it is due."""
+        if not self.is_due(due):
+            return []
+        with open(due_path(due), encoding="utf-8") as stream:
+            return stream.read().splitlines()[1:]
 
     def is_due(self, due: str) -> bool:
         """Return whether a run that ended in between has left this undone."""

@@ -4,9 +4,13 @@
 
 """The kind replicas: units and secrets of a deployment, and their absence."""
 
+import copy
 import json
 import os
+import shutil
 import stat
+import sys
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
@@ -14,6 +18,8 @@ from ansible_collections.apiary.instinct.plugins.module_utils.replicas import ap
 from ansible_collections.apiary.instinct.plugins.module_utils.resources import types
 from ansible_collections.apiary.instinct.plugins.modules import converge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import completed
+
+from support.effects import killed_anywhere
 
 SERVICE, OTHER, TARGET = "apiary-x-0.service", "apiary-x-1.service", "apiary-x.target"
 
@@ -51,7 +57,7 @@ class Systemd:
         if verb == "enable":
             self.enabled |= set(names)
         if verb == "start":
-            self.runs |= {name: len(self.told) for name in names}
+            self.runs |= {name: str(len(self.told)) for name in names}
             self.active = (self.active | set(names)) - self.broken
             return (1 if self.broken & set(names) else 0), "", ""
         if verb == "disable":
@@ -478,3 +484,73 @@ def test_an_absence_that_was_cut_off_before_the_reload_is_completed(remove, syst
     assert remove(systemd)["changed"]
     assert ("daemon-reload",) in systemd.told
     assert not remove(systemd)["changed"]
+
+
+class Exact(Systemd):
+    """Knows which text of its unit each replica runs, and what it has read."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder, self.texts, self.running = folder, {}, {}
+
+    def written(self, name):
+        path = self.folder / name
+        return path.read_text() if path.exists() else None
+
+    def run_command(self, command, **options):
+        sys.audit("subprocess.Popen", command[0], command, None, None)
+        verb = command[2] if command[0] == "systemctl" else ""
+        code, out, err = super().run_command(command, **options)
+        if verb == "show":
+            names = command[command.index("--") + 1 :] if "--" in command else []
+            rows = [
+                row.replace("NeedDaemonReload=no", "NeedDaemonReload=yes")
+                if self.texts.get(name) != self.written(name)
+                else row
+                for name, row in zip(names, out.split("\n\n"), strict=True)
+            ]
+            out = "\n\n".join(rows)
+        if verb == "daemon-reload":
+            self.texts = {name: self.written(name) for name in (SERVICE, OTHER, TARGET)}
+        self.running = {
+            name: self.texts.get(name) if verb == "start" and name in command else text
+            for name, text in {**dict.fromkeys(self.active), **self.running}.items()
+            if name in self.active
+        }
+        return code, out, err
+
+
+def test_a_run_that_is_killed_anywhere_is_completed(run, bring, system, tmp_path):
+    systemd = Exact(system)
+    fields = ("enabled", "active", "texts", "running", "runs", "loaded")
+
+    def read():
+        state = {name: copy.deepcopy(getattr(systemd, name)) for name in fields}
+        # A run's number is its own; what it reads counts.
+        state["runs"] = sorted(state["runs"])
+        state["texts"] = {name: text for name, text in state["texts"].items() if text is not None}
+        for path in sorted(tmp_path.rglob("*")):
+            # A mark of a run that has ended since means nothing.
+            ended = path.parent.name == "due" and path.read_text() != systemd.runs.get(path.name)
+            if not ended and not path.is_relative_to(tmp_path / "tmp"):
+                state[str(path)] = path.read_bytes() if path.is_file() else None
+        return state
+
+    def restore(state):
+        for name in fields:
+            setattr(systemd, name, copy.deepcopy(state[name]))
+        systemd.runs = dict.fromkeys(state["runs"], "1")
+        for path in tmp_path.iterdir():
+            shutil.rmtree(path)
+        for name, held in ((key, value) for key, value in state.items() if key[0] == "/"):
+            Path(name).mkdir() if held is None else Path(name).write_bytes(held)
+
+    both = (SERVICE, OTHER)
+    assert killed_anywhere(lambda: run(systemd, services=both), read, restore) > 10
+    changed = {SERVICE: "[Service]\n# 2\n", OTHER: "[Service]\n# 2\n", TARGET: "[Service]\n"}
+    killed_anywhere(lambda: run(systemd, changed, services=both), read, restore)
+    assert systemd.running[SERVICE] == "[Service]\n# 2\n"
+    # One is no longer in the plan.
+    killed_anywhere(lambda: run(systemd, changed), read, restore)
+    killed_anywhere(lambda: bring(systemd, state="absent"), read, restore)
+    assert list(system.iterdir()) == []

@@ -6,6 +6,7 @@
 
 import os
 import stat
+import sys
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
@@ -13,6 +14,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.resources import f
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import mount_points
 from ansible_collections.apiary.instinct.plugins.modules import converge
 
+from support.effects import watched
 from support.modules import run_module
 
 UNIT = "srv-models.mount"
@@ -29,6 +31,7 @@ class World:
         self.told = []
 
     def run_command(self, _module, argv):
+        sys.audit("subprocess.Popen", argv[0], argv, None, None)
         if argv[0] == "umount":
             self.told.append("umount")
             if self.busy:
@@ -245,3 +248,17 @@ def test_only_entries_of_the_path_leave_fstab(line, stays):
     other = "UUID=1 / ext4\n"
     found = mount_points.without(f"{line}\n{other}", "/srv/models")
     assert found == (f"{line}\n{other}" if stays else other)
+
+
+def test_what_a_remount_stopped_is_started_also_after_it_was_killed(world, capsys):
+    world.mounted, world.required_by = 1, ["apiary-x-0.service"]
+    effects, _dead = watched(lambda: run(capsys, step(world, "remount")))
+    (stop,) = (k for k, (words, _can) in enumerate(effects, 1) if f"stop -- {UNIT}" in words)
+    world.mounted = 1
+    _effects, dead = watched(lambda: run(capsys, step(world, "remount")), before=stop + 1)
+    assert dead
+    world.told.clear()
+    # Nothing is mounted any more, so that it is decided anew.
+    assert f"start what needs {world.path}" in run(capsys, step(world))["steps"]
+    assert "start --no-block apiary-x-0.service" in world.told
+    assert not run(capsys, step(world, "keep"))["changed"]

@@ -36,13 +36,17 @@ def _resources(plan: WeightCachePlan, settings: Settings) -> tuple[resources.Res
     models = here and bool(settings.models or settings.staged)
     verify = {"kind": "verify", "manifest_required": settings.manifest_required}
     warm = here and settings.warm_up_enabled
+    # Until a mount of an earlier run is gone, its record stays: a run that is killed goes on by it.
+    retired = any(one.action == "unmount" for one in plan.mounts)
+    last = [one for one in plan.files if retired and one.path == files.CONFIGURATION]
     return (
         *([{"kind": "packages", **packages}] if plan.packages else []),
         *resources.services(plan.retired, state="stopped", enabled=False),
-        *resources.files(plan.files),
+        *resources.files(one for one in plan.files if one not in last),
         resources.live("weight_cache", plan.live, settings.state),
         *resources.services(plan.services, state="started", enabled=True),
         *(_mount(step, settings) for step in plan.mounts),
+        *resources.files(last),
         # After what is staged on the host's own disk, which is an act and no resource.
         *([{**verify, "part": "models"}] if models else []),
         *resources.services(

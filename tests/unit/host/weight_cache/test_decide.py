@@ -8,6 +8,7 @@ import json
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.resources import name_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import (
     decide,
 )
@@ -149,6 +150,9 @@ def test_a_mount_that_is_no_longer_asked_for_goes():
     assert steps == {"/srv/models": "unmount", "/srv/other": "mount"}
     gone = [one.path for one in plan(host, other).files if one.content is None]
     assert "/etc/systemd/system/srv-models.mount" in gone
+    # Until it is unmounted its record stays, or a run that is killed would forget it.
+    names = [name_of(each) for each in plan(host, other).resources]
+    assert names.index("file /etc/apiary/weights.json") > names.index("mount /srv/models")
 
 
 def test_absent_removes_all_and_then_has_nothing_to_do():
