@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from ansible_collections.apiary.instinct.plugins.module_utils.load.mock import chunk
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import builtin
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Load,
@@ -97,8 +98,9 @@ def aiperf(program: Path, tokenizer: str) -> Generator:
         words += ["--concurrency", str(load.concurrency)] if load.concurrency else []
         if load.request_rate:
             words += ["--request-rate", str(load.request_rate), "--arrival-pattern", "poisson"]
-        run([str(program), "profile", *words])
-        lines = (place / "profile_export.jsonl").read_text().splitlines()
+        result = place / "profile_export.jsonl"
+        run([str(program), "profile", *words], result)
+        lines = result.read_text().splitlines()
         records = [json.loads(line) for line in lines]
         good = [one["metrics"] for one in records if not one.get("error")]
         good = [one for one in good if "time_to_first_token" in one]
@@ -115,15 +117,19 @@ def guidellm(program: Path, tokenizer: str) -> Generator:
 
     def send(load: Load, url: str, place: Path) -> Seen:
         work = load.workload
-        data = f"prompt_tokens={work.input_tokens},output_tokens={work.output_tokens}"
-        profile = "poisson" if load.request_rate else "concurrent"
-        words = ["--target", url, "--model", "m", "--processor", tokenizer, "--data", data]
-        words += ["--profile", profile, "--rate", str(load.request_rate or load.concurrency)]
-        words += ["--max-requests", str(load.requests)]
-        words += ["--outputs", "json", "--output-dir", str(place)]
-        run([str(program), "benchmark", "run", *words])
-        (file,) = place.glob("*.json")
-        (benchmark,) = json.loads(file.read_text())["benchmarks"]
+        profile = f"kind=concurrent,streams={load.concurrency}"
+        if load.request_rate:
+            profile = f"kind=poisson,rate={load.request_rate}"
+            profile += f",max_concurrency={load.concurrency}" if load.concurrency else ""
+        lengths = f"prompt_tokens={work.input_tokens},output_tokens={work.output_tokens}"
+        backend = f"kind=openai_http,target={url},model=m,request_format=/v1/completions"
+        words = ["--backend", backend, "--profile", profile, "--disable-console"]
+        words += ["--data", f"kind=synthetic_text,{lengths}"]
+        words += ["--tokenizer", f"kind=huggingface_auto,model={tokenizer}"]
+        words += ["--constraint", f"kind=max_requests,count={load.requests}"]
+        words += ["--output", f"kind=json,path={place / 'out.json'}"]
+        run([str(program), "run", *words])
+        (benchmark,) = json.loads((place / "out.json").read_text())["benchmarks"]
         good = benchmark["requests"]["successful"]
         return Seen(
             [one["time_to_first_token_ms"] / 1e3 for one in good],
@@ -133,8 +139,11 @@ def guidellm(program: Path, tokenizer: str) -> Generator:
     return send
 
 
-def run(argv: Sequence[str]) -> None:
-    """Run a program to its end; raise Unable with its last words where it fails."""
+def run(argv: Sequence[str], result: Path | None = None) -> None:
+    """Run a program to its end; raise Unable with its last words where it fails.
+
+    One that ends with an error because requests failed has written its ``result`` all the same.
+    """
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     try:
         done = subprocess.run(
@@ -142,7 +151,7 @@ def run(argv: Sequence[str]) -> None:
         )
     except (OSError, subprocess.TimeoutExpired) as failure:
         raise Unable(str(failure)) from None
-    if done.returncode:
+    if done.returncode and not (result is not None and result.is_file()):
         words = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
         raise Unable(f"exit {done.returncode}: {words[-1][:200]}")
 
@@ -200,12 +209,12 @@ class Faulty(BaseHTTPRequestHandler):
             self._send(500, '{"error": {"message": "no"}}', "application/json")
             return
         tokens = {"short": count // 2, "empty": 0, "error": 3, "cut": count // 2}.get(fault, count)
-        events = ['{"choices":[{"index":0,"text":" word"}]}'] * tokens
+        events = [chunk(False, "m", choices=[{"index": 0, "text": " word"}])] * tokens
         if fault == "error":
             events.append('{"error":{"message":"the engine died","code":500}}')
         if fault not in ("error", "cut"):
             usage = {"prompt_tokens": 200, "completion_tokens": tokens}
-            events += [json.dumps({"choices": [], "usage": usage}), "[DONE]"]
+            events += [chunk(False, "m", choices=[], usage=usage), "[DONE]"]
         self._send(200, "".join(f"data: {one}\n\n" for one in events), "text/event-stream")
 
     def _send(self, status: int, text: str, kind: str) -> None:
@@ -235,28 +244,31 @@ def faulty() -> Iterator[str]:
 
 
 def rows(send: Generator, quick: bool) -> Iterator[tuple[str, str]]:
-    """Yield each row of the table with what a generator comes to."""
+    """Yield each row of the table with what a generator comes to, or why it does not."""
     closed, opened = QUICK if quick else (CLOSED, OPEN)
 
-    def error(load: Load) -> Seen:
-        with mocks(1) as (url,):
-            return measured(send, load, url)
+    def cell(text: Callable[[Seen], str], load: Load, server: Any = None) -> str:
+        try:
+            with server or mocks(1) as urls:
+                return text(measured(send, load, urls if server else urls[0]))
+        except Unable as failure:
+            return f"– ({failure})"
+
+    def cost(seen: Seen) -> str:
+        return f"{wrong(seen)}; {seen.cpu_seconds:.1f} s, {seen.memory_mb:.0f} MB"
 
     for streams in closed:
-        seen = error(load_of(streams=streams))
-        yield f"closed, {streams} streams: error of p90 TTFT, ms", wrong(seen)
-        if streams == (400 if not quick else 100):
-            cost = f"{seen.cpu_seconds:.1f} s, {seen.memory_mb:.0f} MB"
-            yield f"CPU and largest process at closed {streams}", cost
+        row = f"closed, {streams} streams: error of p90 TTFT, ms; CPU, largest process"
+        yield row, cell(cost, load_of(streams=streams))
     for rate in opened:
-        yield f"open, {rate} requests/s: error of p90 TTFT, ms", wrong(error(load_of(rate=rate)))
-    with faulty() as url:
-        seen = measured(send, load_of(streams=1, requests=100), url)
-    yield "of 100 requests with 50 faults called good", str(seen.good)
+        row = f"open, {rate} requests/s: error of p90 TTFT, ms"
+        yield row, cell(wrong, load_of(rate=rate))
+    faults = load_of(streams=1, requests=100)
+    row = "of 100 requests with 50 faults called good"
+    yield row, cell(lambda seen: str(seen.good), faults, faulty())
     queued = Load("fixed", WORKLOAD, requests=40, concurrency=10, request_rate=40.0)
-    true = true_wait(40.0, 10, 40)
-    seen = error(queued)
-    yield f"40/s through 10 slots: p90 latency (true {true:.1f} s)", f"{p90(seen.latencies):.1f} s"
+    row = f"40/s through 10 slots: p90 latency (true {true_wait(40.0, 10, 40):.1f} s)"
+    yield row, cell(lambda seen: f"{p90(seen.latencies):.1f} s", queued)
 
 
 def wrong(seen: Seen) -> str:
@@ -288,12 +300,9 @@ def main(
             found[name] = maker(program, tokenizer)
     cells: dict[str, dict[str, str]] = {}
     for name, send in found.items():
-        try:
-            for row, cell in rows(send, quick):
-                cells.setdefault(row, {})[name] = cell
-                console.print(f"{name}: {row}: {cell}")
-        except Unable as failure:
-            console.print(f"{name}: ended: {failure}")
+        for row, cell in rows(send, quick):
+            cells.setdefault(row, {})[name] = cell
+            console.print(f"{name}: {row}: {cell}")
     table = Table("", *found, title=machine())
     for row, values in cells.items():
         table.add_row(row, *(values.get(name, "–") for name in found))
