@@ -96,64 +96,38 @@ def _older(kernel: str, least: str) -> bool:
 
 def _refused(mount: Mount, options: Options) -> list[Finding]:
     """Return the refusals of options that harm whoever reads."""
-    facts = _facts()
-    found = [
-        Finding(
-            "WEIGHTS-SOFT",
-            mount.path,
-            f"found the option {name}, expected hard: {facts['refused']['reason']}",
-            source=facts["refused"]["source"],
-            name=name,
-        )
-        for name in facts["refused"]["options"]
-        if name in options and mount.is_nfs
-    ]
-    secrets = facts["secrets"]
+    facts, findings = _facts(), []
+
+    def refuse(code: str, message: str, source: str | None = None, **more: Any) -> None:
+        findings.append(Finding(code, mount.path, message, source=source, **more))
+
+    soft, secrets, connections = facts["refused"], facts["secrets"], facts["connections"]
+    for name in soft["options"] if mount.is_nfs else ():
+        if name in options:
+            message = f"found the option {name}, expected hard: {soft['reason']}"
+            refuse("WEIGHTS-SOFT", message, soft["source"], name=name)
     for name, value in options.items():
-        # No more than the first word is told: the rest may be a password.
+        # No more than the first word is shown: the rest may be a password.
         word = re.split(r"[^\w.-]", name)[0]
         instead = secrets["options"].get(word.lower())
         if instead:
-            found.append(
-                Finding(
-                    "WEIGHTS-SECRET",
-                    mount.path,
-                    f"found the option {word}, which every user could read in the mount's unit",
-                    source=secrets["source"],
-                    instead=instead,
-                )
-            )
+            message = f"found the option {word}, which every user could read in the mount's unit"
+            refuse("WEIGHTS-SECRET", message, secrets["source"], instead=instead)
         elif not _NAME.fullmatch(name) or not _VALUE.fullmatch(str(value)):
-            found.append(
-                Finding(
-                    "WEIGHTS-OPTION-TEXT",
-                    mount.path,
-                    f"found a comma, blank, quote, % or backslash, or nothing, in {word or 'an'} "
-                    "option's name or value, expected plain words",
-                )
+            refuse(
+                "WEIGHTS-OPTION-TEXT",
+                f"found a comma, blank, quote, % or backslash, or nothing, in {word or 'an'} "
+                "option's name or value, expected plain words",
             )
-        elif name == "nconnect" and mount.is_nfs and not _is_within(value, facts["connections"]):
-            most = facts["connections"]["most"]
-            found.append(
-                Finding(
-                    "WEIGHTS-NUMBER",
-                    mount.path,
-                    f"found nconnect={value}, expected 1 to {most}",
-                    source=facts["connections"]["source"],
-                )
-            )
+        elif name == "nconnect" and mount.is_nfs and not _is_within(value, connections):
+            message = f"found nconnect={value}, expected 1 to {connections['most']}"
+            refuse("WEIGHTS-NUMBER", message, connections["source"])
     known = [name for name in facts["versions"] if name != "source"]
     version = str(options.get("vers", options.get("nfsvers", known[0])))
     if mount.is_nfs and version not in known:
-        found.append(
-            Finding(
-                "WEIGHTS-VERSION",
-                mount.path,
-                f"found NFS version {version}, expected one of {', '.join(known)}",
-                source=facts["versions"]["source"],
-            )
-        )
-    return found
+        message = f"found NFS version {version}, expected one of {', '.join(known)}"
+        refuse("WEIGHTS-VERSION", message, facts["versions"]["source"])
+    return findings
 
 
 def _is_within(value: Value, connections: Mapping[str, Any]) -> bool:
