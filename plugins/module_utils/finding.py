@@ -78,6 +78,8 @@ class Finding:
         unknown: bool = False,
         **values: Any,
     ) -> None:
+        if "severity" in values or "remedy" in values:
+            raise TypeError("severity and remedy are the catalogue's")
         entry = _catalogue(code) or {}
         cases = {"accepted": accepted, "minor": minor, "unknown": unknown}
         texts = {"subject": subject, **values}

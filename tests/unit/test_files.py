@@ -4,7 +4,6 @@
 
 import os
 import threading
-from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import (
@@ -78,7 +77,7 @@ def test_away_from_the_clone_a_remedy_names_the_collections_playbook(
         code="FILE-UNREADABLE", severity="error", subject="a", message="b", remedy=told, source=None
     )
     monkeypatch.chdir(tmp_path)
-    assert findings_here([finding]) == (replace(finding, remedy=named),)
+    assert findings_here([finding]) == (finding.reworded(remedy=named),)
     (tmp_path / "playbooks").mkdir()
     (tmp_path / "playbooks/site.yml").touch()
     assert findings_here([finding]) == (finding,)

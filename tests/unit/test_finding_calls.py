@@ -31,9 +31,11 @@ BY_HAND = re.compile(r"(error|warning|info): (\{[^}]+\}|[A-Z][A-Z0-9]*-[A-Z0-9-]
 REWORDING = {
     "plugins/module_utils/finding.py",
     "plugins/plugin_utils/bench/validity/evaluate.py",
+    "plugins/plugin_utils/engine/review.py",
     "plugins/plugin_utils/engine/rules.py",
     "plugins/plugin_utils/files.py",
     "plugins/plugin_utils/fleet/groups.py",
+    "plugins/plugin_utils/fleet/plan.py",
     "plugins/plugin_utils/plan/cases.py",
 }
 # They give the values themselves, and are no findings.

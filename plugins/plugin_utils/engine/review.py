@@ -216,9 +216,7 @@ class _Evaluated(Command):
 
     def _say(self, finding: Finding, line: int, message: str, remedy: str) -> None:
         place, message, remedy = f"{self.file}:{line}", spoken(message), spoken(remedy)
-        self.findings.append(
-            dataclasses.replace(finding, subject=place, message=message, remedy=remedy)
-        )
+        self.findings.append(finding.about(place).reworded(message=message, remedy=remedy))
 
     def apply(self) -> None:
         """Hold the rules against the command: those that judge, then those that would add."""

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..documents import knowledge
 from ..findings import Finding, Severity
@@ -181,7 +181,7 @@ def _said(seen: _Seen) -> Iterator[Finding]:
         if len({one.message for one in found}) == 1:
             message, remedy = first.message, first.remedy
         subject = fold(hosts) + (f": {about}" if about else "")
-        yield replace(first, subject=subject, message=message, remedy=remedy)
+        yield first.about(subject).reworded(message=message, remedy=remedy)
 
 
 def _totals(seen: _Seen, changes: Sequence[ChangeGroup], groups: Sequence[HostGroup]) -> Totals:
