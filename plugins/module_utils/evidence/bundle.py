@@ -63,44 +63,13 @@ CREDENTIALS = ("/etc/apiary/*/credentials/*",)
 OURS = ("apiary*", "weights-*", "haproxy.service", "keepalived.service")
 # What of a unit's state is taken: no environment, no arguments.
 PROPERTIES = (
-    "Id",
-    "Type",
-    "LoadState",
-    "ActiveState",
-    "SubState",
-    "Result",
-    "UnitFileState",
-    "FragmentPath",
-    "DropInPaths",
-    "NeedDaemonReload",
-    "Requires",
-    "Wants",
-    "After",
-    "Restart",
-    "NRestarts",
-    "MainPID",
-    "ExecMainCode",
-    "ExecMainStatus",
-    "ExecMainStartTimestamp",
-    "ExecMainExitTimestamp",
-    "ActiveEnterTimestamp",
-    "InactiveEnterTimestamp",
-    "StateChangeTimestamp",
-    "StatusText",
-    "WatchdogUSec",
-    "TimeoutStartUSec",
-    "TimeoutStopUSec",
-    "MemoryCurrent",
-    "MemoryPeak",
-    "CPUUsageNSec",
-    "TasksCurrent",
-    "CPUAffinity",
-    "NUMAPolicy",
-    "NUMAMask",
-    "AllowedCPUs",
-    "AllowedMemoryNodes",
-    "LimitMEMLOCK",
-    "LimitNOFILE",
+    "Id,Type,LoadState,ActiveState,SubState,Result,UnitFileState,FragmentPath,"
+    "DropInPaths,NeedDaemonReload,Requires,Wants,After,Restart,NRestarts,MainPID,"
+    "ExecMainCode,ExecMainStatus,ExecMainStartTimestamp,ExecMainExitTimestamp,"
+    "ActiveEnterTimestamp,InactiveEnterTimestamp,StateChangeTimestamp,StatusText,"
+    "WatchdogUSec,TimeoutStartUSec,TimeoutStopUSec,MemoryCurrent,MemoryPeak,"
+    "CPUUsageNSec,TasksCurrent,CPUAffinity,NUMAPolicy,NUMAMask,AllowedCPUs,"
+    "AllowedMemoryNodes,LimitMEMLOCK,LimitNOFILE"
 )
 # Whatever a pattern above finds, these are never read.
 NEVER = ("*/credentials/*", "*.pem", "*.key", "*password*", "*secret*", "*/.*")
@@ -143,7 +112,7 @@ class Look:
             self.command(f"commands/{name}.txt", argv)
         units = self.units()
         for unit in units:
-            properties = f"--property={','.join(PROPERTIES)}"
+            properties = f"--property={PROPERTIES}"
             self.command(
                 f"units/{unit}.show", ["systemctl", "--no-pager", "show", properties, unit]
             )

@@ -6,43 +6,18 @@
 
 from __future__ import annotations
 
-from .sources import Scope
+from .sources import Scope, tool
 
 # State or architecture, name, version: one package a line, in either manager's words.
 DPKG_LINE = "${db:Status-Abbrev}\\t${Package}\\t${Version}\\n"
 RPM_LINE = "ii\\t%{NAME}\\t%|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE}\\n"
 # What AMD's repositories install, kernels and their headers, and what they need, as globs.
 ROCM_PACKAGES = (
-    "amd-smi-lib",
-    "amdgpu*",
-    "amdrocm*",
-    "comgr*",
-    "composablekernel*",
-    "dkms",
-    "epel-release",
-    "half",
-    "hip*",
-    "hsa*",
-    "kernel*",
-    "libatomic1",
-    "libdrm*amdgpu*",
-    "libquadmath0",
-    "linux-generic*",
-    "linux-headers-*",
-    "linux-image-*",
-    "linux-modules-extra-*",
-    "migraphx*",
-    "miopen*",
-    "mivisionx*",
-    "openmp-extras*",
-    "oracle-epel-release*",
-    "python3-dnf-plugin-versionlock",
-    "python3-setuptools",
-    "python3-wheel",
-    "rccl*",
-    "rdc*",
-    "roc*",
-    "rpp*",
+    "amd-smi-lib amdgpu* amdrocm* comgr* composablekernel* dkms epel-release half hip* hsa* "
+    "kernel* libatomic1 libdrm*amdgpu* libquadmath0 linux-generic* linux-headers-* "
+    "linux-image-* linux-modules-extra-* migraphx* miopen* mivisionx* openmp-extras* "
+    "oracle-epel-release* python3-dnf-plugin-versionlock python3-setuptools python3-wheel "
+    "rccl* rdc* roc* rpp*"
 )
 
 
@@ -50,83 +25,40 @@ ROCM_PACKAGES = (
 
 ROCM = Scope(
     commands=(
-        ("dpkg_packages", (("dpkg-query", "-W", f"-f={DPKG_LINE}", *ROCM_PACKAGES),)),
+        tool("dpkg_packages", f"dpkg-query -W '-f={DPKG_LINE}' {ROCM_PACKAGES}"),
         # Names what is half-installed, whatever package it is.
-        ("dpkg_audit", (("dpkg", "--audit"),)),
-        ("apt_holds", (("apt-mark", "showhold"),)),
-        ("rpm_packages", (("rpm", "-qa", "--qf", RPM_LINE, *ROCM_PACKAGES),)),
-        ("dnf_repositories", (("dnf", "-q", "repolist", "--enabled"),)),
-        ("dkms_status", (("dkms", "status"),)),
-        ("secure_boot", (("mokutil", "--sb-state"),)),
+        tool("dpkg_audit", "dpkg --audit"),
+        tool("apt_holds", "apt-mark showhold"),
+        tool("rpm_packages", f"rpm -qa --qf '{RPM_LINE}' {ROCM_PACKAGES}"),
+        tool("dnf_repositories", "dnf -q repolist --enabled"),
+        tool("dkms_status", "dkms status"),
+        tool("secure_boot", "mokutil --sb-state"),
         # The keys DKMS signs with: Ubuntu's, and its own.
-        ("mok_shim", (("mokutil", "--test-key", "/var/lib/shim-signed/mok/MOK.der"),)),
-        ("mok_dkms", (("mokutil", "--test-key", "/var/lib/dkms/mok.pub"),)),
-        ("driver_version", (("modinfo", "-F", "version", "amdgpu"),)),
-        ("driver_source", (("modinfo", "-F", "srcversion", "amdgpu"),)),
-        ("driver_file", (("modinfo", "-n", "amdgpu"),)),
-        ("driver_signer", (("modinfo", "-F", "signer", "amdgpu"),)),
-        ("kernels", (("find", "/boot", "-maxdepth", "1", "-type", "f", "-name", "vmlinuz-*"),)),
-        (
-            "initial_ramdisks",
-            (("find", "/boot", "-maxdepth", "1", "-name", "init*", "-printf", "%p %T@\n"),),
-        ),
+        tool("mok_shim", "mokutil --test-key /var/lib/shim-signed/mok/MOK.der"),
+        tool("mok_dkms", "mokutil --test-key /var/lib/dkms/mok.pub"),
+        tool("driver_version", "modinfo -F version amdgpu"),
+        tool("driver_source", "modinfo -F srcversion amdgpu"),
+        tool("driver_file", "modinfo -n amdgpu"),
+        tool("driver_signer", "modinfo -F signer amdgpu"),
+        tool("kernels", "find /boot -maxdepth 1 -type f -name 'vmlinuz-*'"),
+        tool("initial_ramdisks", "find /boot -maxdepth 1 -name 'init*' -printf '%p %T@\n'"),
         # Outside of kernel/ stands what DKMS built.
-        (
-            "built_drivers",
-            (
-                (
-                    "find",
-                    "/lib/modules/",
-                    "-maxdepth",
-                    "4",
-                    "-name",
-                    "amdgpu.ko*",
-                    "-printf",
-                    "%p %T@\n",
-                ),
-            ),
+        tool(
+            "built_drivers", "find /lib/modules/ -maxdepth 4 -name 'amdgpu.ko*' -printf '%p %T@\n'"
         ),
         # Followed links: one that leads nowhere is not there.
-        (
-            "kernel_headers",
-            (
-                (
-                    "find",
-                    "-L",
-                    "/lib/modules/",
-                    "-mindepth",
-                    "2",
-                    "-maxdepth",
-                    "2",
-                    "-name",
-                    "build",
-                    "-type",
-                    "d",
-                ),
-            ),
-        ),
-        (
-            "kernel_modules",
-            (("find", "/lib/modules/", "-mindepth", "1", "-maxdepth", "1", "-type", "d"),),
-        ),
-        ("boot_space", (("df", "-Pk", "/boot"),)),
-        ("gpu_groups", (("getent", "group", "render", "video"),)),
+        tool("kernel_headers", "find -L /lib/modules/ -mindepth 2 -maxdepth 2 -name build -type d"),
+        tool("kernel_modules", "find /lib/modules/ -mindepth 1 -maxdepth 1 -type d"),
+        tool("boot_space", "df -Pk /boot"),
+        tool("gpu_groups", "getent group render video"),
         # Names alone, for NIS tells hashes; a directory may have more than anyone can use here.
-        ("users", (("sh", "-c", "getent passwd | cut -d: -f1 | head -n 20000"),)),
-        (
-            "device_nodes",
-            (("find", "/dev/kfd", "/dev/dri", "-maxdepth", "1", "-printf", "%p %m %u %g\n"),),
-        ),
-        (
+        tool("users", "sh -c 'getent passwd | cut -d: -f1 | head -n 20000'"),
+        tool("device_nodes", "find /dev/kfd /dev/dri -maxdepth 1 -printf '%p %m %u %g\n'"),
+        # Public keys, told whole: whose they are is for the plan to say.
+        tool(
             "signing_keys",
-            (
-                (
-                    *("find", "/etc/apt/keyrings", "/etc/pki/rpm-gpg", "-type", "f"),
-                    # Public keys, told whole: whose they are is for the plan to say.
-                    *("-name", "*amd*", "-size", "-64k", "-printf", "\\n%p base64:"),
-                    *("-exec", "base64", "-w0", "{}", ";"),
-                ),
-            ),
+            "find /etc/apt/keyrings /etc/pki/rpm-gpg -type f -name '*amd*' -size -64k"
+            " -printf '\\n%p base64:' -exec base64 -w0 '{}' ';'",
         ),
     ),
     files=(

@@ -7,17 +7,14 @@
 from __future__ import annotations
 
 from .rocm import ROCM
-from .sources import Scope
+from .sources import Scope, tool
 
 COMMON = Scope(
     commands=(
-        ("uname", (("uname", "-srvm"),)),
-        ("virtualization", (("systemd-detect-virt",),)),
+        tool("uname", "uname -srvm"),
+        tool("virtualization", "systemd-detect-virt"),
         # Replicas that serve: nothing disruptive happens beside them.
-        (
-            "replicas",
-            (("systemctl", "list-units", "--plain", "--no-legend", "--all", "apiary-*.service"),),
-        ),
+        tool("replicas", "systemctl list-units --plain --no-legend --all 'apiary-*.service'"),
     ),
     files=(
         "/etc/os-release",
@@ -31,9 +28,9 @@ COMMON = Scope(
 )
 TUNING = Scope(
     commands=(
-        ("lscpu_summary", (("lscpu",),)),
+        tool("lscpu_summary", "lscpu"),
         # Bridges alone: that is where ACS redirects, and all devices are megabytes.
-        ("lspci_bridges", (("lspci", "-vvv", "-D", "-d", "::0604"),)),
+        tool("lspci_bridges", "lspci -vvv -D -d ::0604"),
         # Whole, grub.cfg may hold hashes of passwords.
         (
             "boot_entries",
@@ -42,22 +39,13 @@ TUNING = Scope(
                 for path in ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
             ),
         ),
-        ("grubby", (("grubby", "--info=ALL"),)),
-        ("grub2-mkconfig", (("grub2-mkconfig", "--version"),)),
-        ("shared_memory", (("df", "--block-size=1", "--output=size", "/dev/shm"),)),  # noqa: S108
-        (
+        tool("grubby", "grubby --info=ALL"),
+        tool("grub2-mkconfig", "grub2-mkconfig --version"),
+        tool("shared_memory", "df --block-size=1 --output=size /dev/shm"),
+        tool(
             "service_limits",
-            (
-                (
-                    "systemctl",
-                    "show",
-                    "--property=Id,LoadState,LimitMEMLOCK,LimitNOFILE,LimitCORE",
-                    "containerd.service",
-                    "docker.service",
-                    "gpuagent.service",
-                    "amd-metrics-exporter.service",
-                ),
-            ),
+            "systemctl show --property=Id,LoadState,LimitMEMLOCK,LimitNOFILE,LimitCORE"
+            " containerd.service docker.service gpuagent.service amd-metrics-exporter.service",
         ),
     ),
     files=(
@@ -105,45 +93,24 @@ TUNING = Scope(
 WEIGHTS = Scope(
     commands=(
         # By cat: a host of many containers has more mounts than a file may have here.
-        ("mounts", (("cat", "/proc/mounts"),)),
-        ("mountinfo", (("cat", "/proc/self/mountinfo"),)),
+        tool("mounts", "cat /proc/mounts"),
+        tool("mountinfo", "cat /proc/self/mountinfo"),
         # Without their options, which may hold a password.
-        ("fstab", (("findmnt", "--fstab", "--json", "--output", "TARGET,SOURCE,FSTYPE"),)),
-        (
-            "mount_units",
-            (
-                (
-                    # By pattern, not by type: for that systemd reads every unit there is.
-                    *("systemctl", "list-unit-files", "--plain", "--no-legend"),
-                    *("*.mount", "*.automount"),
-                ),
-            ),
+        tool("fstab", "findmnt --fstab --json --output TARGET,SOURCE,FSTYPE"),
+        # By pattern, not by type: for that systemd reads every unit there is.
+        tool(
+            "mount_units", "systemctl list-unit-files --plain --no-legend '*.mount' '*.automount'"
         ),
         # Hashes, for a mount unit may hold a password, too.
-        (
+        tool(
             "mount_unit_hashes",
-            (
-                (
-                    "find",
-                    "/etc/systemd/system",
-                    "-maxdepth",
-                    "1",
-                    "-type",
-                    "f",
-                    "-name",
-                    "*mount",
-                    "-exec",
-                    "sha256sum",
-                    "{}",
-                    "+",
-                ),
-            ),
+            "find /etc/systemd/system -maxdepth 1 -type f -name '*mount' -exec sha256sum '{}' +",
         ),
-        ("mount_nfs", (("mount.nfs", "-V"),)),
-        ("nfs_helpers", (("ls", "-1d", "/etc/krb5.keytab", "/sbin/cachefilesd"),)),
+        tool("mount_nfs", "mount.nfs -V"),
+        tool("nfs_helpers", "ls -1d /etc/krb5.keytab /sbin/cachefilesd"),
         # Local ones only: a server that is gone would block it.
-        ("space", (("df", "--local", "--block-size=1", "--output=target,fstype,size,avail"),)),
-        ("weights_check", (("/usr/libexec/apiary/weights-check", "--json"),)),
+        tool("space", "df --local --block-size=1 --output=target,fstype,size,avail"),
+        tool("weights_check", "/usr/libexec/apiary/weights-check --json"),
     ),
     files=(
         "/etc/apiary/weights.json",
@@ -159,25 +126,19 @@ WEIGHTS = Scope(
 )
 CONTAINER = Scope(
     commands=(
-        ("podman_version", (("podman", "--version"),)),
-        ("docker_version", (("docker", "--version"),)),
+        tool("podman_version", "podman --version"),
+        tool("docker_version", "docker --version"),
         # What the package manager would install, from what it already knows.
-        ("engines_apt", (("apt-cache", "policy", "podman", "docker.io"),)),
-        ("engines_dnf", (("dnf", "--quiet", "--cacheonly", "list", "podman"),)),
-        (
-            "device_owners",
-            (
-                (
-                    *("find", "/dev/kfd", "/dev/dri", "-maxdepth", "1", "-type", "c"),
-                    *("-printf", "%p %m %U %G\\n"),
-                ),
-            ),
+        tool("engines_apt", "apt-cache policy podman docker.io"),
+        tool("engines_dnf", "dnf --quiet --cacheonly list podman"),
+        tool(
+            "device_owners", "find /dev/kfd /dev/dri -maxdepth 1 -type c -printf '%p %m %U %G\\n'"
         ),
-        ("cdi_service", (("systemctl", "is-enabled", "apiary-cdi.service"),)),
-        ("docker_service", (("systemctl", "is-active", "docker.service"),)),
-        ("docker_containers", (("docker", "ps", "--quiet"),)),
-        ("selinux_mode", (("getenforce",),)),
-        ("selinux_boolean", (("getsebool", "container_use_devices"),)),
+        tool("cdi_service", "systemctl is-enabled apiary-cdi.service"),
+        tool("docker_service", "systemctl is-active docker.service"),
+        tool("docker_containers", "docker ps --quiet"),
+        tool("selinux_mode", "getenforce"),
+        tool("selinux_boolean", "getsebool container_use_devices"),
     ),
     files=(
         "/etc/cdi/*",
@@ -193,35 +154,18 @@ CONTAINER = Scope(
 )
 KUBERNETES = Scope(
     commands=(
-        ("kubelet_version", (("kubelet", "--version"),)),
-        (
-            "kubelet_service",
-            (("systemctl", "show", "kubelet.service", "--property=LoadState,ActiveState"),),
-        ),
-        ("kubelet_process", (("pgrep", "--list-full", "--exact", "kubelet"),)),
+        tool("kubelet_version", "kubelet --version"),
+        tool("kubelet_service", "systemctl show kubelet.service --property=LoadState,ActiveState"),
+        tool("kubelet_process", "pgrep --list-full --exact kubelet"),
         # Kubernetes distributions that run the kubelet inside a program of their own.
-        (
+        tool(
             "kubernetes_distribution",
-            (
-                (
-                    "systemctl",
-                    "list-units",
-                    "--plain",
-                    "--no-legend",
-                    "--state=active",
-                    "k3s*.service",
-                    "rke2*.service",
-                    "k0s*.service",
-                    "snap.microk8s*.service",
-                ),
-            ),
+            "systemctl list-units --plain --no-legend --state=active"
+            " 'k3s*.service' 'rke2*.service' 'k0s*.service' 'snap.microk8s*.service'",
         ),
         # The table only: pods' annotations can hold what a manifest's environment has.
-        ("pods", (("crictl", "pods", "--state", "Ready"),)),
-        (
-            "exporter_package",
-            (("dpkg-query", "--show", "--showformat=${Version}", "amdgpu-exporter"),),
-        ),
+        tool("pods", "crictl pods --state Ready"),
+        tool("exporter_package", "dpkg-query --show '--showformat=${Version}' amdgpu-exporter"),
     ),
     files=(
         "/var/lib/kubelet/config.yaml",
@@ -239,9 +183,9 @@ KUBERNETES = Scope(
 )
 ACCEPTANCE = Scope(
     commands=(
-        ("kernel_log", (("dmesg", "--level=emerg,alert,crit,err,warn,info"), ("dmesg",))),
-        ("listening", (("ss", "-ltnH"),)),
-        ("pcie_counters", (("amd-smi", "metric", "--pcie", "--json"),)),
+        tool("kernel_log", "dmesg --level=emerg,alert,crit,err,warn,info", "dmesg"),
+        tool("listening", "ss -ltnH"),
+        tool("pcie_counters", "amd-smi metric --pcie --json"),
     ),
     files=(
         "/etc/apiary/weights.json",
@@ -259,10 +203,10 @@ ACCEPTANCE = Scope(
 )
 ROUTER = Scope(
     commands=(
-        ("haproxy_version", (("haproxy", "-v"),)),
-        ("keepalived_version", (("keepalived", "--version"),)),
+        tool("haproxy_version", "haproxy -v"),
+        tool("keepalived_version", "keepalived --version"),
         # By cat: a large fleet's has more bytes than a file may have here.
-        ("router_document", (("cat", "/etc/haproxy/apiary/router.json"),)),
+        tool("router_document", "cat /etc/haproxy/apiary/router.json"),
     ),
     files=(
         "/proc/net/route",
@@ -273,14 +217,11 @@ ROUTER = Scope(
 )
 TELEMETRY = Scope(
     commands=(
-        (
-            "exporters",
-            (("ls", "-1d", "/usr/bin/prometheus-node-exporter", "/usr/bin/node_exporter"),),
-        ),
+        tool("exporters", "ls -1d /usr/bin/prometheus-node-exporter /usr/bin/node_exporter"),
     ),
 )
 # Of a writer, which exports its weights.
-EXPORTS = Scope(commands=(("nfs_server", (("ls", "-1d", "/usr/sbin/exportfs"),)),))
+EXPORTS = Scope(commands=(tool("nfs_server", "ls -1d /usr/sbin/exportfs"),))
 REBOOT = Scope(files=("/var/lib/apiary/reboot.json",))
 # What the host serves, by the plans that it got.
 PLANS = Scope(files=("/etc/apiary/plan.json", "/etc/apiary/*/plan.json"))

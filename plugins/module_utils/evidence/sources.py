@@ -12,11 +12,13 @@ from __future__ import annotations
 import glob
 import os
 import re
+import shlex
 import shutil
 from dataclasses import dataclass
 
 # Name and argvs, tried in order until one answers.
-Commands = tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
+Command = tuple[str, tuple[tuple[str, ...], ...]]
+Commands = tuple[Command, ...]
 
 TOOL_PATH = ("/opt/rocm/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin")
 # ROCr filters and renumbers by these, and a shell profile may set them.
@@ -27,82 +29,47 @@ FILTERS = (
     "GPU_DEVICE_ORDINAL",
 )
 
+
+def tool(name: str, *forms: str) -> Command:
+    """Return a command by its name and what is tried, each as a shell would split it."""
+    return name, tuple(tuple(shlex.split(form)) for form in forms)
+
+
 # Older tools refuse options they don't know.
 # Never `rocm-smi -d` beside topology: it sizes the matrix by the selection (rocm_smi.py).
 COMMANDS: Commands = (
-    ("uname", (("uname", "-srvm"),)),
-    ("lscpu", (("lscpu", "--parse=CPU,CORE,SOCKET,NODE,ONLINE"),)),
-    ("numactl", (("numactl", "-H"),)),
-    ("lspci", (("lspci", "-D", "-nn", "-PP"), ("lspci", "-D", "-nn"))),
-    ("amd_smi_version", (("amd-smi", "version"),)),
-    (
-        "amd_smi_list",
-        (
-            ("amd-smi", "list", "-e", "--json"),
-            ("amd-smi", "list", "--json"),
-            ("amd-smi", "list"),
-        ),
-    ),
-    (
-        "amd_smi_topology",
-        (("amd-smi", "topology", "--json"), ("amd-smi", "topology")),
-    ),
-    (
+    tool("uname", "uname -srvm"),
+    tool("lscpu", "lscpu --parse=CPU,CORE,SOCKET,NODE,ONLINE"),
+    tool("numactl", "numactl -H"),
+    tool("lspci", "lspci -D -nn -PP", "lspci -D -nn"),
+    tool("amd_smi_version", "amd-smi version"),
+    tool("amd_smi_list", "amd-smi list -e --json", "amd-smi list --json", "amd-smi list"),
+    tool("amd_smi_topology", "amd-smi topology --json", "amd-smi topology"),
+    tool(
         "amd_smi_static",
-        (
-            (
-                "amd-smi",
-                "static",
-                "--asic",
-                "--bus",
-                "--driver",
-                "--vram",
-                "--numa",
-                "--partition",
-                "--json",
-            ),
-            ("amd-smi", "static", "--json"),
-            ("amd-smi", "static"),
-        ),
+        "amd-smi static --asic --bus --driver --vram --numa --partition --json",
+        "amd-smi static --json",
+        "amd-smi static",
     ),
-    ("amd_smi_xgmi", (("amd-smi", "xgmi", "--json"), ("amd-smi", "xgmi"))),
-    ("rocm_smi_version", (("rocm-smi", "--version"),)),
-    (
+    tool("amd_smi_xgmi", "amd-smi xgmi --json", "amd-smi xgmi"),
+    tool("rocm_smi_version", "rocm-smi --version"),
+    tool(
         "rocm_smi_identity",
-        (
-            (
-                "rocm-smi",
-                "--showbus",
-                "--showid",
-                "--showuniqueid",
-                "--showproductname",
-                "--showdriverversion",
-                "--showmeminfo",
-                "vram",
-                "--json",
-            ),
-            ("rocm-smi", "--showbus", "--showid", "--json"),
-            ("rocm-smi", "--showbus", "--showid"),
-        ),
+        "rocm-smi --showbus --showid --showuniqueid --showproductname --showdriverversion"
+        " --showmeminfo vram --json",
+        "rocm-smi --showbus --showid --json",
+        "rocm-smi --showbus --showid",
     ),
-    (
-        "rocm_smi_topology",
-        (("rocm-smi", "--showtopo", "--json"), ("rocm-smi", "--showtopo")),
-    ),
+    tool("rocm_smi_topology", "rocm-smi --showtopo --json", "rocm-smi --showtopo"),
     # Bandwidth is the one table of rocm-smi that has no JSON.
-    ("rocm_smi_bandwidth", (("rocm-smi", "--shownodesbw"),)),
-    (
+    tool("rocm_smi_bandwidth", "rocm-smi --shownodesbw"),
+    tool(
         "rocm_smi_partition",
-        (
-            ("rocm-smi", "--showcomputepartition", "--showmemorypartition", "--json"),
-            ("rocm-smi", "--showcomputepartition", "--showmemorypartition"),
-        ),
+        "rocm-smi --showcomputepartition --showmemorypartition --json",
+        "rocm-smi --showcomputepartition --showmemorypartition",
     ),
-    (
-        "rocm_smi_metrics",
-        (("rocm-smi", "--showmetrics", "--json"), ("rocm-smi", "--showmetrics")),
-    ),
-    ("rocminfo", (("rocminfo",),)),
+    tool("rocm_smi_metrics", "rocm-smi --showmetrics --json", "rocm-smi --showmetrics"),
+    tool("rocminfo", "rocminfo"),
 )
 # An older rocm-smi knows none of these, in whatever form it is asked.
 REFUSED = re.compile(r"unrecognized arguments: (.*)")
