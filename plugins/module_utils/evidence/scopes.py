@@ -216,9 +216,7 @@ ROUTER = Scope(
     ),
 )
 TELEMETRY = Scope(
-    commands=(
-        tool("exporters", "ls -1d /usr/bin/prometheus-node-exporter /usr/bin/node_exporter"),
-    ),
+    commands=(tool("exporters", "ls -1d /usr/bin/prometheus-node-exporter /usr/bin/node_exporter"),)
 )
 # Of a writer, which exports its weights.
 EXPORTS = Scope(commands=(tool("nfs_server", "ls -1d /usr/sbin/exportfs"),))

@@ -32,11 +32,7 @@ _WHERE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("TOPO-VRAM", (), (r"/sys/bus/pci/devices/{bdf}/mem_info_vram_total",)),
     ("-XGMI-", ("amd_smi_xgmi", "amd_smi_topology", "rocm_smi_topology"), ()),
     ("-GPU-", ("lspci", "amd_smi_list"), ()),
-    (
-        "ACCEPT-FIRMWARE",
-        (),
-        (r"/sys/bus/pci/devices/[^/]+/(?:fw_version/\w+|vbios_version)",),
-    ),
+    ("ACCEPT-FIRMWARE", (), (r"/sys/bus/pci/devices/[^/]+/(?:fw_version/\w+|vbios_version)",)),
     ("ACCEPT-MEMORY", (), (r"/proc/meminfo",)),
     ("ACCEPT-REPLICA", ("replicas",), ()),
     ("ACCEPT-PORT", ("listening",), ()),

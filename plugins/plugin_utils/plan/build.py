@@ -63,10 +63,7 @@ def architecture_of(deployment: Deployment, subject: str) -> Architecture:
 
 
 def build_plan(
-    deployment: Deployment,
-    topology: Topology,
-    architecture: Architecture,
-    keep: Plan | None = None,
+    deployment: Deployment, topology: Topology, architecture: Architecture, keep: Plan | None = None
 ) -> Plan:
     """Return the plan of a host with one deployment; see ``build_plans``."""
     return build_plans((PlanRequest(deployment, architecture, keep),), topology)[0]

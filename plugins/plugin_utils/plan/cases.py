@@ -75,11 +75,7 @@ def case_of(deployment: Deployment, architecture: Architecture, gpu_model: str |
 
 
 def judge(
-    text: str,
-    architecture: Architecture,
-    deployment: Deployment,
-    gpu_model: str | None,
-    file: str,
+    text: str, architecture: Architecture, deployment: Deployment, gpu_model: str | None, file: str
 ) -> Review:
     """Return the review of a shell command, with what it takes up and whether it is of this model.
 

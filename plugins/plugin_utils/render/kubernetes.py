@@ -117,10 +117,7 @@ def _shared(plan: Plan, options: KubernetesOptions) -> list[dict[str, Any]]:
         {
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",
-            "metadata": {
-                "name": PRIORITY,
-                "labels": {"app.kubernetes.io/managed-by": "apiary"},
-            },
+            "metadata": {"name": PRIORITY, "labels": {"app.kubernetes.io/managed-by": "apiary"}},
             "value": 100_000,
             "description": "Replicas that serve a model; batch work on the same GPUs yields.",
         },

@@ -176,8 +176,4 @@ def _volumes(
     on_host = {"hostPath": {"path": cache, "type": "DirectoryOrCreate"}}
     caches: dict[str, Any] = on_host if options.user is None else {"emptyDir": {}}
     shared = {"medium": "Memory", "sizeLimit": f"{sizes.shared_memory_gib}Gi"}
-    return [
-        *weights,
-        {"name": "caches", **caches},
-        {"name": "shared-memory", "emptyDir": shared},
-    ]
+    return [*weights, {"name": "caches", **caches}, {"name": "shared-memory", "emptyDir": shared}]

@@ -37,10 +37,7 @@ def alertmanager_config(settings: TelemetrySettings) -> str:
                 for severity in routed
             ],
         },
-        "receivers": [
-            {"name": NOBODY},
-            *(_receiver(severity, settings) for severity in routed),
-        ],
+        "receivers": [{"name": NOBODY}, *(_receiver(severity, settings) for severity in routed)],
         "inhibit_rules": inhibitions(),
     }
     return document(config)

@@ -58,10 +58,7 @@ def prometheus_config(settings: TelemetrySettings) -> str:
 
 
 def _job(job: str) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        "job_name": job,
-        "file_sd_configs": [{"files": [target_file(job)]}],
-    }
+    config: dict[str, Any] = {"job_name": job, "file_sd_configs": [{"files": [target_file(job)]}]}
     if job == AMD:
         # A label that changes with every process would begin new series at each restart.
         dropped = "|".join(knowledge("telemetry/amd.yml")["labels"]["dropped"])

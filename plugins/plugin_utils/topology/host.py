@@ -155,9 +155,7 @@ def _no_gpus(host: str, observations: Sequence[Observation], slots: Sequence[pci
 
 
 def _tool(
-    evidence: Evidence,
-    prefix: str,
-    parse: Callable[[Iterable[str], str], Observation],
+    evidence: Evidence, prefix: str, parse: Callable[[Iterable[str], str], Observation]
 ) -> Observation:
     """Return what one tool's commands say; stdout decides, whatever the exit code."""
     texts: list[str] = []

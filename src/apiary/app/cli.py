@@ -46,9 +46,7 @@ A step at a time, and for scripts
 
 
 @click.group(
-    cls=LazyGroup,
-    sections=SECTIONS,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=LazyGroup, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(package_name="apiary")
 @click.option(

@@ -10,10 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    Finding,
-    findings_of,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, findings_of
 
 _NUMBERS = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored", "processed")
 

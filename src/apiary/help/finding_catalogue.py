@@ -12,10 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    KNOWLEDGE,
-    knowledge,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE, knowledge
 
 COLLECTION = KNOWLEDGE.parents[2]
 SOURCES = Path(__file__).parents[2]

@@ -16,26 +16,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 )
 
 from apiary.host.marks import SEVERITIES, Note
-from apiary.host.pairs import (
-    Members,
-    board_of,
-    boards,
-    gigabits,
-    node_number,
-    runs,
-)
+from apiary.host.pairs import Members, board_of, boards, gigabits, node_number, runs
 
 # Of each replica, in order; distinct with colour blindness (Okabe and Ito, the last two darker).
-COLOURS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#8c7a00",
-    "#5b4b49",
-)
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c7a00", "#5b4b49")
 PAD = 14
 MANY = 16  # GPUs; more of them stand in a grid without lines between them
 CELLS_A_ROW = 8

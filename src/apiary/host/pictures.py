@@ -238,10 +238,7 @@ def _items(found: Sequence[Note], top: float) -> tuple[list[Item], float]:
 
 
 def _description(
-    topology: Topology,
-    pairs: Sequence[Pair],
-    found: Sequence[Note],
-    replicas: Sequence[Share],
+    topology: Topology, pairs: Sequence[Pair], found: Sequence[Note], replicas: Sequence[Share]
 ) -> str:
     """Return the picture in words, for those who cannot see it."""
     parts = [summary_of(topology, pairs)]

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Runtime
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    dumps,
-    from_document,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (

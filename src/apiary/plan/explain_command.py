@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
-    to_document,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.migration import migration
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import Review
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
@@ -30,11 +28,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.why import why_element
 
-from apiary.app.inputs import (
-    json_option,
-    load_architecture,
-    load_plan_or_deployment,
-)
+from apiary.app.inputs import json_option, load_architecture, load_plan_or_deployment
 from apiary.app.output import EXIT_FINDINGS, exit_code, print_document, report, show
 from apiary.plan.explain_tables import show_changes, show_elements, show_problems
 from apiary.plan.layout_table import layout_table

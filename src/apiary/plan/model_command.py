@@ -29,10 +29,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import
     Architecture,
     Memory,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import (
-    Index,
-    read_index,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import Index, read_index
 
 from apiary.app.inputs import CONFIG, json_option, read_output
 from apiary.app.output import exit_code, grid, print_document, report, show
@@ -204,11 +201,7 @@ def _layer_rows(details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if counts:
         window = details.get("sliding_window")
         kind = details.get("linear_kind", "linear").replace("_", " ")
-        words = {
-            "full": "full",
-            "sliding": f"within {window} tokens",
-            "linear": kind,
-        }
+        words = {"full": "full", "sliding": f"within {window} tokens", "linear": kind}
         shown = [f"{counts[key]} {word}" for key, word in words.items() if counts[key]]
         yield "attention layers", ", ".join(shown)
     if details.get("moe_layers") is not None:

@@ -32,11 +32,7 @@ def parse(output: str) -> Transfers:
     text = output.translate(_BORDERS)
     average = _AVERAGE.search(text)
     gpus = {found[1]: _number(found[5]) for found in _AVERAGES.finditer(text)}
-    return Transfers(
-        _number(average[1]) if average else None,
-        gpus.get("Uni"),
-        gpus.get("Bi"),
-    )
+    return Transfers(_number(average[1]) if average else None, gpus.get("Uni"), gpus.get("Bi"))
 
 
 def _number(text: str) -> float | None:

@@ -67,12 +67,7 @@ class Client:
     def complete(self, seconds: float) -> Answer:
         """Ask for one token; a body that isn't a completion counts as no answer."""
         limits = self._life["answer"]
-        body = {
-            "model": self._model,
-            "prompt": limits["prompt"],
-            "max_tokens": 1,
-            "temperature": 0,
-        }
+        body = {"model": self._model, "prompt": limits["prompt"], "max_tokens": 1, "temperature": 0}
         answer = self.ask("POST", limits["path"], seconds, body)
         if answer.status == 200 and not _is_completion(answer.body):
             return Answer(0, f"no completion: {answer.body[:200]}")

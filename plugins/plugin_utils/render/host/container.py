@@ -41,15 +41,7 @@ ROOT_GROUP = 0
 # How many starts failed, root's; and what the supervisor in the container removes after a good one.
 STARTS = "starts"
 # What a container may tell systemd of its unit; not MAINPID or descriptors.
-RELAYED = (
-    "READY",
-    "STATUS",
-    "STOPPING",
-    "RELOADING",
-    "WATCHDOG",
-    "EXTEND_TIMEOUT_USEC",
-    "ERRNO",
-)
+RELAYED = ("READY", "STATUS", "STOPPING", "RELOADING", "WATCHDOG", "EXTEND_TIMEOUT_USEC", "ERRNO")
 
 
 def device_arguments(gpus: tuple[str, ...], root: str = "/") -> list[str]:

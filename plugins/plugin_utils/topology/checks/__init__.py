@@ -41,10 +41,7 @@ _WHOLE = (boards.missing, partitions.missing, numa.spread)
 
 
 def check(
-    topology: Topology,
-    slots: Sequence[Slot] = (),
-    whole: bool = True,
-    fabric: Fabric | None = None,
+    topology: Topology, slots: Sequence[Slot] = (), whole: bool = True, fabric: Fabric | None = None
 ) -> list[Finding]:
     """Return the findings of one host; ``whole`` is False where only part of it is in view."""
     view = View(topology, tuple(slots), fabric or Fabric())

@@ -19,15 +19,7 @@ from .. import problems
 from ..observation import Device, Observation
 from . import amd_smi_text, amd_smi_xgmi
 from .several import Devices, Reader, Tables, outputs
-from .text import (
-    bus_address,
-    hexadecimal,
-    integer,
-    known,
-    natural,
-    partition_modes,
-    unique_id,
-)
+from .text import bus_address, hexadecimal, integer, known, natural, partition_modes, unique_id
 
 NAME = "amd-smi"
 _OLD_TABLES = {

@@ -18,12 +18,7 @@ from .text import bus_address, hexadecimal, known, natural, partition_modes, uni
 
 # ROCm 7 prints no empty line between tables, so only titles divide them.
 _TABLE = re.compile(r"^\s*([A-Z][A-Z -]*) TABLE:\s*$")
-_TABLES = {
-    "WEIGHT": "weight",
-    "HOPS": "hops",
-    "LINK TYPE": "type",
-    "NUMA BW": "bandwidth",
-}
+_TABLES = {"WEIGHT": "weight", "HOPS": "hops", "LINK TYPE": "type", "NUMA BW": "bandwidth"}
 _PAIR_TABLES = re.compile(r"ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE|ATOMICS|DMA|BI-DIRECTIONAL")
 _BLOCK = re.compile(r"^GPU:\s*(\d{1,4})\s*$")
 _KEY = re.compile(r"^\s+([A-Z][A-Z0-9_ ]*):\s*(.*?)\s*$")

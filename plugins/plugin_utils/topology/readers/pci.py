@@ -147,10 +147,7 @@ def _row(value: str | None) -> tuple[int, ...] | None:
 
 
 def _slot(
-    address: str,
-    values: Mapping[str, str],
-    pointed: Mapping[str, str],
-    bridges: tuple[Bridge, ...],
+    address: str, values: Mapping[str, str], pointed: Mapping[str, str], bridges: tuple[Bridge, ...]
 ) -> Slot:
     driver = pointed.get("driver")
     width, widest, speed, fastest = _link(values)
@@ -168,9 +165,7 @@ def _slot(
     )
 
 
-def _link(
-    values: Mapping[str, str],
-) -> tuple[int | None, int | None, float | None, float | None]:
+def _link(values: Mapping[str, str]) -> tuple[int | None, int | None, float | None, float | None]:
     """Return a link's width, widest width, speed and highest speed."""
     return (
         _width(values.get("current_link_width")),

@@ -258,9 +258,7 @@ def _row(title: str, line: str) -> tuple[int, Device] | None:
 
 
 def _count_check(
-    sections: Sequence[tuple[str, list[str]]],
-    devices: Sequence[tuple[int, Device]],
-    subject: str,
+    sections: Sequence[tuple[str, list[str]]], devices: Sequence[tuple[int, Device]], subject: str
 ) -> list[Finding]:
     """Return a finding for each section that lists some GPUs and not all of them."""
     count = len({index for index, _device in devices})

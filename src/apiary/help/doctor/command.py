@@ -37,12 +37,7 @@ from apiary.help.doctor.inventory import (
     validate_variables,
 )
 from apiary.help.doctor.judge import check, judge_controller
-from apiary.help.doctor.judge_hosts import (
-    judge_answers,
-    judge_inventory,
-    judge_vault,
-    judge_ways,
-)
+from apiary.help.doctor.judge_hosts import judge_answers, judge_inventory, judge_vault, judge_ways
 from apiary.help.doctor.types import Check, Doctor, Inventory
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red", "skipped": "dim"}

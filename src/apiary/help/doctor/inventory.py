@@ -15,10 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 
 from apiary.app.inventory import choose
 from apiary.app.runner import Ended, run_playbook

@@ -110,11 +110,7 @@ class Connector:
         raise last
 
     def _jump(
-        self,
-        jumps: tuple[Target, ...],
-        host: str,
-        trail: tuple[str, ...],
-        address: tuple[str, int],
+        self, jumps: tuple[Target, ...], host: str, trail: tuple[str, ...], address: tuple[str, int]
     ) -> paramiko.Channel:
         """Open a channel through the last jump host, which the ones before it lead to."""
         name = str(jumps[-1])

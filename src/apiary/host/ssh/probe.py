@@ -29,15 +29,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program impor
 from apiary.host.ssh.config import SshOptions, Target, parse_target
 from apiary.host.ssh.connect import Connector, unreachable, words
 
-__all__ = [
-    "ProbeRequest",
-    "Probed",
-    "SshOptions",
-    "failures",
-    "labels",
-    "probe_each",
-    "probe_many",
-]
+__all__ = ["ProbeRequest", "Probed", "SshOptions", "failures", "labels", "probe_each", "probe_many"]
 
 MAX_OUTPUT = 64 << 20  # bytes; a bundle has less than one MiB
 
