@@ -51,7 +51,7 @@ def servers_elsewhere(servers: dict, deployment: str, hosts: set[str]) -> tuple[
 
 
 def routers_must_learn(rollout: Rollout, situations: list[Situation]) -> bool:
-    """Say whether routers are to be configured anew: other replicas, ports or keys.
+    """Return whether routers are to be configured anew: other replicas, ports or keys.
 
     What an interrupted run had not told them, nobody knows, so they are asked then, too.
     """

@@ -162,7 +162,7 @@ class ActionModule(DecidingAction):
         )
 
     def _may_restart(self, variables: dict) -> bool:
-        """Say whether replicas that serve may be restarted; behind routers a rollout does it."""
+        """Return whether replicas that serve may be restarted; behind routers a rollout does it."""
         default = not variables["groups"].get("routers")
         return _truth(self._value(variables, "replicas_restart", default))
 

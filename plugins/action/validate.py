@@ -139,7 +139,7 @@ def _file(value: str) -> str | None:
 
 @cache
 def _encrypted(file: str) -> bool:
-    """Say whether a whole file is encrypted; one that cannot be read is nobody's business."""
+    """Return whether a whole file is encrypted; one that cannot be read is nobody's business."""
     try:
         with open(file, "rb") as stream:
             return stream.read(len(_VAULT)) == _VAULT

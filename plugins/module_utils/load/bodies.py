@@ -65,7 +65,7 @@ class Bodies:
         self._ids: TokenIds | None = None
         self._words: Words | None = None
         self._images = Images(self._seed)
-        self._said: dict[int, Any] = {}
+        self._reported: dict[int, Any] = {}
         chats = [self._is_chat(part) for part in self._parts]
         if any(chats):
             self._words = Words(self._seed, *self._units())
@@ -77,7 +77,7 @@ class Bodies:
 
     def named(self, name: str) -> Bodies:
         """Return itself, with prompts of their own for ``name``."""
-        self._name, self._said = name, {}
+        self._name, self._reported = name, {}
         return self
 
     def make(self, turn: Turn) -> Made:
@@ -118,17 +118,17 @@ class Bodies:
 
     def answered(self, turn: Turn, response: Response) -> None:
         """Take a turn's answer into its conversation."""
-        said = self._said.get(turn.conversation)
+        reported = self._reported.get(turn.conversation)
         if turn.last:
-            self._said.pop(turn.conversation, None)
-        elif isinstance(said, list):
-            said.append({"role": "assistant", "content": "".join(response.texts)})
-        elif isinstance(said, str) and self._ids is not None:
+            self._reported.pop(turn.conversation, None)
+        elif isinstance(reported, list):
+            reported.append({"role": "assistant", "content": "".join(response.texts)})
+        elif isinstance(reported, str) and self._ids is not None:
             count = int(self._parts[turn.part]["output_tokens"])
             ids = response.token_ids
             # A server that tells no ids gets others in their place: of that answer it caches less.
             text = ",".join(map(str, ids)) if len(ids) == count else self._ids.text("", count)
-            self._said[turn.conversation] = f"{said},{text}"
+            self._reported[turn.conversation] = f"{reported},{text}"
 
     def _is_chat(self, part: dict[str, Any]) -> bool:
         return self._settings.endpoint == "chat" or bool(part.get("images"))
@@ -150,11 +150,11 @@ class Bodies:
         if self._ids is None:
             return ""
         prefix, shared, own, fresh = self._pieces(turn, part)
-        pieces = [self._said.get(turn.conversation, "")]
+        pieces = [self._reported.get(turn.conversation, "")]
         pieces += [self._shared_ids.text(prefix, shared), self._ids.text(own, fresh)]
         text = ",".join([piece for piece in pieces if piece])
         if not turn.last:
-            self._said[turn.conversation] = text
+            self._reported[turn.conversation] = text
         return text
 
     def _messages(self, turn: Turn, part: dict[str, Any]) -> list[dict[str, Any]]:
@@ -172,9 +172,9 @@ class Bodies:
         if urls:
             images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
             content = [{"type": "text", "text": text}, *images]
-        said: list[dict[str, Any]] = self._said.setdefault(turn.conversation, [])
-        said.append({"role": "user", "content": content})
-        return said
+        reported: list[dict[str, Any]] = self._reported.setdefault(turn.conversation, [])
+        reported.append({"role": "user", "content": content})
+        return reported
 
     def _ask(self, path: str, document: dict[str, Any]) -> Response:
         document = {"model": self._settings.model, **document}

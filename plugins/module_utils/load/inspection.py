@@ -22,7 +22,7 @@ TOOL_SECONDS = 180.0
 ANSWER_CHARACTERS = 2000
 
 
-def look(request: dict[str, Any]) -> dict[str, Any]:
+def inspect_engines(request: dict[str, Any]) -> dict[str, Any]:
     """Return what servers, metrics, client and host say of themselves.
 
     Asks for `/v1/models` and `/version` of each of ``urls``, one completion of ``model`` (else of
@@ -49,7 +49,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "servers": servers,
         "metrics": {url: bool(metrics_text(url, timeout)) for url in request["metrics"]},
-        "client": _said(request["client"]),
+        "client": _reported(request["client"]),
         "host": host(),
     }
 
@@ -78,7 +78,7 @@ def _first_model(text: str) -> str:
     return ""
 
 
-def _said(argv: list[str]) -> dict[str, Any] | None:
+def _reported(argv: list[str]) -> dict[str, Any] | None:
     """Return what the load generator says of its version; None where none is asked."""
     if not argv:
         return None

@@ -34,7 +34,7 @@ from typing import Any
 from . import client as bench_client
 from . import mock as bench_mock
 from .gpus import cards, exported, readings
-from .inspection import look
+from .inspection import inspect_engines
 from .processes import Children, cpu_seconds, cpu_within
 from .scrape import Sampler, ask, gauges, metrics_text
 
@@ -61,19 +61,19 @@ class BenchError(Exception):
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
-    """Look at the engines (``do: look``) or run one level of load; return what was seen.
+    """Look at the engines (``do: inspect``) or run one level of load; return what was seen.
 
     Raises BenchError. Whatever happens, no process and no file is left.
     """
-    if request["do"] == "look":
+    if request["do"] == "inspect":
         with tempfile.TemporaryDirectory(prefix="apiary-bench-") as name:
-            return look({**request, "client": words_of(request["client"], Path(name))})
+            return inspect_engines({**request, "client": words_of(request["client"], Path(name))})
     with interruptible(), tempfile.TemporaryDirectory(prefix="apiary-bench-") as name:
         directory = Path(name)
         unpack_programs(directory)
-        tested, said = self_test(request, directory) if request["self_test"] else (None, "")
+        tested, reported = self_test(request, directory) if request["self_test"] else (None, "")
         measured = level(request, directory)
-        return {**measured, "self_test": tested, "log": measured["log"] + said}
+        return {**measured, "self_test": tested, "log": measured["log"] + reported}
 
 
 @contextlib.contextmanager
@@ -200,9 +200,9 @@ def self_test(request: dict[str, Any], directory: Path) -> tuple[dict[str, Any],
         "shards": [result_of(directory / shard["result"]) for shard in requested["shards"]],
         "exit_codes": children.exit_codes(),
     }
-    said = "".join(f"\n== mock {number} ==\n{told}" for number, told in enumerate(late))
+    reported = "".join(f"\n== mock {number} ==\n{told}" for number, told in enumerate(late))
     failed = children.words(list(secrets.values())) if any(tested["exit_codes"]) else ""
-    return tested, said + (f"\n{failed}" if failed else "")
+    return tested, reported + (f"\n{failed}" if failed else "")
 
 
 def start_mock(mocks: Children, number: int, arguments: list[str]) -> str:

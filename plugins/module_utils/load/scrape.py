@@ -79,9 +79,9 @@ def gauges(text: str, wanted: dict[str, str]) -> dict[str, float]:
 class Sampler(threading.Thread):
     """Calls ``look`` every ``seconds`` until it is left; each result has the clock's time."""
 
-    def __init__(self, look: Callable[[], Any], seconds: float) -> None:
+    def __init__(self, read: Callable[[], Any], seconds: float) -> None:
         super().__init__(daemon=True)
-        self.look, self.seconds = look, seconds
+        self.read, self.seconds = read, seconds
         self.found: list[tuple[float, Any]] = []
         self.leaving = threading.Event()
 
@@ -96,7 +96,7 @@ class Sampler(threading.Thread):
     def run(self) -> None:
         while not self.leaving.is_set():
             begun = time.perf_counter()
-            seen = self.look()
+            seen = self.read()
             if seen:
                 self.found.append((begun, seen))
             self.leaving.wait(max(0.0, self.seconds - (time.perf_counter() - begun)))

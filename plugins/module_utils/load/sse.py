@@ -233,7 +233,7 @@ class Response:
 
 
 def has_token(choice: dict[str, Any]) -> bool:
-    """Tell whether a choice of a chunk brings a token: all do, but one that only tells the role.
+    """Return whether a choice of a chunk brings a token: all do, but one that only tells the role.
 
     A token without text, as half of a letter is, is one too.
     """

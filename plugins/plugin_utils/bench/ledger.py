@@ -51,7 +51,7 @@ def size_of(load: Load, by: By) -> float | None:
 
 
 def evidence(level: Level) -> bool:
-    """Say whether a level tells anything of its load: it is valid, or overload."""
+    """Return whether a level tells anything of its load: it is valid, or overload."""
     if level.status != "INVALID":
         return True
     slo = knowledge("bench/protocol.yml")["slo"]
@@ -234,5 +234,5 @@ class Ledger:
 
 
 def _cause(level: Level) -> str:
-    said = [finding.message for finding in level.findings]
-    return said[0] if said else "requests failed"
+    reported = [finding.message for finding in level.findings]
+    return reported[0] if reported else "requests failed"

@@ -95,7 +95,7 @@ def missed(measured: Measured, slo: tuple[Limit, ...]) -> tuple[Limit, ...]:
 
 
 def kept_limits(request: Request, slo: tuple[Limit, ...]) -> bool:
-    """Say whether one request met each limit; of its gaps the limit's own percentile counts."""
+    """Return whether one request met each limit; of its gaps the limit's own percentile counts."""
     for limit in slo:
         value = _of(request, limit.metric, limit.percentile)
         if value is not None and value > limit.seconds:

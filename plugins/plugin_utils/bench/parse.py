@@ -27,8 +27,8 @@ def requests_of(raw: Raw, subject: str) -> tuple[Request, ...]:
     is free. Raises ApiaryError BENCH-RESULT for what a shard can't have measured.
     """
     if not raw.shards:
-        said = f"; it said: {raw.log[-200:].strip()}" if raw.log.strip() else ""
-        raise _unreadable(subject, "the load generator left no result" + said)
+        reported = f"; it said: {raw.log[-200:].strip()}" if raw.log.strip() else ""
+        raise _unreadable(subject, "the load generator left no result" + reported)
     waits = raw.backend not in knowledge("bench/fields.yml")["queue_included"]
     open_loop = waits and raw.load.get("concurrency") is None
     requests = [
@@ -98,7 +98,7 @@ def requested_lengths(raw: Raw) -> tuple[tuple[tuple[int, int], tuple[int, int]]
 
 
 def behaves(raw: Raw, name: str) -> bool:
-    """Say whether the client of a raw result has a behaviour of knowledge/bench/fields.yml."""
+    """Return whether the client of a raw result has a behaviour of knowledge/bench/fields.yml."""
     fact = knowledge("bench/fields.yml")["behaviour"][name]
     if raw.backend != "vllm":
         return raw.backend in fact.get("others", ())

@@ -111,7 +111,7 @@ class _Run:
             slots = min(slots * 2, self.requested.most)
 
     def _enough(self) -> bool:
-        """Say whether doubling further can show nothing that scaling is for."""
+        """Return whether doubling further can show nothing that scaling is for."""
         known = self.ledger.known(self.requested.workload, "concurrency")
         missed = [not keeps(levels) for levels in known.values()]
         if self.requested.slo and missed[-2:] == [True, True]:

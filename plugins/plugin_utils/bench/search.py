@@ -34,7 +34,7 @@ def searches(requested: Requested) -> tuple[By, ...]:
 
 
 def keeps(levels: Sequence[Level]) -> bool:
-    """Say whether most of a size's levels kept the limits; a level that failed did not."""
+    """Return whether most of a size's levels kept the limits; a level that failed did not."""
     return 2 * sum(level.status == "OK" for level in levels) > len(levels)
 
 
@@ -108,7 +108,7 @@ class Search:
         return edge(own, self.workload.name, self.by)
 
     def _decided(self, levels: Sequence[Level]) -> bool:
-        """Say whether more repeats cannot change the verdict, or one is far from every limit."""
+        """Return whether more repeats cannot change the verdict, or one is far from every limit."""
         repeats = self.rules.edge_repeats
         kept = sum(level.status == "OK" for level in levels)
         if len(levels) >= repeats or 2 * max(kept, len(levels) - kept) > repeats:

@@ -167,16 +167,16 @@ def _named(name: str) -> ConsideredLayout:
 def _considered(world: World) -> tuple[ConsideredLayout, ...]:
     """Return every layout of the host as `layout: auto` sees it: possible ones in its order."""
     question = world.question
-    wish = question.deployment.layout
-    if not isinstance(wish, AutoLayout):
-        wish = AutoLayout()
-    wish = dataclasses.replace(
-        wish,
-        concurrency=wish.concurrency or question.concurrency,
-        sequence_tokens=wish.sequence_tokens
+    automatic = question.deployment.layout
+    if not isinstance(automatic, AutoLayout):
+        automatic = AutoLayout()
+    automatic = dataclasses.replace(
+        automatic,
+        concurrency=automatic.concurrency or question.concurrency,
+        sequence_tokens=automatic.sequence_tokens
         or question.workload.input_tokens + question.workload.output_tokens,
     )
-    open_ = dataclasses.replace(question.deployment, layout=wish)
+    open_ = dataclasses.replace(question.deployment, layout=automatic)
     plan = dataclasses.replace(
         world, question=dataclasses.replace(question, deployment=open_)
     ).plan({})

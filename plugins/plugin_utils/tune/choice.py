@@ -156,12 +156,12 @@ def choose(state: Tune) -> Choice:
 
 
 def _repeated(state: Tune, both: tuple[str, str]) -> bool:
-    """Say whether the repeat measured both of a pair often enough to compare them."""
+    """Return whether the repeat measured both of a pair often enough to compare them."""
     return min(len(trials.decided(state, "confirm", name)) for name in both) > 1
 
 
 def _beaten(state: Tune, current: str, other: str) -> bool:
-    """Say whether a finalist is surely faster than all that the current one ever measured."""
+    """Return whether a finalist is surely faster than all that the current one ever measured."""
     kinds: tuple[Kind, ...] = ("short", "longer", "final", "confirm")
     known = [one for kind in kinds if (one := scores.score(state, kind, current)) is not None]
     ours = scores.score(state, "final", other)
@@ -205,17 +205,17 @@ def _interval(state: Tune, name: str) -> Interval | None:
 def _reason(state: Tune, made: Choice, both: tuple[str, str]) -> str:
     ours, theirs = (state.candidate(name).label for name in both)
     first = next(one for one in made.comparisons if one.candidate == both[0])
-    said = f"{ours} against {theirs}: {say(first)}"
+    reported = f"{ours} against {theirs}: {say(first)}"
     if made.repeat is not None:
-        said += f"; in the repeat: {say(made.repeat)}"
+        reported += f"; in the repeat: {say(made.repeat)}"
     elif made.confirmed is False:
-        said += "; the repeat could not be measured"
+        reported += "; the repeat could not be measured"
     if made.verdict == "better":
-        return said
+        return reported
     if made.confirmed is False and first.verdict == "better":
-        return f"{said}. What the finals found did not come again, so {theirs} stays"
+        return f"{reported}. What the finals found did not come again, so {theirs} stays"
     stays = f"{theirs} stays" if made.candidate == both[1] else f"{ours} was the faster one"
-    return f"{said}; {stays}"
+    return f"{reported}; {stays}"
 
 
 def say(one: Compared) -> str:

@@ -30,7 +30,7 @@ class Lock:
 
     @property
     def left(self) -> bool:
-        """Say whether a tuning run that has ended left it."""
+        """Return whether a tuning run that has ended left it."""
         return self.dead and self.owner.startswith(TUNING)
 
 
@@ -116,7 +116,7 @@ def prepare(seen: Seen, serving: bool = False, take_over: bool = False) -> Ready
 
 
 def _on_purpose(seen: Seen) -> bool:
-    """Say whether the deployment is there and somebody stopped it.
+    """Return whether the deployment is there and somebody stopped it.
 
     Where one replica of several is stopped, it is brought back whole.
     """

@@ -32,7 +32,7 @@ def trial(state: Tune, current: Round, candidate: str, host: str, engine_run: in
 
 
 def open_on(state: Tune, current: Round, host: str) -> bool:
-    """Say whether the control is still to be measured on a host."""
+    """Return whether the control is still to be measured on a host."""
     here = [
         one
         for one in trials.tried(state, current.kind, current.candidates[0], 0)
@@ -296,7 +296,7 @@ def _wanted(state: Tune) -> knobs.Knobs:
 
 
 def _longer(state: Tune, last: Round) -> bool:
-    """Say whether a short round needs a longer one: its leader matters, or too many are left."""
+    """Return whether a short round needs a longer one: its leader matters, or too many are left."""
     if len(last.retained) < 2 or _spent(state) is not None:
         return False
     paths = list(_wanted(state))

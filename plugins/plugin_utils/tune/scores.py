@@ -31,10 +31,10 @@ def outcome_of(bench: Bench, path: str | None = None, seconds: float = 0.0) -> O
     valid = [one for one in counted if one.status in ("OK", "SLO_MISS")]
     concluded = bool(bench.searches) if bench.requested.slo else not failed
     if failed and not (valid and concluded):
-        return Outcome("failed", cause=_said(failed), path=path, seconds=seconds)
+        return Outcome("failed", cause=_reported(failed), path=path, seconds=seconds)
     if not valid or not concluded:
         told = (f"{one.code}: {one.message}" for one in bench.findings if one.severity != "info")
-        why = _said(counted) or "; ".join(dict.fromkeys(told)) or "no level was measured"
+        why = _reported(counted) or "; ".join(dict.fromkeys(told)) or "no level was measured"
         return Outcome("invalid", summary=why, path=path, seconds=seconds)
     if bench.requested.slo:
         score, most, summary = _found(bench, hosts)
@@ -71,7 +71,7 @@ def _scaled(rate: Interval, hosts: int) -> Interval:
     return Interval(rate.n, rate.mean / hosts, low, high, rate.cov)
 
 
-def _said(levels: Iterable[Level]) -> str:
+def _reported(levels: Iterable[Level]) -> str:
     told = (finding for one in levels for finding in one.findings if finding.severity == "error")
     return "; ".join(dict.fromkeys(f"{one.code}: {one.message}" for one in told))
 
@@ -139,7 +139,7 @@ def _high(one: Interval) -> float:
 
 
 def meets(one: Interval, other: Interval) -> bool:
-    """Say whether two intervals overlap."""
+    """Return whether two intervals overlap."""
     return _high(one) >= _low(other) and _high(other) >= _low(one)
 
 

@@ -77,12 +77,12 @@ def _candidates(state: Tune) -> Iterator[str]:
         kinds: tuple[Kind, ...] = ("final", "longer", "short", "alike")
         known = {kind: scores.score(state, kind, one.id) for kind in kinds}
         kind = next((kind for kind in kinds if known[kind] is not None), None)
-        said = trials.out(state, one.id)
-        if said is None and kind is None:
-            said = "not measured"
-        elif said is None and kind is not None:
-            said = f"{scores.told(known[kind])}, {kind}"
-        yield f"  {one.label:<{wide}}  {said}{' (current)' * (one.stage == 'current')}"
+        reported = trials.out(state, one.id)
+        if reported is None and kind is None:
+            reported = "not measured"
+        elif reported is None and kind is not None:
+            reported = f"{scores.told(known[kind])}, {kind}"
+        yield f"  {one.label:<{wide}}  {reported}{' (current)' * (one.stage == 'current')}"
     yield "exact facts, which order the queue:"
     for one in state.candidates:
         if one.facts and one.stage in ("current", "layouts"):

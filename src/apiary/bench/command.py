@@ -275,7 +275,7 @@ def _client(options: Options, served: Served | None, target: Target) -> Client:
 
 
 def _local(url: str) -> bool:
-    """Say whether a URL is of this machine."""
+    """Return whether a URL is of this machine."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

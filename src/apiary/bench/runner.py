@@ -22,7 +22,7 @@ from typing import Any
 
 import paramiko
 from ansible_collections.apiary.instinct.plugins.module_utils.load import run as bench_run
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import look_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import inspection_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.session import Session
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
@@ -172,9 +172,9 @@ class Restart:
             raise self._refusal(f"ended with {done.returncode}: {last[:200]}")
         facts = knowledge("bench/run.yml")["restart"]
         deadline = time.monotonic() + facts["ready_seconds"]
-        look = {**look_of(self.session.target, self.session.client), "client": []}
+        inspection = {**inspection_of(self.session.target, self.session.client), "client": []}
         while True:
-            seen = self.session.execute(look)
+            seen = self.session.execute(inspection)
             if all(server["completion"][0] == 200 for server in seen["servers"]):
                 return
             if time.monotonic() > deadline:

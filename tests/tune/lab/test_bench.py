@@ -66,16 +66,16 @@ def interrupted(operator, place, requested):
 
 @pytest.fixture(scope="module")
 def resumed(operator, interrupted, requested):
-    said = operator.play("bench", *requested, *WANTED)
-    assert said.code == 0, said.text
-    return said
+    reported = operator.play("bench", *requested, *WANTED)
+    assert reported.code == 0, reported.text
+    return reported
 
 
 def test_engines_that_a_router_sends_requests_to_are_not_restarted_unasked(operator, requested):
     before = operator.engine_runs()
-    said = operator.play("bench", *requested)
-    assert said.code != 0
-    assert "BENCH-SERVING: qwen3-235b" in said.text
+    reported = operator.play("bench", *requested)
+    assert reported.code != 0
+    assert "BENCH-SERVING: qwen3-235b" in reported.text
     assert operator.engine_runs() == before
 
 
@@ -110,10 +110,10 @@ def test_the_load_goes_through_the_router_and_over_two_engine_runs(
 
 def test_requested_once_more_it_measures_and_restarts_nothing(operator, resumed, requested, place):
     before, engine_runs = measured(place), operator.engine_runs()
-    said = operator.play("bench", *requested, *WANTED)
-    assert (resumed.code, said.code) == (0, 0)
-    assert "changed=0" in said.text
-    assert "changed=1" not in said.text
+    reported = operator.play("bench", *requested, *WANTED)
+    assert (resumed.code, reported.code) == (0, 0)
+    assert "changed=0" in reported.text
+    assert "changed=1" not in reported.text
     assert (measured(place), operator.engine_runs()) == (before, engine_runs)
 
 

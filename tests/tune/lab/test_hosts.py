@@ -74,16 +74,16 @@ def by_kind(state, kind):
 
 
 def test_a_host_that_is_another_takes_no_part(operator, swaps):
-    said = operator.play("tune", *ASKED, "--check")
-    assert said.code == 0, said.text
-    assert f"host {SECOND} took no part: swappiness: 99 here, 60 on {FIRST}" in said.text
+    reported = operator.play("tune", *ASKED, "--check")
+    assert reported.code == 0, reported.text
+    assert f"host {SECOND} took no part: swappiness: 99 here, 60 on {FIRST}" in reported.text
 
 
 def test_a_dead_host_is_left_out_and_another_does_it(operator, dead):
-    said = operator.play("tune", *ASKED, "--check")
-    assert said.code == 0, said.text
-    assert f"TRIAL-HOST-GONE: {SECOND}" in said.text
-    assert f"host {SECOND} took no part: could not be reached" in said.text
+    reported = operator.play("tune", *ASKED, "--check")
+    assert reported.code == 0, reported.text
+    assert f"TRIAL-HOST-GONE: {SECOND}" in reported.text
+    assert f"host {SECOND} took no part: could not be reached" in reported.text
     alone = operator.play("tune", *ASKED, "--check", "-e", f"tune_hosts={SECOND}")
     assert alone.code != 0
     assert f"error: TRIAL-HOST-GONE: {SECOND}" in alone.text
@@ -91,14 +91,14 @@ def test_a_dead_host_is_left_out_and_another_does_it(operator, dead):
 
 def test_a_slow_host_is_left_out_and_a_stopped_one_left_stopped(operator, place, slow, stopped):
     """Both hosts measure the same configuration first; the second takes twice as long."""
-    said = operator.play("tune", *ASKED, *SERVING, *ANEW)
-    assert said.code == 0, said.text
+    reported = operator.play("tune", *ASKED, *SERVING, *ANEW)
+    assert reported.code == 0, reported.text
     state = json.loads((place / "state.json").read_text())
     assert [(one["name"], one["used"]) for one in state["hosts"]] == [
         (FIRST, True),
         (SECOND, False),
     ]
-    assert f"host {SECOND} took no part: the control measured" in said.text
+    assert f"host {SECOND} took no part: the control measured" in reported.text
     assert {one["host"] for one in by_kind(state, "alike")} == {FIRST, SECOND}
     assert {one["host"] for one in state["trials"] if one["kind"] != "alike"} == {FIRST}
     # The first is as it was found, and the second serves.
@@ -115,16 +115,16 @@ def test_two_alike_hosts_measure_in_parallel_and_serve_the_best(operator, place)
     """The winner is a file of variables, and on both hosts."""
     fleet = operator.fleet
     fleet.await_whole()
-    said = operator.play("tune", *ASKED, *SERVING, *ANEW, "-e", "tune_serve=best")
-    assert said.code == 0, said.text
+    reported = operator.play("tune", *ASKED, *SERVING, *ANEW, "-e", "tune_serve=best")
+    assert reported.code == 0, reported.text
     state = json.loads((place / "state.json").read_text())
     assert all(one["used"] for one in state["hosts"])
     # Each of the two configurations was tried on a host of its own, at the same time.
     assert {one["host"] for one in by_kind(state, "short")} == {FIRST, SECOND}
     assert state["choice"]["verdict"] == "better"
     # The router sent nothing to what was replaced.
-    assert "TASK [Drain | Drain the replicas at every router]" in said.text
-    assert "-    max_num_seqs: 2" in said.text
+    assert "TASK [Drain | Drain the replicas at every router]" in reported.text
+    assert "-    max_num_seqs: 2" in reported.text
     after = yaml.safe_load((place / "tuned.yml").read_text())
     assert after["apiary_deployment"]["limits"]["max_num_seqs"] == 16
     for host in (FIRST, SECOND):
@@ -137,7 +137,7 @@ def test_two_alike_hosts_measure_in_parallel_and_serve_the_best(operator, place)
 def test_requested_once_more_nothing_is_to_be_done(operator, place):
     """What is deployed now is what was chosen."""
     before, engine_runs = (place / "state.json").read_text(), operator.engine_runs()
-    said = operator.play("tune", *ASKED, *SERVING, "-e", f"@{place}/tuned.yml")
-    assert said.code == 0, said.text
-    assert (said.changed(FIRST), said.changed(SECOND)) == (0, 0)
+    reported = operator.play("tune", *ASKED, *SERVING, "-e", f"@{place}/tuned.yml")
+    assert reported.code == 0, reported.text
+    assert (reported.changed(FIRST), reported.changed(SECOND)) == (0, 0)
     assert ((place / "state.json").read_text(), operator.engine_runs()) == (before, engine_runs)

@@ -126,7 +126,7 @@ def played(tmp_path_factory):
         )
     assert done.returncode == 0, done.stdout + done.stderr
     results = {name: json.loads((place / f"{name}.result").read_text()) for name in cases}
-    return SimpleNamespace(results=results, said=done.stdout + done.stderr, place=place)
+    return SimpleNamespace(results=results, reported=done.stdout + done.stderr, place=place)
 
 
 def test_a_play_measures_and_keeps_everything(played):
@@ -139,7 +139,7 @@ def test_a_play_measures_and_keeps_everything(played):
     assert level.measured.completed == level.load.requests
     assert (played.place / "out" / level.raw).is_file()
     assert result["summary"][-1].startswith("scaling: 16/4, 1 concurrent: ")
-    assert "scaling: 16/4, 1 concurrent, 20 requests" in played.said
+    assert "scaling: 16/4, 1 concurrent, 20 requests" in played.reported
 
 
 def test_plans_say_what_serves(played):
@@ -158,7 +158,7 @@ def test_plans_say_what_serves(played):
 
 
 def test_nobody_says_the_key(played):
-    assert KEY not in played.said
+    assert KEY not in played.reported
     assert KEY not in json.dumps(played.results)
 
 
@@ -166,7 +166,7 @@ def test_a_further_engine_run_is_requested_for_after_what_is_kept(played):
     again = played.results["again"]
     assert again["done"] is False
     assert again["next_engine_run"] == 1
-    assert "(measured before)" in played.said
+    assert "(measured before)" in played.reported
 
 
 @pytest.mark.parametrize("code", WRONG)
@@ -184,7 +184,7 @@ def test_the_playbook_measures_what_the_plans_say(played):
     assert bench.target.metrics == (f"{bench.target.urls[0]}/metrics",)
     assert bench.target.gpus == 4
     assert bench.environment["hosts"] == ["gpu-001"]
-    assert "BENCH-SAME-HOST" in played.said
+    assert "BENCH-SAME-HOST" in played.reported
     assert path.with_name("raw").is_dir()
 
 
@@ -197,7 +197,7 @@ def test_check_mode_measures_nothing(played):
 
 def request(**changes):
     return {
-        "do": "look",
+        "do": "inspect",
         "urls": ["http://127.0.0.1:1"],
         "metrics": [],
         "model": "",

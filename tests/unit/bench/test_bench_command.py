@@ -143,7 +143,7 @@ def test_a_run_goes_on_where_it_was_interrupted(url, capsys, monkeypatch):
     spoiled = [level for level in result().levels if level.status not in ("OK", "SLO_MISS")]
     measured = len(requested)
     main(arguments)
-    assert requested[measured] == "look"
+    assert requested[measured] == "inspect"
     assert len(requested) - measured - 1 <= 3 * len(spoiled)
     assert "(measured before)" in capsys.readouterr().err
 

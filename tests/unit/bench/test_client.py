@@ -176,15 +176,15 @@ def test_conversations_build_on_themselves_and_keep_their_key() -> None:
 
     with scripted(lambda number: (GOOD, False)) as (url, server):
         bench_client.run(request(url, requests=6, workload=part, session_header="X-Key"))
-    said: dict[str, list[list[int]]] = {}
+    reported: dict[str, list[list[int]]] = {}
     for one, body in zip(server.requests, bodies(server), strict=True):
         (key,) = [line[7:] for line in one.decode().split("\r\n") if line.startswith("X-Key: ")]
-        said.setdefault(key, []).append(body["prompt"])
-    assert [len(prompts) for prompts in said.values()] == [3, 3]
-    for first, second, third in said.values():
+        reported.setdefault(key, []).append(body["prompt"])
+    assert [len(prompts) for prompts in reported.values()] == [3, 3]
+    for first, second, third in reported.values():
         assert second[:8] == first
         assert third[:17] == second
-    assert len({tuple(prompts[0][:4]) for prompts in said.values()}) == 1
+    assert len({tuple(prompts[0][:4]) for prompts in reported.values()}) == 1
 
 
 def test_chat_tells_its_answers_back_and_finds_its_lengths_by_the_servers_tokenizer() -> None:
@@ -263,8 +263,8 @@ def test_wrong_requests_are_refused() -> None:
 
 
 def test_cached_prompt_tokens_are_told_where_the_server_does() -> None:
-    said = '"prompt_tokens_details":{"cached_tokens":6}'
-    with_details = usage(5).replace('"usage":{', f'"usage":{{{said},')
+    reported = '"prompt_tokens_details":{"cached_tokens":6}'
+    with_details = usage(5).replace('"usage":{', f'"usage":{{{reported},')
     answers = [stream(*[token()] * 5, end, "[DONE]") for end in (with_details, usage(5))]
     for answer, cached in zip(answers, ([6] * 4, [None] * 4), strict=True):
         with scripted(lambda _number, answer=answer: (answer, False)) as (url, _server):

@@ -42,7 +42,7 @@ class Host:
 
     def __call__(self, request):
         self.requested.append(request["do"])
-        if request["do"] == "look":
+        if request["do"] == "inspect":
             served = json.dumps({"data": [{"id": "tiny"}]})
             answer = json.dumps({"usage": {"prompt_tokens": 3}})
             server = {
@@ -141,7 +141,7 @@ def test_a_directory_s_results_are_not_relabelled(tmp_path, what, changes):
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "reported"),
     [
         ("http://user:planted@engine:8000", "engine"),
         ("http://planted@engine:8000", "engine"),
@@ -150,12 +150,14 @@ def test_a_directory_s_results_are_not_relabelled(tmp_path, what, changes):
     ],
 )
 @pytest.mark.parametrize("field", ["urls", "metrics"])
-def test_an_address_with_a_secret_is_refused_before_anything_is_written(tmp_path, field, url, said):
+def test_an_address_with_a_secret_is_refused_before_anything_is_written(
+    tmp_path, field, url, reported
+):
     host = Host()
     with pytest.raises(ApiaryError, match="BENCH-URL") as refusal:
         measured(tmp_path, host, target=replace(TARGET, **{field: (url,)}))
     assert "planted" not in str(refusal.value)
-    assert refusal.value.findings[0].subject == said
+    assert refusal.value.findings[0].subject == reported
     assert host.requested == []
     assert not (tmp_path / "out").exists()
 

@@ -390,12 +390,12 @@ def test_a_store_that_cannot_keep_ends_the_run():
 
 
 def test_progress_is_told_before_and_after_each_level():
-    said, store = [], Kept()
-    drive(Host(), store, progress=said.append)
+    reported, store = [], Kept()
+    drive(Host(), store, progress=reported.append)
 
-    assert [step.level is None for step in said[:4]] == [True, False, True, False]
-    assert [step.done for step in said[:4]] == [0, 0, 1, 1]
-    assert not any(step.replayed for step in said)
-    said.clear()
-    drive(Host(), store, progress=said.append)
-    assert all(step.replayed for step in said)
+    assert [step.level is None for step in reported[:4]] == [True, False, True, False]
+    assert [step.done for step in reported[:4]] == [0, 0, 1, 1]
+    assert not any(step.replayed for step in reported)
+    reported.clear()
+    drive(Host(), store, progress=reported.append)
+    assert all(step.replayed for step in reported)

@@ -219,10 +219,11 @@ def test_a_container_is_removed_however_its_command_ended(tmp_path_factory):
 
 
 def test_a_container_is_named_when_its_client_is_requested_for_its_version():
-    look = {"do": "look", "urls": [], "metrics": [], "model": "m", "http_seconds": 1, "secrets": {}}
-    said = bench_run.run({**look, "client": ["echo", "--name", "@NAME@-0", "-v", "@DIR@:@DIR@"]})
-    assert "@" not in said["client"]["text"]
-    assert "--name apiary-bench-" in said["client"]["text"]
+    request = {"do": "inspect", "urls": [], "metrics": [], "model": "m", "http_seconds": 1}
+    client = ["echo", "--name", "@NAME@-0", "-v", "@DIR@:@DIR@"]
+    reported = bench_run.run({**request, "secrets": {}, "client": client})
+    assert "@" not in reported["client"]["text"]
+    assert "--name apiary-bench-" in reported["client"]["text"]
 
 
 def test_metrics_are_read_before_during_and_after(engine):

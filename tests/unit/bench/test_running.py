@@ -146,7 +146,7 @@ def test_a_client_is_kept_to_nodes_without_replicas():
     assert running.free_cpus({"0": "0-3"}, busy=(2,)) == ()
 
 
-def looked(**changes):
+def inspected(**changes):
     server = {
         "url": "http://a:8000",
         "model": "a/b",
@@ -160,7 +160,7 @@ def looked(**changes):
 
 
 def test_a_sound_server_is_taken_as_it_is():
-    seen = preflight.evaluate_inspection(looked(), "", "vllm")
+    seen = preflight.evaluate_inspection(inspected(), "", "vllm")
     assert (seen.model, seen.version, seen.client_version) == ("a/b", "0.32.0+rocm", "0.32.0")
     assert seen.findings == ()
 
@@ -184,25 +184,31 @@ def test_a_sound_server_is_taken_as_it_is():
 )
 def test_what_keeps_a_benchmark_from_beginning_is_one_finding(code, changes):
     with pytest.raises(ApiaryError) as refusal:
-        preflight.evaluate_inspection(looked(**changes), "a/b", "vllm")
+        preflight.evaluate_inspection(inspected(**changes), "a/b", "vllm")
     assert [one.code for one in refusal.value.findings] == [code]
     assert refusal.value.findings[0].severity == "error"
 
 
 def test_servers_of_different_models_are_no_target():
-    look = looked()
-    other = {**look["servers"][0], "models": [200, '{"data": [{"id": "c/d"}]}']}
+    inspection = inspected()
+    other = {**inspection["servers"][0], "models": [200, '{"data": [{"id": "c/d"}]}']}
     with pytest.raises(ApiaryError, match="BENCH-MODEL: http://a:8000, http://a:8000"):
-        preflight.evaluate_inspection({**look, "servers": [*look["servers"], other]}, "", "builtin")
+        preflight.evaluate_inspection(
+            {**inspection, "servers": [*inspection["servers"], other]}, "", "builtin"
+        )
 
 
 def test_another_client_than_the_server_is_told():
-    seen = preflight.evaluate_inspection(looked(client={"exit": 0, "text": "0.31.0"}), "", "vllm")
+    seen = preflight.evaluate_inspection(
+        inspected(client={"exit": 0, "text": "0.31.0"}), "", "vllm"
+    )
     assert [one.code for one in seen.findings] == ["BENCH-CLIENT-VERSION"]
-    known = preflight.evaluate_inspection(looked(client=None), "", "vllm", "0.31.0")
+    known = preflight.evaluate_inspection(inspected(client=None), "", "vllm", "0.31.0")
     assert known.findings == seen.findings
-    assert preflight.evaluate_inspection(looked(client=None), "", "vllm", "0.32.0").findings == ()
-    silent = preflight.evaluate_inspection(looked(version=[404, ""]), "", "vllm")
+    assert (
+        preflight.evaluate_inspection(inspected(client=None), "", "vllm", "0.32.0").findings == ()
+    )
+    silent = preflight.evaluate_inspection(inspected(version=[404, ""]), "", "vllm")
     assert [one.code for one in silent.findings] == ["BENCH-SERVER-VERSION"]
 
 
@@ -229,8 +235,8 @@ class LoadHost:
 
     def __call__(self, request):
         self.requested.append(request)
-        if request["do"] == "look":
-            return looked(**self.server)
+        if request["do"] == "inspect":
+            return inspected(**self.server)
         tested = None
         if request["self_test"]:
             tested = to_document(self_test(self.late))
@@ -314,9 +320,9 @@ def test_a_client_that_nobody_knows_is_refused_before_any_level():
 
 
 def test_a_client_whose_version_is_given_is_not_requested_for_it():
-    requested = running.look_of(TARGET, running.Client("vllm", None))["client"]
+    requested = running.inspection_of(TARGET, running.Client("vllm", None))["client"]
     assert requested == ["vllm", "--version"]
-    assert running.look_of(TARGET, running.Client("vllm", "0.32.0"))["client"] == []
+    assert running.inspection_of(TARGET, running.Client("vllm", "0.32.0"))["client"] == []
 
 
 def test_another_engine_run_needs_a_restart():

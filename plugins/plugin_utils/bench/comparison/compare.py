@@ -93,7 +93,7 @@ def compare_values(
     least = max(known["gain"], resolution)
     engine_runs = min(len(a), len(b))
     published = engine_runs >= known["engine_runs"]
-    said = () if published else (_few(what, engine_runs, known["engine_runs"]),)
+    reported = () if published else (_few(what, engine_runs, known["engine_runs"]),)
     verdict = Verdict(
         what,
         "no difference found",
@@ -101,7 +101,7 @@ def compare_values(
         interval(b, level),
         confidence=level,
         published=published,
-        findings=said,
+        findings=reported,
     )
     if engine_runs < 2:
         base = mean(a)

@@ -21,7 +21,7 @@ _UNSEEN = {
 
 
 def counts(level: Level) -> bool:
-    """Say whether a level is a result: valid, and no warm-up."""
+    """Return whether a level is a result: valid, and no warm-up."""
     return level.status in ("OK", "SLO_MISS") and level.load.phase != "warmup"
 
 

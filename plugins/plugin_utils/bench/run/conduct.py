@@ -137,17 +137,17 @@ def _served(order: Order, seen: Seen) -> tuple[Order, tuple[Finding, ...]]:
     planned = order.environment.get("engine")
     if not isinstance(planned, Mapping) or not seen.version:
         return order, ()
-    said = planned.get("version")
+    reported = planned.get("version")
     engine = {**planned, "version": seen.version}
-    if said is None or _plain(str(said)) == _plain(seen.version):
+    if reported is None or _plain(str(reported)) == _plain(seen.version):
         notes: tuple[Finding, ...] = ()
     else:
-        engine["planned_version"] = said
+        engine["planned_version"] = reported
         notes = (
             Finding(
                 "BENCH-PLAN-VERSION",
                 order.name,
-                f"is served by version {seen.version}, its plan says {said}; the result is of "
+                f"is served by version {seen.version}, its plan says {reported}; the result is of "
                 f"{seen.version}",
             ),
         )

@@ -162,7 +162,7 @@ class _Driver:
         return level
 
     def _stands(self, level: Level, raw: Raw) -> bool:
-        """Say whether a kept level is replayed; one of an earlier run cannot be had again."""
+        """Return whether a kept level is replayed; one of an earlier run cannot be had again."""
         return level.load.engine_run < self.engine_run or not resume.again(level, raw)
 
     def _measured(self, load: Load, least: int) -> Level:

@@ -69,7 +69,7 @@ def shard_count(load: Load, urls: int, cores: int, parts: int = 1) -> int:
 
 
 def crowded(load: Load, cores: int) -> bool:
-    """Say whether the load needs more client processes than the load host has cores."""
+    """Return whether the load needs more client processes than the load host has cores."""
     return shard_count(load, 1, 1 << 30, 1) > cores
 
 
@@ -175,21 +175,21 @@ def unsendable(load: Load, client: Client) -> str | None:
     return why and f"vllm bench serve of {client.version} {why}"
 
 
-def look_of(target: Target, client: Client) -> dict[str, Any]:
+def inspection_of(target: Target, client: Client) -> dict[str, Any]:
     """Return what bench_run is requested before the first level, but the secrets.
 
     A vLLM whose version is given is not requested it: to say it, it loads all of torch.
     """
     sampling = knowledge("bench/run.yml")["sampling"]
-    said = []
+    reported = []
     if client.backend == "vllm" and not client.version:
-        said = [*_command(client, 0, target.tokenizer), "--version"]
+        reported = [*_command(client, 0, target.tokenizer), "--version"]
     return {
-        "do": "look",
+        "do": "inspect",
         "urls": list(target.urls),
         "metrics": list(target.metrics),
         "model": target.model,
-        "client": said,
+        "client": reported,
         "http_seconds": sampling["http_seconds"],
         "answer_seconds": sampling["answer_seconds"],
     }

@@ -51,7 +51,7 @@ def plain_addresses(urls: Iterable[str]) -> None:
 
 
 def evaluate_inspection(
-    look: dict[str, Any], model: str, backend: str, known: str | None = None
+    inspection: dict[str, Any], model: str, backend: str, known: str | None = None
 ) -> Seen:
     """Return what was seen; ``model`` may be empty: then it is the one that is served.
 
@@ -63,7 +63,7 @@ def evaluate_inspection(
     findings: list[Finding] = []
     names: list[str] = []
     versions: list[str] = []
-    for server in look["servers"]:
+    for server in inspection["servers"]:
         found, name, version = _server(server, model)
         findings += found
         names += [name] if name else []
@@ -72,28 +72,32 @@ def evaluate_inspection(
         findings.append(
             Finding(
                 "BENCH-MODEL",
-                ", ".join(server["url"] for server in look["servers"]),
+                ", ".join(server["url"] for server in inspection["servers"]),
                 f"serve several models, {', '.join(sorted(set(names)))}; a level is of one",
             )
         )
     if not any(one.code == "BENCH-UNREACHABLE" for one in findings):
-        findings += _metrics(look["metrics"])
+        findings += _metrics(inspection["metrics"])
     client, client_version = _client(
-        look["client"], known, versions[0] if versions and backend == "vllm" else None
+        inspection["client"], known, versions[0] if versions and backend == "vllm" else None
     )
     findings += client
     if backend == "vllm" and not versions:
         findings.append(
             Finding(
                 "BENCH-SERVER-VERSION",
-                look["servers"][0]["url"],
+                inspection["servers"][0]["url"],
                 "tells no version, as a router may; the load generator's own is used",
             )
         )
     if has_errors(findings):
         raise ApiaryError(*(one for one in findings if one.severity == "error"))
     return Seen(
-        names[0], versions[0] if versions else None, client_version, look["host"], tuple(findings)
+        names[0],
+        versions[0] if versions else None,
+        client_version,
+        inspection["host"],
+        tuple(findings),
     )
 
 
@@ -143,20 +147,22 @@ def _metrics(seen: dict[str, bool]) -> Iterator[Finding]:
 
 
 def _client(
-    said: dict[str, Any] | None, known: str | None, server: str | None
+    reported: dict[str, Any] | None, known: str | None, server: str | None
 ) -> tuple[list[Finding], str | None]:
     """Return what is wrong with the load generator, and its version where it was requested."""
-    if said is None and known is None:
+    if reported is None and known is None:
         return [], None
     last = known or ""
-    if said is not None:
-        last = (said["text"].strip().splitlines() or ["no output"])[-1]
+    if reported is not None:
+        last = (reported["text"].strip().splitlines() or ["no output"])[-1]
     found = VERSION.search(last)
-    if said is None and found is None:  # command.refusal evaluates what is no version
+    if reported is None and found is None:  # command.refusal evaluates what is no version
         return [], None
-    if found is None or (said is not None and said["exit"] != 0):
+    if found is None or (reported is not None and reported["exit"] != 0):
         # The last line alone may be a hint on the usage of docker.
-        lines = [line for line in said["text"].splitlines() if line.strip()] if said else [last]
+        lines = (
+            [line for line in reported["text"].splitlines() if line.strip()] if reported else [last]
+        )
         told = " | ".join(lines[-3:]) or last
         return [
             Finding("BENCH-CLIENT", "the load host", f"has no load generator that runs: {told}")

@@ -17,7 +17,7 @@ from ..types import Level
 
 
 def again(level: Level, raw: Raw) -> bool:
-    """Say whether a kept level tells of circumstances that may be over, not of its load.
+    """Return whether a kept level tells of circumstances that may be over, not of its load.
 
     Knowledge bench/protocol.yml `resume` names them. A load under which the engine died in each of
     some attempts is evidence: it is what that load does.
@@ -33,7 +33,7 @@ def again(level: Level, raw: Raw) -> bool:
 
 
 def silent(level: Level) -> bool:
-    """Say whether nothing answered: a stopped engine is no evidence once it runs again."""
+    """Return whether nothing answered: a stopped engine is no evidence once it runs again."""
     served = level.measured.completed if level.measured is not None else 0
     return level.status == "FAILED" and (not served or level.load.phase == "warmup")
 
@@ -45,7 +45,7 @@ def attempt_of(raw: Raw) -> int:
 
 
 def _fell_silent(shard: Mapping[str, Any]) -> bool:
-    """Say whether a process got no answer any more from some moment until its end.
+    """Return whether a process got no answer any more from some moment until its end.
 
     An engine that is only too busy still answers some of its last requests.
     """

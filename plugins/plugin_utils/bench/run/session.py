@@ -17,7 +17,7 @@ from ..types import Load, Target, Workload
 from ..validity.evaluate import self_test_holds
 from . import preflight
 from .drive import Unable
-from .level import Client, crowded, free_cpus, look_of, request_of, unsendable
+from .level import Client, crowded, free_cpus, inspection_of, request_of, unsendable
 
 Execute = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -60,9 +60,9 @@ class Session:
 
         Raises ApiaryError with each thing that keeps a benchmark from beginning.
         """
-        look = self.execute(look_of(self.target, self.client))
+        inspection = self.execute(inspection_of(self.target, self.client))
         seen = preflight.evaluate_inspection(
-            look, self.target.model, self.client.backend, self.client.version
+            inspection, self.target.model, self.client.backend, self.client.version
         )
         self.findings += seen.findings
         self.target = replace(self.target, model=seen.model)
@@ -121,8 +121,10 @@ class Session:
     def _gone(self) -> tuple[Finding, ...]:
         """Return which engines do not answer now; raises Unable where that cannot be asked."""
         try:
-            look = self.execute({**look_of(self.target, self.client), "client": [], "metrics": []})
-            preflight.evaluate_inspection(look, self.target.model, "builtin")
+            inspection = self.execute(
+                {**inspection_of(self.target, self.client), "client": [], "metrics": []}
+            )
+            preflight.evaluate_inspection(inspection, self.target.model, "builtin")
         except ApiaryError as refusal:
             gone = tuple(one for one in refusal.findings if one.code == "BENCH-UNREACHABLE")
             if not gone:

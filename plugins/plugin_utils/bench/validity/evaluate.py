@@ -102,7 +102,7 @@ def evaluate(
 
 
 def self_test_holds(raw: Raw) -> bool:
-    """Say whether the client's self-test was made and stayed within the rule's threshold."""
+    """Return whether the client's self-test was made and stayed within the rule's threshold."""
     wrong, problem = _self_test(raw)
     most = RULES["self_test"].threshold
     return problem is None and wrong is not None and (most is None or wrong <= most)

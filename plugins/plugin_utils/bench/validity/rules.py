@@ -26,15 +26,15 @@ def _incomplete(seen: Seen) -> str | None:
 
 def _requests_per_slot(seen: Seen) -> str | None:
     slots = seen.load.concurrency
-    said = f"{slots} concurrent"
+    reported = f"{slots} concurrent"
     if slots is None:
         # An open loop has no slots: what is in flight decides how much of it is ramp.
         slots = round(seen.measured.achieved_concurrency)
-        said = f"{slots} in flight on average"
+        reported = f"{slots} in flight on average"
     least = seen.limits["requests_per_slot"] * slots
     if len(seen.requests) >= least:
         return None
-    return f"{len(seen.requests)} requests at {said}, expected at least {least:g}"
+    return f"{len(seen.requests)} requests at {reported}, expected at least {least:g}"
 
 
 def _requests_least(seen: Seen) -> str | None:
@@ -228,10 +228,10 @@ def _errors(seen: Seen) -> str | None:
         return None
     first = next(request.error for request in seen.requests if request.error)
     # The end of a traceback says what it is about.
-    said = first.strip().splitlines()[-1][:200]
+    reported = first.strip().splitlines()[-1][:200]
     return (
         f"{seen.measured.failed} of {len(seen.requests)} requests failed, expected none; the first:"
-        f" {said}"
+        f" {reported}"
     )
 
 

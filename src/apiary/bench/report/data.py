@@ -70,7 +70,7 @@ class Point:
 
     @property
     def valid(self) -> bool:
-        """Say whether the numbers mean what they say."""
+        """Return whether the numbers mean what they say."""
         return self.status in _VALID
 
 
