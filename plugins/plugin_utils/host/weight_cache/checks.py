@@ -64,14 +64,7 @@ def _holds(
     """Return a check; ``state`` may be the plain answer."""
     if isinstance(state, bool):
         state = "pass" if state else "fail"
-    return Check(
-        code,
-        subject,
-        state,
-        expected if state == "pass" else found,
-        expected,
-        **more,
-    )
+    return Check(code, subject, state, expected if state == "pass" else found, expected, **more)
 
 
 def _file(one: HostFile, evidence: Evidence, shown: HostMounts) -> Check:
@@ -94,24 +87,16 @@ def _client(asked: Mounts, evidence: Evidence) -> list[Check]:
     nfs = [(mount, one) for mount, one in asked if mount.is_nfs]
     if not nfs:
         return []
-    said = host_facts.command(evidence, "mount_nfs")
-    found = [
-        _holds("WEIGHTS-CLIENT", "mount.nfs", said is not None, "none", "the NFS client installed")
-    ]
+    there = host_facts.command(evidence, "mount_nfs") is not None
+    client = _holds("WEIGHTS-CLIENT", "mount.nfs", there, "none", "the NFS client installed")
+    if not any(str(one.options.get("sec", "")).startswith("krb5") for _mount, one in nfs):
+        return [client]
     facts = knowledge("host/weight_cache.yml")["kerberos"]
     helpers = evidence.commands.get("nfs_helpers")
-    if any(str(one.options.get("sec", "")).startswith("krb5") for _mount, one in nfs):
-        found.append(
-            _holds(
-                "WEIGHTS-KEYTAB",
-                facts["keytab"],
-                bool(helpers) and facts["keytab"] in (helpers.stdout.split() if helpers else []),
-                "no keytab",
-                "the host's keytab, for sec=krb5",
-                source=facts["source"],
-            )
-        )
-    return found
+    there = helpers is not None and facts["keytab"] in helpers.stdout.split()
+    words = ("no keytab", "the host's keytab, for sec=krb5")
+    keytab = _holds("WEIGHTS-KEYTAB", facts["keytab"], there, *words, source=facts["source"])
+    return [client, keytab]
 
 
 def _mount(
@@ -123,46 +108,26 @@ def _mount(
     expected = f"{mount.source} mounted as {mount.type}"
     top = there[-1] if there else None
     kind = [one for one in step.reasons if one.startswith("it ") or "lie on each other" in one]
+    plain, boot = facts["plain_mount"]["source"], shown.unit_states.get(step.unit)
+    stale = [*(["an entry in /etc/fstab"] if step.fstab else []), *step.automounts]
+    state, actual = bool(there) and not kind, "; ".join(kind) or "nothing mounted"
+    actual_boot = boot or "no such unit"
     found = [
-        _holds(
-            "WEIGHTS-MOUNT",
-            mount.path,
-            bool(there) and not kind,
-            "; ".join(kind) or "nothing mounted",
-            expected,
-            source=facts["plain_mount"]["source"],
-        ),
-        _holds(
-            "WEIGHTS-BOOT",
-            step.unit,
-            shown.unit_states.get(step.unit) == "enabled",
-            shown.unit_states.get(step.unit, "no such unit"),
-            "enabled",
-        ),
-        _holds(
-            "WEIGHTS-STALE",
-            mount.path,
-            not step.fstab and not step.automounts,
-            " and ".join([*(["an entry in /etc/fstab"] if step.fstab else []), *step.automounts]),
-            f"{step.unit} alone",
-        ),
+        _holds("WEIGHTS-MOUNT", mount.path, state, actual, expected, source=plain),
+        _holds("WEIGHTS-BOOT", step.unit, boot == "enabled", actual_boot, "enabled"),
+        _holds("WEIGHTS-STALE", mount.path, not stale, " and ".join(stale), f"{step.unit} alone"),
     ]
     if top is None:
         return found
-    wrong = [one for one in differences(asked.options, top.options) if not one.lowered]
-    lowered = [one for one in differences(asked.options, top.options) if one.lowered]
-    found.append(
-        _holds(
-            "WEIGHTS-OPTIONS",
-            mount.path,
-            not wrong,
-            ", ".join(f"{one.option}: {one.found}" for one in wrong),
-            ", ".join(f"{one.option}: {one.expected}" for one in wrong) or asked.text,
-            source=facts["shown"]["source"],
-        )
-    )
+    differing = differences(asked.options, top.options)
+    wrong = [item for item in differing if not item.lowered]
+    lowered = [f"{item.option}: {item.found}" for item in differing if item.lowered]
+    actual = ", ".join(f"{item.option}: {item.found}" for item in wrong)
+    expected = ", ".join(f"{item.option}: {item.expected}" for item in wrong) or asked.text
+    source = facts["shown"]["source"]
+    found.append(_holds("WEIGHTS-OPTIONS", mount.path, not wrong, actual, expected, source=source))
     if mount.is_nfs:
-        found += _nfs(mount, step, shown, [f"{one.option}: {one.found}" for one in lowered])
+        found += _nfs(mount, shown, lowered)
     if mount.wanted_readahead:
         found.append(_readahead(mount, step))
     if "fsc" in asked.options:
@@ -170,39 +135,24 @@ def _mount(
     return found
 
 
-def _nfs(mount: Mount, step: MountStep, shown: HostMounts, lowered: list[str]) -> list[Check]:
+def _nfs(mount: Mount, shown: HostMounts, lowered: list[str]) -> list[Check]:
     """Check what the server granted, and that vLLM sees a file system that it reads ahead on."""
-    facts = knowledge("host/weight_cache.yml")
-    seen = shown.as_vllm_sees(mount.path) or "nothing"
+    facts = knowledge("host/weight_cache.yml")["prefetched"]
+    kind, types = shown.as_vllm_sees(mount.path) or "nothing", facts["types"]
+    granted = (not lowered, ", ".join(lowered), "the size of requests that was asked for")
+    words = (f"{kind}, as vLLM reads /proc/mounts", " or ".join(types))
     return [
-        _holds(
-            "WEIGHTS-GRANTED",
-            mount.path,
-            not lowered,
-            ", ".join(lowered),
-            "the size of requests that was asked for",
-        ),
-        _holds(
-            "WEIGHTS-TYPE",
-            mount.path,
-            seen in facts["prefetched"]["types"],
-            f"{seen}, as vLLM reads /proc/mounts",
-            " or ".join(facts["prefetched"]["types"]),
-            source=facts["prefetched"]["source"],
-        ),
+        _holds("WEIGHTS-GRANTED", mount.path, *granted),
+        _holds("WEIGHTS-TYPE", mount.path, kind in types, *words, source=facts["source"]),
     ]
 
 
 def _readahead(mount: Mount, step: MountStep) -> Check:
-    wanted = mount.wanted_readahead
-    return _holds(
-        "WEIGHTS-READAHEAD",
-        mount.path,
-        "unknown" if step.readahead_found is None else step.readahead_found == wanted,
-        "none told" if step.readahead_found is None else f"{step.readahead_found} KiB",
-        f"{wanted} KiB",
-        source=knowledge("host/weight_cache.yml")["readahead"]["source"],
-    )
+    requested, actual = mount.wanted_readahead, step.readahead_found
+    state: bool | CheckState = "unknown" if actual is None else actual == requested
+    words = ("none told" if actual is None else f"{actual} KiB", f"{requested} KiB")
+    source = knowledge("host/weight_cache.yml")["readahead"]["source"]
+    return _holds("WEIGHTS-READAHEAD", mount.path, state, *words, source=source)
 
 
 def _local_cache(mount: Mount, evidence: Evidence) -> Check:
