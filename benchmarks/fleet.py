@@ -6,7 +6,8 @@
 
     python benchmarks/fleet.py sizes --hosts 10 --hosts 20 --hosts 40
     python benchmarks/fleet.py names --hosts 10 --names 200 --what ping,survey,probe,plan
-    python benchmarks/fleet.py replay --hosts 1 --names 1000 --what ping,noop,plan
+    python benchmarks/fleet.py replay --hosts 1 --names 1000 --what ping,noop,plan --work DIR
+    python benchmarks/fleet.py replay --names 1000 --recorded DIR/replay/recorded --what noop
     python benchmarks/fleet.py dead --hosts 10
     python benchmarks/fleet.py settings --hosts 4
 
@@ -14,7 +15,8 @@ sizes: real containers (tests/lab) over SSH, one for each host. names: more name
 each with an SSH connection of its own; containers do the work of several hosts, so nothing may be
 converged: a host's files bear its name. replay: what one
 real host answered, and how long it took, is replayed to any number of names by a connection
-plugin: the cost of the controller without SSH. Controller and hosts share this machine, so wall
+plugin: the cost of the controller without SSH; what was recorded needs no host and no Docker any
+more. Controller and hosts share this machine, so wall
 time is bounded by the CPU time of both, which is shown apart. All commands connect anew.
 """
 
@@ -26,6 +28,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -195,21 +198,25 @@ def many(bench: Bench, names: Sequence[int], what: Sequence[str]) -> None:
                 bench.measure(one, inventory, "gpu_hosts", count)
 
 
-def replayed(bench: Bench, names: Sequence[int], what: Sequence[str]) -> None:
+def replayed(
+    bench: Bench, names: Sequence[int], what: Sequence[str], recorded: Path | None
+) -> None:
     """What one converged host answers, replayed to any number of names."""
     place = bench.place / "replay"
     plugins = write_plugin(place / "connection")
-    recorded = place / "recorded"
-    recorded.mkdir(parents=True, exist_ok=True)
-    one_host = bench.lab.inventory(place / "one", [name(1)])
-    for one in WHAT:
-        if one in what:
-            note = "recorded"
-            keep = {**plugins, "FLEET_RECORD": str(recorded)}
-            bench.measure(one, one_host, "gpu_hosts", 1, note=note, **keep)
+    if recorded is None:
+        recorded = place / "recorded"
+        (recorded / "repository").mkdir(parents=True, exist_ok=True)
+        facts = "repository/facts.json"  # which the lab's variables read
+        shutil.copyfile(bench.lab.root / facts, recorded / facts)
+        one_host = bench.lab.inventory(place / "one", [name(1)])
+        for one in WHAT:
+            if one in what:
+                keep = {**plugins, "FLEET_RECORD": str(recorded)}
+                bench.measure(one, one_host, "gpu_hosts", 1, note="recorded", **keep)
     for count in sorted(names):
         listed = [name(n + 1) for n in range(count)]
-        inventory = bench.lab.inventory(place / str(count), listed, replayed=True)
+        inventory = bench.lab.replayed(place / str(count), listed, recorded)
         for one in WHAT:
             if one in what:
                 again = {**plugins, "FLEET_REPLAY": str(recorded)}
@@ -352,7 +359,7 @@ def perform(
     with working(given["work"]) as place:
         bench = Bench(lab, place, given["forks"], checkout, [], show_row)
         try:
-            if len(lab.hosts) < max(given["hosts"]):
+            if not given.get("recorded") and len(lab.hosts) < max(given["hosts"]):
                 lab.up(max(given["hosts"]))
             measure(bench, what)
         finally:
@@ -362,7 +369,7 @@ def perform(
                 document = {"machine": machine(), "forks": bench.forks}
                 document["rows"] = [asdict(row) for row in bench.rows]
                 Path(given["out"]).write_text(json.dumps(document, indent=2) + "\n")
-            if not given["keep"]:
+            if not given["keep"] and not given.get("recorded"):
                 lab.down()
 
 
@@ -389,9 +396,15 @@ def names_(names: tuple[int, ...], **given: Any) -> None:
 @main.command("replay")
 @options
 @click.option("--names", type=int, multiple=True, default=(1000,), show_default=True)
+@click.option(
+    "--recorded",
+    type=click.Path(exists=True, path_type=Path),
+    help="What an earlier run recorded (--work DIR: DIR/replay/recorded); no host is needed.",
+)
 def replay_(names: tuple[int, ...], **given: Any) -> None:
     """A recorded host, replayed: the controller's own cost."""
-    perform(lambda bench, what: replayed(bench, names, what), "ping,noop", given)
+    recorded = given["recorded"].resolve() if given["recorded"] else None
+    perform(lambda bench, what: replayed(bench, names, what, recorded), "ping,noop", given)
 
 
 @main.command("dead")

@@ -51,6 +51,8 @@ class Lab:
     def cgroups(self) -> list[Path]:
         """Return where the kernel counts each host's CPU time; needs control groups v1."""
         names = [host["container"] for host in self.hosts.values()]
+        if not names:
+            return []
         told = subprocess.run(
             ["docker", "inspect", "--format", "{{.Id}}", *names],
             capture_output=True,
@@ -65,33 +67,41 @@ class Lab:
         name = self.hosts[host]["container"]
         subprocess.run(["docker", *command, name], check=True, stdout=subprocess.DEVNULL)
 
-    def inventory(self, place: Path, names: list[str], replayed: bool = False) -> Path:
+    def inventory(self, place: Path, names: list[str]) -> Path:
         """Write an inventory of any number of names over the lab's hosts, in turn.
 
         Every name is a host to Ansible: an address, a connection, evidence and documents of its
-        own. Where they are replayed, nobody has the addresses.
+        own.
         """
-        addresses = self._addresses(names, replayed)
+        addresses = self._addresses(names)
+        place.mkdir(parents=True, exist_ok=True)
+        keys = self._keys()
+        lines = [f"{addresses[name]} {keys[self._host(n)]}" for n, name in enumerate(names)]
+        (place / "known_hosts").write_text("\n".join(lines) + "\n")
+        return self._write(place, addresses, self.root)
+
+    def replayed(self, place: Path, names: list[str], recorded: Path) -> Path:
+        """Write an inventory of names that nobody has the addresses of."""
+        first = IPv4Address("10.64.0.1")
+        return self._write(place, {name: str(first + n) for n, name in enumerate(names)}, recorded)
+
+    def _write(self, place: Path, addresses: dict[str, str], root: Path) -> Path:
         variables = {}
-        for number, name in enumerate(names):
+        for number, name in enumerate(addresses):
             variables[name] = {
                 "ansible_host": addresses[name],
                 "apiary_rack": f"rack-{number // 8 + 1:03d}",
             }
-        known_hosts = place / "known_hosts"
         shared = {
             "ansible_user": "ansible",
             "ansible_ssh_private_key_file": str(self.root / self.name / "id_ed25519"),
             "ansible_ssh_common_args": "-oStrictHostKeyChecking=yes -oIdentitiesOnly=yes "
-            f"-oUserKnownHostsFile={known_hosts}",
-            "lab_root": str(self.root),
+            f"-oUserKnownHostsFile={place / 'known_hosts'}",
+            "lab_root": str(root),
             "apiary_artifacts": str(place / "artifacts"),
         }
         place.mkdir(parents=True, exist_ok=True)
         shutil.copytree(ROOT / "inventory/lab/group_vars", place / "group_vars", dirs_exist_ok=True)
-        keys = self._keys()
-        lines = [f"{addresses[name]} {keys[self._host(n)]}" for n, name in enumerate(names)]
-        known_hosts.write_text("\n".join(lines) + "\n")
         text = yaml.safe_dump({"gpu_hosts": {"hosts": variables, "vars": shared}}, sort_keys=False)
         (place / "hosts.yml").write_text(text)
         return place / "hosts.yml"
@@ -101,10 +111,8 @@ class Lab:
         hosts = list(self.hosts)
         return hosts[number % len(hosts)]
 
-    def _addresses(self, names: list[str], replayed: bool) -> dict[str, str]:
+    def _addresses(self, names: list[str]) -> dict[str, str]:
         """Return an address of each name; hosts get further ones in the lab's network."""
-        if replayed:
-            return {name: str(IPv4Address("10.64.0.1") + n) for n, name in enumerate(names)}
         hosts = self.hosts
         taken = [IPv4Address(host["address_in_lab"]) for host in hosts.values()]
         found = {name: str(taken[n]) for n, name in enumerate(names[: len(taken)])}
