@@ -150,7 +150,7 @@ class Assembly(Command):
         """Refuse an override of what the plan decides, unless they agree."""
         if owner is None or owner.agrees(text, self.facts):
             return
-        given = owner.dropped if text is None else text
+        stated = owner.dropped if text is None else text
         decides = (
             f"but {owner.field} decides it" if owner.field else "but it is the plan's to decide"
         )
@@ -158,7 +158,7 @@ class Assembly(Command):
         self._refuse_override(
             "ENGINE-OVERRIDE-OWNED",
             name,
-            f"{where} sets it to {given}, {decides}: {owner.reason}",
+            f"{where} sets it to {stated}, {decides}: {owner.reason}",
             instead=instead,
             name=name,
             where=where,

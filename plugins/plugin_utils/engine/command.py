@@ -51,9 +51,9 @@ def read_command(text: str, version: str, file: str = "command") -> EngineComman
     """
     try:
         for variables, words in commands(text):
-            found = _engine(variables, words)
-            if found is not None:
-                return _read(*found, version, file)
+            engine = _engine(variables, words)
+            if engine is not None:
+                return _read(*engine, version, file)
     except ShellError as wrong:
         raise error("ENGINE-RECIPE-SYNTAX", f"{file}:{wrong.line}", wrong.message) from wrong
     raise error(
@@ -96,8 +96,8 @@ def _module(rest: list[Word]) -> list[Word] | None:
     for index, word in enumerate(rest):
         if word.text == "-m" and len(rest) > index + 1:
             module = rest[index + 1].text
-            known = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server")
-            if module in known:
+            entries = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server")
+            if module in entries:
                 return rest[index + 2 :]
             after = [item.text for item in rest[index + 2 : index + 3]]
             serves = module in ("vllm", "vllm.entrypoints.cli.main") and after == ["serve"]
@@ -123,8 +123,8 @@ def _container(env: dict[str, Word], rest: list[Word]) -> tuple[dict[str, Word],
                 return None
             word, value = rest[index], rest[index].text
         if name in ("-e", "--env"):
-            variable, given, text = value.partition("=")
-            if given:
+            variable, separator, text = value.partition("=")
+            if separator:
                 inside[variable] = Word(text, word.line, word.unset)
             elif variable in env:  # `-e NAME` passes the shell's own on
                 inside[variable] = env[variable]
@@ -132,9 +132,9 @@ def _container(env: dict[str, Word], rest: list[Word]) -> tuple[dict[str, Word],
     if index >= len(rest):
         return None
     image, arguments = rest[index].text, rest[index + 1 :]
-    found = _engine(inside, arguments)
-    if found is not None:
-        return found
+    inner_engine = _engine(inside, arguments)
+    if inner_engine is not None:
+        return inner_engine
     shell = _shell_argument(arguments)
     if shell is not None:
         for variables, words in commands(shell.text):
@@ -169,7 +169,7 @@ def _read(
         for word in (*variables.values(), *words)
         for name in word.unset
     ]
-    given: list[Given] = []
+    overrides: list[Given] = []
     positional: list[Word] = []
     accepted = flags(version)
     index = 0
@@ -186,12 +186,12 @@ def _read(
             while index < len(words) and len(values) < most and _is_value(words[index].text):
                 values.append(words[index].text)
                 index += 1
-        given.append(Given(name, tuple(values), word.line))
-    named = [item for item in given if _plain(item.name) == "--model" and item.values]
+        overrides.append(Given(name, tuple(values), word.line))
+    named = [item for item in overrides if _plain(item.name) == "--model" and item.values]
     model = positional[0].text if positional else named[0].values[0] if named else None
     return EngineCommand(
         env={name: (word.text, word.line) for name, word in variables.items()},
-        flags=tuple(item for item in given if item not in named),
+        flags=tuple(item for item in overrides if item not in named),
         model=model,
         line=words[0].line if words else 1,
         findings=tuple(dict.fromkeys(findings)),

@@ -45,13 +45,13 @@ class EnvElement:
     text: str
 
 
-def _say(problems: list[Problem] | None, found: Problem | None) -> None:
+def _say(problems: list[Problem] | None, problem: Problem | None) -> None:
     """Note a problem where there is a list for it, else raise it."""
-    if found is None:
+    if problem is None:
         return
     if problems is None:
-        raise ElementError(found)
-    problems.append(found)
+        raise ElementError(problem)
+    problems.append(problem)
 
 
 def find(key: str, version: str, problems: list[Problem] | None = None) -> tuple[Flag, str, str]:
@@ -67,10 +67,10 @@ def find(key: str, version: str, problems: list[Problem] | None = None) -> tuple
         if spelling in accepted:
             return accepted[spelling], spelling, inner
     spelling = f"--{bare}"
-    found = _unknown("ENGINE-UNKNOWN-FLAG", spelling, version, accepted, "flags", "parser")
+    problem = _unknown("ENGINE-UNKNOWN-FLAG", spelling, version, accepted, "flags", "parser")
     if not re.fullmatch(r"--[a-zA-Z][a-zA-Z0-9-]*", spelling):
-        raise ElementError(found)
-    _say(problems, found)
+        raise ElementError(problem)
+    _say(problems, problem)
     return Flag(bare.replace("-", "_"), (spelling,), _UNKNOWN), spelling, inner
 
 
@@ -129,8 +129,8 @@ def _bad(name: str, message: str) -> ElementError:
 def _boolean(flag: Flag, spelling: str, value: Any, version: str) -> FlagElement:
     if not isinstance(value, bool):
         raise _bad(spelling, f"it takes true or false, found {value!r}")
-    wanted = value != (spelling in flag.negative)
-    if wanted:
+    requested = value != (spelling in flag.negative)
+    if requested:
         return FlagElement(flag.dest, flag.name, (flag.name,), "true")
     if not flag.negative:
         raise _bad(spelling, f"vLLM {version} has no way to switch it off")

@@ -67,7 +67,7 @@ def parts(recipe: Recipe) -> dict[str, _Element]:
     """Return a recipe's elements by what they set: `env NAME` or `flag dest`."""
     accepted = flags(recipe.rules_of)
     reasons = {reason.element: reason for reason in recipe.reasons}
-    found = {
+    result = {
         f"env {name}": _Element(name, value, reasons[name]) for name, value in recipe.env.items()
     }
     name, values = "", list[str]()
@@ -78,9 +78,9 @@ def parts(recipe: Recipe) -> dict[str, _Element]:
             dest = accepted[base].dest if base in accepted else base.lstrip("-").replace("-", "_")
             key = f"flag {dest}.{inner}" if inner else f"flag {dest}"
             text = " ".join(values)
-            if key in found:  # one that may be given several times
-                text = f"{found[key].text} {name} {text}"
-            found[key] = _Element(name, text, reasons[name])
+            if key in result:  # one that may be given several times
+                text = f"{result[key].text} {name} {text}"
+            result[key] = _Element(name, text, reasons[name])
 
     for part in recipe.argv[2:]:
         if part in reasons and part.startswith("-"):
@@ -89,7 +89,7 @@ def parts(recipe: Recipe) -> dict[str, _Element]:
         else:
             values.append(part)
     close()
-    return found
+    return result
 
 
 def _elements(before: Recipe, after: Recipe) -> Iterator[Change]:
@@ -162,11 +162,11 @@ def _defaults(before: Recipe, after: Recipe) -> Iterator[Change]:
         for flag in actions(after.rules_of)
         if flag.dest in old
     ]
-    known = env_vars(before.rules_of)
+    supported = env_vars(before.rules_of)
     pairs += [
-        (f"env {name}", name, known[name].default, variable.default)
+        (f"env {name}", name, supported[name].default, variable.default)
         for name, variable in env_vars(after.rules_of).items()
-        if name in known and name.startswith("VLLM_")
+        if name in supported and name.startswith("VLLM_")
     ]
     for key, name, first, second in pairs:
         # A default that is computed in one of the versions cannot be compared.

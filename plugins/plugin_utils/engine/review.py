@@ -78,8 +78,8 @@ def review(
     resolved = resolve_version(deployment.engine.version, deployment.engine.treat_as)
     command = read_command(text, resolved.version, file)
     stated = deployment_of(command, deployment, resolved.version)
-    known = facts(architecture, stated, gpu_model, resolved.version, stated.base_port)
-    evaluated = _Evaluated(command, file, known)
+    values = facts(architecture, stated, gpu_model, resolved.version, stated.base_port)
+    evaluated = _Evaluated(command, file, values)
     evaluated.apply()
     assessment = assess(architecture, stated, gpu_model, stated.base_port)
     return Review(
@@ -100,11 +100,11 @@ def _place(finding: Finding) -> tuple[int, int]:
 
 def deployment_of(command: EngineCommand, deployment: Deployment, version: str) -> Deployment:
     """Return the deployment that the command's own layout and limits make."""
-    values = {flag.dest: given for flag, given in _known_flags(command, version)}
+    values = {flag.dest: override for flag, override in _known_flags(command, version)}
 
     def text(dest: str) -> str | None:
-        given = values.get(dest)
-        return given.values[-1] if given and given.values else None
+        override = values.get(dest)
+        return override.values[-1] if override and override.values else None
 
     limits: dict[str, Any] = {}
     for name, kind in _LIMITS:
@@ -130,19 +130,21 @@ def deployment_of(command: EngineCommand, deployment: Deployment, version: str) 
 
 def _known_flags(command: EngineCommand, version: str) -> Iterator[tuple[Any, Given]]:
     accepted = flags(version)
-    for given in command.flags:
-        bare = given.name if not given.name.startswith("--") else given.name.replace("_", "-")
+    for override in command.flags:
+        bare = (
+            override.name if not override.name.startswith("--") else override.name.replace("_", "-")
+        )
         if bare in accepted:
-            yield accepted[bare], given
+            yield accepted[bare], override
 
 
 def _number(text: str | None, kind: str) -> int | float | None:
     """Return a positive number as vLLM reads it (32k is 32000, 32K is 32768), else None."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", text or "")
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", text or "")
+    if match is None:
         return None
-    factor = _SUFFIXES.get(found[2]) or _BINARY.get(found[2]) or 1
-    value = float(found[1]) * factor
+    factor = _SUFFIXES.get(match[2]) or _BINARY.get(match[2]) or 1
+    value = float(match[1]) * factor
     if value <= 0 or (kind == "number" and value > 1):
         return None
     return value if kind == "number" else int(value)
@@ -159,8 +161,8 @@ class _Evaluated(Command):
         for name, (text, line) in command.env.items():
             self.lines[f"env {name}"] = line
             self._env(name, text, line)
-        for given in command.flags:
-            self._flag(given)
+        for override in command.flags:
+            self._flag(override)
 
     def _env(self, name: str, text: str, line: int) -> None:
         problems: list[Problem] = []
@@ -227,8 +229,8 @@ class _Evaluated(Command):
             if rule.kind == "set":
                 self._compare(rule)
             else:
-                found = rule.finding(self.facts)
-                self._say(found, self._line(rule), found.message, found.remedy)
+                finding = rule.finding(self.facts)
+                self._say(finding, self._line(rule), finding.message, finding.remedy)
         self._redundant()
 
     def _line(self, rule: Rule) -> int:
@@ -248,15 +250,18 @@ class _Evaluated(Command):
         reason = fill(rule.reason, self.facts) or rule.reason
         if "env" in rule.effect:
             name = rule.effect["env"]
-            wanted, shown = elements.env_element(name, value, self.version).text, f"{name}={value}"
+            expected, shown = (
+                elements.env_element(name, value, self.version).text,
+                f"{name}={value}",
+            )
             there, key = self.env.get(name), f"env {name}"
             there = None if there is None else elements.switch(name, there, self.version)
         else:
             element = elements.flag_element(rule.effect["flag"], value, self.version)
-            wanted, shown = element.text, " ".join(element.argv)
-            given = self.flags.get(element.key)
-            there, key = given.text if given else None, f"flag {element.key}"
-        if _same(there, wanted) or self.facts.get(key, "") is None:
+            expected, shown = element.text, " ".join(element.argv)
+            override = self.flags.get(element.key)
+            there, key = override.text if override else None, f"flag {element.key}"
+        if _same(there, expected) or self.facts.get(key, "") is None:
             return
         if there is not None:
             message = f"is {there}, where the recipe has {shown}: {reason}"
@@ -275,11 +280,11 @@ class _Evaluated(Command):
         for key, element in self.flags.items():
             shown = " ".join(element.argv)
             self._default(shown, element.text, defaults.get(key), f"flag {key}")
-        known = env_vars(self.version)
+        supported = env_vars(self.version)
         for name, text in self.env.items():
-            if name in known and name.startswith("VLLM_"):
+            if name in supported and name.startswith("VLLM_"):
                 spelled = elements.switch(name, text, self.version)
-                self._default(f"{name}={text}", spelled, known[name].default, f"env {name}")
+                self._default(f"{name}={text}", spelled, supported[name].default, f"env {name}")
 
     def _default(self, shown: str, text: str, default: Any, key: str) -> None:
         if default is None or self.facts.get(key) is None:
@@ -319,7 +324,7 @@ def spoken(text: str) -> str:
         if instead is not None:
             text = pattern.sub(instead, text)
         else:
-            text = pattern.sub(lambda found: _option(found[1] or found[2]), text)
+            text = pattern.sub(lambda match: _option(match[1] or match[2]), text)
     return text
 
 

@@ -147,4 +147,4 @@ def _stages(value: Any) -> tuple[tuple[str, str | None], ...]:
 
 def spelled_out(source: str, sources: Mapping[str, str]) -> str:
     """Return a source with the named ones (`sources.NAME`) in full."""
-    return re.sub(r"sources\.(\w+)", lambda found: sources[found[1]], source)
+    return re.sub(r"sources\.(\w+)", lambda match: sources[match[1]], source)

@@ -46,7 +46,7 @@ def quote(word: str) -> str:
     """Return a word as systemd reads it back unchanged from a unit file (systemd.syntax(7))."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     escaped = escaped.replace("\n", "\\n").replace("\t", "\\t")
-    return '"' + _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", escaped) + '"'
+    return '"' + _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", escaped) + '"'
 
 
 def quote_argument(word: str) -> str:

@@ -172,7 +172,7 @@ def _session_rule(key: str, settings: RouterSettings) -> str:
     """Return the rules that take a session from one place, unless an earlier place had one."""
     kind, _colon, name = key.partition(":")
     unless = f"!{{ req.fhdr({SESSION}) -m found }}"
-    found = {
+    source = {
         "header": f"req.fhdr({name})",
         "cookie": f"req.cook({name})",
         "json": f"req.body,json_query('$.{name}')",
@@ -180,10 +180,10 @@ def _session_rule(key: str, settings: RouterSettings) -> str:
         "address": "src,ipmask(32,64)",
     }[kind]
     small = f"{{ req.hdr_val(content-length) le {settings.affinity.json_bytes} }}"
-    conditions = {"address": unless, "json": f"{unless} {small} {{ {found} -m reg . }}"}
-    when = conditions.get(kind, f"{unless} {{ {found} -m reg . }}")
+    conditions = {"address": unless, "json": f"{unless} {small} {{ {source} -m reg . }}"}
+    when = conditions.get(kind, f"{unless} {{ {source} -m reg . }}")
     # Hashed: a text of the body could hold a line feed, and a session is nobody else's business.
-    rule = f"    http-request set-header {SESSION} %[{found},xxh64] if {when}"
+    rule = f"    http-request set-header {SESSION} %[{source},xxh64] if {when}"
     if kind != "json":
         return rule
     seconds = settings.timeouts.request

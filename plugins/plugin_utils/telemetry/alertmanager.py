@@ -53,17 +53,17 @@ def _receiver(severity: str, settings: TelemetrySettings) -> dict[str, Any]:
     return ways
 
 
-def _way(one: Receiver, mail: Mail | None) -> dict[str, Any]:
-    secret = one.secret_file
-    if one.kind == "webhook":
-        way: dict[str, Any] = {"url": one.url, "send_resolved": True}
+def _way(receiver: Receiver, mail: Mail | None) -> dict[str, Any]:
+    secret = receiver.secret_file
+    if receiver.kind == "webhook":
+        way: dict[str, Any] = {"url": receiver.url, "send_resolved": True}
         if secret:
             way["http_config"] = {"authorization": {"credentials_file": secret}}
         return way
-    if one.kind == "slack":
+    if receiver.kind == "slack":
         return {
             "api_url_file": secret,
-            **({"channel": one.channel} if one.channel else {}),
+            **({"channel": receiver.channel} if receiver.channel else {}),
             "title": "{{ .CommonLabels.alertname }} ({{ .CommonLabels.severity }})",
             "text": (
                 "{{ range .Alerts }}{{ .Annotations.summary }}\n"
@@ -71,20 +71,20 @@ def _way(one: Receiver, mail: Mail | None) -> dict[str, Any]:
             ),
             "send_resolved": True,
         }
-    if one.kind == "pagerduty":
-        url = {"url": one.url} if one.url else {}
+    if receiver.kind == "pagerduty":
+        url = {"url": receiver.url} if receiver.url else {}
         return {"routing_key_file": secret, **url, "send_resolved": True}
-    return _mail(one, mail)
+    return _mail(receiver, mail)
 
 
-def _mail(one: Receiver, mail: Mail | None) -> dict[str, Any]:
-    way: dict[str, Any] = {"to": ", ".join(one.to), "send_resolved": True}
+def _mail(receiver: Receiver, mail: Mail | None) -> dict[str, Any]:
+    way: dict[str, Any] = {"to": ", ".join(receiver.to), "send_resolved": True}
     if mail:
         way |= {"smarthost": mail.server, "from": mail.sender, "require_tls": mail.tls}
-    if one.user:
-        way["auth_username"] = one.user
-    if one.secret_file:
-        way["auth_password_file"] = one.secret_file
+    if receiver.user:
+        way["auth_username"] = receiver.user
+    if receiver.secret_file:
+        way["auth_password_file"] = receiver.secret_file
     return way
 
 

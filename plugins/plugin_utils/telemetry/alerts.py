@@ -43,19 +43,19 @@ def runbook(name: str, settings: TelemetrySettings) -> str:
     return f"{settings.runbooks or knowledge(TABLE)['runbooks']}#{name.lower()}"
 
 
-def _rule(one: Mapping[str, Any], settings: TelemetrySettings) -> Rule:
+def _rule(alert: Mapping[str, Any], settings: TelemetrySettings) -> Rule:
     return Rule(
-        one["alert"],
-        _expression(one["expr"], settings),
-        {"severity": one["severity"]},
+        alert["alert"],
+        _expression(alert["expr"], settings),
+        {"severity": alert["severity"]},
         {
-            "summary": one["summary"],
-            "description": one["description"],
-            "remedy": one["remedy"],
-            "runbook_url": runbook(one["alert"], settings),
+            "summary": alert["summary"],
+            "description": alert["description"],
+            "remedy": alert["remedy"],
+            "runbook_url": runbook(alert["alert"], settings),
         },
         alert=True,
-        wait=_patient(one.get("for"), settings.patience),
+        wait=_patient(alert.get("for"), settings.patience),
     )
 
 

@@ -138,9 +138,9 @@ def _numbers(settings: TelemetrySettings) -> Iterator[Finding]:
             yield _setting(f"thresholds.{name}", value, "0 or more")
 
 
-def _unknown(field: str, given: Iterable[str], known: Iterable[str]) -> Iterator[Finding]:
-    for name in sorted(set(given) - set(known)):
-        yield _setting(field, name, f"one of {words(known)}")
+def _unknown(field: str, names: Iterable[str], supported: Iterable[str]) -> Iterator[Finding]:
+    for name in sorted(set(names) - set(supported)):
+        yield _setting(field, name, f"one of {words(supported)}")
 
 
 def _receivers(settings: TelemetrySettings) -> Iterator[Finding]:
@@ -162,33 +162,34 @@ def _receivers(settings: TelemetrySettings) -> Iterator[Finding]:
         yield from _complete(receiver, settings)
 
 
-def _complete(one: Receiver, settings: TelemetrySettings) -> Iterator[Finding]:
+def _complete(receiver: Receiver, settings: TelemetrySettings) -> Iterator[Finding]:
     """Refuse a receiver that lacks what its kind needs, or that has its secret in the open."""
     needs = {
-        "email": {"to": bool(one.to), "mail (of the settings)": settings.mail is not None},
-        "pagerduty": {"secret_file": bool(one.secret_file)},
-        "slack": {"secret_file": bool(one.secret_file)},
-        "webhook": {"url": bool(one.url)},
-    }[one.kind]
+        "email": {"to": bool(receiver.to), "mail (of the settings)": settings.mail is not None},
+        "pagerduty": {"secret_file": bool(receiver.secret_file)},
+        "slack": {"secret_file": bool(receiver.secret_file)},
+        "webhook": {"url": bool(receiver.url)},
+    }[receiver.kind]
     missing = [name for name, there in needs.items() if not there]
     if missing:
-        yield _receiver(one.name, f"of kind {one.kind} has no {words(missing)}")
-    if one.secret_file and not _matches("file", one.secret_file):
-        yield _receiver(one.name, f"has the secret_file {one.secret_file!r}")
-    since = knowledge("telemetry/settings.yml")["alertmanager"]["since"][one.kind]
-    if one.secret_file and _version(settings.alertmanager_version) < _version(since):
+        yield _receiver(receiver.name, f"of kind {receiver.kind} has no {words(missing)}")
+    if receiver.secret_file and not _matches("file", receiver.secret_file):
+        yield _receiver(receiver.name, f"has the secret_file {receiver.secret_file!r}")
+    since = knowledge("telemetry/settings.yml")["alertmanager"]["since"][receiver.kind]
+    if receiver.secret_file and _version(settings.alertmanager_version) < _version(since):
         yield _receiver(
-            one.name,
-            f"keeps its secret in a file, which Alertmanager reads for {one.kind} since {since}",
+            receiver.name,
+            f"keeps its secret in a file, which Alertmanager reads for {receiver.kind} since "
+            f"{since}",
         )
-    if one.url:
-        parts = urlsplit(one.url)
+    if receiver.url:
+        parts = urlsplit(receiver.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            yield _receiver(one.name, "has a url that is none")
-        elif parts.username or parts.password or _URL_SECRET.search(one.url):
+            yield _receiver(receiver.name, "has a url that is none")
+        elif parts.username or parts.password or _URL_SECRET.search(receiver.url):
             yield _refused(
                 "TELEMETRY-SECRET",
-                one.name,
+                receiver.name,
                 "has a secret in its url, which everybody could read who reads the configuration",
             )
 

@@ -25,13 +25,13 @@ def target_file(job: str) -> str:
     return f"targets/{job}.json"
 
 
-def target_files(found: Sequence[Target]) -> dict[str, str]:
+def target_files(all_targets: Sequence[Target]) -> dict[str, str]:
     """Return the files of file-based discovery, one for each job, as JSON; a job may have none."""
     files = {}
     for job in JOBS:
         groups = [
             {"targets": [target.address], "labels": dict(sorted(target.labels.items()))}
-            for target in found
+            for target in all_targets
             if target.job == job
         ]
         files[target_file(job)] = json.dumps(groups, indent=2, sort_keys=True) + "\n"

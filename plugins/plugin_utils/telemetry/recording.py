@@ -61,17 +61,17 @@ def _replaced(one: Any, values: Mapping[str, str]) -> Any:
     return one
 
 
-def _expression(one: Mapping[str, Any], join: Mapping[str, str]) -> str:
+def _expression(entry: Mapping[str, Any], join: Mapping[str, str]) -> str:
     """Return a series' PromQL; AMD's is joined with what the host says of the GPU."""
-    if "expr" in one:
-        return filled(one["expr"], {})
-    if "amd" not in one:
-        return filled(join[one["join"]], {})
-    scale = one.get("scale", 1)
-    metric = filled(one["amd"], {})
+    if "expr" in entry:
+        return filled(entry["expr"], {})
+    if "amd" not in entry:
+        return filled(join[entry["join"]], {})
+    scale = entry.get("scale", 1)
+    metric = filled(entry["amd"], {})
     joined = filled(join["expr"], {"metric": metric})
     if scale != 1:
         joined = f"({joined}) * {number(scale)}"
-    if "also" in one:
-        return f"{joined} or on (host, gpu) {filled(join['also'], {'metric': one['also']})}"
+    if "also" in entry:
+        return f"{joined} or on (host, gpu) {filled(join['also'], {'metric': entry['also']})}"
     return joined

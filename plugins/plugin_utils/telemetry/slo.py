@@ -96,10 +96,10 @@ def _objective(
 
 
 def _approximate(
-    one: Objective, limit: Limit, plans: Sequence[Plan], fact: Mapping[str, Any]
+    objective: Objective, limit: Limit, plans: Sequence[Plan], fact: Mapping[str, Any]
 ) -> Finding | None:
     """Say what is counted where it is not exactly the limit."""
-    subject = f"{one.deployment}: {one.slo}"
+    subject = f"{objective.deployment}: {objective.slo}"
     exact = fact.get("exact_since")
     versions = [parse_version(plan.deployment.engine.version) for plan in plans]
     if exact and any(version and version < order(exact) for version in versions):
@@ -110,12 +110,12 @@ def _approximate(
             "tokens is counted, not of requests",
             exact=exact,
         )
-    if one.bucket != one.limit:
+    if objective.bucket != objective.limit:
         return Finding(
             "TELEMETRY-SLO-BUCKET",
             subject,
-            f"the engine's histogram has no bound at {one.limit:g} s; {one.bucket:g} s is counted, "
-            "the next below, so that misses are never fewer than shown",
+            f"the engine's histogram has no bound at {objective.limit:g} s; {objective.bucket:g} s "
+            "is counted, the next below, so that misses are never fewer than shown",
         )
     return None
 
@@ -129,26 +129,26 @@ def _missing(name: str) -> Finding:
     )
 
 
-def slo_groups(found: Sequence[Objective]) -> tuple[Group, ...]:
+def slo_groups(promised: Sequence[Objective]) -> tuple[Group, ...]:
     """Return the recording rules of the objectives: constants, misses, burn rates, goodput."""
     facts = knowledge("telemetry/settings.yml")
     burn, intervals = facts["burn"], facts["intervals"]
-    groups = [Group("apiary-slo-objectives", tuple(_constants(found, burn)))]
+    groups = [Group("apiary-slo-objectives", tuple(_constants(promised, burn)))]
     for window in burn["windows"]:
-        rules = [rule for objective in found for rule in _misses(objective, window, burn)]
+        rules = [rule for objective in promised for rule in _misses(objective, window, burn)]
         interval = f"{intervals[window]}s" if window in intervals else None
         groups.append(Group(f"apiary-slo-{window}", tuple(rules), interval))
-    names = dict.fromkeys(objective.deployment for objective in found)
-    goodput = [rule for name in names for rule in _goodput(name, found)]
+    names = dict.fromkeys(objective.deployment for objective in promised)
+    goodput = [rule for name in names for rule in _goodput(name, promised)]
     return (*groups, Group("apiary-goodput", tuple(goodput)))
 
 
-def _labels(one: Objective) -> dict[str, str]:
-    return {"deployment": one.deployment, "slo": one.slo}
+def _labels(objective: Objective) -> dict[str, str]:
+    return {"deployment": objective.deployment, "slo": objective.slo}
 
 
-def _constants(found: Sequence[Objective], burn: Mapping[str, Any]) -> Iterator[Rule]:
-    for objective in found:
+def _constants(promised: Sequence[Objective], burn: Mapping[str, Any]) -> Iterator[Rule]:
+    for objective in promised:
         if objective.limit is not None and objective.bucket is not None:
             limit, bucket = number(objective.limit), number(objective.bucket)
             yield Rule("apiary:slo_limit_seconds", f"vector({limit})", _labels(objective))
@@ -160,46 +160,46 @@ def _constants(found: Sequence[Objective], burn: Mapping[str, Any]) -> Iterator[
             yield Rule("apiary:slo_alert_ratio", f"vector({number(share)})", labels)
 
 
-def _misses(one: Objective, window: str, burn: Mapping[str, Any]) -> Iterator[Rule]:
-    all_of, retained = counts(one, window)
-    labels = _labels(one)
+def _misses(objective: Objective, window: str, burn: Mapping[str, Any]) -> Iterator[Rule]:
+    all_of, retained = counts(objective, window)
+    labels = _labels(objective)
     misses = f"apiary:slo_misses:ratio_{window}"
-    if one.slo == ERRORS:
+    if objective.slo == ERRORS:
         failed = f"({retained} or {all_of} * 0)"
         yield Rule(misses, f"{failed} / ({all_of} > 0)", labels)
     else:
         yield Rule(misses, f"clamp_min(1 - {retained} / ({all_of} > 0), 0)", labels)
-    chosen = f"{{deployment={quoted(one.deployment)}, slo={quoted(one.slo)}}}"
-    budget = number(1 - one.target)
+    chosen = f"{{deployment={quoted(objective.deployment)}, slo={quoted(objective.slo)}}}"
+    budget = number(1 - objective.target)
     yield Rule(f"apiary:slo_burn:ratio_{window}", f"{misses}{chosen} / {budget}", labels)
     if window in burn["counted"]:
         yield Rule(f"apiary:slo_events:increase_{window}", all_of, labels)
 
 
-def counts(one: Objective, window: str) -> tuple[str, str]:
+def counts(objective: Objective, window: str) -> tuple[str, str]:
     """Return PromQL for all that counts in a window, and for what kept the limit (or failed)."""
-    of = f"deployment={quoted(one.deployment)}"
+    of = f"deployment={quoted(objective.deployment)}"
 
     def total(name: str, more: str = "") -> str:
         return f'increase({name}{{job="vllm", {of}{more}}}[{window}])'
 
-    if one.slo == ERRORS:
+    if objective.slo == ERRORS:
         name = "vllm:request_success_total"
         failed = total(name, ', finished_reason=~"error|repetition"')
         return f"sum by (deployment) ({total(name)})", f"sum by (deployment) ({failed})"
-    series = knowledge("telemetry/vllm.yml")["limits"][one.slo.split("_")[0]]["series"]
-    le = f', le="{bound(one.bucket or 0)}"'
+    series = knowledge("telemetry/vllm.yml")["limits"][objective.slo.split("_")[0]]["series"]
+    le = f', le="{bound(objective.bucket or 0)}"'
     # Of two names the first is the newer version's; an engine that serves both counts once.
     every = " or ".join(total(f"{name}_count") for name in series)
     within = " or ".join(total(f"{name}_bucket", le) for name in series)
     return f"sum by (deployment) ({every})", f"sum by (deployment) ({within})"
 
 
-def counted_limits(name: str, found: Sequence[Objective]) -> tuple[str, ...]:
+def counted_limits(name: str, promised: Sequence[Objective]) -> tuple[str, ...]:
     """Return the objectives that a request has to keep to be good: of each metric the tightest."""
     facts = knowledge("telemetry/vllm.yml")["limits"]
     tightest: dict[str, Objective] = {}
-    for objective in found:
+    for objective in promised:
         metric = objective.slo.split("_")[0]
         if objective.deployment != name or objective.limit is None or not facts[metric]["requests"]:
             continue
@@ -209,9 +209,9 @@ def counted_limits(name: str, found: Sequence[Objective]) -> tuple[str, ...]:
     return tuple(objective.slo for objective in tightest.values())
 
 
-def _goodput(name: str, found: Sequence[Objective]) -> Iterator[Rule]:
+def _goodput(name: str, promised: Sequence[Objective]) -> Iterator[Rule]:
     """Yield goodput: no histogram tells which requests missed two limits, so misses add up."""
-    chosen = counted_limits(name, found)
+    chosen = counted_limits(name, promised)
     if not chosen:
         return
     parts = (*chosen, ERRORS)

@@ -221,11 +221,11 @@ def _replica_text(number: int, share: Share) -> str:
     return text + (f", {' '.join(share.nics)}" if share.nics else "")
 
 
-def _items(found: Sequence[Note], top: float) -> tuple[list[Item], float]:
+def _items(numbered: Sequence[Note], top: float) -> tuple[list[Item], float]:
     """Return the findings to print, and the height of the picture."""
     items = []
     y = top + 34
-    for note in found:
+    for note in numbered:
         finding = note.finding
         head = f"{finding.severity}  {finding.code}"
         wrapped = int((INNER - 40) / (SMALL * 0.61))
@@ -234,14 +234,14 @@ def _items(found: Sequence[Note], top: float) -> tuple[list[Item], float]:
         rest = (text[0][len(head) :], *text[1:])
         items.append(Item(pill, head, rest, f"{finding.subject}; {finding.remedy}", y))
         y += LINE * len(text) + 4
-    return items, (y if found else top + 8)
+    return items, (y if numbered else top + 8)
 
 
 def _description(
-    topology: Topology, pairs: Sequence[Pair], found: Sequence[Note], replicas: Sequence[Share]
+    topology: Topology, pairs: Sequence[Pair], numbered: Sequence[Note], replicas: Sequence[Share]
 ) -> str:
     """Return the picture in words, for those who cannot see it."""
     parts = [summary_of(topology, pairs)]
     parts += [f"replica {n}: {' '.join(share.gpus)}" for n, share in enumerate(replicas)]
-    parts += [f"{note.finding.code}: {note.finding.message}" for note in found]
+    parts += [f"{note.finding.code}: {note.finding.message}" for note in numbered]
     return ". ".join(parts)

@@ -120,23 +120,23 @@ def _summary(captures: int, read: int, faulty: int, refused: int) -> str:
     return f"{captures} captures: {read} {topologies}{errors}; {refused} refused"
 
 
-def _fits(found: Topology, placement: Shares) -> bool:
-    return not _strangers(found, placement)
+def _fits(of_host: Topology, placement: Shares) -> bool:
+    return not _strangers(of_host, placement)
 
 
-def _strangers(found: Topology, placement: Shares) -> list[str]:
+def _strangers(of_host: Topology, placement: Shares) -> list[str]:
     """Return the GPUs of a placement that a topology does not have."""
-    present = {*found.by_key, *map(board_of, found.by_key)}
+    present = {*of_host.by_key, *map(board_of, of_host.by_key)}
     return [key for share in placement.replicas for key in share.gpus if key not in present]
 
 
-def _of_this_host(found: Topology, placement: Shares | None) -> Finding | None:
+def _of_this_host(of_host: Topology, placement: Shares | None) -> Finding | None:
     """Return the finding that a placement is another host's, which the picture cannot show."""
-    strangers = _strangers(found, placement) if placement else []
+    strangers = _strangers(of_host, placement) if placement else []
     if not strangers:
         return None
     return Finding(
         "TOPO-OTHER-PLACEMENT",
-        found.host,
+        of_host.host,
         f"{len(strangers)} GPUs of the placement, {strangers[0]} first, are not in this topology",
     )

@@ -37,11 +37,11 @@ def layout_table(choice: LayoutChoice) -> Table:
     return table
 
 
-def _numbers(one: ConsideredLayout) -> Iterator[str]:
-    weights, tokens = one.weights_bytes_per_gpu, one.kv_tokens_per_host
+def _numbers(layout: ConsideredLayout) -> Iterator[str]:
+    weights, tokens = layout.weights_bytes_per_gpu, layout.kv_tokens_per_host
     yield "?" if weights is None else f"{weights / GIB:.1f}"
     yield "?" if tokens is None else f"{tokens:,}"
-    yield "?" if one.free_gpus is None else str(one.free_gpus)
+    yield "?" if layout.free_gpus is None else str(layout.free_gpus)
 
 
 def _dropped(choice: LayoutChoice) -> Iterator[tuple[str, str]]:

@@ -96,10 +96,10 @@ def _short(text: str) -> str:
     return " ".join(text.split())[-300:]
 
 
-def _port(one: Reached) -> str | None:
+def _port(way: Reached) -> str | None:
     """Return why a port cannot be connected to."""
     try:
-        with socket.create_connection((one.address, one.port), timeout=SECONDS):
+        with socket.create_connection((way.address, way.port), timeout=SECONDS):
             return None
     except OSError as failure:
         return failure.strerror or str(failure)
