@@ -183,6 +183,9 @@ class ActionModule(Deciding):
         for finding in (*notes, *state.findings):
             if finding.severity != "info":
                 DISPLAY.warning(str(finding))
+        lines = summary(state)
+        for line in lines:
+            DISPLAY.display(f"  {line}")
         return {
             "deployment": requested.deployment.name,
             "done": state.choice is not None,
@@ -190,5 +193,5 @@ class ActionModule(Deciding):
             "state": str(path),
             "lost_load_hosts": lost,
             "findings": to_document(state.findings),
-            "summary": list(summary(state)),
+            "summary": list(lines),
         }

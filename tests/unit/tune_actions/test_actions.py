@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -130,6 +131,23 @@ def test_a_named_host_that_cannot_be_reached_is_left_out_with_the_reason():
     # When it is back, the question is the same, and it still takes no part.
     back = tune_begin.question(arguments(hosts=["a", "b"]))
     assert tune_begin.same(state, back, "x") is state
+
+
+def test_check_mode_shows_what_would_be_tried_and_who_takes_no_part(tmp_path, monkeypatch):
+    shown = []
+    display = SimpleNamespace(display=shown.append, warning=lambda text: None)
+    monkeypatch.setattr(tune_begin, "DISPLAY", display)
+    deployment = to_document(demo_deployment())
+    host = {"deployment": deployment, "running": [], "planned": []}
+    given = arguments(
+        hosts={"gpu-001": host}, gone=["gpu-002"], load_hosts={}, restart=False, take_over=False
+    ) | {"artifacts": str(tmp_path), "topologies": {"gpu-001": to_document(mi325x())}}
+    checking = SimpleNamespace(_task=SimpleNamespace(check_mode=True))
+    tune_begin.ActionModule.decide(checking, given, {})
+    text = "\n".join(shown)
+    assert "max_num_seqs=16  not measured" in text
+    assert "host gpu-002 took no part: could not be reached" in text
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_runs_do_not_go_on_with_one_tuning(tmp_path, monkeypatch):
