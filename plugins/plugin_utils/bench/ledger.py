@@ -225,12 +225,9 @@ class Ledger:
         try:
             yield from self.warm()
         except GoneError as gone:
-            finding = replace(
-                gone.finding,
-                subject=failed.load.key,
-                message=f"the engine does not answer after {failed.load.key}: {_cause(failed)}",
-            )
-            raise GoneError(finding) from None
+            key = failed.load.key
+            message = f"the engine does not answer after {key}: {_cause(failed)}"
+            raise GoneError(gone.finding.about(key).reworded(message=message)) from None
 
 
 def _cause(level: Level) -> str:
