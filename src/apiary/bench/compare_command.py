@@ -105,7 +105,7 @@ def compare_command(
     allow_first: bool,
     as_json: bool,
 ) -> int:
-    """Return whether the second side is better or worse than the first, or neither.
+    """Report whether the second side is better or worse than the first, or neither.
 
     Each side is one configuration, in as many results as it was measured. Better and worse are said
     only where the interval of the ratio leaves out 1 and the difference is worth it.
