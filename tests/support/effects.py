@@ -23,8 +23,8 @@ PATHS = {"os.rename": 2, "os.link": 2, "os.symlink": 2, "os.remove": 1, "os.rmdi
 PATHS |= {"os.mkdir": 1, "os.chmod": 1, "os.chown": 1, "os.truncate": 1}
 
 
-def effect(event, arguments, scratch):
-    """Return an audit event in words, None where it changes nothing that lasts."""
+def effect(event, arguments, scratch, within=""):
+    """Return an audit event in words, None where it changes nothing that lasts, or not here."""
     if event == "subprocess.Popen":
         words = [os.fsdecode(word) for word in arguments[1]]
         names = {os.path.basename(words[0]), *words[1:3]}
@@ -33,13 +33,16 @@ def effect(event, arguments, scratch):
         path, _mode, flags = arguments
         if not isinstance(path, str) or not (flags or 0) & (os.O_WRONLY | os.O_RDWR):
             return None
-        return None if path.startswith(scratch) else f"write {path}"
+        away = path.startswith(scratch) or not path.startswith(within)
+        return None if away else f"write {path}"
     if event not in PATHS:
         return None
     paths = [os.fsdecode(path) for path in arguments[: PATHS[event]] if not isinstance(path, int)]
     if event in ("os.remove", "os.rmdir") and arguments[1] >= 0:
         paths = [os.path.join(os.readlink(f"/proc/self/fd/{arguments[1]}"), paths[0])]
-    if not paths or paths[-1].startswith(scratch) or _is_so(event, paths[0], arguments):
+    if not paths or paths[-1].startswith(scratch) or not paths[-1].startswith(within):
+        return None
+    if _is_so(event, paths[0], arguments):
         return None
     return f"{event[3:]} {' '.join(paths)}"
 
@@ -68,14 +71,15 @@ class Watch:
     ``end`` that returns is called again before each later effect.
     """
 
-    def __init__(self, end=None, before=None, torn=False, scratch=()):
-        self.end, self.before, self.torn, self.scratch = end, before, torn, scratch
+    def __init__(self, end=None, before=None, torn=False, scratch=(), within=""):
+        self.end, self.before, self.torn = end, before, torn
+        self.scratch, self.within = scratch, within
         # Each in words, and whether it may be torn.
         self.effects = []
         self.on = True
 
     def __call__(self, event, arguments):
-        words = effect(event, arguments, self.scratch) if self.on else None
+        words = effect(event, arguments, self.scratch, self.within) if self.on else None
         if words is None:
             return
         flags = arguments[2] if event == "open" else 0
@@ -107,13 +111,16 @@ def _hook(event, arguments):
         _watch(event, arguments)
 
 
-def watched(run, before=None, torn=False):
-    """Run something in this process, dead before an effect; return its effects, and if it died."""
+def watched(run, before=None, torn=False, within=""):
+    """Run something in this process, dead before an effect; return its effects, and if it died.
+
+    ``within`` is where files count: this process may have others.
+    """
     global _watch
     if not getattr(sys, "_apiary_watched", False):
         sys.addaudithook(_hook)
         sys._apiary_watched = True
-    _watch = Watch(_die, before, torn)
+    _watch = Watch(_die, before, torn, within=within)
     try:
         run()
         return _watch.effects, False
@@ -123,14 +130,14 @@ def watched(run, before=None, torn=False):
         _watch = None
 
 
-def killed_anywhere(run, read, restore):
+def killed_anywhere(run, read, restore, within):
     """Kill ``run`` before each of its effects; the next run must end as if nothing had been.
 
     ``read`` returns the state of what it runs on, ``restore`` brings back one of these; ``run``
     returns the module's result. Returns how many kills there were.
     """
     begin = read()
-    effects, _dead = watched(run)
+    effects, _dead = watched(run, within=within)
     assert effects
     expected = read()
     assert not run()["changed"]
@@ -138,7 +145,7 @@ def killed_anywhere(run, read, restore):
     for before, torn in kills:
         where = f"killed before {before}: {effects[before - 1][0]}{' (torn)' * torn}"
         restore(begin)
-        _effects, dead = watched(run, before, torn)
+        _effects, dead = watched(run, before, torn, within)
         assert dead, where
         result = run()
         assert not result.get("failed"), (where, result)

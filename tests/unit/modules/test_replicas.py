@@ -546,11 +546,11 @@ def test_a_run_that_is_killed_anywhere_is_completed(run, bring, system, tmp_path
             Path(name).mkdir() if held is None else Path(name).write_bytes(held)
 
     both = (SERVICE, OTHER)
-    assert killed_anywhere(lambda: run(systemd, services=both), read, restore) > 10
+    assert killed_anywhere(lambda: run(systemd, services=both), read, restore, str(tmp_path)) > 10
     changed = {SERVICE: "[Service]\n# 2\n", OTHER: "[Service]\n# 2\n", TARGET: "[Service]\n"}
-    killed_anywhere(lambda: run(systemd, changed, services=both), read, restore)
+    killed_anywhere(lambda: run(systemd, changed, services=both), read, restore, str(tmp_path))
     assert systemd.running[SERVICE] == "[Service]\n# 2\n"
     # One is no longer in the plan.
-    killed_anywhere(lambda: run(systemd, changed), read, restore)
-    killed_anywhere(lambda: bring(systemd, state="absent"), read, restore)
+    killed_anywhere(lambda: run(systemd, changed), read, restore, str(tmp_path))
+    killed_anywhere(lambda: bring(systemd, state="absent"), read, restore, str(tmp_path))
     assert list(system.iterdir()) == []

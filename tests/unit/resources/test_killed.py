@@ -45,7 +45,10 @@ class Place:
 
     def killed_anywhere(self, *resources, **more):
         return killed_anywhere(
-            lambda: self.host.converge(*resources, **more), self.read, self.restore
+            lambda: self.host.converge(*resources, **more),
+            self.read,
+            self.restore,
+            str(self.host.root),
         )
 
 
@@ -168,4 +171,4 @@ def test_files_that_a_service_reads_when_it_starts(place):
         differs = os.path.exists(state) or (place.host.root / "etc/kubelet").read_text() != "ours\n"
         return place.host.converge({**resource, "restart": differs})
 
-    killed_anywhere(run, place.read, place.restore)
+    killed_anywhere(run, place.read, place.restore, str(place.host.root))
