@@ -11,6 +11,9 @@ import typing
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Acceptance
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
+    Comparison,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
@@ -30,7 +33,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 from pydantic import TypeAdapter
 
-from apiary.bench.compare_command import Comparison
 from apiary.bench.report.data import Report
 from apiary.help.bundle.types import SupportBundle
 from apiary.help.doctor.types import Doctor

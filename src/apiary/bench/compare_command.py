@@ -7,20 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
-    Regression,
-    Says,
+    Comparison,
     Verdict,
-    by_level,
-    compare,
+    comparison,
     regression,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.sameness import (
-    Difference,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
@@ -37,23 +32,6 @@ from apiary.bench.report.inputs import load_benches
 from apiary.bench.report.words import between
 
 _STYLES = {"better": "green", "worse": "red"}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What is said of ``b`` against ``a``; the first verdict is the one that counts.
-
-    ``verdict`` is None where nothing could be compared.
-    """
-
-    SCHEMA: ClassVar[str] = "apiary.comparison/v1"
-
-    a: str
-    b: str
-    verdict: Says | None
-    verdicts: tuple[Verdict, ...]
-    differs: tuple[Difference, ...]
-    findings: tuple[Finding, ...]
 
 
 class ManyWith(click.Command):
@@ -118,7 +96,7 @@ def compare_command(
     if allow_first and not earlier:
         raise click.UsageError("--allow-first is for --regression")
     a, b = load_benches(results), load_benches(others)
-    made = _regression(a, b, allow_first) if earlier else _comparison(a, b, flag)
+    made = _regression(a, b, allow_first) if earlier else comparison(a, b, flag)
     if as_json:
         print_document(made)
     else:
@@ -127,21 +105,13 @@ def compare_command(
     return exit_code(made.findings)
 
 
-def _comparison(a: Sequence[Bench], b: Sequence[Bench], flag: str | None) -> Comparison:
-    whole = compare(a, b, flag=flag)
-    verdicts = (whole, *by_level(a, b))
-    return Comparison(a[0].name, b[0].name, whole.verdict, verdicts, whole.differs, whole.findings)
-
-
 def _regression(a: Sequence[Bench], b: Sequence[Bench], allow_first: bool) -> Comparison:
     result = regression(a, b)
-    findings = (*result.findings, *_of_regression(result, b[0].name, allow_first))
-    return Comparison(
-        a[0].name, b[0].name, result.verdict, result.verdicts, result.differs, tuple(findings)
-    )
+    notes = tuple(_of_regression(result, b[0].name, allow_first))
+    return replace(result, findings=(*result.findings, *notes))
 
 
-def _of_regression(found: Regression, name: str, allow_first: bool) -> Iterator[Finding]:
+def _of_regression(found: Comparison, name: str, allow_first: bool) -> Iterator[Finding]:
     if found.verdict is None:
         unlike = ", ".join(dict.fromkeys(difference.what for difference in found.differs))
         # A gate that compares nothing and passes would never be noticed.

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ...documents import knowledge
 from ...findings import Finding, error
@@ -64,13 +64,20 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Regression:
-    """What changed since earlier results; ``differs`` says why there is no verdict where so."""
+class Comparison:
+    """What is known of ``b`` against ``a``; the first verdict is the one that counts.
 
+    ``verdict`` is None where nothing could be compared; ``differs`` says why.
+    """
+
+    SCHEMA: ClassVar[str] = "apiary.comparison/v1"
+
+    a: str
+    b: str
     verdict: Says | None
-    verdicts: tuple[Verdict, ...] = ()
-    differs: tuple[Difference, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    verdicts: tuple[Verdict, ...]
+    differs: tuple[Difference, ...]
+    findings: tuple[Finding, ...]
 
 
 def compare_values(
@@ -189,7 +196,14 @@ def by_level(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[Verdict, ...]:
     )
 
 
-def regression(earlier: Sequence[Bench], now: Sequence[Bench]) -> Regression:
+def comparison(a: Sequence[Bench], b: Sequence[Bench], flag: str | None = None) -> Comparison:
+    """Return the verdict on two configurations, and those on each load that both have."""
+    whole = compare(a, b, flag=flag)
+    verdicts = (whole, *by_level(a, b))
+    return Comparison(a[0].name, b[0].name, whole.verdict, verdicts, whole.differs, whole.findings)
+
+
+def regression(earlier: Sequence[Bench], now: Sequence[Bench]) -> Comparison:
     """Return whether ``now`` is slower or faster than ``earlier`` results of the very same thing.
 
     Earlier results of another question or under other conditions are listed, never compared.
@@ -212,14 +226,15 @@ def regression(earlier: Sequence[Bench], now: Sequence[Bench]) -> Regression:
     ]
     differs = tuple(dict.fromkeys(item for bench, other in unlike for item in other))
     if not alike:
-        return Regression(None, (), differs, tuple(notes))
-    whole = compare(alike, now)
-    verdicts = (whole, *by_level(alike, now))
-    says = {verdict.verdict for verdict in verdicts}
-    found: tuple[Says, ...] = ("worse", "better")
-    overall = next((each for each in found if each in says), whole.verdict)
+        return Comparison(earlier[0].name, now[0].name, None, (), differs, tuple(notes))
+    whole = comparison(alike, now)
+    says = {verdict.verdict for verdict in whole.verdicts}
+    order: tuple[Says, ...] = ("worse", "better")
+    overall = next((each for each in order if each in says), whole.verdict)
     notes += whole.findings
-    return Regression(overall, verdicts, differs, tuple(notes))
+    return replace(
+        whole, a=earlier[0].name, verdict=overall, differs=differs, findings=tuple(notes)
+    )
 
 
 def _different(bench: Bench, other: Bench) -> tuple[Difference, ...]:
