@@ -168,23 +168,6 @@ def undone(words: Sequence[str], record: Record) -> Words:
     return (*kept, *rest)
 
 
-def merged_pair(
-    first: Sequence[str], second: Sequence[str], ours: Sequence[str], excludes: Sequence[str] = ()
-) -> tuple[Words, Words]:
-    """Return two parts of one command line, ours in the first: GRUB keeps it in two variables.
-
-    What the second has of our list arguments moves into the first, so that each is there once.
-    """
-    lists = {parts(one)[0] for one in ours if is_list(parts(one)[0])}
-    kernel, rest = kernel_words(second)
-    moved = tuple(word for word in kernel if parts(word)[0] in lists)
-    stays = tuple(word for word in kernel if parts(word)[0] not in lists)
-    names = {parts(one)[0] for one in ours}
-    cleaned = tuple(word for word in merged(stays, (), excludes) if parts(word)[0] not in names)
-    before, after = kernel_words(first)
-    return merged((*before, *moved, *after), ours, excludes), (*cleaned, *rest)
-
-
 def recorded(words: Sequence[str], ours: Sequence[str], excludes: Sequence[str]) -> Record:
     """Return what merging ours into a command line adds to it and takes from it."""
     added = tuple(one for one in ours if not has(words, one))

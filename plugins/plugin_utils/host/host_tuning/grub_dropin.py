@@ -4,7 +4,7 @@
 
 """The file in /etc/default/grub.d: shell that joins our words with whatever was set before it.
 
-It merges when grub-mkconfig sources it, as `cmdline.merged_pair` does, so that what the operator,
+It merges when grub-mkconfig sources it, as `cmdline.merged` does, so that what the operator,
 the cloud image or a package sets in the same variables later is kept, too.
 """
 
