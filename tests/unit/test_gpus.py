@@ -85,6 +85,17 @@ def test_acceptance_reads_the_bound_of_the_hosts_own_model(changed):
     assert bound("MI355X") == "fail"
 
 
+def test_what_rocm_is_tested_on_is_the_models_own():
+    mi300x, mi325x = (gpus.gpu_facts(name) for name in ("MI300X", "MI325X"))
+    assert mi300x.tested_on("7.2", "rocky", "9")
+    assert not mi325x.tested_on("7.2", "rocky", "9")
+    assert mi325x.tested_on("7.2", "ubuntu", "24")
+    mi300a = gpus.gpu_facts("MI300A")
+    assert mi300a.tested_on("10.0", "debian", "12")
+    assert not mi300a.tested_on("10.0", "debian", "13")
+    assert "6.4" not in gpus.gpu_facts("MI355X").rocm.series
+
+
 def test_no_other_file_of_facts_has_a_table_by_model():
     names = "|".join(gpus.gpu_models())
     table = re.compile(rf"^\s*[^#\n]*\b({names}): [\[{{\d]", re.MULTILINE)
