@@ -79,12 +79,12 @@ def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
     restart = managed and _needs_restart(settings, node, wanted, files, evidence)
     if restart:
         findings += _undrained(settings, node, evidence)
+    # A run that was killed has stopped the kubelet, which would refuse a state of another policy.
+    if restart or (managed and not node.active and stale_states(wanted, evidence)):
         states = knowledge("host/kubernetes.yml")["kubelet"]["state_files"]
-        files += [
-            HostFile(states[name], None)
-            for name in ("cpu", "memory")
-            if states[name] in evidence.files
-        ]
+        gone = [states[name] for name in ("cpu", "memory") if states[name] in evidence.files]
+        # First: while settings differ, the next run knows that they go.
+        files = [*(HostFile(path, None) for path in gone), *files]
     sysctl, live = _inotify(settings, evidence)
     objects = manifests(settings, naming(settings, host))
     stopped = restart and not has_errors(findings)

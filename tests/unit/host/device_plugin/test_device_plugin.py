@@ -221,6 +221,17 @@ def test_a_kubelet_that_did_not_read_its_settings_is_restarted(policy):
     assert plan(**node).restart
 
 
+def test_a_kubelet_that_a_killed_run_has_stopped_loses_states_of_another_policy():
+    node = applied()
+    node["files"][lab.CPU_STATE] = json.dumps({"policyName": "none"})
+    found = plan(**{**node, "arguments": ""})
+    assert not found.restart
+    paths = [item.path for item in found.files]
+    assert contents(found)[lab.CPU_STATE] is None
+    # Before the settings: while those differ, the next run knows that states go.
+    assert paths.index(lab.CPU_STATE) < paths.index(lab.DROP_IN)
+
+
 def test_a_kubelet_that_was_not_restarted_since_the_argument_is():
     node = applied()
     found = plan(**{**node, "arguments": lab.KUBEADM})
