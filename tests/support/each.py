@@ -27,6 +27,9 @@ def each(cases: Iterable[Any], name: Callable[[Any], str] = str) -> Callable[[An
                     test(*case, **fixtures)
                 except AssertionError as failure:
                     failures.append(f"{', '.join(map(name, case))}: {failure}")
+                except Exception as failure:
+                    failure.add_note(f"the case is {', '.join(map(name, case))}")
+                    raise
             assert not failures, "\n\n".join(failures)
 
         signature = inspect.signature(test)

@@ -25,6 +25,17 @@ def test_every_case_is_called_and_every_failure_named():
     assert called == [(1, "a", "x"), (2, "b", "x"), (3, "c", "x")]
 
 
+def test_an_error_names_its_case():
+    @each(["good", "bad"])
+    def odd(case):
+        if case == "bad":
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no") as caught:
+        odd()
+    assert caught.value.__notes__ == ["the case is bad"]
+
+
 def test_no_cases_are_a_mistake():
     with pytest.raises(AssertionError, match="no cases"):
         each([])

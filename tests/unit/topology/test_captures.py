@@ -16,6 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
 )
 
 from apiary.host.archives import ENDINGS, tree_text
+from support.each import each
 from support.shared import SHARED
 
 CAPTURES = SHARED / "captures"
@@ -103,7 +104,7 @@ def ids(entry):
     return entry["file"]
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=ids)
+@each(ENTRIES, name=ids)
 def test_it_is_read_or_refused(entry):
     result = attempt(entry["file"])
     if isinstance(result, ApiaryError):
@@ -114,8 +115,7 @@ def test_it_is_read_or_refused(entry):
         assert len(down) == DOWN.get(entry["file"], 0)
 
 
-@pytest.mark.parametrize(
-    "entry",
+@each(
     [
         entry
         for entry in ENTRIES
@@ -123,7 +123,7 @@ def test_it_is_read_or_refused(entry):
         and entry["status"] == "complete"
         and entry["file"] not in NOT_A_LISTING
     ],
-    ids=ids,
+    name=ids,
 )
 def test_a_complete_capture_has_all_its_gpus(entry):
     topology = attempt(entry["file"])
@@ -133,9 +133,7 @@ def test_a_complete_capture_has_all_its_gpus(entry):
         assert told in [finding.code for finding in topology.findings]
 
 
-@pytest.mark.parametrize(
-    "entry", [entry for entry in ENTRIES if entry["status"] != "complete"], ids=ids
-)
+@each([entry for entry in ENTRIES if entry["status"] != "complete"], name=ids)
 def test_an_incomplete_capture_is_no_smaller_node(entry):
     topology = attempt(entry["file"])
     asked_for_one = entry["file"] == "amd-smi_static_mi350x_x1_2026_partial.txt"

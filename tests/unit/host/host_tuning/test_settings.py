@@ -13,6 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning i
     observed,
 )
 
+from support.each import each
 from support.host.tuning import applied, codes, gpu, host, tuned
 
 KINDS = {
@@ -34,7 +35,7 @@ def reasons(plan):
     return {one.name: one.reason for one in plan.skipped}
 
 
-@pytest.mark.parametrize("setting", ALL.values(), ids=ALL)
+@each(ALL.values(), name=lambda setting: setting.id)
 def test_every_setting_says_all_that_an_operator_asks(setting):
     assert setting.kind in KINDS
     assert setting.grade in ("required", "recommended", "optional", "community")
@@ -47,7 +48,7 @@ def test_every_setting_says_all_that_an_operator_asks(setting):
         assert setting.facts["lowers"]
 
 
-@pytest.mark.parametrize("setting", ALL.values(), ids=ALL)
+@each(ALL.values(), name=lambda setting: setting.id)
 def test_every_setting_is_applied_or_looked_at(setting):
     means = {"argument", "arguments", "sysctl", "sysfs", "cpu_state", "limits"}
     assert bool(means & set(setting.facts)) != (setting.id in observed.LOOKS)

@@ -81,7 +81,7 @@ def test_a_core_that_dies_is_told_at_once(supervise):
 def test_a_hang_is_told_before_the_engine_ends(supervise):
     port = free_port()
     replica = supervise(
-        spec={"agent_port": port, "hang_seconds": 0.5}, change={"core": {"grace_seconds": 1}}
+        spec={"agent_port": port, "hang_seconds": 0.5}, change={"core": {"grace_seconds": 3}}
     )
     replica.message("READY=1")
     os.kill(replica.core(), signal.SIGSTOP)
