@@ -200,9 +200,9 @@ def _plan_host(
 ) -> int:
     """Plan deployments on one host."""
     files = [
-        (name, load_deployment)
+        (name, deployment)
         for name in (deployment_file, *beside)
-        for load_deployment in load_deployments(name)
+        for deployment in load_deployments(name)
     ]
     before = {plan.deployment.name: plan for plan in map(load_plan, keep)}
     if len(files) == len(keep) == 1:  # the same deployment under another name
@@ -211,12 +211,12 @@ def _plan_host(
     place = None if nodes is None else _place(topology.host, nodes, interface)
     deployments = [
         PlanRequest(
-            path,
-            load_architecture(path, config_json if name == deployment_file else None, name),
-            before.get(path.name),
-            place if nodes_of(path) > 1 else None,
+            deployment,
+            load_architecture(deployment, config_json if name == deployment_file else None, name),
+            before.get(deployment.name),
+            place if nodes_of(deployment) > 1 else None,
         )
-        for name, path in files
+        for name, deployment in files
     ]
     plans = build_plans(deployments, topology)
     if out:

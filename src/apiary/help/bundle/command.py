@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
@@ -53,8 +54,13 @@ class Options:
     offline: bool
     since: str
     lines: int
-    most: int
+    max_size: int
     anonymize: bool
+
+    @property
+    def most(self) -> int:
+        """The most bytes of all files."""
+        return self.max_size << 20
 
 
 @click.command(name="support-bundle")
@@ -94,19 +100,7 @@ class Options:
 @click.option("--anonymize", is_flag=True, help="Also give hosts and addresses other names.")
 @vault_option("Opens the inventory's vaults, so that their secrets are recognised.")
 @json_option
-def support_bundle(
-    sources: tuple[str, ...],
-    names: tuple[str, ...],
-    out: Path,
-    artifacts: str | None,
-    offline: bool,
-    since: str,
-    lines: int,
-    max_size: int,
-    anonymize: bool,
-    vault: tuple[str, ...],
-    as_json: bool,
-) -> int:
+def support_bundle(out: Path, as_json: bool, **request: Any) -> int:
     """Collect what somebody who helps you needs to see, secrets removed.
 
     Evidence, plans, units as planned and as installed, journals of replicas and router, states,
@@ -126,9 +120,7 @@ def support_bundle(
 
     Exit code 0: written; 1: it could not be, or a file was left out for a secret; 2: wrong usage.
     """
-    options = Options(
-        sources, names, artifacts, vault, offline, since, lines, max_size << 20, anonymize
-    )
+    options = Options(**request)
     with (
         _ending_well(),
         steps(quiet=as_json) as step,
