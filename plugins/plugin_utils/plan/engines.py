@@ -145,8 +145,8 @@ def of_host(needs: Sequence[Memory]) -> Memory:
 
 
 def _total(values: Sequence[N | None]) -> N | None:
-    supported = [value for value in values if value is not None]
-    return sum(supported[1:], supported[0]) if supported and len(supported) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers[1:], numbers[0]) if numbers and len(numbers) == len(values) else None
 
 
 def _errors(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
