@@ -185,3 +185,22 @@ def test_an_entry_has_severities_and_a_whole_sentence():
         assert entry["severity"] in SEVERITIES, code
         assert all(entry[case] in SEVERITIES for case in CASES if case in entry), code
         assert entry["remedy"].endswith((".", "?", "!")), code
+
+
+def test_the_findings_of_every_module_are_explained():
+    """By the action of its name, or by converge's, where meta/runtime.yml sends its tasks."""
+    routes = yaml.safe_load((ROOT / "meta/runtime.yml").read_text(encoding="utf-8"))
+    sent = routes["plugin_routing"]["modules"]
+    assert {route["action_plugin"] for route in sent.values()} == {"apiary.instinct.converge"}
+    failing = {
+        path.stem
+        for path in (ROOT / "plugins/modules").glob("*.py")
+        if re.search(r"import .*\bfail\b", path.read_text(encoding="utf-8"))
+    }
+    completing = {
+        path.stem
+        for path in (ROOT / "plugins/action").glob("*.py")
+        if re.search(r"import .*\b(completed|Completing)\b", path.read_text(encoding="utf-8"))
+    }
+    assert failing - sent.keys() - completing == set()
+    assert sent.keys() <= failing
