@@ -72,6 +72,7 @@ STAGES = {
         _pytest("day-1", "docs/test_day1.py", "--all-pages", lab="docs"),
         _pytest("day-2", "docs/test_day2.py", lab="docs-2"),
         _pytest("measured", "docs/test_day1_measured.py", lab="docs-3"),
+        _pytest("killed", "faults/test_killed.py", "-m=night"),
         _pytest("doubles", "doubles", "-n=auto"),
         _pytest("property", "property", "--hypothesis-profile=night", "-n=auto"),
         _pytest("packaging", "packaging", "-m=night"),
@@ -89,6 +90,7 @@ SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("doubles",),
         ("property",),
         (*DOCS, "molecule-night", "packaging"),
+        ("killed",),
         *((name,) for name in ("fleet", "e2e", "test-vm", "test-engine", "stranger")),
     ),
 }

@@ -1,0 +1,74 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Roles on a real systemd, killed between any two of their effects, are completed by the next run.
+
+CI kills some roles twice; the night kills every role before each effect. What every kind of
+resource does is tried in full by tests/unit/resources/test_killed.py, without a host.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from support.killed import Machine, Role, points
+from support.killed_cases import CASES, CLEAN
+
+from .conftest import ROOT
+
+NAME = "killed"
+SAMPLE = ("weight_cache", "device_plugin", "router")
+
+
+def lab(script, *argv):
+    command = [sys.executable, str(ROOT / "tests/lab" / script), *argv, "--name", NAME]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def machine():
+    """A host with the double of vLLM; it is taken down unless it was up before."""
+    directory = ROOT / ".lab" / NAME
+    if os.environ.get("APIARY_LAB_DIR"):
+        directory = type(directory)(os.environ["APIARY_LAB_DIR"]) / NAME
+    was_up = (directory / "hosts.json").exists()
+    lab("demo.py", "hosts")
+    hosts = json.loads((directory / "hosts.json").read_text(encoding="utf-8"))["hosts"]
+    found = Machine(hosts["gpu-001"]["container"])
+    found.bring()
+    yield found
+    found.close()
+    if not was_up:
+        lab("lab.py", "down")
+
+
+def killed(machine, name, choose):
+    """Converge a case once, then kill it before the effects that ``choose`` returns."""
+    machine.shell(CLEAN)
+    role = Role(machine, CASES[name])
+    role.prepare()
+    changed, effects = role.converge()
+    assert changed
+    expected = role.state()
+    assert not role.converge()[0]
+    for before, torn in choose(points(effects)):
+        role.survives(effects, before, torn, expected)
+    role.restore()
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_role_that_was_killed_is_completed_by_the_next_run(machine, name):
+    killed(machine, name, lambda every: [every[len(every) // 3], every[2 * len(every) // 3]])
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("name", CASES)
+def test_every_role_killed_before_each_of_its_effects(machine, name):
+    killed(machine, name, lambda every: every)
