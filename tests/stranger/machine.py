@@ -48,7 +48,7 @@ class Machine:
 
     name: str
 
-    def type(self, command: str, environment: str | None = None, seconds: float = 600) -> Typed:
+    def type(self, command: str, environment: str | None = None, seconds: float = 1800) -> Typed:
         """Type a command in the clone; with the directory of a virtual environment, in that."""
         activate = f". {environment}/bin/activate; " if environment else ""
         done = subprocess.run(

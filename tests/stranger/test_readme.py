@@ -82,7 +82,7 @@ def test_the_readme_is_followed_from_top_to_bottom(machine, host):
 
 @pytest.mark.skipif("DEMO" not in os.environ, reason="takes five minutes: make stranger DEMO=1")
 def test_make_demo_works_on_a_bare_machine(powerful):
-    done = powerful.type("make demo", seconds=1800)
+    done = powerful.type("make demo")
     assert done.code == 0, done.said
     assert re.search("^Replica on port 800[01] of gpu-001 answers", done.said, re.MULTILINE)
     down = powerful.type("make demo-down")
