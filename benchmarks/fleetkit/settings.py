@@ -53,7 +53,7 @@ VARIANTS = (
             ("defaults", "fact_caching_connection", "PLACE/facts"),
         ),
     ),
-    default("internal_poll_interval 0.01", "internal_poll_interval", "0.01"),
+    default("internal_poll_interval 0.001", "internal_poll_interval", "0.001"),
     default("skipped hosts shown", "display_skipped_hosts", "True"),
     default("JSON results", "callback_result_format", "json"),
     default("host keys unchecked", "host_key_checking", "False"),
