@@ -158,3 +158,19 @@ def check_schema(text: str, version: str) -> int:
     for document in documents:
         kubernetes_validate.validate(document, version, strict=True)
     return len(documents)
+
+
+def codes(found, severity="error"):
+    return [one.code for one in found.findings if one.severity == severity]
+
+
+def contents(found):
+    return {one.path: one.content for one in found.files}
+
+
+def drop_in(found):
+    return yaml.safe_load(contents(found)[DROP_IN])
+
+
+def failing(found):
+    return sorted({(one.code, one.subject) for one in found.checks if one.state == "fail"})
