@@ -42,7 +42,7 @@ TREES = (
 IGNORED = (
     *("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/mtab", "/etc/ld.so.cache"),
     *("/etc/*-", "/etc/.pwd.lock", "/etc/.updated", "/var/lib/prometheus/*/*"),
-    *("/var/lib/prometheus/node-exporter/*.prom", "/run/apiary/*.sock"),
+    *("/var/lib/prometheus/node-exporter/*.prom", "/run/apiary/*.sock", "/run/apiary/*/starts"),
 )
 UNITS = ("/etc/systemd/system", "/run/systemd/system")
 SUFFIXES = (".service", ".timer", ".mount", ".target", ".socket", ".path")
@@ -194,7 +194,10 @@ def restore(_request):
         systemctl("start", "--", *gone)
     with open(BASE, "wb") as stream:
         pickle.dump((tree, units, values, time.time()), stream)
-    return {"not_back": sorted(active() ^ units)}
+    away = sorted(active() ^ units)
+    # A timer starts what is static, whenever it likes.
+    rows = properties(away, "UnitFileState")
+    return {"not_back": [name for name in away if rows[name].get("UnitFileState") != "static"]}
 
 
 def properties(units, *names):
