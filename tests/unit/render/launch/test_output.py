@@ -3,9 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 import os
+import threading
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import output
+
+from .conftest import await_true
 
 
 class Collected:
@@ -27,7 +30,7 @@ def pumped(*writes):
     for data in writes:
         os.write(writing, data)
     os.close(writing)
-    pump.join(10)
+    pump.join(120)
     return sink.parts, seen
 
 
@@ -63,17 +66,18 @@ def test_what_the_journal_does_not_take_is_dropped_and_counted(monkeypatch):
     # A pipe holds 64 KiB, and nobody reads yet.
     for _ in range(400):
         sink.put(line)
-    got = b""
-    while len(got) < 65536:
-        got += os.read(reading, 65536)
-    while sink._bytes:
-        got += os.read(reading, 65536)
+    got = []
+    reader = threading.Thread(
+        target=lambda: got.extend(iter(lambda: os.read(reading, 65536), b"")), daemon=True
+    )
+    reader.start()
+    await_true(lambda: not sink._bytes)
     sink.put(b"after\n")
-    sink.close(10)
+    sink.close(120)
     os.close(writing)
-    while data := os.read(reading, 65536):
-        got += data
+    reader.join(120)
     os.close(reading)
+    got = b"".join(got)
     note = got.split(b"warning: the journal was too slow; lines dropped: ")[1]
     dropped = int(note.split(b"\n")[0])
     assert got.count(line) + dropped == 400
