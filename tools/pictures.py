@@ -36,8 +36,8 @@ def topology(to: Path) -> None:
     )
 
     from apiary.host.pictures import topology_svg
-    from support import printers
     from support.demo import demo_deployment
+    from support.printers import machine as printers
 
     host = from_evidence(printers.bundle(printers.mesh()))
     asked = demo_deployment()
