@@ -91,7 +91,7 @@ def checks(host: str) -> tuple[Check, ...]:
 def failed(made: Acceptance, code: str, found: str, remedy: str, text: str = "") -> Acceptance:
     """Return an acceptance in which the first check of a code fails."""
     first = next(one for one in made.checks if one.code == code)
-    bad = replace(first, state="fail", found=found, remedy=remedy)
+    bad = Check.from_fields(**{**vars(first), "state": "fail", "found": found, "remedy": remedy})
     excerpt = Excerpt(code, bad.subject, "/sys/class/drm/card0/device/ras/umc_err_count", text)
     return replace(
         made,
