@@ -32,6 +32,17 @@ def test_a_step_can_be_left_out(operator):
     assert "amdgpu-dkms" in operator.shell("apt-mark showhold").split()
 
 
+def test_a_role_that_is_left_out_takes_no_other_with_it(operator):
+    script = "/usr/libexec/apiary/weights-check"
+    operator.shell(f"rm {script}; systemctl stop apiary-qwen3-235b-1.service")
+    done = operator.play("site", "-v", "--skip-tags", "weight_cache")
+    assert done.code == 0, done.said
+    assert applied(done.said) == {"replicas:qwen3-235b"}
+    done = operator.play("site", "-v")
+    assert done.code == 0, done.said
+    assert applied(done.said) == {"weight_cache"}
+
+
 def test_a_failing_check_run_writes_no_quarantine(operator):
     done = operator.play("site", "--check", "-e", "rocm_version=no.version")
     assert done.recap()["failed"] == 1

@@ -104,6 +104,9 @@ def _all_tags(node: Any) -> set[str]:
         own = node.get("tags", [])
         mine = {own} if isinstance(own, str) else {one for one in own if isinstance(one, str)}
         below = {tag for value in node.values() for tag in _all_tags(value)}
+        # One task applies several roles, each of which has its tag.
+        words = re.findall(r"'(\w+)'", node.get("apiary.instinct.apply", {}).get("roles", ""))
+        below |= {word for word in words if (ROOT / "roles" / word).is_dir()}
         return {tag for tag in mine if "{{" not in tag and tag != "always"} | below
     if isinstance(node, list):
         return {tag for value in node for tag in _all_tags(value)}
