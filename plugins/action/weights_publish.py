@@ -23,9 +23,10 @@ from ..plugin_utils.adapters import completed
 DISPLAY = Display()
 # The job's own limit: no download takes a week.
 LIMIT_SECONDS = 7 * 86400
-# How long between two looks: short jobs are over soon, long ones need few lines.
-FIRST_LOOK, LONGEST_LOOK = 0.5, 20.0
-LOST_LOOKS = 30
+# Seconds between two polls: short jobs are over soon, long ones need few lines.
+FIRST_POLL = 0.5
+LONGEST_POLL = 20.0
+LOST_POLLS = 30
 
 
 class ActionModule(ActionBase):
@@ -54,10 +55,10 @@ class ActionModule(ActionBase):
 
     def _follow(self, job, task_vars):
         """Wait for a job and show its progress; a lost connection is made again."""
-        look, lost, shown = FIRST_LOOK, 0, None
+        delay, lost, shown = FIRST_POLL, 0, None
         while True:
-            time.sleep(look)
-            look = min(look * 2, LONGEST_LOOK)
+            time.sleep(delay)
+            delay = min(delay * 2, LONGEST_POLL)
             try:
                 result = self._status(job, "status", task_vars)
                 if result.get("finished") or result.get("failed"):
@@ -67,7 +68,7 @@ class ActionModule(ActionBase):
                 lost = 0
             except AnsibleConnectionFailure:
                 lost += 1
-                if lost == LOST_LOOKS:
+                if lost == LOST_POLLS:
                     raise
                 self._connection.reset()
                 continue

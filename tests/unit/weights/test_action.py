@@ -102,13 +102,13 @@ def test_a_lost_connection_is_made_again(follow):
 
 def test_a_host_that_stays_away_ends_it(follow):
     with pytest.raises(AnsibleConnectionFailure):
-        follow([AnsibleConnectionFailure("gone")] * weights_publish.LOST_LOOKS)
+        follow([AnsibleConnectionFailure("gone")] * weights_publish.LOST_POLLS)
 
 
 def test_looks_become_rare(follow):
     seen = follow([RUNNING] * 8 + [DONE])
     assert seen.waits[:3] == [0.5, 1.0, 2.0]
-    assert max(seen.waits) == weights_publish.LONGEST_LOOK
+    assert max(seen.waits) == weights_publish.LONGEST_POLL
 
 
 @pytest.mark.parametrize("how", [{"check_mode": True}, {"action": "prune"}])
