@@ -31,7 +31,7 @@ class Supervised:
         self.replica = Replica(f"host-{index:02}-0")
         fields = {"listen_address": "127.0.0.1", "agent_port": port}
         life = json.loads(launcher.life_document())
-        self.context = Context(_nobody("x")._replace(**fields), life, {})
+        self.context = Context(replace(_nobody("x"), **fields), life, {})
 
     async def start(self):
         self.agent = Agent(self.context)
