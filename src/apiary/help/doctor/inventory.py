@@ -137,7 +137,7 @@ def validate_variables(scope: Scope, names: Sequence[str]) -> tuple[Finding, ...
                 sources=scope.sources[0],
             ),
         )
-    return tuple(Finding(**item) for item in reported_findings)
+    return tuple(Finding.from_fields(**item) for item in reported_findings)
 
 
 def run(
