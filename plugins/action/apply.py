@@ -92,8 +92,10 @@ class ActionModule(Deciding):
 
     def _verified(self, role: str, host: str, variables: dict) -> tuple[str, ...]:
         """Return why a role that was just converged wants a reboot; refuse what fails still."""
-        told = module_result(self, "evidence_info", {"scopes": list(CONCERNS[role])}, variables)
-        evidence = from_document(Evidence, {**told["evidence"], "host": host}, f"{host}: evidence")
+        gathered = module_result(self, "evidence_info", {"scopes": list(CONCERNS[role])}, variables)
+        evidence = from_document(
+            Evidence, {**gathered["evidence"], "host": host}, f"{host}: evidence"
+        )
         options = options_of(read_role(role), variables, self._templar, host)
         plan = decide(role, settings_of(role, options), evidence)
         if wrong := failing(plan):

@@ -10,7 +10,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: apply
 short_description: Apply what a survey of the same run decided for a host
-version_added: 1.0.0
+version_added: 0.1.0
 description:
   - Converges roles of a host with the resources that M(apiary.instinct.survey) decided for it in
     this run; nothing is gathered, decided or rendered again. Each role is one
@@ -22,28 +22,20 @@ description:
   - In check mode the host is not inspected once more - the result is the survey's.
 author:
   - The Apiary authors (@apiary)
-attributes:
-  action:
-    description: Has an action plugin, part of which runs on the controller.
-    support: full
-  check_mode:
-    description: Can run in check mode and predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed, when in diff mode.
-    support: full
+extends_documentation_fragment:
+  - apiary.instinct.attributes.differs
 options:
   roles:
     description: The roles, in the order in which they are applied. All that they need is decided
       before the first; a refusal of one ends the task before anything is changed. V(reboot) removes
-        what an earlier reboot recorded, and reboots nothing.
+      what an earlier reboot recorded, and reboots nothing.
     type: list
     elements: str
     choices: [rocm, host_tuning, reboot, weight_cache, replicas]
     required: true
   dest:
     description: The directory on the controller that has the survey, as O(dest) of
-        M(apiary.instinct.survey).
+      M(apiary.instinct.survey).
     type: path
 """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: bench_place
 short_description: Decide which replicas to measure, and from which host
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Reads the plans that the controller has of hosts, and where the inventory's routers answer. Runs
     on the controller, changes nothing and asks no engine.

@@ -10,7 +10,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: converge
 short_description: Bring a host to a list of resources
-version_added: 1.0.0
+version_added: 0.1.0
 description:
   - Inspects every resource of the list, then unless in check mode applies those that differ, in the
     order of the list. Check mode is the survey of a host.

@@ -10,7 +10,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: refuse
 short_description: End a play with a finding
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Fails with a finding of the catalogue, which has its severity, meaning and remedy; the playbook
     gives the facts.

@@ -20,6 +20,13 @@ QWEN_VL = "Qwen/Qwen3-VL-235B-A22B-Instruct"
 DEEPSEEK = "deepseek-ai/DeepSeek-V3.2"
 LLAMA = "meta-llama/Llama-3.1-405B-Instruct"
 KIMI = "moonshotai/Kimi-K2.5"
+# Qwen3-0.6B's config.json: any GPU holds it.
+SMALL = """{
+  "model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "vocab_size": 151936,
+  "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+  "intermediate_size": 3072, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+  "max_position_embeddings": 40960
+}"""
 
 
 def deployment(

@@ -29,15 +29,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
     Tune,
 )
 
-from support.engines import deployment
+from support.engines import SMALL, deployment
 from support.topology.topologies import host
 
-SMALL = """{
-  "model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "vocab_size": 151936,
-  "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
-  "intermediate_size": 3072, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
-  "max_position_embeddings": 40960
-}"""
 ARCHITECTURE = read_config(SMALL, "config.json")
 # Four GPUs: DP4/TP1, DP2/TP2, DP1/TP4 and what leaves GPUs free.
 TOPOLOGY = host([range(4)], [range(4)])

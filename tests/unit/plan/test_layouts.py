@@ -22,15 +22,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.preference import preference
 
-from support.engines import DEEPSEEK, KIMI, LLAMA, QWEN, deployment
+from support.engines import DEEPSEEK, KIMI, LLAMA, QWEN, SMALL, deployment
 from support.topology.topologies import host, interleaved_hives, mi325x
 
-SMALL = """{
-  "model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "vocab_size": 151936,
-  "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
-  "intermediate_size": 3072, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
-  "max_position_embeddings": 40960
-}"""
 # Llama-3.1-70B in FP8: 67 GiB.
 LARGE = """{
   "model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80, "vocab_size": 128256,
