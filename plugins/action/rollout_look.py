@@ -46,15 +46,15 @@ class ActionModule(Deciding):
             goal = goal_of_plan(plan, self._resources(host, plan, variables), owner())
             name = plan.deployment.name
             return goal, module_result(self, "rollout_info", {"deployment": name}, variables), ""
-        asked = {"deployment": name, "release": arguments["release"]}
-        reported, note = module_result(self, "rollout_info", asked, variables), ""
+        request = {"deployment": name, "release": arguments["release"]}
+        reported, note = module_result(self, "rollout_info", request, variables), ""
         if reported["release"] is None:
             note = (
                 f"{host} is back on {reported['current']} already; "
                 f"name another release with rollback_to: {', '.join(reported['releases'])}"
             )
-            asked["release"] = "current"
-            reported = module_result(self, "rollout_info", asked, variables)
+            request["release"] = "current"
+            reported = module_result(self, "rollout_info", request, variables)
         return goal_of_release(reported["release"]), reported, note
 
     def _resources(self, host: str, plan: Plan, variables: dict) -> list[dict]:
@@ -77,8 +77,8 @@ class ActionModule(Deciding):
         if not goal.release:
             options = options_of(read_role("replicas"), variables, self._templar, host)
             secrets = options["replicas_secrets"]
-        asked = {"resources": [*goal.prepare, goal.replicas], "secrets": secrets}
-        report = module_result(self, "converge", asked, variables, check=True)
+        request = {"resources": [*goal.prepare, goal.replicas], "secrets": secrets}
+        report = module_result(self, "converge", request, variables, check=True)
         name = f"replicas {goal.replicas['deployment']}"
         ours = [item for item in report["resources"] if item["resource"] == name]
         return {**ours[0].get("result", {}), "changed": ours[0]["changed"]} if ours else {}

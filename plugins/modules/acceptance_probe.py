@@ -14,7 +14,7 @@ version_added: 0.1.0
 description:
   - Asks replicas for their health, reads files past the page cache, and runs programs that load
     the GPUs. What they print is returned as it is; nothing is judged.
-  - M(apiary.instinct.acceptance) decides what is asked for and judges it.
+  - M(apiary.instinct.acceptance) decides what is requested and judges it.
   - In check mode only replicas are asked; nothing is read and no program runs.
 author:
   - The Apiary authors (@apiary)
@@ -80,7 +80,7 @@ health:
 read:
   description: C(bytes), C(seconds), C(files), and C(error) where something went wrong.
   type: dict
-  returned: when reading was asked for and it is not check mode
+  returned: when reading was requested and it is not check mode
 runs:
   description: For each program C(argv), C(exit), C(output), C(seconds), C(installed), C(error).
   type: list

@@ -22,7 +22,7 @@ extends_documentation_fragment:
 options:
   deployment:
     description:
-      - What is asked for; see C(apiary schema deployment).
+      - What is requested; see C(apiary schema deployment).
       - Its C(layout) may be C(auto) or open in part; each host then gets the layout that is
         preferred for its own GPUs. The C(layouts) of the plan say which were considered and why.
       - This, O(deployments) or O(serves) is needed.

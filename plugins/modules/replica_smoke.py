@@ -38,7 +38,7 @@ options:
     suboptions:
       id: {description: What findings call it., type: str, required: true}
       text: {description: The prompt., type: str, required: true}
-      max_tokens: {description: How many tokens are asked for., type: int, default: 16}
+      max_tokens: {description: How many tokens are requested., type: int, default: 16}
   key_file:
     description:
       - A file on the host with the key that the replica asks for. It is read on the host by the

@@ -66,7 +66,7 @@ current: {description: "The id of the current release, or none.", type: str, ret
 previous: {description: "The id of the release before, or none.", type: str, returned: success}
 release:
   description:
-    - The release that was asked for, with RV(ignore:files) and RV(ignore:units) as
+    - The release that was requested, with RV(ignore:files) and RV(ignore:units) as
       M(apiary.instinct.converge) takes them. None where V(rollback) has nothing to do.
   type: dict
   returned: when O(release) is given

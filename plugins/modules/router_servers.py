@@ -106,14 +106,14 @@ from ..module_utils.finding import Finding, fail
 from ..module_utils.router import haproxy
 from ..module_utils.router.states import changes_of, diff_of, of_hosts, remaining, told
 
-# How often HAProxy is asked; one question costs it well below a millisecond.
+# How often HAProxy is polled; one question costs it well below a millisecond.
 LOOK_SECONDS = 0.2
 
 
-def find(module, asked):
+def find(module, send):
     """Return the servers that are meant; end the module where there are none."""
     asked_for = module.params
-    states = haproxy.server_states(asked)
+    states = haproxy.server_states(send)
     names = asked_for["servers"]
     if asked_for["hosts"]:
         names = [*(names or []), *of_hosts(states, asked_for["hosts"])]
@@ -150,28 +150,28 @@ def main() -> None:
     )
     state, timeout = module.params["state"], module.params["timeout"]
 
-    def asked(command: str) -> str:
+    def send(command: str) -> str:
         return haproxy.ask(command, module.params["socket"])
 
     try:
-        matches = find(module, asked)
+        matches = find(module, send)
         changes = [] if state == "present" else changes_of(matches, state)
         keys = {server.key for server in matches}
         after = matches
         if changes and not module.check_mode:
             for server in changes:
-                haproxy.set_state(asked, server, state)
-            haproxy.save(asked, True, module.params["configuration"], module.params["state_file"])
+                haproxy.set_state(send, server, state)
+            haproxy.save(send, True, module.params["configuration"], module.params["state_file"])
         if not module.check_mode:
             end = time.monotonic() + timeout
             while True:
-                after = [server for server in haproxy.server_states(asked) if server.key in keys]
+                after = [server for server in haproxy.server_states(send) if server.key in keys]
                 over = not module.params["wait"] or time.monotonic() >= end
                 if over or not remaining(after, state):
                     break
                 time.sleep(LOOK_SECONDS)
     except ConnectionError as failure:
-        fail(module, Finding("ROUTER-SOCKET", "HAProxy", f"could not be asked: {failure}"))
+        fail(module, Finding("ROUTER-SOCKET", "HAProxy", f"did not answer: {failure}"))
     except OSError as failure:
         message = f"the servers' states were not saved: {failure.strerror}"
         fail(module, Finding("ROUTER-STATE", str(failure.filename), message))

@@ -39,7 +39,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-hosts: {description: How many hosts were asked for., type: int, returned: always}
+hosts: {description: How many hosts were requested., type: int, returned: always}
 findings:
   description: What is wrong; the C(subject) of each names the hosts.
   type: list

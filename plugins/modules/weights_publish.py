@@ -196,7 +196,7 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def read_job(parameters: dict[str, Any], revision: str) -> Job:
-    """Return what is asked for."""
+    """Return what is requested."""
     return Job(
         root=parameters["store"],
         repository=parameters["repository"],
@@ -285,7 +285,7 @@ def prune(job: Job, keep: int, pinned: list[str], check: bool) -> dict[str, Any]
 
 
 def run(parameters: dict[str, Any], check: bool) -> dict[str, Any]:
-    """Do what is asked for, and return the result."""
+    """Do what is requested, and return the result."""
     action = parameters["action"]
     job = read_job(parameters, parameters["revision"])
     if action == "prune":

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the role `rocm` is told of a host: packages, repositories, kernels, driver, device nodes."""
+"""What the role `rocm` reads of a host: packages, repositories, kernels, driver, device nodes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ROCM = Scope(
         # Names alone, for NIS tells hashes; a directory may have more than anyone can use here.
         tool("users", "sh -c 'getent passwd | cut -d: -f1 | head -n 20000'"),
         tool("device_nodes", "find /dev/kfd /dev/dri -maxdepth 1 -printf '%p %m %u %g\n'"),
-        # Public keys, told whole: whose they are is for the plan to say.
+        # Public keys, printed whole: whose they are is for the plan to say.
         tool(
             "signing_keys",
             "find /etc/apt/keyrings /etc/pki/rpm-gpg -type f -name '*amd*' -size -64k"

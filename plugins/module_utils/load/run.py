@@ -200,7 +200,7 @@ def self_test(request: dict[str, Any], directory: Path) -> tuple[dict[str, Any],
         "shards": [result_of(directory / shard["result"]) for shard in requested["shards"]],
         "exit_codes": children.exit_codes(),
     }
-    reported = "".join(f"\n== mock {number} ==\n{told}" for number, told in enumerate(late))
+    reported = "".join(f"\n== mock {number} ==\n{log}" for number, log in enumerate(late))
     failed = children.words(list(secrets.values())) if any(tested["exit_codes"]) else ""
     return tested, reported + (f"\n{failed}" if failed else "")
 

@@ -64,7 +64,7 @@ class Wanted:
     """What the plan lists; empty lists do nothing.
 
     ``packages`` tells name and version glob of what ``install`` has; a name that is not among them
-    is asked for in any version. Each of ``optional`` is done where all its packages can be had.
+    is requested in any version. Each of ``optional`` is done where all its packages can be had.
     """
 
     packages: list[dict[str, Any]] = field(default_factory=list)
@@ -157,16 +157,16 @@ class Packages:
     def _repair(self) -> str | None:
         """Finish interrupted work as far as it goes; return what stopped it, if anything did."""
         answers = [self.manager.run(argv) for argv in self.wanted.repair]
-        return next((said for code, said in answers if code != 0), None)
+        return next((output for code, output in answers if code != 0), None)
 
     def _must_be_repaired(self) -> None:
-        said = self._repair()
-        if said is None:
+        output = self._repair()
+        if output is None:
             return
-        log = self._build_log(said)
+        log = self._build_log(output)
         if log:
             raise log
-        _before, _colon, names = said.partition("Errors were encountered while processing:")
+        _before, _colon, names = output.partition("Errors were encountered while processing:")
         raise error(
             "ROCM-DPKG-BROKEN",
             " ".join(names.split()) or "dpkg",
@@ -176,20 +176,20 @@ class Packages:
     def _install(self, stage: list[str]) -> None:
         """Install one stage; it may bring what a failing repair still lacked."""
         argv = self.manager.command("install", stage)
-        code, said = self.manager.run(argv)
+        code, output = self.manager.run(argv)
         if self.wanted.repair and code:
             self._must_be_repaired()
-            code, said = self.manager.run(argv)
-        self._judge(argv, code, said)
+            code, output = self.manager.run(argv)
+        self._judge(argv, code, output)
 
     def _must(self, argv: list[str]) -> None:
-        code, said = self.manager.run(argv)
-        self._judge(argv, code, said)
+        code, output = self.manager.run(argv)
+        self._judge(argv, code, output)
 
-    def _judge(self, argv: list[str], code: int, said: str) -> None:
+    def _judge(self, argv: list[str], code: int, output: str) -> None:
         """Raise what went wrong."""
         if code:
-            raise self._failed(argv, said)
+            raise self._failed(argv, output)
 
     def _offered(self, spec: str) -> str:
         """Return how to ask for a package that the repositories have; refuse where none has."""
@@ -209,21 +209,21 @@ class Packages:
             "ROCM-PACKAGE-MISSING", name, "no repository of the host has a package of this name"
         )
 
-    def _failed(self, argv: list[str], said: str) -> ApiaryError:
+    def _failed(self, argv: list[str], output: str) -> ApiaryError:
         """Return what a failed command means."""
         subject = shlex.join(
             argv[:1] + [word for word in argv[1:] if not word.startswith("-")][-3:]
         )
-        log = self._build_log(said)
+        log = self._build_log(output)
         if log:
             return log
-        if UNSIGNED.search(said):
-            return error("ROCM-REPOSITORY-SIGNATURE", subject, last_words(said))
-        return error("ROCM-PACKAGE-MANAGER", subject, last_words(said))
+        if UNSIGNED.search(output):
+            return error("ROCM-REPOSITORY-SIGNATURE", subject, last_words(output))
+        return error("ROCM-PACKAGE-MANAGER", subject, last_words(output))
 
-    def _build_log(self, said: str) -> ApiaryError | None:
-        """Return what the compiler said last, where a build of the driver is what failed."""
-        log = newest_log() if BUILD.search(said) else None
+    def _build_log(self, output: str) -> ApiaryError | None:
+        """Return the last output of the compiler, where a build of the driver is what failed."""
+        log = newest_log() if BUILD.search(output) else None
         if log is None:
             return None
         path, lines = log

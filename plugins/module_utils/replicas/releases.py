@@ -84,7 +84,7 @@ def plan_record(shelf: Shelf, digest: str, now: str, keep: int) -> ShelfChange:
 
     ``now`` is UTC as in 20260722T101500Z, ``keep`` how many releases stay besides the linked ones.
     """
-    known = [name for name, told in shelf.releases.items() if told.get("sha256") == digest]
+    known = [name for name, release in shelf.releases.items() if release.get("sha256") == digest]
     if shelf.current in known:
         return _change(shelf, str(shelf.current), False, keep)
     return _change(shelf, known[-1] if known else f"{now}-{digest[:8]}", not known, keep)
@@ -127,7 +127,7 @@ def describe(
     name: str, deployment: str, files: list[dict[str, Any]], units: dict[str, Any], by: str
 ) -> dict[str, Any]:
     """Return a release's document; what it serves is read from the plan among its files."""
-    told = {
+    release = {
         "schema": SCHEMA,
         "id": name,
         "deployment": deployment,
@@ -155,14 +155,14 @@ def describe(
             plan = parse_host_plan(item["content"])
         except ValueError as failure:
             raise error("RELEASE-PLAN", item["path"], f"is no plan: {failure}") from failure
-        told |= {
+        release |= {
             "engine": plan.engine,
             "image": plan.image,
             "model": plan.model,
             "replicas": [{"unit": one.unit, "port": one.port} for one in plan.replicas],
             "plan_sha256": _sha256(item["content"]),
         }
-    return told
+    return release
 
 
 def restore(directory: str, shelf: Shelf, name: str) -> dict[str, Any]:
@@ -171,9 +171,9 @@ def restore(directory: str, shelf: Shelf, name: str) -> dict[str, Any]:
     Raises ApiaryError: RELEASE-NONE, RELEASE-UNKNOWN, RELEASE-DAMAGED.
     """
     found = resolve(shelf, name)
-    told = shelf.releases[found]
+    release = shelf.releases[found]
     files = []
-    for item in told["files"]:
+    for item in release["files"]:
         path = _inside(os.path.join(directory, found), item["path"])
         try:
             with open(path, encoding="utf-8", errors="surrogateescape") as stream:
@@ -184,10 +184,10 @@ def restore(directory: str, shelf: Shelf, name: str) -> dict[str, Any]:
             raise _damaged(path, "its text is not what was recorded")
         kept = {key: value for key, value in item.items() if key != "sha256"}
         files.append({**kept, "content": content})
-    return {**told, "files": files}
+    return {**release, "files": files}
 
 
-def write_release(directory: str, told: dict[str, Any], files: list[dict[str, Any]]) -> None:
+def write_release(directory: str, release: dict[str, Any], files: list[dict[str, Any]]) -> None:
     """Put a release beside its place, all of it, then rename it there."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=UNFINISHED, dir=directory)
@@ -195,9 +195,9 @@ def write_release(directory: str, told: dict[str, Any], files: list[dict[str, An
         path = _inside(temporary, item["path"])
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         _write(path, item["content"], int(str(item.get("mode", "0644")), 8))
-    text = json.dumps(told, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    text = json.dumps(release, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     _write(os.path.join(temporary, "release.json"), text, 0o600)
-    place = os.path.join(directory, told["id"])
+    place = os.path.join(directory, release["id"])
     shutil.rmtree(place, ignore_errors=True)  # no release: read_shelf found no whole one there
     os.rename(temporary, place)
     _sync(directory)

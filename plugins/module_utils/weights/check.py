@@ -35,16 +35,16 @@ class Progress:
     def __init__(self, total: int, stream: TextIO | None) -> None:
         self.total, self.stream = total, stream
         self.done = 0
-        self.started = self.told = time.monotonic()
+        self.started = self.reported = time.monotonic()
         self.lock = threading.Lock()
 
     def __call__(self, count: int) -> None:
         with self.lock:
             self.done += count
             now = time.monotonic()
-            if self.stream is None or now - self.told < TOLD_SECONDS:
+            if self.stream is None or now - self.reported < TOLD_SECONDS:
                 return
-            self.told = now
+            self.reported = now
             rate = self.done / (now - self.started)
             left = max(self.total - self.done, 0) / rate if rate else 0
             self.stream.write(
@@ -84,7 +84,7 @@ def check(
 
     ``required`` refuses a directory that has no manifest; otherwise it is a warning.
     """
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "directory": directory,
         "repository": None,
         "revision": None,
@@ -99,13 +99,16 @@ def check(
             raise absent(directory, "is empty")
         manifest = weights_manifest.read(directory)
     except OSError as failure:
-        return {**told, "finding": absent(directory, failure.strerror or str(failure)).findings[0]}
+        return {
+            **report,
+            "finding": absent(directory, failure.strerror or str(failure)).findings[0],
+        }
     except ApiaryError as failure:
         (finding,) = failure.findings
         if finding.code == "WEIGHTS-MANIFEST-MISSING" and not required:
             finding = Finding(finding.code, finding.subject, finding.message, minor=True)
-        return {**told, "finding": finding}
-    told.update(
+        return {**report, "finding": finding}
+    report.update(
         repository=manifest.repository,
         revision=manifest.revision,
         files=len(manifest.files),
@@ -113,13 +116,13 @@ def check(
     )
     progress = Progress(manifest.total_bytes, stream)
     found = weights_manifest.verify(directory, manifest, level, parallel, progress)
-    told["deviations"] = [
+    report["deviations"] = [
         {"path": one.path, "kind": one.kind, "found": one.found, "expected": one.expected}
         for one in found
     ]
     if found:
-        told["finding"] = weights_manifest.damaged(directory, manifest, found).findings[0]
-    return told
+        report["finding"] = weights_manifest.damaged(directory, manifest, found).findings[0]
+    return report
 
 
 def absent(directory: str, problem: str) -> ApiaryError:
@@ -129,9 +132,9 @@ def absent(directory: str, problem: str) -> ApiaryError:
     )
 
 
-def failed(told: dict[str, Any]) -> bool:
+def failed(report: dict[str, Any]) -> bool:
     """Say whether a model must not be served."""
-    return told["finding"] is not None and not told["finding"].is_minor
+    return report["finding"] is not None and not report["finding"].is_minor
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -149,25 +152,25 @@ def main(argv: list[str] | None = None) -> int:
     settings = configuration()
     required = arguments.require_manifest or bool(settings.get("manifest_required"))
     stream = None if arguments.json else sys.stderr
-    told = [
+    reports = [
         check(directory, arguments.level, arguments.parallel, required, stream)
         for directory in arguments.directories or configured_models(settings)
     ]
     if arguments.json:
-        json.dump({"schema": SCHEMA, "models": told}, sys.stdout, sort_keys=True, default=asdict)
+        json.dump({"schema": SCHEMA, "models": reports}, sys.stdout, sort_keys=True, default=asdict)
         sys.stdout.write("\n")
     else:
-        for one in told:
+        for one in reports:
             sys.stderr.write(shown(one))
-    return int(any(map(failed, told)))
+    return int(any(map(failed, reports)))
 
 
-def shown(told: dict[str, Any]) -> str:
+def shown(report: dict[str, Any]) -> str:
     """Return one model as a person reads it."""
-    finding = told["finding"]
+    finding = report["finding"]
     if finding is None:
-        size = f"{told['files']} files, {told['total_bytes'] / 2**30:.1f} GiB"
-        return f"{told['directory']}: {told['level']} of {size} as published\n"
+        size = f"{report['files']} files, {report['total_bytes'] / 2**30:.1f} GiB"
+        return f"{report['directory']}: {report['level']} of {size} as published\n"
     return f"{finding}\n"
 
 

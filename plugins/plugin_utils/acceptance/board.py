@@ -48,7 +48,7 @@ def bdf_of(evidence: Evidence, card: str) -> str:
 
 
 def links(topology: Topology) -> Iterator[Check]:
-    """Yield that every pair is linked; what the topology complains of is told by itself."""
+    """Yield that every pair is linked; what the topology complains of is a finding of its own."""
     if any("-XGMI-" in finding.code for finding in topology.findings if finding.severity != "info"):
         return
     xgmi = sum(link.type == "xgmi" for link in topology.links)
@@ -212,7 +212,7 @@ def _few(bdfs: list[str]) -> str:
 
 
 def versions(evidence: Evidence, wanted: Mapping[str, str]) -> Iterator[Check]:
-    """Yield one check a version that is asked for; a pattern may stand for several (6.16.*)."""
+    """Yield one check a version that is requested; a pattern may stand for several (6.16.*)."""
     here = _versions(evidence)
     for name, expected in sorted(wanted.items()):
         actual = here.get(name)
@@ -223,7 +223,7 @@ def versions(evidence: Evidence, wanted: Mapping[str, str]) -> Iterator[Check]:
             "ACCEPT-VERSION",
             f"{evidence.host}: {name}",
             state,
-            actual or "not told by the host",
+            actual or "not reported by the host",
             expected,
         )
 

@@ -27,7 +27,7 @@ def requests_of(raw: Raw, subject: str) -> tuple[Request, ...]:
     is free. Raises ApiaryError BENCH-RESULT for what a shard can't have measured.
     """
     if not raw.shards:
-        reported = f"; it said: {raw.log[-200:].strip()}" if raw.log.strip() else ""
+        reported = f"; its log ends: {raw.log[-200:].strip()}" if raw.log.strip() else ""
         raise _unreadable(subject, "the load generator left no result" + reported)
     waits = raw.backend not in knowledge("bench/fields.yml")["queue_included"]
     open_loop = waits and raw.load.get("concurrency") is None
@@ -66,8 +66,8 @@ def shard_requests(
         for key, column in columns.items()
     }
     if len(set(lengths.values())) > 1 or -1 in lengths.values():
-        told = ", ".join(f"{key} {length}" for key, length in lengths.items())
-        raise _unreadable(subject, f"the lists of the result differ in length: {told}")
+        counts = ", ".join(f"{key} {length}" for key, length in lengths.items())
+        raise _unreadable(subject, f"the lists of the result differ in length: {counts}")
     made: list[Request] = []
     place = ""
     try:

@@ -97,14 +97,14 @@ def _summary(name: str, bundle: Mapping[str, Any], engines: Mapping[str, str]) -
 
 def _neighbours(plans: Sequence[Mapping[str, Any]]) -> str:
     """Return which deployments share the host, with what decides how much of it they take."""
-    told = []
+    shares = []
     for plan in plans:
         requested = plan.get("deployment") or {}
         gpus = sorted(gpu for one in plan.get("replicas") or () for gpu in one.get("gpus") or ())
         text = json.dumps(requested, sort_keys=True)
         settings = f"{zlib.crc32(text.encode()):08x}"
-        told.append(f"{requested.get('name')} on {', '.join(gpus)} (settings {settings})")
-    return "; ".join(sorted(told)) or "none"
+        shares.append(f"{requested.get('name')} on {', '.join(gpus)} (settings {settings})")
+    return "; ".join(sorted(shares)) or "none"
 
 
 def _counted(values: Counter[str]) -> str:

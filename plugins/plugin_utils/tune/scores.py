@@ -33,8 +33,8 @@ def outcome_of(bench: Bench, path: str | None = None, seconds: float = 0.0) -> O
     if failed and not (valid and concluded):
         return Outcome("failed", cause=_reported(failed), path=path, seconds=seconds)
     if not valid or not concluded:
-        told = (f"{one.code}: {one.message}" for one in bench.findings if one.severity != "info")
-        why = _reported(counted) or "; ".join(dict.fromkeys(told)) or "no level was measured"
+        reasons = (f"{one.code}: {one.message}" for one in bench.findings if one.severity != "info")
+        why = _reported(counted) or "; ".join(dict.fromkeys(reasons)) or "no level was measured"
         return Outcome("invalid", summary=why, path=path, seconds=seconds)
     if bench.requested.slo:
         score, most, summary = _found(bench, hosts)
@@ -72,8 +72,8 @@ def _scaled(rate: Interval, hosts: int) -> Interval:
 
 
 def _reported(levels: Iterable[Level]) -> str:
-    told = (finding for one in levels for finding in one.findings if finding.severity == "error")
-    return "; ".join(dict.fromkeys(f"{one.code}: {one.message}" for one in told))
+    errors = (finding for one in levels for finding in one.findings if finding.severity == "error")
+    return "; ".join(dict.fromkeys(f"{one.code}: {one.message}" for one in errors))
 
 
 def noise(state: Tune) -> float:

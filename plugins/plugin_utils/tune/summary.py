@@ -108,8 +108,8 @@ def _left_out(state: Tune) -> Iterator[str]:
     for one in state.not_tried:
         groups.setdefault(one.codes or (one.reason,), []).append(one)
     for codes, alike in groups.items():
-        told = f" [{', '.join(codes)}]" if alike[0].codes else ""
-        yield f"  {', '.join(one.label for one in alike)}: {alike[0].reason}{told}"
+        codes_text = f" [{', '.join(codes)}]" if alike[0].codes else ""
+        yield f"  {', '.join(one.label for one in alike)}: {alike[0].reason}{codes_text}"
 
 
 def _hosts(state: Tune) -> Iterator[str]:

@@ -125,7 +125,7 @@ def test_missing_keys_are_named():
 
 
 def test_no_result_and_no_request_are_told():
-    with pytest.raises(ApiaryError, match="left no result; it said: boom"):
+    with pytest.raises(ApiaryError, match="left no result; its log ends: boom"):
         requests_of(raw(shards=(), log="boom\n"), "level")
     with pytest.raises(ApiaryError, match="no request at all"):
         requests_of(raw(shards=(shard(0),)), "level")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a load host is asked to run for one level: a Load becomes the request of bench_run."""
+"""What a load host has to run for one level: a Load becomes the request of bench_run."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def free_cpus(nodes: dict[str, str], busy: tuple[int, ...]) -> tuple[int, ...]:
     ``nodes`` are the cpulists of nodes, ``busy`` the CPUs that replicas are bound to.
     """
     apart = [
-        parse_cpulist(told) for told in nodes.values() if not set(parse_cpulist(told)) & set(busy)
+        parse_cpulist(cpus) for cpus in nodes.values() if not set(parse_cpulist(cpus)) & set(busy)
     ]
     return tuple(sorted(cpu for cpus in apart for cpu in cpus))
 
@@ -130,7 +130,7 @@ def request_of(load: Load, target: Target, client: Client, tested: Raw | None) -
     # One process of vLLM's client sends one part of a mixed workload.
     parts = len(load.workload.parts) if client.backend == "vllm" else 0
     shards = shard_count(load, len(target.urls), client.cores, parts or 1)
-    # Fewer streams than addresses: not all are asked.
+    # Fewer streams than addresses: not all are used.
     target = replace(target, urls=target.urls[:shards])
     sampling = facts["sampling"]
     request = {

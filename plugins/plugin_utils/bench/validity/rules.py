@@ -109,17 +109,17 @@ def _output(seen: Seen) -> str | None:
     if pairs is None:
         lengths = outputs_of(seen.load.workload)
         right = sum(request.output_tokens in lengths for request in seen.answered)
-        told = " or ".join(str(length) for length in sorted(lengths))
+        expected_tokens = " or ".join(str(length) for length in sorted(lengths))
     else:
         right = sum(requested == given for requested, given in pairs)
-        told = "what each request requested"
+        expected_tokens = "the requested number of"
     total = len(seen.answered)
     if not total or right >= seen.limits["output"] * total:
         return None
     mean = sum(request.output_tokens for request in seen.answered) / total
     return (
-        f"{right} of {total} answers have {told} tokens ({mean:.1f} on average), expected at least"
-        f" {seen.limits['output']:.0%}"
+        f"{right} of {total} answers have {expected_tokens} tokens ({mean:.1f} on average),"
+        f" expected at least {seen.limits['output']:.0%}"
     )
 
 

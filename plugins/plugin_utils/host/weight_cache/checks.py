@@ -102,7 +102,7 @@ def _client(asked: Mounts, evidence: Evidence) -> list[Check]:
 def _mount(
     mount: Mount, asked: Asked, step: MountStep, evidence: Evidence, shown: HostMounts
 ) -> list[Check]:
-    """Check one mount: there, alone, of the right kind, as asked, and there again after a boot."""
+    """Check one mount: there, alone, of the right kind, as requested, there after a boot."""
     facts = knowledge("host/weight_cache.yml")
     there = shown.at(mount.path)
     expected = f"{mount.source} mounted as {mount.type}"
@@ -139,7 +139,7 @@ def _nfs(mount: Mount, shown: HostMounts, lowered: list[str]) -> list[Check]:
     """Check what the server granted, and that vLLM sees a file system that it reads ahead on."""
     facts = knowledge("host/weight_cache.yml")["prefetched"]
     kind, types = shown.as_vllm_sees(mount.path) or "nothing", facts["types"]
-    granted = (not lowered, ", ".join(lowered), "the size of requests that was asked for")
+    granted = (not lowered, ", ".join(lowered), "the size of requests that is requested")
     words = (f"{kind}, as vLLM reads /proc/mounts", " or ".join(types))
     return [
         _holds("WEIGHTS-GRANTED", mount.path, *granted),
@@ -150,7 +150,7 @@ def _nfs(mount: Mount, shown: HostMounts, lowered: list[str]) -> list[Check]:
 def _readahead(mount: Mount, step: MountStep) -> Check:
     requested, actual = mount.wanted_readahead, step.readahead_found
     state: bool | CheckState = "unknown" if actual is None else actual == requested
-    words = ("none told" if actual is None else f"{actual} KiB", f"{requested} KiB")
+    words = ("none reported" if actual is None else f"{actual} KiB", f"{requested} KiB")
     source = knowledge("host/weight_cache.yml")["readahead"]["source"]
     return _holds("WEIGHTS-READAHEAD", mount.path, state, *words, source=source)
 
@@ -208,9 +208,9 @@ def _space(path: str, evidence: Evidence, shown: HostMounts) -> Check:
     kind = holding.type if holding else "nothing"
     if kind in knowledge("host/weight_cache.yml")["not_local"]["types"]:
         return _holds("WEIGHTS-STAGE", path, False, kind, "a local disk")
-    said = evidence.commands.get("space")
+    output = evidence.commands.get("space")
     free = None
-    for line in (said.stdout if said else "").splitlines()[1:]:
+    for line in (output.stdout if output else "").splitlines()[1:]:
         words = line.rsplit(None, 3)
         if len(words) == 4 and holding and words[0] == holding.path and words[3].isdigit():
             free = int(words[3])
@@ -227,18 +227,18 @@ def _models(settings: Settings, evidence: Evidence) -> list[Check]:
     """Check what the host's own verification of sizes says of every model."""
     if not settings.models and not settings.staged:
         return []
-    said = evidence.commands.get("weights_check")
+    output = evidence.commands.get("weights_check")
     expected = "every file there, in its size"
     try:
-        told = json.loads(said.stdout if said else "")["models"]
-        by_path = {str(one["directory"]): one for one in told}
+        reports = json.loads(output.stdout if output else "")["models"]
+        by_path = {str(one["directory"]): one for one in reports}
     except (ValueError, KeyError, TypeError):
-        why = (said.error or f"exit {said.exit}") if said else "it was not asked"
+        why = (output.error or f"exit {output.exit}") if output else "it did not run"
         return [
             _holds(
                 "WEIGHTS-MODEL",
                 "weights-check",
-                "fail" if said and said.error == "not found" else "unknown",
+                "fail" if output and output.error == "not found" else "unknown",
                 f"no answer of weights-check ({why})",
                 expected,
             )
@@ -247,10 +247,10 @@ def _models(settings: Settings, evidence: Evidence) -> list[Check]:
     return [_model(path, by_path.get(path), expected) for path in wanted]
 
 
-def _model(path: str, told: dict[str, Any] | None, expected: str) -> Check:
-    if told is None:
+def _model(path: str, report: dict[str, Any] | None, expected: str) -> Check:
+    if report is None:
         return _holds("WEIGHTS-MODEL", path, "unknown", "a model not looked at", expected)
-    finding = told.get("finding")
+    finding = report.get("finding")
     if finding is None:
         return _holds("WEIGHTS-MODEL", path, True, "", expected)
     return _holds(

@@ -30,9 +30,9 @@ def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:
     workloads = workloads_of(configurations)
     curves = curves_of(configurations)
     if tuning is not None:
-        headline, told = of_tuning(tuning, configurations)
+        headline, notes = of_tuning(tuning, configurations)
     else:
-        headline, told = headline_of(configurations, workloads, curves)
+        headline, notes = headline_of(configurations, workloads, curves)
     rows, sources = references_of(configurations)
     return Report(
         headline,
@@ -41,7 +41,7 @@ def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:
         curves,
         rows,
         sources,
-        tuple(dict.fromkeys((*_odd(configurations), *told))),
+        tuple(dict.fromkeys((*_odd(configurations), *notes))),
     )
 
 
@@ -54,11 +54,11 @@ def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:
         if bench.target.model != first.target.model:
             differs.append(f"model {bench.target.model} instead of {first.target.model}")
         if bench.requested.slo != first.requested.slo:
-            told = slo_text(bench.requested.slo), slo_text(first.requested.slo)
-            differs.append(f"{told[0]} instead of {told[1]}")
+            texts = slo_text(bench.requested.slo), slo_text(first.requested.slo)
+            differs.append(f"{texts[0]} instead of {texts[1]}")
         if bench.requested.workload != first.requested.workload:
-            told = workload_text(bench.requested.workload), workload_text(first.requested.workload)
-            differs.append(f"{told[0]} instead of {told[1]}")
+            texts = workload_text(bench.requested.workload), workload_text(first.requested.workload)
+            differs.append(f"{texts[0]} instead of {texts[1]}")
         if differs:
             yield Finding(
                 "REPORT-DIFFERENT",

@@ -45,7 +45,7 @@ MANIFEST = "MANIFEST.json"
 
 @dataclass(frozen=True)
 class Options:
-    """What the operator asked for."""
+    """What the operator requested."""
 
     sources: tuple[str, ...]
     names: tuple[str, ...]
@@ -194,7 +194,7 @@ def collect(options: Options, work: Path, step: Steps) -> tuple[SupportBundle, d
 
 
 def _hosts(options: Options) -> tuple[list[FleetHost], Path]:
-    """Return the hosts that are asked for, and where their documents are."""
+    """Return the hosts that are requested, and where their documents are."""
     if options.sources:
         limit = ",".join(options.names) or None
         hosts = list(read_hosts(options.sources, limit, "all", options.vault).hosts)
@@ -239,7 +239,7 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
             Finding(
                 "BUNDLE-HOST",
                 stage.clean(item.host),
-                f"could not be asked, so only what was saved is there: {stage.clean(item.why)}",
+                f"did not answer, so only what was saved is there: {stage.clean(item.why)}",
             )
         )
     if masker.short:
@@ -275,11 +275,11 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
 
 def _told(manifest: SupportBundle, out: Path, size: int) -> str:
     answered = sum(host.answered for host in manifest.hosts)
-    request = f", {answered} of them answered" if any(host.asked for host in manifest.hosts) else ""
+    answers = f", {answered} of them answered" if any(host.asked for host in manifest.hosts) else ""
     removed = ", ".join(f"{count} {kind}" for kind, count in manifest.removed.items()) or "nothing"
     return "\n".join(
         (
-            f"{out}: {len(manifest.members)} files of {len(manifest.hosts)} hosts{request},"
+            f"{out}: {len(manifest.members)} files of {len(manifest.hosts)} hosts{answers},"
             f" {size / 2**20:.1f} MB",
             f"removed: {removed} ({manifest.looked_for} secrets masked by value)",
             f"left out: {len(manifest.left_out)}; why is in {MANIFEST}",
