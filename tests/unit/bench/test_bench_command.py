@@ -12,6 +12,7 @@ import subprocess
 import threading
 from pathlib import Path
 
+import paramiko
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.load import run as bench_run
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
@@ -266,10 +267,11 @@ def execute(self, channel, command):
     status = process.wait()
     process.stdout.close()
     process.stderr.close()
-    channel.sendall(out)
-    channel.sendall_stderr(complaint)
-    channel.send_exit_status(status)
-    channel.shutdown_write()
+    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the client may be gone
+        channel.sendall(out)
+        channel.sendall_stderr(complaint)
+        channel.send_exit_status(status)
+        channel.shutdown_write()
     feeding.join()
     channel.close()
 

@@ -6,6 +6,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -40,6 +41,8 @@ def here(tmp_path, monkeypatch):
     use_home(tmp_path, monkeypatch)
     monkeypatch.setenv("ANSIBLE_CONFIG", str(ROOT / "ansible.cfg"))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    # As after `. .venv/bin/activate`, however pytest was called.
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(doctor_command, "validate_variables", lambda *_asked: ())
     hosts = {"gpu-001": {"ansible_host": "127.0.0.1"}, "gpu-002": {"ansible_host": "127.0.0.2"}}
     Path("hosts.yml").write_text(yaml.safe_dump({"gpu_hosts": {"hosts": hosts}}))
