@@ -79,7 +79,7 @@ STAGES = {
     )
 }
 # Phases in order; in a phase the longest stage first.
-LAB = ("molecule", "loss", "tutorial", "faults")
+LAB = ("molecule", "faults", "loss", "tutorial")
 DOCS = ("day-2", "day-1", "measured", "pages")
 SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
     "check": (("sanity", "lint"), ("unit",), ("bench",), (*LAB, "browser", "telemetry")),
