@@ -134,6 +134,10 @@ class Finding:
             facts["values"] = {name: str(value) for name, value in self._values.items()}
         return {**facts, **{name: True for name, holds in self._case.items() if holds}}
 
+    def value(self, name: str) -> Any:
+        """Return a fact that it was given by keyword, None where it has none such."""
+        return self._values.get(name)
+
     @property
     def is_minor(self) -> bool:
         """Return whether it is a lesser form of what its code means."""

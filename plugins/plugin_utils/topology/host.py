@@ -24,7 +24,7 @@ from .readers.cpus import disagreements, numa_nodes
 from .readers.nics import nics
 from .readers.text import DamagedJsonError, clean, json_documents
 from .reconcile import reconcile
-from .types import Nic, NumaNode, Topology
+from .types import Mark, Nic, NumaNode, Topology
 
 _TOOLS: Mapping[str, Callable[[str], str | None]] = {
     "amd_smi": amd_smi.why_absent,
@@ -121,7 +121,13 @@ def finished(
     findings = [*topology.findings, *check(topology, slots, everything, physical), *notes]
     if not topology.gpus:
         findings.append(_no_gpus(host, observations, slots))
-    return dataclasses.replace(topology, findings=tuple(dict.fromkeys(findings)))
+    distinct = tuple(dict.fromkeys(findings))
+    marks = tuple(
+        Mark(place, parts)
+        for place, finding in enumerate(distinct)
+        if (parts := finding.value("parts"))
+    )
+    return dataclasses.replace(topology, findings=distinct, marks=marks)
 
 
 def _output(evidence: Evidence, command: str) -> str:

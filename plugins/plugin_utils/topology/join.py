@@ -141,6 +141,7 @@ def absences(
             + f": {' and '.join(having)} {'lists' if len(having) == 1 else 'list'} "
             f"{'it' if len(missing) == 1 else 'them'}, "
             f"{' and '.join(lacking)} {'does' if len(lacking) == 1 else 'do'} not",
+            parts=tuple((key,) for key in missing),
         )
         for (having, lacking), missing in cases.items()
     ]

@@ -56,7 +56,7 @@ def links(
         if observation.paths
     }
     result: list[Link] = []
-    asymmetric: dict[str, list[str]] = {}
+    asymmetric: dict[str, dict[tuple[str, str], str]] = {}
     unknown: list[str] = []
     differing: Counter[tuple[str, str, str]] = Counter()
     example: dict[tuple[str, str, str], str] = {}
@@ -71,7 +71,7 @@ def links(
         low, high = sorted((a, b))
         for source, way in ways:
             if way.asymmetry:
-                asymmetric.setdefault(source, []).append(f"{low} – {high}: {way.asymmetry}")
+                asymmetric.setdefault(source, {})[low, high] = way.asymmetry
         for field in ("type", "weight"):
             reported = [(source, way) for source, way in ways if getattr(way, field) is not None]
             for source, way in reported[1:]:
@@ -106,7 +106,9 @@ def links(
         problems.finding(
             "TOPO-ASYMMETRY",
             subject,
-            f"{source}: {cases[0]}" + (f" (and {len(cases) - 1} more pairs)" if cases[1:] else ""),
+            f"{source}: {' – '.join(next(iter(cases)))}: {next(iter(cases.values()))}"
+            + (f" (and {len(cases) - 1} more pairs)" if len(cases) > 1 else ""),
+            parts=tuple(cases),
         )
         for source, cases in asymmetric.items()
     ]

@@ -9,12 +9,15 @@ from __future__ import annotations
 from functools import cache
 
 from ..findings import Finding
+from .types import Parts
 
 
 @cache
-def finding(code: str, subject: str, message: str, source: str | None = None) -> Finding:
-    """Return a finding, the same one for the same facts."""
-    return Finding(code, subject, message, source=source)
+def finding(
+    code: str, subject: str, message: str, source: str | None = None, parts: Parts = ()
+) -> Finding:
+    """Return a finding, the same one for the same facts; ``parts`` are what it is about."""
+    return Finding(code, subject, message, source=source, parts=parts)
 
 
 def unrecognised(subject: str, message: str) -> Finding:

@@ -78,6 +78,7 @@ class _Disagreements:
                     subject,
                     f"{field} of {gpu}{more}: {taken} says {value}, {other} says {different}; "
                     f"{value} was taken",
+                    parts=tuple((case[0],) for case in cases),
                 )
             )
         return result

@@ -14,6 +14,8 @@ from typing import ClassVar, Literal
 from ..findings import Finding
 
 LinkType = Literal["xgmi", "pcie"]
+# The GPUs that a finding is about, and the pairs whose link it is about, by key.
+Parts = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,14 @@ class NumaNode:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """What in the host a finding is about; ``finding`` is its place in ``findings``, from 0."""
+
+    finding: int
+    parts: Parts
+
+
+@dataclass(frozen=True)
 class Topology:
     """One host, as its own tools and kernel describe it. ``gpus`` are in BDF order."""
 
@@ -98,6 +108,7 @@ class Topology:
     nics: tuple[Nic, ...] = ()
     sources: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = field(default=())
+    marks: tuple[Mark, ...] = ()
 
     def key(self, gpu: Gpu) -> str:
         """Return the GPU's key in links and placements: its BDF, `#partition` where shared."""

@@ -7,95 +7,113 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import jinja2
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
+    Placement,
+    ReplicaPlacement,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
+    Nic,
+    NumaNode,
+    Topology,
+)
 
 from apiary.app.inert import template
-from apiary.host.cards import MANY, SMALL, Card, Host, Pill, colour_of, cpus_text, fit, pills_of
-from apiary.host.layout import MARGIN, WIDTH, lay_out
-from apiary.host.marks import Note, broken_pairs, marks, notes
-from apiary.host.pairs import KINDS, NAMES, Pair, best_pairs, boards, summary_of
-from apiary.host.shares import Share, Shares
+from apiary.host.view import NAMES, Board, Pair, View, gigabits
 
-INNER = WIDTH - 2 * MARGIN
-LINE = 16
-COLUMN = INNER / 2  # of the legend
+# Of each replica, in order; distinct with colour blindness (Okabe and Ito, the last two darker).
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c7a00", "#5b4b49")
+WIDTH, MARGIN, PAD, GAP = 900, 24, 14, 12
+COLUMN, WIDE = 300, 417  # px of a column of boxes, with and without links between the two
+HEAD = 46  # px of a box above its first card
+TEXT, CELL, CHIP = 82, 35, 28  # px of a card's text, a row of partitions, a row of interfaces
+LETTER = 6.7  # px of a letter, at most
 # How far along a link its mark may stand; the next mark takes the next, so that few meet.
-_ALONG = (0.5, 0.38, 0.62, 0.28, 0.72, 0.2, 0.8)
+ALONG = (0.5, 0.38, 0.62, 0.28, 0.72, 0.2, 0.8)
+
+Point = tuple[float, float]
+
+
+@dataclass
+class Box:
+    """A NUMA node around its GPUs and interfaces, or a half of the only one with GPUs."""
+
+    number: int | None
+    node: NumaNode | None
+    boards: list[Board] = field(default_factory=list)
+    nics: list[Nic] = field(default_factory=list)
+    left: bool = True
+    x: int = 0
+    y: int = 0
+    height: int = 0
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU, and where it stands; ``left`` says that its links leave it to the right."""
+
+    board: Board
+    left: bool
+    x: int
+    y: int
 
 
 @dataclass(frozen=True)
 class Line:
-    """A link, from card to card, ``width`` px wide; ``mark`` is where its findings stand."""
+    """A link from card to card; ``owner`` is the replica at both ends, ``mark`` where it is marked.
+
+    ``numbers`` are those of the findings about it.
+    """
 
     pair: Pair
     path: str
-    colour: str | None
     width: float
-    hint: str
-    pills: tuple[Pill, ...]
-    mark: tuple[float, float] | None
+    owner: int | None
+    mark: Point | None
+    numbers: Sequence[int]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One thing in the legend: a replica's colour, a kind of link, or a word alone."""
-
-    text: str
-    kind: str
-    colour: str | None = None
-
-
-@dataclass(frozen=True)
-class Item:
-    """One finding below the picture."""
-
-    pill: Pill
-    head: str
-    lines: tuple[str, ...]
-    hint: str
-    y: float
-
-
-def topology_svg(topology: Topology, placement: Shares | None = None) -> str:
+def topology_svg(topology: Topology, placement: Placement | None = None) -> str:
     """Return the host as a stand-alone SVG, 900 px wide, the same for the same input.
 
     With a placement each replica has a colour and a name, in the picture and in the legend.
     """
+    view = View(topology, placement)
+    rows = max((-(-len(view.partitions(board)) // 8) for board in view.boards.values()), default=0)
+    card_height = TEXT + CELL * rows
+    summary = textwrap.wrap(view.summary, 115)
+    boxes = _boxes(view)
+    column = COLUMN if view.drawn else WIDE
+    below = _place(boxes, 60 + 18 * len(summary), card_height, column) + 24
+    cards = [
+        Card(board, box.left, box.x + PAD, box.y + HEAD + place * (card_height + GAP))
+        for box in boxes
+        for place, board in enumerate(box.boards)
+    ]
     replicas = placement.replicas if placement else ()
-    owner = {key: number for number, share in enumerate(replicas) for key in share.gpus}
-    result = notes(topology, placement.findings if placement else ())
-    pairs = best_pairs(topology, broken_pairs(result))
-    many = len(boards(topology)) > MANY
-    # In a grid of many GPUs lines tell nothing; what is wrong with one is marked at both its ends.
-    drawn = [] if many else pairs
-    of_board, of_pair = marks(result, drawn)
-    host = Host(topology, owner, placement is not None, result, of_board)
-    summary = textwrap.wrap(summary_of(topology, pairs), int(INNER / (12 * 0.61)))
-    layout = lay_out(host, 60 + 18 * len(summary))
-    cards = {card.board: card for card in layout.cards if card.board}
-    legend = list(_legend(replicas, pairs, bool(layout.chips), many))
-    below = layout.bottom + 24 + 20 * -(-len(legend) // 2)
-    items, height = _items(result, below + 14)
+    legend = list(_legend(view, replicas))
+    findings_top = below + 20 * -(-len(legend) // 2) + 14
+    findings, height = _findings(view.findings, findings_top)
     rendered = _template().render(
+        view=view,
         width=WIDTH,
-        height=round(height),
-        margin=MARGIN,
-        host=fit(topology.host, INNER, 20, bold=True),
-        name=topology.host,
+        height=height,
+        column=column,
+        card_height=card_height,
         summary=summary,
-        description=_description(topology, pairs, result, replicas),
-        layout=layout,
-        lines=_lines(drawn, cards, owner, of_pair),
+        description=_description(view, replicas),
+        boxes=boxes,
+        cards=cards,
+        lines=_lines(view, {card.board.name: card for card in cards}, card_height),
         legend=legend,
-        legend_top=layout.bottom + 24,
-        column=COLUMN,
-        items=items,
-        items_top=below + 14,
+        legend_top=below,
+        findings=findings,
+        findings_top=findings_top,
     )
     return rendered.strip() + "\n"
 
@@ -103,80 +121,115 @@ def topology_svg(topology: Topology, placement: Shares | None = None) -> str:
 @cache
 def _template() -> jinja2.Template:
     file = Path(__file__).parent / "templates" / "topology.svg.j2"
-    return template(file, n=_number)
+    return template(file, n=_number, fit=_fit, colour=_colour, hint=_hint, gigabits=gigabits)
 
 
 def _number(value: float) -> str:
     """Return a coordinate without noise, so that equal pictures are equal texts."""
-    return f"{value:.1f}".rstrip("0").rstrip(".")
+    return f"{round(value, 1):g}"
 
 
-def _lines(
-    pairs: Sequence[Pair],
-    cards: Mapping[str, Card],
-    owner: Mapping[str, int],
-    findings: Mapping[tuple[str, str], Sequence[Note]],
-) -> list[Line]:
-    """Return the links to draw, those inside a replica and the broken ones last, so on top."""
-    widths = [pair.bandwidth_mb_s for pair in pairs if pair.kind == "xgmi" and pair.bandwidth_mb_s]
+def _fit(text: str, room: float) -> str:
+    """Return a text that fits into so many px, cut in its middle."""
+    count = int(room / LETTER)
+    if len(text) <= count:
+        return text
+    tail = (count - 1) // 3
+    return f"{text[: count - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def _colour(replica: int | None) -> str | None:
+    return None if replica is None else COLOURS[replica % len(COLOURS)]
+
+
+def _boxes(view: View) -> list[Box]:
+    """Return the NUMA nodes with their GPUs and interfaces; what has none is of one unknown."""
+    topology, boards = view.topology, view.boards.values()
+    nodes: dict[int | None, NumaNode] = {node.id: node for node in topology.numa_nodes}
+    members = [board.first.numa_node for board in boards] + [nic.numa_node for nic in topology.nics]
+    numbers = sorted({*nodes, *members}, key=lambda number: (number is None, number or 0))
+    boxes = {number: Box(number, nodes.get(number)) for number in numbers}
+    for board in boards:
+        boxes[board.first.numa_node].boards.append(board)
+    for nic in sorted(topology.nics, key=lambda nic: nic.pci_path):
+        boxes[nic.numa_node].nics.append(nic)
+    full = [box for box in boxes.values() if box.boards]
+    for place in view.missing:
+        min(full, key=lambda box: len(box.boards)).boards.append(place)
+    if len(full) != 1:
+        return list(boxes.values())
+    (whole,) = full
+    half = (len(whole.boards) + 1) // 2
+    other = Box(whole.number, whole.node, whole.boards[half:])
+    whole.boards = whole.boards[:half]
+    rest = [box for box in boxes.values() if box is not whole]
+    return [whole, *([other] if other.boards else []), *rest]
+
+
+def _place(boxes: Sequence[Box], top: int, card_height: int, column: int) -> int:
+    """Place boxes left and right so that both columns are about as high; return their end."""
+    for box in boxes:
+        chips = -(-len(box.nics) // 2) * CHIP
+        box.height = HEAD + len(box.boards) * (card_height + GAP) + chips + PAD - GAP
+    heights = [box.height for box in boxes]
+    cuts = range(1, len(boxes))
+    cut = min(cuts, key=lambda cut: abs(sum(heights[:cut]) - sum(heights[cut:])), default=1)
+    ends = []
+    for left, own in ((True, boxes[:cut]), (False, boxes[cut:])):
+        y = top
+        for box in own:
+            box.left, box.y = left, y
+            box.x = MARGIN if left else WIDTH - MARGIN - column
+            y += box.height + GAP
+        ends.append(y - GAP)
+    return max(ends)
+
+
+def _lines(view: View, cards: Mapping[str, Card], height: int) -> list[Line]:
+    """Return the links to draw, those inside a replica and the marked ones last, so on top."""
+    widths = [pair.bandwidth_mb_s for pair in view.drawn if pair.kind == "xgmi"]
+    thin = min(filter(None, widths), default=0)
     marked = 0
     lines = []
-    for pair in pairs:
-        a, b = _port(pair.a, pair.b, cards), _port(pair.b, pair.a, cards)
-        bulge = min(24 + abs(b[1] - a[1]) * 0.26, 150)
-        left, right = cards[pair.a].left, cards[pair.b].left
-        bends = [x + (bulge if side else -bulge) for x, side in ((a[0], left), (b[0], right))]
-        if left != right:
-            bends = [(a[0] + b[0]) / 2] * 2
-        curve = (a, (bends[0], a[1]), (bends[1], b[1]), b)
-        about = findings.get((pair.a, pair.b), ())
-        mark: tuple[float, float] | None = None
-        pills: tuple[Pill, ...] = ()
-        if about or pair.kind == "broken":
-            mark = _at(curve, _ALONG[marked % len(_ALONG)])
+    for pair in view.drawn:
+        numbers = view.marks.get(pair.ends, ())
+        curve = _curve([cards[name] for name in pair.ends], list(cards), height)
+        mark = None
+        if numbers or pair.kind == "broken":
+            mark = _at(curve, ALONG[marked % len(ALONG)])
             marked += 1
-            pills = pills_of(about, mark[0] + (11 if pair.kind == "broken" else -9), mark[1] - 8)
-        owners = {owner.get(key) for key in pair.keys}
-        inside = owners.pop() if len(owners) == 1 else None
-        lines.append(
-            Line(
-                pair,
-                "M{} {} C{} {} {} {} {} {}".format(*(_number(v) for p in curve for v in p)),
-                colour_of(inside) if pair.kind != "broken" else None,
-                _width(pair, min(widths, default=0)) * (1.35 if inside is not None or mark else 1),
-                _hint(pair),
-                pills,
-                mark,
-            )
-        )
-    return sorted(lines, key=lambda line: (line.mark is not None, line.colour is not None))
+        owners = {view.owner.get(key) for name in pair.ends for key in view.boards[name].devices}
+        owner = owners.pop() if len(owners) == 1 and pair.kind != "broken" else None
+        parallel = (pair.bandwidth_mb_s or 0) / thin if thin and pair.kind == "xgmi" else 1
+        width = 1.3 * max(1, min(parallel, 4)) * (1.4 if owner is not None or mark else 1)
+        path = "M{} {} C{} {} {} {} {} {}".format(*(_number(v) for point in curve for v in point))
+        lines.append(Line(pair, path, width, owner, mark, numbers))
+    return sorted(lines, key=lambda line: (line.mark is not None, line.owner is not None))
 
 
-def _port(board: str, other: str, cards: Mapping[str, Card]) -> tuple[float, float]:
-    """Return where a card's line to another leaves it: each has a height of its own."""
-    card = cards[board]
-    others = [name for name in cards if name != board]
-    share = (others.index(other) + 1) / (len(others) + 1)
-    return card.x + (card.width if card.left else 0), card.y + card.height * share
+def _curve(ends: Sequence[Card], names: Sequence[str], height: int) -> list[Point]:
+    """Return the four points of a curve between two cards, at each of which it has its own port."""
+    a, b = ends
+    ports = []
+    for card, other in ((a, b), (b, a)):
+        others = [name for name in names if name != card.board.name]
+        share = (others.index(other.board.name) + 1) / (len(others) + 1)
+        ports.append((card.x + (COLUMN - 2 * PAD) * card.left, card.y + height * share))
+    bulge = min(24 + abs(ports[1][1] - ports[0][1]) * 0.26, 150)
+    middle = (ports[0][0] + ports[1][0]) / 2
+    bend = middle if a.left != b.left else middle + (bulge if a.left else -bulge)
+    return [ports[0], (bend, ports[0][1]), (bend, ports[1][1]), ports[1]]
 
 
-def _at(curve: Sequence[tuple[float, float]], t: float) -> tuple[float, float]:
+def _at(curve: Sequence[Point], t: float) -> Point:
+    """Return the point of a Bézier curve at this part of its way."""
     shares = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
     x, y = (sum(share * p[i] for share, p in zip(shares, curve, strict=True)) for i in (0, 1))
     return x, y
 
 
-def _width(pair: Pair, thin: int) -> float:
-    """Return the width; of direct xGMI, one link is thin, and several are as many times wider."""
-    if pair.kind == "broken":
-        return 1.6
-    if pair.kind != "xgmi":
-        return 1.0
-    links = pair.bandwidth_mb_s / thin if thin and pair.bandwidth_mb_s else 1
-    return 1.3 * min(links, 4)
-
-
 def _hint(pair: Pair) -> str:
+    """Return a link in one line."""
     kind = {"xgmi": "xGMI", "pcie": "PCIe", None: "type unknown"}[pair.type]
     parts = [NAMES[pair.kind] if pair.kind in ("far", "broken") else kind]
     if pair.kind == "broken" and pair.type:
@@ -185,63 +238,51 @@ def _hint(pair: Pair) -> str:
         parts.append(f"weight {pair.weight}")
     if pair.bandwidth_mb_s:
         parts.append(f"up to {pair.bandwidth_mb_s / 1000:g} GB/s")
-    return f"{pair.a} – {pair.b}: {', '.join(parts)}"
+    return f"{' – '.join(pair.ends)}: {', '.join(parts)}"
 
 
 def _legend(
-    replicas: Sequence[Share], pairs: Sequence[Pair], chips: bool, many: bool
-) -> Iterator[Entry]:
+    view: View, replicas: Sequence[ReplicaPlacement]
+) -> Iterator[tuple[str, str, int | None]]:
+    """Yield what each thing in the picture means: its kind, its text, its replica."""
     for number, share in enumerate(replicas):
-        text = fit(_replica_text(number, share), COLUMN - 30)
-        yield Entry(text, "replica", colour_of(number))
-    for kind in KINDS:
-        mine = [pair for pair in pairs if pair.kind == kind]
-        if mine:
-            weights = sorted({pair.weight for pair in mine if pair.weight})
-            text = f"{NAMES[kind]}, {len(mine):,}"
-            if weights:
-                both = f"{weights[0]}–{weights[-1]}" if len(weights) > 1 else str(weights[0])
-                text += f" (weight {both})"
-            yield Entry(text + ", not drawn" * many, kind)
-    widths = sorted({p.bandwidth_mb_s for p in pairs if p.kind == "xgmi" and p.bandwidth_mb_s})
-    if len(widths) > 1 and not many:
+        nodes = ",".join(map(str, share.memory_nodes))
+        parts = [f"CPUs {share.cpus}" if share.cpus else "any CPU"]
+        parts += [f"memory node{'s' * (',' in nodes)} {nodes}"] if nodes else []
+        yield "replica", f"replica {number}: {', '.join([*parts, *share.nics])}", number
+    for kind, name in NAMES.items():
+        pairs = [pair for pair in view.pairs if pair.kind == kind]
+        if pairs:
+            weights = sorted({pair.weight for pair in pairs if pair.weight})
+            ends = "–".join(map(str, dict.fromkeys((weights[0], weights[-1])))) if weights else ""
+            weight = f" (weight {ends})" if weights else ""
+            drawn = "" if view.drawn else ", not drawn"
+            yield kind, f"{name}, {len(pairs):,}{weight}{drawn}", None
+    widths = sorted({p.bandwidth_mb_s for p in view.drawn if p.kind == "xgmi" and p.bandwidth_mb_s})
+    if len(widths) > 1:
         sizes = ", ".join(f"{width / 1000:g}" for width in widths)
-        text = f"wider: more links in parallel, up to {sizes} GB/s"
-        yield Entry(fit(text, COLUMN - 10), "word")
-    if chips:
-        yield Entry("network interface", "chip")
+        yield "word", f"wider: more links in parallel, up to {sizes} GB/s", None
+    if view.topology.nics:
+        yield "chip", "network interface", None
 
 
-def _replica_text(number: int, share: Share) -> str:
-    cpus = cpus_text(share.cpus, 200) if share.cpus else "any CPU"
-    text = f"replica {number}: {cpus}"
-    if share.memory_nodes:
-        plural = "s" if len(share.memory_nodes) > 1 else ""
-        text += f", memory node{plural} {','.join(map(str, share.memory_nodes))}"
-    return text + (f", {' '.join(share.nics)}" if share.nics else "")
-
-
-def _items(numbered: Sequence[Note], top: float) -> tuple[list[Item], float]:
-    """Return the findings to print, and the height of the picture."""
+def _findings(
+    findings: Sequence[Finding], top: int
+) -> tuple[list[tuple[Finding, list[str], int]], int]:
+    """Return each finding with its lines and where the first one stands, and where all end."""
     items = []
     y = top + 34
-    for note in numbered:
-        finding = note.finding
+    for finding in findings:
         head = f"{finding.severity}  {finding.code}"
-        wrapped = int((INNER - 40) / (SMALL * 0.61))
-        text = textwrap.wrap(f"{head}  {finding.message}", wrapped) or [head]
-        (pill,) = pills_of([note], MARGIN, y - 12)
-        rest = (text[0][len(head) :], *text[1:])
-        items.append(Item(pill, head, rest, f"{finding.subject}; {finding.remedy}", y))
-        y += LINE * len(text) + 4
-    return items, (y if numbered else top + 8)
+        lines = textwrap.wrap(f"{head}  {finding.message}", 121) or [head]
+        items.append((finding, [lines[0].removeprefix(head), *lines[1:]], y))
+        y += 16 * len(lines) + 4
+    return items, y if findings else top + 8
 
 
-def _description(
-    topology: Topology, pairs: Sequence[Pair], numbered: Sequence[Note], replicas: Sequence[Share]
-) -> str:
+def _description(view: View, replicas: Sequence[ReplicaPlacement]) -> str:
     """Return the picture in words, for those who cannot see it."""
-    parts = [summary_of(topology, pairs)]
+    parts = [view.summary]
     parts += [f"replica {n}: {' '.join(share.gpus)}" for n, share in enumerate(replicas)]
-    parts += [f"{note.finding.code}: {note.finding.message}" for note in numbered]
+    parts += [f"{finding.code}: {finding.message}" for finding in view.findings]
     return ". ".join(parts)

@@ -8,28 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Gpu, Topology
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from apiary.host.marks import Note, broken_pairs, marks, notes
-from apiary.host.pairs import (
-    Kind,
-    Members,
-    Pair,
-    best_pairs,
-    boards,
-    gigabits,
-    hives,
-    missing,
-    node_number,
-    ordered,
-    runs,
-    summary_of,
-)
-from apiary.host.shares import Shares
+from apiary.host.view import Board, Kind, Pair, View, gigabits, runs
 
 STYLES = ("blue", "yellow", "green", "magenta", "red", "cyan", "bright_blue", "bright_yellow")
 LINKS: Mapping[Kind, str] = {
@@ -47,133 +34,105 @@ class topology_table:  # noqa: N801 - called as a function, and rendered by its 
     """The host for a terminal, as wide as that is; partitions of one GPU share a row."""
 
     topology: Topology
-    placement: Shares | None = None
+    placement: Placement | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the tables that fit into the width."""
-        topology = self.topology
-        result = notes(topology, self.placement.findings if self.placement else ())
-        pairs = best_pairs(topology, broken_pairs(result))
-        of_board, _of_pair = marks(result, pairs)
-        yield Text(topology.host, style="bold")
-        yield Text(summary_of(topology, pairs))
-        if topology.gpus:
+        view = View(self.topology, self.placement)
+        yield Text(view.topology.host, style="bold")
+        yield Text(view.summary)
+        if view.boards:
             yield Text()
-            yield _gpus(topology, self.placement, of_board)
-        if pairs:
+            yield _gpus(view)
+        if view.pairs:
             yield Text()
-            yield _links(topology, pairs, options.max_width)
-        if topology.nics:
+            yield _links(view, options.max_width)
+        if view.topology.nics:
             yield Text()
-            yield _nics(topology)
-        if result:
-            codes = ", ".join(f"{note.number}={note.finding.code}" for note in result)
+            yield _nics(view)
+        if view.findings:
+            codes = enumerate((finding.code for finding in view.findings), 1)
             yield Text()
-            yield Text(f"findings: {codes}")
+            yield Text(f"findings: {', '.join(f'{number}={code}' for number, code in codes)}")
 
 
 def _grid() -> Table:
     return Table(header_style="bold", box=None, padding=(0, 1, 0, 0))
 
 
-def _gpus(
-    topology: Topology, placement: Shares | None, of_board: Mapping[str, Sequence[Note]]
-) -> Table:
+def _gpus(view: View) -> Table:
     """Return one row a GPU, without the columns that hold nothing or the same everywhere."""
-    replicas = placement.replicas if placement else ()
-    owner = {key: number for number, share in enumerate(replicas) for key in share.gpus}
-    hive = hives(topology)
-    result = boards(topology)
-    split = len(result) < len(topology.gpus)
-    prefix = "" if split else "renderD"
-    rows = []
-    styles: list[str | None] = []
-    for board, members in result.items():
-        gpus = [gpu for _key, gpu in members]
-        row = _names(gpus, prefix)
-        row["GPU"] = board
-        row["part"] = runs([gpu.partition for gpu in gpus]) if split else None
-        row["hive"] = hive.get(board)
-        row["replica"] = _owners(members, owner) if placement else None
-        row["state"] = "unusable" if any(gpu.healthy is False for gpu in gpus) else None
-        row["finding"] = runs([note.number for note in of_board.get(board, ())])
-        rows.append(row)
-        owners = {owner.get(key) for key, _gpu in members}
-        only = owners.pop() if len(owners) == 1 else None
-        styles.append("dim" if row["state"] else None if only is None else STYLES[only % 8])
+    boards = list(view.boards.values())
+    split = any(len(board.devices) > 1 for board in boards)
+    rows = [_row(view, board) for board in boards]
     # What all share stands in the line above the table.
-    common = {n for n in ("model", "memory", "mode") if len({row[n] for row in rows}) == 1}
-    for model, oam_id in missing(topology):
-        row = {"GPU": "missing", "model": model, "OAM": runs([oam_id]), "state": "missing"}
-        rows.append(row)
-        styles.append("dim")
-    columns = ["GPU", "part", "model", "NUMA", "SMI", "HIP", "KFD", "render", "card", "OAM"]
-    columns += ["memory", "mode", "hive", "replica", "state", "finding"]
-    always = {"GPU", "NUMA", "SMI", "HIP", "render"}
+    common = {name for name in ("model", "memory", "mode") if len({r[name] for r in rows}) == 1}
+    rows += [_row(view, board) for board in view.missing]
+    for row in rows:
+        if row["renderD"] and not split:
+            row["renderD"] = f"renderD{row['renderD']}"
+    always = {"GPU", "NUMA", "SMI", "HIP", "renderD"}
     shown = [
         name
-        for name in columns
-        if name in always or (name not in common and any(row.get(name) for row in rows))
+        for name in rows[0]
+        if name in always or (name not in common and any(row[name] for row in rows))
     ]
     table = _grid()
     for name in shown:
         # What grows with the number of partitions may wrap, names never do.
-        wraps = name in ("part", "SMI", "HIP", "KFD", "render", "card", "finding")
+        wraps = name in ("part", "SMI", "HIP", "KFD", "renderD", "card", "finding")
         right = name in ("NUMA", "SMI", "HIP", "KFD", "card", "OAM")
-        table.add_column(
-            # Ranges of render nodes take less room without the name on each.
-            "renderD" if split and name == "render" else name,
-            no_wrap=not wraps,
-            overflow="fold",
-            justify="right" if right else "left",
-        )
-    for row, style in zip(rows, styles, strict=True):
-        table.add_row(*(row.get(name) or "–" for name in shown), style=style)
+        justify: Literal["left", "right"] = "right" if right else "left"
+        # Ranges of render nodes take less room without the name on each.
+        title = "render" if name == "renderD" and not split else name
+        table.add_column(title, no_wrap=not wraps, overflow="fold", justify=justify)
+    for row, board in zip(rows, [*boards, *view.missing], strict=True):
+        owner = view.sole_owner(board)
+        style = "dim" if row["state"] else None if owner is None else STYLES[owner % len(STYLES)]
+        table.add_row(*(row[name] or "–" for name in shown), style=style)
     return table
 
 
-def _names(gpus: Sequence[Gpu], prefix: str) -> dict[str, str | None]:
+def _row(view: View, board: Board) -> dict[str, str | None]:
     """Return what a GPU and its partitions are called and have; None where nobody knows."""
-    first = gpus[0]
-    modes = [mode for mode in (first.compute_partition, first.memory_partition) if mode]
-    model = first.model or (f"id {first.device_id}" if first.device_id else None)
+    nodes = {gpu.numa_node for gpu in board.gpus if gpu.numa_node is not None}
     return {
-        "model": f"{model} VF" if model and first.virtual_function else model,
-        "NUMA": runs(sorted({gpu.numa_node for gpu in gpus if gpu.numa_node is not None})),
-        "SMI": runs([gpu.smi_index for gpu in gpus]),
-        "HIP": runs([gpu.hip_ordinal for gpu in gpus]),
-        "KFD": runs([gpu.kfd_node for gpu in gpus]),
-        "render": runs([node_number(gpu.render_node) for gpu in gpus], prefix),
-        "card": runs([node_number(gpu.card) for gpu in gpus]),
-        "OAM": runs([first.oam_id]),
-        "memory": f"{first.vram_bytes / 2**30:.0f} GiB" if first.vram_bytes else None,
-        "mode": "/".join(modes) or None,
+        "GPU": board.name,
+        "part": runs([number for number, key in view.partitions(board) if key]),
+        "model": board.model,
+        "NUMA": runs(sorted(nodes)),
+        **board.numbers,
+        "memory": board.memory,
+        "mode": board.mode,
+        "hive": view.hives.get(board.name),
+        "replica": _owners(view, board) if view.placement and not board.missing else None,
+        "state": board.state if board.state != "used" else None,
+        "finding": runs(view.marks.get((board.name,), ())),
     }
 
 
-def _owners(members: Members, owner: Mapping[str, int]) -> str:
+def _owners(view: View, board: Board) -> str:
     """Return the replica of a GPU, or of each of its partitions: "0" or "0: 0-3"."""
-    parts: dict[int | None, list[int | None]] = {}
-    for key, gpu in members:
-        parts.setdefault(owner.get(key), []).append(gpu.partition)
+    parts: dict[int | None, list[int]] = {}
+    for key, gpu in board.devices.items():
+        parts.setdefault(view.owner.get(key), []).append(gpu.partition)
     names = {number: "free" if number is None else str(number) for number in parts}
     if len(parts) == 1:
         return next(iter(names.values()))
     return "\n".join(f"{names[number]}: {runs(which)}" for number, which in parts.items())
 
 
-def _links(topology: Topology, pairs: Sequence[Pair], width: int) -> Group:
+def _links(view: View, width: int) -> Group:
     """Return the matrix of the boards' links where it fits, else the kinds of link."""
-    names = list(boards(topology))
-    cells = {ordered(pair.a, pair.b): pair for pair in pairs}
+    names = list(view.boards)
+    widths = [pair.bandwidth_mb_s for pair in view.pairs if pair.kind == "xgmi"]
+    thin = min(filter(None, widths), default=0)
+    texts = {pair.ends: _letter(pair) + _times(pair, thin) for pair in view.pairs}
+    styles = {pair.ends: LINKS[pair.kind] for pair in view.pairs}
     label = max(map(len, names)) + len(str(len(names))) + 2
-    thin = min(
-        (p.bandwidth_mb_s for p in pairs if p.kind == "xgmi" and p.bandwidth_mb_s), default=0
-    )
-    texts = {pair: pair.letter + _times(pair, thin) for pair in pairs}
     cell = max(map(len, texts.values())) + 1
     if label + cell * len(names) > width:
-        return _kinds(pairs)
+        return _kinds(view.pairs)
     table = _grid()
     table.add_column("link")
     for position in range(len(names)):
@@ -181,15 +140,18 @@ def _links(topology: Topology, pairs: Sequence[Pair], width: int) -> Group:
     for position, name in enumerate(names):
         row = [Text(f"{position} {name}")]
         for other in names:
-            pair = cells.get(ordered(name, other))
-            row.append(
-                Text(texts[pair], style=LINKS[pair.kind])
-                if pair
-                else Text("·" if other == name else "", style="dim")
-            )
+            ends = (min(name, other), max(name, other))
+            empty = "·" if other == name else ""
+            row.append(Text(texts.get(ends, empty), style=styles.get(ends, "dim")))
         table.add_row(*row)
     parallel = any("×" in text for text in texts.values())
-    return Group(table, Text(_key(pairs) + ", ×n links in parallel, by bandwidth" * parallel))
+    return Group(table, Text(_key(view.pairs) + ", ×n links in parallel, by bandwidth" * parallel))
+
+
+def _letter(pair: Pair) -> str:
+    """Return what stands for the pair: X15 and the like, with ! where it is broken."""
+    letter = {"xgmi": "X", "pcie": "P", None: "?"}[pair.type]
+    return f"{letter}{pair.weight or ''}{'!' if pair.kind == 'broken' else ''}"
 
 
 def _times(pair: Pair, thin: int) -> str:
@@ -201,7 +163,7 @@ def _times(pair: Pair, thin: int) -> str:
 
 def _key(pairs: Sequence[Pair]) -> str:
     words = {"X": "X xGMI", "P": "P PCIe", "?": "? unknown"}
-    letters = {pair.letter[0] for pair in pairs}
+    letters = {_letter(pair)[0] for pair in pairs}
     parts = [text for letter, text in words.items() if letter in letters]
     parts += ["with its weight"] if any(pair.weight for pair in pairs) else []
     parts += ["! not the xGMI it should be"] if any(p.kind == "broken" for p in pairs) else []
@@ -212,14 +174,14 @@ def _kinds(pairs: Sequence[Pair]) -> Group:
     """Return how many pairs have which link, and which they are unless they are most."""
     matches: dict[tuple[str, Kind], list[Pair]] = {}
     for pair in pairs:
-        matches.setdefault((pair.letter, pair.kind), []).append(pair)
+        matches.setdefault((_letter(pair), pair.kind), []).append(pair)
     table = _grid()
     table.add_column("link", no_wrap=True)
     table.add_column("pairs", justify="right", no_wrap=True)
     table.add_column("which", overflow="fold")
     most = max(map(len, matches.values()))
     for (letter, kind), mine in sorted(matches.items(), key=lambda item: -len(item[1])):
-        which = ", ".join(f"{pair.a} – {pair.b}" for pair in mine[:LISTED])
+        which = ", ".join(" – ".join(pair.ends) for pair in mine[:LISTED])
         which += f" and {len(mine) - LISTED} more" if len(mine) > LISTED else ""
         if len(mine) == most:
             which = "all others" if len(matches) > 1 else "all"
@@ -227,25 +189,18 @@ def _kinds(pairs: Sequence[Pair]) -> Group:
     return Group(table, Text(_key(pairs)))
 
 
-def _nics(topology: Topology) -> Table:
+def _nics(view: View) -> Table:
     """Return one row a network interface, with the GPUs behind the same PCIe root port."""
     table = _grid()
     for name in ("NIC", "RDMA", "address", "NUMA", "speed", "behind one root port with"):
         table.add_column(name, no_wrap=name != "behind one root port with", overflow="fold")
-    result = boards(topology)
-    for nic in topology.nics:
-        speed = gigabits(nic.speed_mb_s) or "–"
-        near = [
-            board
-            for board, members in result.items()
-            if nic.pci_path and members[0][1].pci_path[:1] == nic.pci_path[:1]
-        ]
+    for nic in view.topology.nics:
         table.add_row(
             nic.name,
             nic.rdma_device or "–",
             nic.bdf,
             "–" if nic.numa_node is None else str(nic.numa_node),
-            "down" if nic.up is False else speed,
-            " ".join(near) or "–",
+            "down" if nic.up is False else gigabits(nic.speed_mb_s) or "–",
+            " ".join(view.near(nic)) or "–",
         )
     return table

@@ -16,16 +16,16 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     Finding,
     has_errors,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 from rich.progress import Progress
 
 from apiary.app import output
 from apiary.app.inputs import json_option, load_placement, load_plan, load_topology
 from apiary.app.output import exit_code, file_name, print_document, report, show
-from apiary.host.pairs import board_of
 from apiary.host.pictures import topology_svg
-from apiary.host.shares import Shares
 from apiary.host.tables import topology_table
+from apiary.host.view import board_of
 
 
 @click.command()
@@ -52,7 +52,7 @@ def topology(
     """
     if plan_file and placement_file:
         raise click.UsageError("give --plan or --placement: a plan has its placement")
-    placement: Shares | None = None
+    placement: Placement | None = None
     if plan_file:
         placement = load_plan(plan_file).placement
     elif placement_file:
@@ -73,7 +73,7 @@ def topology(
 
 
 def _several(
-    captures: tuple[str, ...], svg: str | None, placement: Shares | None, as_json: bool
+    captures: tuple[str, ...], svg: str | None, placement: Placement | None, as_json: bool
 ) -> int:
     """Read many captures; one that cannot be read never keeps the others from being shown."""
     topologies: list[Topology] = []
@@ -120,17 +120,17 @@ def _summary(captures: int, read: int, faulty: int, refused: int) -> str:
     return f"{captures} captures: {read} {topologies}{errors}; {refused} refused"
 
 
-def _fits(of_host: Topology, placement: Shares) -> bool:
+def _fits(of_host: Topology, placement: Placement) -> bool:
     return not _strangers(of_host, placement)
 
 
-def _strangers(of_host: Topology, placement: Shares) -> list[str]:
+def _strangers(of_host: Topology, placement: Placement) -> list[str]:
     """Return the GPUs of a placement that a topology does not have."""
     present = {*of_host.by_key, *map(board_of, of_host.by_key)}
     return [key for share in placement.replicas for key in share.gpus if key not in present]
 
 
-def _of_this_host(of_host: Topology, placement: Shares | None) -> Finding | None:
+def _of_this_host(of_host: Topology, placement: Placement | None) -> Finding | None:
     """Return the finding that a placement is another host's, which the picture cannot show."""
     strangers = _strangers(of_host, placement) if placement else []
     if not strangers:

@@ -14,8 +14,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Fi
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
     Gpu,
     Link,
+    Mark,
     Nic,
     NumaNode,
+    Parts,
     Topology,
     gpu_keys,
 )
@@ -81,6 +83,12 @@ def finding(code: str, message: str, severity: str = "warning") -> Finding:
     )  # type: ignore[arg-type]
 
 
+def noted(topology: Topology, *cases: tuple[Finding, Parts]) -> Topology:
+    """Return the topology with findings about parts of it."""
+    marks = (Mark(number, parts) for number, (_finding, parts) in enumerate(cases) if parts)
+    return replace(topology, findings=tuple(case[0] for case in cases), marks=tuple(marks))
+
+
 def two_hives() -> Topology:
     return host([range(4), range(4, 8)], [range(4), range(4, 8)])
 
@@ -110,12 +118,12 @@ def lost(topology: Topology, *pairs: tuple[int, int]) -> Topology:
         "TOPO-XGMI-ABSENT",
         f"{named} are linked by PCIe, in a group of 8 GPUs that xGMI connects otherwise",
     )
-    return replace(topology, links=tuple(links), findings=(*topology.findings, note))
+    return noted(replace(topology, links=tuple(links)), (note, tuple(sorted(ends))))
 
 
 def one_missing() -> Topology:
     note = finding("TOPO-GPU-MISSING", "7 MI325X are on the PCI bus; their boards carry 8")
-    return replace(mi325x([3]), findings=(note,))
+    return noted(mi325x([3]), (note, ()))
 
 
 def one_unusable() -> Topology:
@@ -123,16 +131,28 @@ def one_unusable() -> Topology:
     whole = mi325x()
     gpus = tuple(replace(gpu, healthy=gpu.bdf != BDFS[2]) for gpu in whole.gpus)
     notes = (
-        finding("TOPO-GPU-UNUSABLE", f"GPU {BDFS[2]} (MI325X) has no KFD node"),
-        finding("TOPO-PCIE-LINK", f"GPU {BDFS[4]} trained its PCIe link at x8"),
-        finding("TOPO-PCIE-LINK", f"GPU {BDFS[4]} trained its PCIe link at 16 GT/s"),
-        finding("TOPO-ASYMMETRY", f"KFD: {BDFS[0]} – {BDFS[5]}: weight 15 one way and 30 back"),
-        finding("TOPO-XGMI-DOWN", f"GPU {BDFS[6]}: xGMI port 3 is down"),
-        finding("TOPO-TOOL-FAILED", "rocm-smi failed: it <hung> & was ended", "error"),
-        finding("TOPO-INDEX-ORDER", "the tools number otherwise than HIP", "info"),
+        (
+            finding("TOPO-GPU-UNUSABLE", f"GPU {BDFS[2]} (MI325X) has no KFD node"),
+            ((BDFS[2],),),
+        ),
+        (
+            finding("TOPO-PCIE-LINK", f"GPU {BDFS[4]} trained its PCIe link at x8"),
+            ((BDFS[4],),),
+        ),
+        (
+            finding("TOPO-PCIE-LINK", f"GPU {BDFS[4]} trained its PCIe link at 16 GT/s"),
+            ((BDFS[4],),),
+        ),
+        (
+            finding("TOPO-ASYMMETRY", f"KFD: {BDFS[0]} – {BDFS[5]}: weight 15 one way and 30 back"),
+            ((BDFS[0], BDFS[5]),),
+        ),
+        (finding("TOPO-XGMI-DOWN", f"GPU {BDFS[6]}: xGMI port 3 is down"), ((BDFS[6],),)),
+        (finding("TOPO-TOOL-FAILED", "rocm-smi failed: it <hung> & was ended", "error"), ()),
+        (finding("TOPO-INDEX-ORDER", "the tools number otherwise than HIP", "info"), ()),
     )
     links = tuple(one for one in whole.links if BDFS[2] not in (one.a, one.b))
-    return replace(whole, gpus=gpus, links=links, findings=notes)
+    return noted(replace(whole, gpus=gpus, links=links), *notes)
 
 
 def mi250x() -> Topology:
@@ -198,8 +218,8 @@ def cpx(present: int = 64) -> Topology:
         for a, b in itertools.combinations(keys, 2)
     )
     short = finding("TOPO-PARTITION-COUNT", f"partitions in view: {BDFS[7]}: 7 of 8 (CPX)")
-    findings = (short,) if present == 63 else ()
-    return Topology("gpu-cpx", tuple(gpus), links, mi325x().numa_nodes, findings=findings)
+    topology = Topology("gpu-cpx", tuple(gpus), links, mi325x().numa_nodes)
+    return noted(topology, (short, ((BDFS[7],),))) if present == 63 else topology
 
 
 def with_nics() -> Topology:
@@ -232,7 +252,7 @@ def many() -> Topology:
     first = whole.links[3]
     note = finding("TOPO-XGMI-ABSENT", f"{first.a} – {first.b} is linked by PCIe")
     links = tuple(replace(one, type="pcie") if one == first else one for one in whole.links)
-    return replace(whole, links=links, findings=(note,))
+    return noted(replace(whole, links=links), (note, ((first.a, first.b),)))
 
 
 # Name: the host and the cut that colours it.

@@ -103,4 +103,4 @@ def test_interfaces_and_a_missing_gpu_have_rows():
     lines = printed(DRAWN["nics"][0])
     assert row(lines, "enp5s0") == f"mlx5_5 0000:15:00.0 1 down {BDFS[4]} {BDFS[5]}"
     assert row(lines, "eno1") == "– 0000:f1:00.0 0 25 Gb/s –"
-    assert row(printed(one_missing()), "missing").endswith("missing")
+    assert row(printed(one_missing()), "missing").endswith("missing 1")

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...findings import Finding
 from ...gpus import gpu_facts
+from ..types import Gpu
 from .view import View, listed
 
 
@@ -32,6 +33,7 @@ def unusable(view: View) -> Iterator[Finding]:
                 "TOPO-GPU-UNUSABLE",
                 f"GPU {key} ({gpu.model or 'unknown model'}) is on the PCI bus and the driver has "
                 "no KFD node for it: no program can use it",
+                (key,),
             )
 
 
@@ -39,23 +41,27 @@ def missing(view: View) -> Iterator[Finding]:
     """Compare the GPUs on the bus with the boards they come on; a guest has any number."""
     if not view.slots:
         return
-    boards: Counter[str] = Counter()
-    seen: set[str | None] = set()
-    for gpu in view.gpus.values():
-        if gpu.model and not gpu.virtual_function and gpu.bdf not in seen:
-            boards[gpu.model] += 1
-            seen.add(gpu.bdf)
     # Handed to a guest, they are still on the bus.
     handed_on = sum(slot.driver not in (None, "amdgpu") for slot in view.slots)
-    for model, count in boards.items():
-        facts = gpu_facts(model)
-        carried = facts.links.mesh or (facts.dies if facts.dies > 1 else None)
-        if carried and count % carried and (count + handed_on) % carried:
+    for model, (count, carried) in incomplete(view.gpus.values()).items():
+        if (count + handed_on) % carried:
             yield view.finding(
                 "TOPO-GPU-MISSING",
                 f"{count} {model} are on the PCI bus; their boards carry {carried}"
                 + (_short_side(view) if count == carried - 1 else ""),
             )
+
+
+def incomplete(gpus: Iterable[Gpu]) -> dict[str, tuple[int, int]]:
+    """Return how many GPUs of a model there are and its board carries, unless boards are full."""
+    functions = {gpu.bdf: gpu.model for gpu in gpus if gpu.model and not gpu.virtual_function}
+    boards = {}
+    for model, count in Counter(functions.values()).items():
+        facts = gpu_facts(model)
+        carried = facts.links.mesh or facts.dies
+        if count % carried:
+            boards[model] = (count, carried)
+    return boards
 
 
 def _short_side(view: View) -> str:

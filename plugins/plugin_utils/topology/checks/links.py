@@ -24,9 +24,8 @@ def ports(view: View) -> Iterator[Finding]:
     fabric = view.fabric
     for pair in fabric.down_links:
         whole = "the xGMI link" if pair in fabric.dead_links else "part of the xGMI link"
-        yield view.finding(
-            "TOPO-XGMI-DOWN", f"{whole} {' – '.join(pair)} is down{_says(view, 'down_links')}"
-        )
+        message = f"{whole} {' – '.join(pair)} is down{_says(view, 'down_links')}"
+        yield view.finding("TOPO-XGMI-DOWN", message, pair)
     named = {key for pair in fabric.down_links for key in pair}
     down = {key: numbers for key, numbers in fabric.down_ports.items() if key not in named}
     single = [key for key, numbers in down.items() if len(numbers) == 1]
@@ -38,7 +37,7 @@ def ports(view: View) -> Iterator[Finding]:
         if len(down) == len(single) == 2:
             (other,) = (end for end in single if end != key)
             message += f"; so is one of {other}, most likely the other end"
-        yield view.finding("TOPO-XGMI-DOWN", message)
+        yield view.finding("TOPO-XGMI-DOWN", message, (key,))
 
 
 def _says(view: View, what: str) -> str:
@@ -57,7 +56,7 @@ def groups(view: View) -> Iterator[Finding]:
     for key, gpu in view.usable.items():
         keys_of[gpu.model].append(key)
     for model, keys in keys_of.items():
-        hives = _connected(keys, types)
+        hives = connected(keys, types)
         for hive in hives:
             yield from _absent(view, hive, types)
         if any(len(addresses(hive)) > 1 for hive in hives):
@@ -73,7 +72,7 @@ def groups(view: View) -> Iterator[Finding]:
 Types = Mapping[tuple[str, str], str | None]
 
 
-def _connected(keys: Sequence[str], types: Types) -> list[list[str]]:
+def connected(keys: Sequence[str], types: Types) -> list[list[str]]:
     """Return the groups that xGMI connects, each in the order of keys."""
     peers: dict[str, set[str]] = defaultdict(set)
     for (a, b), kind in types.items():
@@ -110,6 +109,7 @@ def _absent(view: View, hive: Sequence[str], types: Types) -> Iterator[Finding]:
             "TOPO-XGMI-ABSENT",
             f"{listed(names)} {'is' if len(names) == 1 else 'are'} linked by PCIe, in a group of "
             f"{len(addresses(hive))} GPUs that xGMI connects otherwise",
+            *absent,
         )
 
 
@@ -128,6 +128,7 @@ def _apart(
                 "TOPO-XGMI-ISOLATED",
                 f"GPU {addresses(hive)[0]} has no xGMI link, while "
                 f"{max(len(addresses(group)) for group in whole)} others are connected",
+                (addresses(hive)[0],),
             )
     sizes = [str(len(addresses(hive))) for hive in whole]
     virtual = any(view.gpus[key].virtual_function for key in everyone)
@@ -183,6 +184,7 @@ def routes(view: View) -> Iterator[Finding]:
         yield view.finding(
             "TOPO-XGMI-INDIRECT",
             f"{listed(names)}: no direct xGMI link, on a board that links every pair",
+            *((link.a, link.b) for link in indirect),
         )
 
 

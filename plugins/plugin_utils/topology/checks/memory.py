@@ -23,11 +23,11 @@ def sizes(view: View) -> Iterator[Finding]:
         others = [count for (model, _size), count in common.items() if model == gpu.model]
         # The driver keeps a little for itself: 0.1 to 1 % on captures of MI210 to MI355X.
         if gib and abs(size - gib * 2**30) > gib * 2**30 // 20:
-            yield view.finding(
-                "TOPO-VRAM", f"GPU {key} has {size / 2**30:.1f} GiB; {gpu.model} has {gib}"
-            )
+            message = f"GPU {key} has {size / 2**30:.1f} GiB; {gpu.model} has {gib}"
+            yield view.finding("TOPO-VRAM", message, (key,))
         elif not gib and common[gpu.model, gpu.vram_bytes] * 2 < sum(others):
-            yield view.finding("TOPO-VRAM", f"GPU {key} has {size / 2**30:.1f} GiB, others more")
+            message = f"GPU {key} has {size / 2**30:.1f} GiB, others more"
+            yield view.finding("TOPO-VRAM", message, (key,))
 
 
 def errors(view: View) -> Iterator[Finding]:
@@ -38,4 +38,5 @@ def errors(view: View) -> Iterator[Finding]:
                 "TOPO-MEMORY-ERRORS",
                 f"GPU {slot.bdf} has had {slot.uncorrectable_errors} uncorrectable memory errors "
                 "since the driver was loaded",
+                (slot.bdf,),
             )

@@ -17,21 +17,21 @@ from .view import View, addresses, listed
 def unknown(view: View) -> Iterator[Finding]:
     """Find GPUs without a node; on a host with one node that is no news."""
     reported = any(gpu.numa_node is not None for gpu in view.gpus.values())
-    nameless = [key for key, gpu in view.usable.items() if gpu.numa_node is None]
+    nameless = addresses(key for key, gpu in view.usable.items() if gpu.numa_node is None)
     if nameless and (reported or len(view.topology.numa_nodes) > 1):
-        yield view.finding(
-            "TOPO-NUMA-UNKNOWN", f"no source gives the NUMA node of {listed(addresses(nameless))}"
-        )
+        message = f"no source gives the NUMA node of {listed(nameless)}"
+        yield view.finding("TOPO-NUMA-UNKNOWN", message, *((name,) for name in nameless))
 
 
 def stray(view: View) -> Iterator[Finding]:
     """Find GPUs that name a node which the kernel doesn't list."""
     nodes = {node.id for node in view.topology.numa_nodes}
-    strays = [key for key, gpu in view.gpus.items() if gpu.numa_node not in {None, *nodes}]
+    strays = addresses(key for key, gpu in view.gpus.items() if gpu.numa_node not in {None, *nodes})
     if nodes and strays:
         yield view.finding(
             "TOPO-NUMA-STRAY",
-            f"{listed(addresses(strays))} report a NUMA node that the host doesn't have",
+            f"{listed(strays)} report a NUMA node that the host doesn't have",
+            *((name,) for name in strays),
         )
 
 

@@ -75,7 +75,8 @@ def _by_mode(view: View, name: str) -> Mapping[str, list[str]]:
 def missing(view: View) -> Iterator[Finding]:
     """Compare the partitions in view with those that each GPU's mode makes."""
     largest = max((len(group) for group in view.by_address.values()), default=0)
-    short, wanted_in_all = [], 0
+    short: dict[str, str] = {}
+    wanted_in_all = 0
     for address, group in view.by_address.items():
         mode = next((gpu.compute_partition for gpu in group if gpu.compute_partition), None)
         expected = gpu_facts(group[0].model).partitions_in(mode)
@@ -83,12 +84,14 @@ def missing(view: View) -> Iterator[Finding]:
             expected = largest
         wanted_in_all += expected or len(group)
         if expected is not None and len(group) != expected:
-            short.append(f"{address}: {len(group)} of {expected}" + (f" ({mode})" if mode else ""))
+            short[address] = f"{len(group)} of {expected}" + (f" ({mode})" if mode else "")
     if short:
         devices = sum(map(len, view.by_address.values()))
         yield view.finding(
             "TOPO-PARTITION-COUNT",
-            f"partitions in view: {listed(short)}" + _out_of_minors(devices, wanted_in_all),
+            f"partitions in view: {listed([': '.join(each) for each in short.items()])}"
+            + _out_of_minors(devices, wanted_in_all),
+            *((address,) for address in short),
         )
 
 

@@ -60,6 +60,7 @@ def links(view: View) -> Iterator[Finding]:
             yield view.finding(
                 "TOPO-PCIE-LINK-IDLE" if idle else "TOPO-PCIE-LINK",
                 _message(wire, gpus_below, *shortfall),
+                *((bdf,) for bdf in gpus_below),
             )
 
 

@@ -43,9 +43,9 @@ class View:
                 devices[gpu.bdf].append(gpu)
         return devices
 
-    def finding(self, code: str, message: str) -> Finding:
-        """Return a finding about the host."""
-        return problems.finding(code, self.topology.host, message)
+    def finding(self, code: str, message: str, *parts: tuple[str, ...]) -> Finding:
+        """Return a finding about the host, or about GPUs and pairs of them in it."""
+        return problems.finding(code, self.topology.host, message, parts=parts)
 
 
 def listed(names: Sequence[str], limit: int = 4) -> str:
