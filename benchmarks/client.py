@@ -48,8 +48,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 from rich.console import Console
 from rich.table import Table
 
-ROOT = str(Path(bench_client.__file__).parents[5])
-MOCK = "ansible_collections.apiary.instinct.plugins.module_utils.load.mock"
+ROOT = str(Path(bench_client.__file__).parents[1])
+MOCK = "load.mock"
 TRUE_SECONDS = 0.010
 REACHED = 0.95
 TTFT, ITL = 0.5, 0.03
@@ -143,7 +143,9 @@ def words_of(client: str, load: Load, target: Target, shard: int, shards: int, p
     name = f"{shard}.json"
     if client == "builtin":
         words = builtin.argv(load, target, shard, shards, place, name)
-        return [word.replace("@DIR@", ROOT).replace("@PYTHON@", sys.executable) for word in words]
+        return [
+            word.replace("@PROGRAMS@", ROOT).replace("@PYTHON@", sys.executable) for word in words
+        ]
     program = ("env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}", client)
     return command.argv(load, target, shard, shards, "0.32.0", place, name, program)
 

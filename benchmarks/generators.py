@@ -74,7 +74,7 @@ Generator = Callable[[Load, str, Path], Seen]
 def ours(load: Load, url: str, place: Path) -> Seen:
     """Send a load by the builtin client."""
     words = builtin.argv(load, Target((url,), "m"), 0, 1, str(place), "out.json")
-    run([word.replace("@DIR@", ROOT).replace("@PYTHON@", sys.executable) for word in words])
+    run([word.replace("@PROGRAMS@", ROOT).replace("@PYTHON@", sys.executable) for word in words])
     shard = json.loads((place / "out.json").read_text())
     good = [number for number, error in enumerate(shard["errors"]) if not error]
     # Both count from when a request was due; a closed loop's is due when its slot is free.

@@ -48,8 +48,8 @@ def client_image(tmp_path_factory):
     context = tmp_path_factory.mktemp("bench-image")
     place = context / "apiary" / INSIDE
     place.mkdir(parents=True)
-    for name in bench_client.FILES:
-        shutil.copy(PROGRAMS / f"{name}.py", place)
+    for source in PROGRAMS.glob("*.py"):
+        shutil.copy(source, place)
     shutil.copy(HERE / "vllm_client.py", context)
     (context / "Dockerfile").write_text(DOCKERFILE.format(base=bases[0]))
     docker("build", "--quiet", "--tag", IMAGE, str(context))

@@ -33,14 +33,13 @@ _VARIED = tuple(_TEXT.split())
 class Made:
     """One turn's request, and what it must bring.
 
-    ``exact``: another number of output tokens is an error. ``keep``: the answer is needed.
+    Another number of output tokens is an error. ``keep``: the answer is needed.
     """
 
     turn: Turn
     request: bytes
     input_tokens: int
     output_tokens: int
-    exact: bool = True
     keep: bool = False
 
     def without_request(self) -> Made:
@@ -92,10 +91,9 @@ class Bodies:
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
+            "min_tokens": output,
+            "ignore_eos": True,
         }
-        exact = bool(self._settings.ignore_eos)
-        if exact:
-            body.update(min_tokens=output, ignore_eos=True)
         if several and not chat:
             body["return_token_ids"] = True
         if chat:
@@ -112,7 +110,6 @@ class Bodies:
             self._server.request(CHAT if chat else COMPLETIONS, data, headers),
             input_tokens(part, turn.number),
             output,
-            exact=exact,
             keep=several and not turn.last,
         )
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .scrape import SAMPLE, metrics_text
+from .scrape import metrics_text, series_of
 
 SYSFS = Path("/sys/class/drm")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -54,26 +54,19 @@ def readings(known: list[tuple[str, Path]]) -> list[Reading]:
 
 def exported(url: str, names: dict[str, list[str]], timeout: float) -> list[Reading]:
     """Return the same from an exporter; ``names`` has its metrics by power_w, clock_mhz, key."""
-    text = metrics_text(url, timeout) or ""
     found: dict[str, Reading] = {}
-    for line in text.splitlines():
-        match = SAMPLE.match(line)
-        if not match:
-            continue
-        for field in ("power_w", "clock_mhz"):
+    for (metric, text), value in series_of(metrics_text(url, timeout) or "").items():
+        # A GPU has a clock for each of its dies: the slowest one is what counts.
+        for field, join in (("power_w", max), ("clock_mhz", min)):
             # A prefix is the operator's choice.
-            if any(match.group(1).endswith(name) for name in names[field]):
-                labels = dict(LABEL.findall(match.group(2) or ""))
+            if metric.endswith(tuple(names[field])):
+                labels = dict(LABEL.findall(text))
                 key = next((labels[name] for name in names["key"] if labels.get(name)), "0")
                 host = labels.get("hostname")
-                one = f"{host}/{key}" if host else key
-                empty = {"key": one, "power_w": None, "clock_mhz": None}
-                with contextlib.suppress(ValueError):
-                    value = float(match.group(3))
-                    # A GPU has a clock for each of its dies: the slowest one is what counts.
-                    join = min if field == "clock_mhz" else max
-                    old = found.setdefault(one, empty)[field]
-                    found[one][field] = value if old is None else join(old, value)
+                gpu = f"{host}/{key}" if host else key
+                reading = found.setdefault(gpu, {"key": gpu, "power_w": None, "clock_mhz": None})
+                previous = reading[field]
+                reading[field] = value if previous is None else join(previous, value)
     return [found[key] for key in sorted(found)]
 
 

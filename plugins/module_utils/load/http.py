@@ -86,7 +86,7 @@ class Loop:
 class Server:
     """Where requests go: a base URL, resolved once, and the connections to it that are idle."""
 
-    def __init__(self, loop: Loop, url: str, ca: str | None = None) -> None:
+    def __init__(self, loop: Loop, url: str) -> None:
         """Raise ValueError if ``url`` is none, OSError if its name is not known."""
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -97,7 +97,7 @@ class Server:
         path = parts.path.rstrip("/")
         self.path = path[: -len("/v1")] if path.endswith("/v1") else path
         self.host = parts.netloc.rpartition("@")[2]
-        self.context = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
+        self.context = ssl.create_default_context() if parts.scheme == "https" else None
         found = socket.getaddrinfo(self.name, port, type=socket.SOCK_STREAM)[0]
         self.family: socket.AddressFamily = found[0]
         self.address: Any = found[4]

@@ -5,11 +5,11 @@
 """A server that computes nothing and answers when it was told to: what a client says of it is its
 own error.
 
-    python -m …bench_mock [--host 127.0.0.1] [--port 0] [--ttft 0.1] [--itl 0.03] [--model NAME]
+    python -m load.mock [--host 127.0.0.1] [--port 0] [--ttft 0.1] [--itl 0.03] [--model NAME]
 
 It prints its port, and serves until SIGTERM, or until stdin ends if that is a pipe. It answers what
 `vllm bench serve` and the builtin client ask: streams of exactly max_tokens chunks with usage.
-All waits are equal, so two queues replace timers. GET /stats tells how late it was itself.
+GET /stats tells how late it was itself.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import signal
 import socket
 import stat
 import sys
-import time
 import zlib
+from functools import partial
 from typing import Any
 
-FILES = ("mock",)
+from .http import Loop, clock
 
 _READ = 1 << 16
 _BACKLOG = 4096
@@ -109,25 +109,20 @@ class Client:
 
 
 class Mock:
-    """The server: one thread, one epoll, two queues of what is due."""
+    """The server: one thread, one loop, a timer for what is due next of each answer."""
 
     def __init__(self, host: str, port: int, ttft: float, itl: float, model: str) -> None:
         self._ttft, self._itl, self._model = ttft, itl, model
+        self._loop = Loop()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listening = socket.socket(family, socket.SOCK_STREAM)
-        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listening.bind((host, port))
-        self._listening.listen(_BACKLOG)
+        self._listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         self._listening.setblocking(False)
+        self._loop.watch(self._listening.fileno(), select.EPOLLIN, self._accept)
         self.port: int = self._listening.getsockname()[1]
-        self._epoll = select.epoll()
-        self._epoll.register(self._listening, select.EPOLLIN)
-        self._clients: dict[int, Client] = {}
-        self._firsts: collections.deque[Stream] = collections.deque()
-        self._nexts: collections.deque[Stream] = collections.deque()
+        self._clients: set[Client] = set()
         self._late: collections.deque[float] = collections.deque(maxlen=_SAMPLES)
         self._requests = 0
-        self._running = True
+        self._ended = False
         # A chunk differs by these alone; made once, so that a token costs one system call.
         self._chunks = {
             (chat, end, ids): token_chunk(chat, model, end, ids)
@@ -136,65 +131,37 @@ class Mock:
             for ids in (False, True)
         }
 
-    def stop(self) -> None:
-        """End after what is being done."""
-        self._running = False
-
     def watch(self, number: int) -> None:
-        """End when a file descriptor does, or has anything to say."""
-        self._epoll.register(number, select.EPOLLIN | select.EPOLLHUP)
-        self._until = number
+        """End when a file descriptor does."""
 
-    _until = -1
+        def read(_events: int, _now: float) -> None:
+            self._ended = not os.read(number, 4096)
+
+        self._loop.watch(number, select.EPOLLIN | select.EPOLLHUP, read)
 
     def serve(self) -> None:
-        """Answer until it is stopped."""
-        while self._running:
-            wait = 0.5
-            due = [queue[0].due for queue in (self._firsts, self._nexts) if queue]
-            if due:
-                wait = min(wait, max(0.0, min(due) - time.perf_counter()))
-                if 0.0 < wait < 0.002:
-                    # epoll waits whole milliseconds only.
-                    select.select([self._epoll], [], [], wait)
-                    wait = 0.0
-                elif wait:
-                    wait -= 0.001
-            events = self._epoll.poll(wait)
-            now = time.perf_counter()
-            for number, mask in events:
-                self._ready(number, mask, now)
-            self._send_due()
-        for client in list(self._clients.values()):
+        """Answer until what it watches ends."""
+        self._loop.run(lambda: self._ended)
+        for client in list(self._clients):
             self._drop(client)
         self._listening.close()
-        self._epoll.close()
+        self._loop.close()
 
-    def _send_due(self) -> None:
-        firsts, nexts, itl = self._firsts, self._nexts, self._itl
-        now = time.perf_counter()
-        while firsts and firsts[0].due <= now:
-            stream = firsts.popleft()
-            self._write(stream.client, stream.first if stream.left else stream.first + stream.end)
-            self._late.append(time.perf_counter() - stream.due)
-            if stream.left:
-                stream.due += itl
-                nexts.append(stream)
-        # What is due again within this very turn waits for the next: others come first.
-        for _number in range(len(nexts)):
-            stream = nexts[0]
-            if stream.due > now:
-                break
-            nexts.popleft()
-            stream.left -= 1
-            if stream.client.number < 0:
-                continue
-            if stream.left:
-                self._write(stream.client, stream.chunk)
-                stream.due += itl
-                nexts.append(stream)
-            else:
-                self._write(stream.client, stream.end)
+    def _begin(self, stream: Stream) -> None:
+        """Send a stream's first token, which may be all of it."""
+        self._write(stream.client, stream.first if stream.left else stream.first + stream.end)
+        self._late.append(clock() - stream.due)
+        self._await_next(stream)
+
+    def _next(self, stream: Stream) -> None:
+        stream.left -= 1
+        self._write(stream.client, stream.chunk if stream.left else stream.end)
+        self._await_next(stream)
+
+    def _await_next(self, stream: Stream) -> None:
+        if stream.left and stream.client.number >= 0:
+            stream.due += self._itl
+            self._loop.at(stream.due, partial(self._next, stream))
 
     def _write(self, client: Client, data: bytes) -> None:
         if client.number < 0:
@@ -211,24 +178,17 @@ class Mock:
             return
         if sent < len(data):
             client.out = data[sent:]
-            self._epoll.modify(client.number, select.EPOLLIN | select.EPOLLOUT)
+            self._watch(client, select.EPOLLIN | select.EPOLLOUT)
 
-    def _ready(self, number: int, mask: int, now: float) -> None:
-        if number == self._listening.fileno():
-            self._accept()
-            return
-        if number == self._until:
-            if not os.read(number, 4096):
-                self.stop()
-            return
-        client = self._clients.get(number)
-        if client is None:
-            return
-        if mask & select.EPOLLOUT and client.out:
+    def _watch(self, client: Client, events: int) -> None:
+        self._loop.watch(client.number, events, partial(self._ready, client))
+
+    def _ready(self, client: Client, events: int, now: float) -> None:
+        if events & select.EPOLLOUT and client.out:
             data, client.out = client.out, b""
-            self._epoll.modify(number, select.EPOLLIN)
+            self._watch(client, select.EPOLLIN)
             self._write(client, data)
-        if mask & ~select.EPOLLOUT and client.number >= 0:
+        if events & ~select.EPOLLOUT and client.number >= 0:
             try:
                 data = client.socket.recv(_READ)
             except BlockingIOError:
@@ -241,7 +201,7 @@ class Mock:
             else:
                 self._drop(client)
 
-    def _accept(self) -> None:
+    def _accept(self, _events: int, _now: float) -> None:
         while True:
             try:
                 connection, _address = self._listening.accept()
@@ -250,13 +210,13 @@ class Mock:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             client = Client(connection)
-            self._clients[client.number] = client
-            self._epoll.register(client.number, select.EPOLLIN)
+            self._clients.add(client)
+            self._watch(client, select.EPOLLIN)
 
     def _drop(self, client: Client) -> None:
         if client.number >= 0:
-            self._epoll.unregister(client.number)
-            del self._clients[client.number]
+            self._loop.forget(client.number)
+            self._clients.discard(client)
             client.socket.close()
             client.number = -1
 
@@ -333,11 +293,7 @@ class Mock:
             answer = json.loads(chunk(chat, model, choices=[choice], usage=usage))
             stream = Stream(client, now + self._ttft + self._itl * (tokens - 1), b"", b"", b"")
             stream.first = reply(answer)
-            # The end of a whole answer is due at a time of its own: kept in order by its place.
-            place = len(self._firsts)
-            while place and self._firsts[place - 1].due > stream.due:
-                place -= 1
-            self._firsts.insert(place, stream)
+            self._loop.at(stream.due, partial(self._begin, stream))
             return
         role = framed(chunk(chat, model, choices=[{"index": 0, "delta": {"role": "assistant"}}]))
         end = b""
@@ -347,7 +303,7 @@ class Mock:
         first = _HEAD + (role if chat else b"") + (one if tokens > 1 else final)
         stream = Stream(client, now + self._ttft, first, one, final + end if tokens > 1 else end)
         stream.left = tokens - 1
-        self._firsts.append(stream)
+        self._loop.at(stream.due, partial(self._begin, stream))
 
     def _reply(self, client: Client, document: Any, status: str = "200 OK") -> None:
         self._write(client, reply(document, status))
@@ -371,11 +327,8 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     mock = Mock(chosen.host, chosen.port, chosen.ttft, chosen.itl, chosen.model)
 
-    def stop(number: int, frame: Any) -> None:
-        mock.stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_interrupt: sys.exit(0))
     if stat.S_ISFIFO(os.fstat(0).st_mode):
         mock.watch(0)
     sys.stdout.write(f"{mock.port}\n")

@@ -6,8 +6,8 @@
 
 A request is what plugin_utils/bench/run/level.py makes of a Load. It decides everything; here are
 only processes, clocks and files. In every word of an argv `@DIR@` is this level's own temporary
-directory, `@NAME@` its name, that no other level has, `@PYTHON@` this interpreter and `@MOCK@` the
-mock server of that process's self-test.
+directory, `@NAME@` its name, that no other level has, `@PYTHON@` this interpreter, `@PROGRAMS@`
+where it finds our own client, and `@MOCK@` the mock server of that process's self-test.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import base64
 import contextlib
 import datetime
 import gzip
-import importlib
-import inspect
 import json
 import math
 import os
@@ -31,27 +29,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import client as bench_client
-from . import mock as bench_mock
+from . import client as bench_client  # noqa: F401 - so that it is in Ansible's archive
+from . import mock as bench_mock  # noqa: F401 - this one, too
 from .gpus import cards, exported, readings
 from .inspection import inspect_engines
 from .processes import Children, cpu_seconds, cpu_within
 from .scrape import Sampler, ask, gauges, metrics_text
 
 SCHEMA = "apiary.bench-raw/v1"
-PACKAGE = "ansible_collections.apiary.instinct.plugins.module_utils.load"
+# A directory, or Ansible's archive of this module; `python -m load.client` reads either.
+PROGRAMS = str(Path(__file__).parents[1])
 MOCK_SECONDS = 30.0
 RESULT_BYTES = 2**30
 # What bench_run is made of, for whoever sends it to a host.
-FILES = (
-    "run",
-    "inspection",
-    "processes",
-    "scrape",
-    "gpus",
-    *bench_client.FILES,
-    *bench_mock.FILES,
-)
 # Megabytes of random words that nothing reads.
 DROPPED = ("generated_texts",)
 
@@ -70,7 +60,6 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
             return inspect_engines({**request, "client": words_of(request["client"], Path(name))})
     with interruptible(), tempfile.TemporaryDirectory(prefix="apiary-bench-") as name:
         directory = Path(name)
-        unpack_programs(directory)
         tested, reported = self_test(request, directory) if request["self_test"] else (None, "")
         measured = level(request, directory)
         return {**measured, "self_test": tested, "log": measured["log"] + reported}
@@ -87,26 +76,6 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def unpack_programs(directory: Path) -> None:
-    """Write our own client and mock where a Python of its own finds them under their names."""
-    folder = directory.joinpath(*PACKAGE.split("."))
-    folder.mkdir(parents=True)
-    for parent in (folder, *folder.parents):
-        if parent == directory:
-            break
-        (parent / "__init__.py").touch()  # else a package of Ansible's in site-packages wins
-    for program in {*bench_client.FILES, *bench_mock.FILES}:
-        (folder / f"{program}.py").write_text(source_of(program), encoding="utf-8")
-
-
-def source_of(program: str) -> str:
-    """Return the source of one of our programs, be it in a file or in Ansible's archive."""
-    source = inspect.getsource(importlib.import_module(f"{PACKAGE}.{program}"))
-    if not source:
-        raise BenchError(f"the source of {program} is not here")
-    return source
 
 
 def level(request: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -179,7 +148,7 @@ def self_test(request: dict[str, Any], directory: Path) -> tuple[dict[str, Any],
     """
     requested, secrets = request["self_test"], request["secrets"]
     environment = {**request["environment"], **secrets}
-    with Children(directory, {"PYTHONPATH": str(directory)}) as mocks:
+    with Children(directory, {"PYTHONPATH": PROGRAMS}) as mocks:
         urls = [
             start_mock(mocks, number, requested["mock"])
             for number in range(len(requested["shards"]))
@@ -207,7 +176,7 @@ def self_test(request: dict[str, Any], directory: Path) -> tuple[dict[str, Any],
 
 def start_mock(mocks: Children, number: int, arguments: list[str]) -> str:
     """Start a mock server; return its URL, whose port it tells on its first line."""
-    argv = [sys.executable, "-m", f"{PACKAGE}.mock", "--port", "0", *arguments]
+    argv = [sys.executable, "-m", "load.mock", "--port", "0", *arguments]
     process = mocks.start(f"mock-{number}", argv, pipe=True)
     # Whoever tells nothing is ended, and so is the wait for its line.
     watchdog = threading.Timer(MOCK_SECONDS, process.kill)
@@ -235,6 +204,7 @@ def words_of(argv: list[str], directory: Path, mock: str = "") -> list[str]:
         "@DIR@": str(directory),
         "@NAME@": directory.name,
         "@PYTHON@": sys.executable,
+        "@PROGRAMS@": PROGRAMS,
         "@MOCK@": mock,
     }
     filled = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import math
 import re
 import ssl
 import threading
@@ -18,10 +19,13 @@ from urllib.parse import urlsplit
 
 ANSWER_BYTES = 16 * 2**20
 # One line of the Prometheus text format; labels are kept as text.
-SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})?\s+(\S+)")
+# name{label="value",…} number; a label's value may hold anything quoted.
+_SERIES = re.compile(
+    r'(?P<name>[A-Za-z_:][\w:]*)(?P<labels>\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?\s+(?P<value>\S+)(?:\s+-?\d+)?'
+)
 # How several engines or ranks of one server make one number.
 JOINS: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max}
-Samples = list[tuple[float, dict[str, float]]]
+Series = dict[tuple[str, str], float]
 
 
 def ask(
@@ -65,14 +69,26 @@ def metrics_text(url: str, timeout: float) -> str | None:
     return text if status == 200 else None
 
 
+def series_of(text: str) -> Series:
+    """Return the number of each series by its name and labels; lines that are none are skipped."""
+    series: Series = {}
+    for line in text.splitlines():
+        match = None if line.startswith("#") else _SERIES.fullmatch(line.strip())
+        if match is None:
+            continue
+        with contextlib.suppress(ValueError):
+            value = float(match["value"])
+            if math.isfinite(value):
+                series[match["name"], match["labels"] or ""] = value
+    return series
+
+
 def gauges(text: str, wanted: dict[str, str]) -> dict[str, float]:
     """Return the wanted gauges of a metrics page; ``wanted`` says how to join: sum or max."""
     found: dict[str, list[float]] = {}
-    for line in text.splitlines():
-        match = SAMPLE.match(line)
-        if match and match.group(1) in wanted:
-            with contextlib.suppress(ValueError):
-                found.setdefault(match.group(1), []).append(float(match.group(3)))
+    for (name, _labels), value in series_of(text).items():
+        if name in wanted:
+            found.setdefault(name, []).append(value)
     return {name: JOINS[wanted[name]](values) for name, values in found.items()}
 
 

@@ -12,9 +12,8 @@ from typing import Any
 from ..documents import knowledge, to_document
 from .types import Load, Target
 
-_PROGRAM = "ansible_collections.apiary.instinct.plugins.module_utils.load.client"
 # Whoever runs it fills these in: where the programs lie, and the Python to run them with.
-_DIRECTORY, _PYTHON = "@DIR@", "@PYTHON@"
+_COMMAND = ("env", "PYTHONPATH=@PROGRAMS@", "@PYTHON@", "-m", "load.client")
 
 
 def argv(
@@ -41,5 +40,4 @@ def argv(
         "timeout_seconds": facts["timeout_seconds"],
         "session_header": session_header or facts["session_header"],
     }
-    command = ("env", f"PYTHONPATH={_DIRECTORY}", _PYTHON, "-m", _PROGRAM)
-    return (*command, json.dumps(request, sort_keys=True), f"{result_dir}/{filename}")
+    return (*_COMMAND, json.dumps(request, sort_keys=True), f"{result_dir}/{filename}")

@@ -7,36 +7,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from ...module_utils.load.scrape import Series, series_of
 from ..documents import knowledge
 from .raw import Raw, Scrape
 from .types import EngineUse
-
-# name{label="value",…} number; a label's value may hold anything quoted.
-_SERIES = re.compile(
-    r'(?P<name>[A-Za-z_:][\w:]*)(?P<labels>\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?\s+(?P<value>\S+)(?:\s+-?\d+)?'
-)
-Series = dict[tuple[str, str], float]
-
-
-def parse(text: str) -> Series:
-    """Return the number of each series by its name and labels; lines that are none are skipped."""
-    series: Series = {}
-    for line in text.splitlines():
-        match = None if line.startswith("#") else _SERIES.fullmatch(line.strip())
-        if match is None:
-            continue
-        try:
-            value = float(match["value"])
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            series[match["name"], match["labels"] or ""] = value
-    return series
 
 
 def use_of(raw: Raw) -> EngineUse | None:
@@ -44,7 +22,9 @@ def use_of(raw: Raw) -> EngineUse | None:
 
     A figure is None if an engine doesn't serve it, or began anew meanwhile: half of a sum is none.
     """
-    pairs = [(parse(scrape.before or ""), parse(scrape.after or "")) for scrape in raw.metrics]
+    pairs = [
+        (series_of(scrape.before or ""), series_of(scrape.after or "")) for scrape in raw.metrics
+    ]
     if not any(after for _before, after in pairs):
         return None
     facts = knowledge("bench/metrics.yml")
@@ -88,7 +68,7 @@ def restarted(raw: Raw) -> tuple[str, ...]:
         if scrape.after is None:
             found.append(scrape.url)
             continue
-        before, after = parse(scrape.before), parse(scrape.after)
+        before, after = series_of(scrape.before), series_of(scrape.after)
         fell = any(
             after.get(key, 0.0) < value
             for key, value in before.items()

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import base64
-import inspect
 import io
 import json
 import shlex
@@ -17,7 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import paramiko
@@ -40,8 +39,8 @@ BOOT = (
     " p=os.path.join(d,'apiary.zip')\n"
     " with open(p,'wb') as f: f.write(base64.b64decode(sys.stdin.readline()))\n"
     " sys.path.insert(0,p)\n"
-    f" import {bench_run.__name__} as r\n"
-    " r.main()\n"
+    " from load import run\n"
+    " run.main()\n"
 )
 
 
@@ -143,14 +142,9 @@ def _chunks(channel: paramiko.Channel) -> Iterator[bytes]:
 def programs() -> str:
     """Return everything that bench_run needs, as a zip archive in base64."""
     packed = io.BytesIO()
-    folder = bench_run.PACKAGE.replace(".", "/")
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        parts = folder.split("/")
-        for number in range(1, len(parts) + 1):
-            archive.writestr("/".join([*parts[:number], "__init__.py"]), "")
-        for name in sorted(bench_run.FILES):
-            source = inspect.getsource(import_module(f"{bench_run.PACKAGE}.{name}"))
-            archive.writestr(f"{folder}/{name}.py", source)
+        for source in sorted(Path(bench_run.PROGRAMS, "load").glob("*.py")):
+            archive.write(source, f"load/{source.name}")
     return base64.b64encode(packed.getvalue()).decode("ascii")
 
 

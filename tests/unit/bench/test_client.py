@@ -242,8 +242,9 @@ def test_the_program_writes_a_result_or_says_why_not(tmp_path: Path) -> None:
     load = Load("fixed", workload, requests=4, concurrency=2)
     with mock() as url:
         command = builtin.argv(load, Target((url,), "m"), 0, 1, str(tmp_path), "s.json")
-        root = str(Path(bench_client.__file__).parents[6])
-        words = [one.replace("@PYTHON@", sys.executable).replace("@DIR@", root) for one in command]
+        root = str(Path(bench_client.__file__).parents[1])
+        known = {"@PYTHON@": sys.executable, "@PROGRAMS@": root}
+        words = [known.get(one, one).replace("@PROGRAMS@", root) for one in command]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         assert json.loads((tmp_path / "s.json").read_text())["completed"] == 4

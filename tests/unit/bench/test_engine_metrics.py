@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.apiary.instinct.plugins.module_utils.load.scrape import series_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.engine_metrics import (
-    parse,
     restarted,
     use_of,
 )
@@ -35,7 +35,7 @@ def test_series_are_read_by_name_and_labels():
         "c +Inf\n"
         "d x\n"
     )
-    assert parse(text) == {
+    assert series_of(text) == {
         ("a", ""): 1.0,
         ("a", '{x="1"}'): 2500.0,
         ("a", '{x="with } and \\" in it",y="2"}'): 3.0,

@@ -20,7 +20,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.load import mock a
 
 from support.bench.load_servers import mock
 
-PROGRAM = "ansible_collections.apiary.instinct.plugins.module_utils.load.mock"
+PROGRAM = "load.mock"
 
 
 def ask(url: str, path: str, document: Any = None) -> tuple[int, bytes]:
@@ -110,7 +110,7 @@ def test_it_is_never_early() -> None:
 
 
 def test_the_program_prints_its_port_and_ends_with_its_stdin() -> None:
-    root = str(Path(bench_mock.__file__).parents[6])
+    root = str(Path(bench_mock.__file__).parents[1])
     process = subprocess.Popen(
         [sys.executable, "-m", PROGRAM, "--ttft", "0", "--itl", "0", "--model", "m"],
         stdin=subprocess.PIPE,
