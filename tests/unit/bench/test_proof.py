@@ -62,7 +62,7 @@ def test_what_every_rule_was_checked_for_is_proven():
     assert (verdict.published, codes(verdict)) == (True, [])
 
 
-@pytest.mark.parametrize("code", ["BENCH-UNCHECKED", "BENCH-UNTESTED", "BENCH-THRESHOLD"])
+@pytest.mark.parametrize("code", ["BENCH-UNCHECKED", "BENCH-UNTESTED"])
 def test_a_verdict_on_unchecked_levels_is_not_to_be_published(code):
     verdict = compare([A], [marked(B, code, every=4)])
     assert (verdict.verdict, verdict.published) == ("better", False)

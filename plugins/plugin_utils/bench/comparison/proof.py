@@ -16,7 +16,6 @@ from ..types import Bench, Level
 _UNSEEN = {
     "BENCH-UNCHECKED": "whether prompts repeat is not known",
     "BENCH-UNTESTED": "what the client adds is not known",
-    "BENCH-THRESHOLD": "other thresholds were evaluated by",
 }
 
 

@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import attrgetter
+from typing import Any
 
 from ...documents import from_document, knowledge
-from ...findings import ApiaryError, Finding, Severity, error, has_errors
+from ...findings import ApiaryError, Finding, has_errors
 from ...slo import Limit
 from ..engine_metrics import restarted, use_of
 from ..gpu_use import gpus_of
@@ -26,39 +25,19 @@ from .rules import KEPT, OF_WARMUP
 CHECKS = {**KEPT, **NOTES}
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One rule of a valid level, as it is documented; without a threshold it allows no case."""
-
-    code: str
-    severity: Severity
-    meaning: str
-    remedy: str
-    source: str
-    threshold: float | None = None
+RULES: dict[str, dict[str, Any]] = knowledge("bench/thresholds.yml")["rules"]
+# A rule without a threshold allows no case.
+LIMITS = {name: rule["threshold"] for name, rule in RULES.items() if "threshold" in rule}
 
 
-RULES: Mapping[str, Rule] = {
-    name: from_document(Rule, entry, f"bench/thresholds.yml, {name}")
-    for name, entry in knowledge("bench/thresholds.yml")["rules"].items()
-}
-
-
-def evaluate(
-    raw: Raw,
-    slo: tuple[Limit, ...],
-    name: str | None = None,
-    thresholds: Mapping[str, float] | None = None,
-) -> Level:
+def evaluate(raw: Raw, slo: tuple[Limit, ...], name: str | None = None) -> Level:
     """Return the level that a raw result is, with its status and every finding.
 
     FAILED when more requests failed than a service may; else INVALID when any rule of severity
-    error is broken; else SLO_MISS when a limit is; else OK. ``name`` is the raw result's file,
-    ``thresholds`` replace some by the rule's name; a name that is no rule's raises ApiaryError
-    BENCH-UNKNOWN-THRESHOLD, a load that is none a DOC- finding. A raw result that can't be read is
-    INVALID, with BENCH-RESULT.
+    error is broken; else SLO_MISS when a limit is; else OK. ``name`` is the raw result's file; a
+    load that is none raises a DOC- finding. A raw result that can't be read is INVALID, with
+    BENCH-RESULT.
     """
-    limits = _limits(thresholds or {})
     load = from_document(Load, raw.load, name or "load")
     subject = f"level {load.key}"
     try:
@@ -80,13 +59,13 @@ def evaluate(
         measured=measure(requests, load, slo, seconds, cached),
         engine=engine,
         client=client,
-        limits=limits,
+        limits=LIMITS,
         seconds=seconds,
         requested=requested,
         self_test_problem=problem,
         began_anew=restarted(raw),
     )
-    findings = (*_broken(seen, subject), *_replaced(thresholds or {}, subject))
+    findings = _broken(seen, subject)
     broken = missed(seen.measured, slo)
     return Level(
         load=load,
@@ -104,21 +83,7 @@ def evaluate(
 def self_test_holds(raw: Raw) -> bool:
     """Return whether the client's self-test was made and stayed within the rule's threshold."""
     wrong, problem = _self_test(raw)
-    most = RULES["self_test"].threshold
-    return problem is None and wrong is not None and (most is None or wrong <= most)
-
-
-def _limits(thresholds: Mapping[str, float]) -> Mapping[str, float]:
-    known = {name: rule.threshold for name, rule in RULES.items() if rule.threshold is not None}
-    for name in thresholds:
-        if name not in known:
-            raise error(
-                "BENCH-UNKNOWN-THRESHOLD",
-                f"thresholds.{name}",
-                "there is no such threshold",
-                choices=", ".join(known),
-            )
-    return {**known, **thresholds}
+    return problem is None and wrong is not None and wrong <= LIMITS["self_test"]
 
 
 def _broken(seen: Seen, subject: str) -> tuple[Finding, ...]:
@@ -134,20 +99,7 @@ def _broken(seen: Seen, subject: str) -> tuple[Finding, ...]:
 
 def _finding(rule: str, subject: str, message: str) -> Finding:
     facts = RULES[rule]
-    # The rule, which is knowledge too, says it more closely than the catalogue can.
-    finding = Finding(facts.code, subject, message, source=facts.source)
-    return finding.reworded(remedy=facts.remedy)
-
-
-def _replaced(thresholds: Mapping[str, float], subject: str) -> tuple[Finding, ...]:
-    told = [
-        f"{name} {value:g} instead of {RULES[name].threshold:g}"
-        for name, value in sorted(thresholds.items())
-        if value != RULES[name].threshold
-    ]
-    if not told:
-        return ()
-    return (_finding("replaced", subject, f"evaluated with {', '.join(told)}"),)
+    return Finding(facts["code"], subject, message, source=facts["source"])
 
 
 def _status(seen: Seen, findings: tuple[Finding, ...], broken: tuple[Limit, ...]) -> Status:
