@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.drive import drive
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.drive import Drive
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Bench,
     Load,
@@ -87,12 +87,8 @@ def bench(
     **more: Any,
 ) -> Bench:
     """Return the whole benchmark of a simulated deployment."""
-    return drive(
-        requested,
-        runner(parameters, seed, client),
-        store if store is not None else Memory(),
-        name=parameters.name,
-        created="2026-01-01T00:00:00Z",
-        target=target_of(parameters),
-        **more,
-    )
+    progress = {name: more.pop(name) for name in ("progress",) if name in more}
+    keeps = store if store is not None else Memory()
+    driver = Drive(requested, runner(parameters, seed, client), keeps, **progress)
+    target, environment = target_of(parameters), more.pop("environment", {})
+    return driver.bench(parameters.name, "2026-01-01T00:00:00Z", target, environment, **more)

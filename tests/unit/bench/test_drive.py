@@ -81,8 +81,12 @@ def evaluate(raw, slo, name=None):
 
 
 def drive(host, store, requested=ASKED, **more):
-    facts = {"name": "x", "created": "2026", "target": TARGET, "evaluate": evaluate} | more
-    return drives.drive(requested, host, store, **facts)
+    environment = more.pop("environment", {})
+    settings = {name: value for name, value in ({"evaluate": evaluate} | more).items() if value}
+    driver = drives.Drive(requested, host, store, **settings)
+    bench = driver.bench("x", "2026", TARGET, environment)
+    assert driver.stopped is None
+    return bench
 
 
 def test_a_benchmark_has_everything_and_names_its_files():
@@ -289,9 +293,9 @@ def test_a_host_that_fails_leaves_what_was_measured():
     def gone(load):
         raise drives.Unable(error("BENCH-HOST", "load-1", "is gone"))
 
-    with pytest.raises(drives.Unable) as stopped:
-        drive(host, Kept(), SCALED, evaluate=None)
-    bench = stopped.value.bench
+    driver = drives.Drive(SCALED, host, Kept())
+    bench = driver.bench("x", "2026", TARGET, {})
+    assert driver.stopped.findings[0].code == "BENCH-HOST"
     assert [level.load.concurrency for level in bench.levels][-2:] == [1, 2]
     assert [finding.code for finding in bench.findings] == ["BENCH-HOST"]
 

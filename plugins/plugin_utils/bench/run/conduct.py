@@ -14,7 +14,7 @@ import datetime
 import json
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from ...slo import slo as limits
 from .. import rules, workloads
 from ..comparison import proof
 from ..types import Bench, Requested
-from ..validity import evaluate as validity
 from . import drive
 from .preflight import Seen, plain_addresses
 from .session import Session
@@ -86,10 +85,10 @@ def requested_of(
     return requested
 
 
-def conduct(order: Order, session: Session, show: Show | None = None) -> Bench:
+def conduct(order: Order, session: Session, show: Show = drive.silent) -> Bench:
     """Measure all that is requested; write bench.json and each raw result; return the Bench.
 
-    Raises ApiaryError, and NextLife where somebody else must restart the engines. What was
+    Raises ApiaryError, and NextEngineRun where somebody else must restart the engines. What was
     measured by then is kept, and replayed when the same is asked of the same directory.
     """
     target, gpus = session.target, session.client.gpus
@@ -98,21 +97,25 @@ def conduct(order: Order, session: Session, show: Show | None = None) -> Bench:
     seen = session.begin()
     order, notes = _served(order, seen)
     created, seed = _claim(order, session, seen)
-    order = dataclasses.replace(order, requested=dataclasses.replace(order.requested, seed=seed))
-    try:
-        bench = _drive(order, session, show, created, seen)
-    except drive.Unable as stopped:
-        if stopped.bench is not None and stopped.bench.levels:
-            _written(order, stopped.bench, (*session.findings, *notes))
-        raise stopped.refusal from None
-    return _written(order, bench, (*session.findings, *notes, *_evaluated(bench)))
-
-
-def _written(order: Order, bench: Bench, notes: tuple[Finding, ...]) -> Bench:
-    """Write bench.json and return what is in it: the benchmark with these findings too."""
-    extra = tuple(one for one in notes if one not in bench.findings)
-    bench = dataclasses.replace(bench, findings=_sorted((*bench.findings, *extra)))
-    write_text(order.directory / "bench.json", dumps(bench))
+    requested = dataclasses.replace(order.requested, seed=seed)
+    driver = drive.Drive(
+        requested,
+        session.run,
+        RawStore(order.directory / "raw"),
+        show,
+        session.ready,
+        session.engine_run,
+    )
+    environment = environment_of(order, session, seen)
+    known = rules.rules(**order.rules)
+    bench = driver.bench(order.name, created, session.target, environment, known)
+    answer = () if driver.stopped else _evaluated(bench)
+    findings = dict.fromkeys((*bench.findings, *session.findings, *notes, *answer))
+    bench = dataclasses.replace(bench, findings=_sorted(findings))
+    if bench.levels or not driver.stopped:
+        write_text(order.directory / "bench.json", dumps(bench))
+    if driver.stopped is not None:
+        raise driver.stopped
     return bench
 
 
@@ -160,23 +163,6 @@ def _plain(version: str) -> str:
     return version.removeprefix("v").partition("+")[0]
 
 
-def _drive(order: Order, session: Session, show: Show | None, created: str, seen: Seen) -> Bench:
-    return drive.drive(
-        order.requested,
-        session.run,
-        RawStore(order.directory / "raw"),
-        show,
-        name=order.name,
-        created=created,
-        target=session.target,
-        evaluate=validity.evaluate,
-        environment=environment_of(order, session, seen),
-        rules=rules.rules(**order.rules),
-        ready=session.ready,
-        engine_run=session.engine_run,
-    )
-
-
 def environment_of(order: Order, session: Session, seen: Seen) -> dict[str, Any]:
     """Return everything around the numbers that is needed to get them again."""
     client = session.client
@@ -219,16 +205,10 @@ def _claim(order: Order, session: Session, seen: Seen) -> tuple[str, int]:
     or client lie there.
     """
     path = order.directory / "target.json"
-    target = session.target
     engine = order.environment.get("engine")
     planned = engine if isinstance(engine, Mapping) else {}
     own = {
-        "urls": list(target.urls),
-        "metrics": list(target.metrics),
-        "model": target.model,
-        "tokenizer": target.tokenizer,
-        "gpus": target.gpus,
-        "hosts": target.hosts,
+        **to_document(session.target),
         "plan_hash": order.environment.get("plan_hash"),
         "engine_version": seen.version,
         "image": planned.get("image") or session.client.image,
@@ -255,7 +235,7 @@ def _claim(order: Order, session: Session, seen: Seen) -> tuple[str, int]:
     return created, seed
 
 
-def _sorted(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings with errors first, each kind in its order."""
     order = ("error", "warning", "info")
-    return tuple(one for severity in order for one in findings if one.severity == severity)
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))

@@ -43,7 +43,7 @@ def no_restart(engine_run: int) -> None:
 class Session:
     """Runs levels: ``execute`` hands a request to bench_run on the load host.
 
-    ``engine_run`` is the engines' present one; ``restart`` makes the next, or raises NextLife.
+    ``engine_run`` is the engines' present one; ``restart`` makes the next, or raises NextEngineRun.
     """
 
     target: Target
@@ -81,9 +81,7 @@ class Session:
         was though they answer, and with what ``execute`` and ``restart`` refuse.
         """
         self.ready(load)
-        if crowded(load, self.client.cores):
-            self._crowded(load)
-        self._told_other_client(load)
+        self._note_client(load)
         size = (load.concurrency, load.request_rate, to_document(load.workload)["name"])
         known = self._tested.get(size)
         client = replace(self.client, self_test=self.client.self_test and known is None)
@@ -108,7 +106,7 @@ class Session:
         return raw
 
     def ready(self, load: Load) -> None:
-        """Restart the engines where a load is of a further run; raise Unable, or NextLife."""
+        """Restart the engines where a load is of a further run; raise Unable, or NextEngineRun."""
         if load.engine_run <= self.engine_run:
             return
         try:
@@ -138,35 +136,27 @@ class Session:
         if cpus:
             self.client = replace(self.client, cpus=cpus, cores=len(cpus))
             return
-        self.findings.append(
-            Finding(
-                "BENCH-NUMA",
-                "the load host",
-                "has no NUMA node without a replica, so client and engines share CPUs",
-            )
-        )
+        shared = "has no NUMA node without a replica, so client and engines share CPUs"
+        self._note("BENCH-NUMA", "the load host", shared)
 
-    def _told_other_client(self, load: Load) -> None:
-        """Say once for a workload that another client than the one that was requested sends it."""
+    def _note_client(self, load: Load) -> None:
+        """Note that another client than requested sends a load, or that it has too few cores."""
         why = unsendable(load, self.client)
-        subject = f"workload {load.workload.name}"
-        if why and not any(one.subject == subject for one in self.findings):
-            self.findings.append(
-                Finding("BENCH-BUILTIN", subject, f"{why}; the builtin client sends it")
-            )
-
-    def _crowded(self, load: Load) -> None:
-        """Warn once that the load host has too few cores."""
-        if any(one.code == "BENCH-CORES" for one in self.findings):
-            return
-        self.findings.append(
-            Finding(
+        if why:
+            subject = f"workload {load.workload.name}"
+            self._note("BENCH-BUILTIN", subject, f"{why}; the builtin client sends it")
+        if crowded(load, self.client.cores):
+            self._note(
                 "BENCH-CORES",
                 "the load host",
                 f"has {self.client.cores} cores, fewer than the client processes that "
                 f"{load.key} needs; the self-test tells whether that shows in the numbers",
             )
-        )
+
+    def _note(self, code: str, subject: str, message: str) -> None:
+        """Add a finding, of each subject the first one."""
+        if not any((one.code, one.subject) == (code, subject) for one in self.findings):
+            self.findings.append(Finding(code, subject, message))
 
 
 def _late(load: Load, raw: Raw) -> ApiaryError:
