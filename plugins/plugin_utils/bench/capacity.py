@@ -67,13 +67,15 @@ def capacity(
         one_configuration(benches)
     except ApiaryError as refusal:
         raise error("CAPACITY-MIXED", "results", refusal.findings[0].message) from refusal
-    _searched(benches)
+    found = _searched(benches)
     measured = benches[0].target.hosts or hosts
     if not measured:
         raise error(
             "CAPACITY-HOSTS", benches[0].name, "the result does not say how many hosts served it"
         )
-    rate = _rate(benches)
+    rates = slo_rates(benches, found.by)
+    # Of one engine run the search's own, over its repeats at the edge.
+    rate = interval(rates) if len(rates) > 1 or not found.request_rate else found.request_rate
     sure = rate.mean if rate.low is None else rate.low
     if sure <= 0:
         raise error(
@@ -81,12 +83,15 @@ def capacity(
             benches[0].name,
             f"{rate.n} values of the rate at the SLO spread so far that its interval reaches zero",
         )
-    each, repeated = "requests/s", _repeated(benches, rate)
+    each = "requests/s"
+    repeated = f"{rate.n} repeat{'' if rate.n == 1 else 's'} in one engine run"
+    if len(rates) > 1:
+        repeated = f"{rate.n} engine runs"
     lines = [Line("rate at the SLO", rate.mean, each, f"mean of {repeated}")]
     if rate.low is not None:
         how = f"t-interval, 95 %, of {repeated}"
         lines.append(Line("lower end of its interval", rate.low, each, how))
-    opened = _open_rate(benches)
+    opened = _open_rate(benches, found)
     if opened is not None:
         how = "highest open-loop level"
         lines.append(Line("random arrivals that kept the SLO", opened, each, how))
@@ -117,7 +122,7 @@ def capacity(
             "bottleneck",
             "requests are as long as the workload's, and prompts share as little or as much",
         ),
-        findings=tuple(_doubts(benches, rate, opened)),
+        findings=tuple(_doubts(benches, found, len(rates), opened)),
     )
 
 
@@ -131,25 +136,24 @@ def _requested(target_rate: float, spare: int, batch: int) -> None:
         )
 
 
-def _searched(benches: Sequence[Bench]) -> None:
-    """Refuse results that do not say what is served at the limits."""
+def _searched(benches: Sequence[Bench]) -> SearchResult:
+    """Return what the first one found by the search that all have, that of streams where so.
+
+    Refuses results that do not say what is served at the limits.
+    """
     for bench in benches:
         if not bench.requested.slo:
             raise _no_slo(bench, "it was measured without limits")
         if not bench.searches:
             raise _no_slo(bench, "its SLO search did not end")
-    if not searched_by(benches):
+    by = next(iter(searched_by(benches)), None)
+    if by is None:
         raise _no_slo(benches[-1], "its SLO search raised something else than that of the others")
-    for bench in benches:
-        found = next(one for one in bench.searches if one.by == searched_by(benches)[0])
+    searches = [next(item for item in bench.searches if item.by == by) for bench in benches]
+    for bench, found in zip(benches, searches, strict=True):
         if found.best is None or found.request_rate is None:
             raise _no_slo(bench, "no load kept the limits")
-
-
-def _found(benches: Sequence[Bench]) -> SearchResult:
-    """Return what the first one found by the search that all have, that of streams where so."""
-    by = searched_by(benches)[0]
-    return next(one for one in benches[0].searches if one.by == by)
+    return searches[0]
 
 
 def _no_slo(bench: Bench, problem: str) -> ApiaryError:
@@ -160,22 +164,12 @@ def _no_slo(bench: Bench, problem: str) -> ApiaryError:
     )
 
 
-def _rate(benches: Sequence[Bench]) -> Interval:
-    """Return the rate at the SLO over runs; of one engine run over its repeats at the edge."""
-    first = _found(benches)
-    rates = slo_rates(benches, first.by)
-    if len(rates) > 1:
-        return interval(rates)
-    known = first.request_rate
-    return known if known is not None else interval(rates)
-
-
-def _open_rate(benches: Sequence[Bench]) -> float | None:
+def _open_rate(benches: Sequence[Bench], found: SearchResult) -> float | None:
     """Return the highest rate of random arrivals that kept the limits below any that did not.
 
     None where none was measured: a search by the rate itself is one of random arrivals.
     """
-    if _found(benches).by == "request_rate":
+    if found.by == "request_rate":
         return None
     levels = [level for bench in benches for level in bench.levels]
     workload = benches[0].requested.workload.name
@@ -187,19 +181,13 @@ def _open_rate(benches: Sequence[Bench]) -> float | None:
     return kept
 
 
-def _repeated(benches: Sequence[Bench], rate: Interval) -> str:
-    """Return what the rate is a mean of: engine runs, or repeats in one."""
-    if len(slo_rates(benches, _found(benches).by)) > 1:
-        return f"{rate.n} engine runs"
-    return f"{rate.n} repeat{'' if rate.n == 1 else 's'} in one engine run"
-
-
-def _doubts(benches: Sequence[Bench], rate: Interval, opened: float | None) -> Iterator[Finding]:
+def _doubts(
+    benches: Sequence[Bench], found: SearchResult, engine_runs: int, opened: float | None
+) -> Iterator[Finding]:
     """Yield what a reader must know before he orders hosts by these numbers."""
-    name, found = benches[0].name, _found(benches)
+    name = benches[0].name
     yield from doubt(name, unproven(benches))
     needed = knowledge("bench/protocol.yml")["compare"]["engine_runs"]
-    engine_runs = len(slo_rates(benches, found.by))
     if engine_runs < needed:
         yield Finding(
             "CAPACITY-LIVES",

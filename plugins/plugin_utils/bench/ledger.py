@@ -102,10 +102,14 @@ class Ledger:
         if finding not in self.findings:
             self.findings.append(finding)
 
+    def of_run(self, engine_run: int | None = None) -> list[Level]:
+        """Return the levels of an engine run, without one of the current."""
+        number = self.engine_run if engine_run is None else engine_run
+        return [level for level in self.levels if level.load.engine_run == number]
+
     def known(self, workload: Workload, by: By) -> dict[float, tuple[Level, ...]]:
         """Return this engine run's evidence of a workload by size."""
-        own = [level for level in self.levels if level.load.engine_run == self.engine_run]
-        return by_size(own, workload.name, by)
+        return by_size(self.of_run(), workload.name, by)
 
     def ensure(
         self, phase: Phase, workload: Workload, by: By, size: float, count: int

@@ -135,8 +135,7 @@ class _Run:
     def _hint(self, by: By) -> Edge | None:
         if not self.searched[by]:
             return None
-        before = self.searched[by][-1]
-        levels = [level for level in self.ledger.levels if level.load.engine_run == before]
+        levels = self.ledger.of_run(self.searched[by][-1])
         return edge(levels, self.requested.workload.name, by)
 
     def _stress(self) -> Steps[None]:
@@ -167,10 +166,7 @@ class _Run:
                 return
 
     def _saturated(self) -> Saturation | None:
-        own = [
-            level for level in self.ledger.levels if level.load.engine_run == self.ledger.engine_run
-        ]
-        return saturation.of(own, self.requested.workload.name, self.rules)
+        return saturation.of(self.ledger.of_run(), self.requested.workload.name, self.rules)
 
     def _open(self) -> Steps[None]:
         best = self._best_rate()
@@ -258,10 +254,9 @@ class _Run:
         """
         if not self.ledger.known(self.requested.workload, "concurrency"):
             return max(self.requested.concurrency, default=1)
-        own = [
-            level for level in self.ledger.levels if level.load.engine_run == self.ledger.engine_run
-        ]
-        return int(edge(own, self.requested.workload.name, "concurrency").best or 1)
+        return int(
+            edge(self.ledger.of_run(), self.requested.workload.name, "concurrency").best or 1
+        )
 
 
 def _near(first: float, second: float, share: float) -> bool:

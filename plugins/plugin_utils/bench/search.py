@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 
 from ..slo import Limit
-from .comparison.engine_runs import engine_runs_of, pooled
+from .comparison.engine_runs import by_engine_run, merged
 from .comparison.statistics import interval
 from .ledger import By, Ledger, Steps, by_size, evidence, mean_rate
 from .types import Bench, Interval, Level, Requested, SearchResult, Workload
@@ -102,10 +102,7 @@ class Search:
         return None
 
     def _edge(self) -> Edge:
-        own = [
-            level for level in self.ledger.levels if level.load.engine_run == self.ledger.engine_run
-        ]
-        return edge(own, self.workload.name, self.by)
+        return edge(self.ledger.of_run(), self.workload.name, self.by)
 
     def _decided(self, levels: Sequence[Level]) -> bool:
         """Return whether more repeats cannot change the verdict, or one is far from every limit."""
@@ -225,10 +222,8 @@ def conclude(levels: Sequence[Level], workload: str, by: By) -> SearchResult:
     Of one run it is over the repeats at the edge, and wide enough for where the edge may be: from
     the last size that kept the limits every time to the first above that never did.
     """
-    engine_runs = sorted({level.load.engine_run for level in levels})
     edges, rates = [], []
-    for engine_run in engine_runs:
-        own = [level for level in levels if level.load.engine_run == engine_run]
+    for own in by_engine_run(levels).values():
         at = edge(own, workload, by)
         edges.append(at)
         if at.best is not None:
@@ -239,9 +234,9 @@ def conclude(levels: Sequence[Level], workload: str, by: By) -> SearchResult:
     groups = by_size(levels, workload, by)
     served = [[rate for rate in row if rate is not None] for row in rates]
     means = [sum(row) / len(row) for row in served if row]
-    values = served[0] if len(engine_runs) == 1 and served else means
+    values = served[0] if len(edges) == 1 and served else means
     rate = interval(values) if values and best else None
-    if rate is not None and len(engine_runs) == 1:
+    if rate is not None and len(edges) == 1:
         rate = _widened(rate, groups, best)
     return SearchResult(
         workload=workload,
@@ -300,27 +295,14 @@ def searched_by(benches: Sequence[Bench]) -> tuple[By, ...]:
 
 
 def slo_rates(benches: Sequence[Bench], by: By) -> tuple[float, ...]:
-    """Return each run's request rate at the SLO, over all benchmarks of one configuration."""
-    rates = [
-        ((index, engine_run), rate)
-        for index, bench in enumerate(benches)
-        for engine_run, rate in engine_run_rates(
-            bench.levels, bench.requested.workload.name, by
-        ).items()
-    ]
-    return tuple(pooled(rates, engine_runs_of(benches)))
-
-
-def engine_run_rates(levels: Sequence[Level], workload: str, by: By) -> dict[int, float]:
-    """Return each engine run's mean request rate at the edge that it found by itself."""
-    result: dict[int, float] = {}
-    for engine_run in sorted({level.load.engine_run for level in levels}):
-        own = [level for level in levels if level.load.engine_run == engine_run]
-        at = edge(own, workload, by)
-        rate = mean_rate(by_size(own, workload, by)[at.best]) if at.best is not None else None
-        if rate is not None:
-            result[engine_run] = rate
-    return result
+    """Return each run's request rate at the edge that it has by itself, of one configuration."""
+    workload = benches[0].requested.workload.name
+    rates = []
+    for own in by_engine_run(merged(benches)).values():
+        best = edge(own, workload, by).best
+        if best is not None:
+            rates.append(mean_rate(by_size(own, workload, by)[best]))
+    return tuple(rate for rate in rates if rate is not None)
 
 
 def _missed_at(levels: Iterable[Level]) -> tuple[Limit, ...]:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from rich.console import Group, RenderableType
@@ -84,14 +85,15 @@ def _configurations(report: Report) -> Table:
 def _curve(report: Report, curve: Curve) -> Table:
     shown = point_table(report, curve)
     table = _grid(shown.title)
-    for head in shown.heads:
-        left = head in ("verdict", "findings")
-        table.add_column(head, justify="left" if left else "right", no_wrap=head != "findings")
+    heads = [column.head for column in shown.columns]
+    for column in shown.columns:
+        justify: Literal["left", "right"] = "right" if column.numeric else "left"
+        table.add_column(column.head, justify=justify, no_wrap=column.head != "findings")
     for point, cells in shown.rows:
-        verdict = shown.heads.index("verdict")
+        verdict = heads.index("verdict")
         row = [
             Text(cell, style=_STYLES[point.status] if place == verdict else "")
             for place, cell in enumerate(cells)
         ]
-        table.add_row(*row, style=None if point.valid else "dim")
+        table.add_row(*row, style="dim" if point.status in ("INVALID", "FAILED") else None)
     return table

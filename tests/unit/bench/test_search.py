@@ -7,7 +7,10 @@
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import by_size
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import (
+    by_size,
+    mean_rate,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.protocol import protocol
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.progress import found_words
@@ -15,7 +18,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search impor
     Edge,
     conclude,
     edge,
-    engine_run_rates,
     keeps,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Requested
@@ -221,15 +223,18 @@ def test_engine_runs_each_find_their_own_edge():
     except StopIteration as end:
         found = end.value.searches[0]
 
-    rates = engine_run_rates(levels, WORKLOAD.name, "concurrency").values()
-    assert len(rates) == found.request_rate.n == 3
-    assert found.request_rate.mean == pytest.approx(sum(rates) / 3)
     own = [
         [level for level in levels if level.load.engine_run == engine_run]
         for engine_run in range(3)
     ]
-    bests = sorted(edge(each, WORKLOAD.name, "concurrency").best for each in own)
-    assert found.best == bests[1]
+    bests = [edge(each, WORKLOAD.name, "concurrency").best for each in own]
+    rates = [
+        mean_rate(by_size(each, WORKLOAD.name, "concurrency")[best])
+        for each, best in zip(own, bests, strict=True)
+    ]
+    assert found.request_rate.n == 3
+    assert found.request_rate.mean == pytest.approx(sum(rates) / 3)
+    assert found.best == sorted(bests)[1]
     assert found == conclude(levels, WORKLOAD.name, "concurrency")
 
 

@@ -7,9 +7,6 @@
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.engine_runs import (
-    engine_runs_of,
-)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.statistics import (
     interval,
 )
@@ -70,7 +67,7 @@ def test_restarts_are_what_repeats_and_runs_in_one_engine_run_are_averaged_first
 def test_benchmarks_of_one_name_measured_alike_are_engine_runs_of_one_configuration():
     several = [small(engine_runs=1, seed=seed) for seed in (1, 2, 3)]
     (one,) = gather(several)
-    assert [bench for bench, _level in one.runs].count(2) == len(several[2].levels)
+    assert [level.load.engine_run for level in one.levels].count(2) == len(several[2].levels)
     (found,) = one.searches
     assert found.request_rate.n == 3
     # Two repeats in each engine run are one value of it, also where every run has its own file.
@@ -224,7 +221,7 @@ def test_points_count_one_engine_run_once():
     for starts, engine_runs in (((5.0, 5.0, 6.0), 2), ((5.0, 6.0, 7.0), 3)):
         files = [begun(made, at) for made, at in zip(several, starts, strict=True)]
         (one,) = gather(files)
-        assert len(set(engine_runs_of(one.benches).values())) == engine_runs
+        assert len({level.load.engine_run for level in one.levels}) == engine_runs
         point = closed(make_report(files)).points[0]
         assert (point.values["request_rate"].n, point.runs) == (engine_runs, 3)
 
@@ -252,7 +249,8 @@ def test_repeats_in_one_engine_run_are_not_told_as_runs():
 def test_levels_without_numbers_are_listed_all_the_same():
     empty = replace(invalid(level(next(loads("scaling", (8,))))), measured=None, engine=None)
     report = make_report([replace(small(), levels=(empty,), searches=())])
-    assert closed(report).points[0].values.keys() <= {"power_w", "clock_mhz"}
+    sensors = {"power_w", "power_w_max", "clock_mhz", "clock_mhz_min", "client_ttft_error"}
+    assert closed(report).points[0].values.keys() <= sensors
     assert report.headline.verdict == "no result"
 
 

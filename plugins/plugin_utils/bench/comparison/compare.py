@@ -22,7 +22,7 @@ from ...slo import Limit
 from ..ledger import By, by_size, mean_rate
 from ..search import searched_by, slo_rates
 from ..types import Bench, Interval, Level
-from .engine_runs import engine_runs_of, pooled
+from .engine_runs import by_engine_run, merged
 from .proof import doubt, unproven
 from .sameness import (
     Difference,
@@ -316,15 +316,10 @@ def _engine_runs(
     size: float,
     figure: Callable[[Sequence[Level]], float | None],
 ) -> list[float]:
-    """Return a figure of one size, a mean for each engine run of each benchmark."""
-    values = []
-    for index, bench in enumerate(benches):
-        levels = by_size(bench.levels, bench.requested.workload.name, by).get(size, ())
-        for engine_run in sorted({level.load.engine_run for level in levels}):
-            value = figure([level for level in levels if level.load.engine_run == engine_run])
-            if value is not None:
-                values.append(((index, engine_run), value))
-    return pooled(values, engine_runs_of(benches))
+    """Return a figure of one size, a mean for each engine run."""
+    levels = by_size(merged(benches), benches[0].requested.workload.name, by).get(size, ())
+    values = [figure(own) for own in by_engine_run(levels).values()]
+    return [value for value in values if value is not None]
 
 
 def _mean_figure(limit: Limit, levels: Sequence[Level]) -> float | None:

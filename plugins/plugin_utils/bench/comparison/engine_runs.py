@@ -6,41 +6,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from ..types import Bench
-from .statistics import mean
-
-# Which benchmark of a side, and which of its engine runs.
-Place = tuple[int, int]
+from ..types import Bench, Level
 
 
-def engine_runs_of(benches: Sequence[Bench]) -> Mapping[Place, int]:
-    """Return a number for each measured run; equal ones are the same run of the same engines.
+def merged(benches: Sequence[Bench]) -> tuple[Level, ...]:
+    """Return the levels of several benchmarks as of one, their engine runs numbered over all.
 
-    They are where benchmarks are equal, or engines began at the same moment at the same addresses.
-    Engines that do not tell when they began are taken by what the benchmark calls an engine run.
+    Two are the same run where benchmarks are equal, or engines began at the same moment at the same
+    addresses. Engines that do not say when are taken by what the benchmark calls an engine run.
     """
-    numbers: dict[Place, int] = {}
-    known: dict[object, int] = {}
-    for index, bench in enumerate(benches):
-        same = next((place for place in range(index) if benches[place] == bench), None)
-        for engine_run in sorted({level.load.engine_run for level in bench.levels}):
+    levels: list[Level] = []
+    numbers: dict[object, int] = {}
+    count = 0
+    for bench in benches:
+        same = benches.index(bench)
+        for engine_run, own in by_engine_run(bench.levels).items():
             marks: list[object] = [
                 (bench.target.urls, level.engine.started)
-                for level in bench.levels
-                if level.load.engine_run == engine_run and level.engine and level.engine.started
+                for level in own
+                if level.engine and level.engine.started
             ]
-            marks.append((index if same is None else same, engine_run, "engine_run"))
-            number = min((known[mark] for mark in marks if mark in known), default=len(numbers))
-            known |= dict.fromkeys(marks, number)
-            numbers[index, engine_run] = number
-    return numbers
+            marks.append((same, engine_run, "engine_run"))
+            number = min((numbers[mark] for mark in marks if mark in numbers), default=count)
+            numbers |= dict.fromkeys(marks, number)
+            count += 1
+            levels += (replace(one, load=replace(one.load, engine_run=number)) for one in own)
+    return tuple(levels)
 
 
-def pooled(values: Iterable[tuple[Place, float]], engine_runs: Mapping[Place, int]) -> list[float]:
-    """Return one value for each engine run: the mean of what was measured in it."""
-    groups: dict[int, list[float]] = {}
-    for place, value in values:
-        groups.setdefault(engine_runs[place], []).append(value)
-    return [mean(group) for group in groups.values()]
+def by_engine_run(levels: Iterable[Level]) -> dict[int, list[Level]]:
+    """Return the levels of each engine run, the first run first."""
+    runs: dict[int, list[Level]] = {}
+    for level in levels:
+        runs.setdefault(level.load.engine_run, []).append(level)
+    return dict(sorted(runs.items()))

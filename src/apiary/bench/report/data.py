@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 import statistics as plain
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.engine_runs import (
-    Place,
-    engine_runs_of,
+    by_engine_run,
+    merged,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.published import (
     Reference,
@@ -28,6 +29,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.s
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.statistics import (
     interval,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import conclude
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Bench,
     Interval,
@@ -41,13 +43,21 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Fi
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 By = Literal["concurrency", "request_rate"]
-Run = tuple[int, Level]
 SPREADS = ("ttft", "tpot", "itl", "e2el")
 PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
-_RATES = ("request_rate", "output_token_rate", "total_token_rate", "goodput")
+_MEASURED = (
+    "request_rate", "output_token_rate", "total_token_rate", "goodput", "achieved_concurrency",
+    "completed", "failed",
+)  # fmt: skip
+_GPUS: tuple[tuple[str, str, Callable[[list[float]], float]], ...] = (
+    ("power_w", "power_w_mean", plain.fmean),
+    ("power_w_max", "power_w_max", max),
+    ("clock_mhz", "clock_mhz_mean", plain.fmean),
+    ("clock_mhz_min", "clock_mhz_min", min),
+)
 _ENGINE = ("kv_usage_max", "waiting_max", "preemptions", "cache_hit_share", "queue_seconds_mean")
 _NEAR = 1.05
-_VALID = ("OK", "SLO_MISS")
+_VALID: tuple[Status, ...] = ("OK", "SLO_MISS")
 # Levels that warm the engine up, or that last longer than the rest, are no points of a curve.
 _APART = ("warmup", "soak")
 
@@ -97,18 +107,16 @@ class Configuration:
     searches: tuple[SearchResult, ...]
     saturation: tuple[Saturation, ...]
 
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """Return the levels of all its benchmarks, each with the number of its benchmark."""
-        return tuple(
-            (number, level) for number, bench in enumerate(self.benches) for level in bench.levels
-        )
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """Return the levels of all its benchmarks, their engine runs numbered over all."""
+        return merged(self.benches)
 
     @property
     def counts(self) -> dict[Status, int]:
         """Return how many levels have which verdict, warm-ups left out."""
         counted: dict[Status, int] = {}
-        for _bench, level in self.runs:
+        for level in self.levels:
             if level.load.phase != "warmup":
                 counted[level.status] = counted.get(level.status, 0) + 1
         return counted
@@ -117,7 +125,7 @@ class Configuration:
     def findings(self) -> tuple[Finding, ...]:
         """Return what was found about it and its levels, each once."""
         told = [finding for bench in self.benches for finding in bench.findings]
-        told += [finding for _bench, level in self.runs for finding in level.findings]
+        told += [finding for level in self.levels for finding in level.findings]
         return tuple(dict.fromkeys(told))
 
 
@@ -179,7 +187,7 @@ def gather(benches: Sequence[Bench]) -> tuple[Configuration, ...]:
                 first.target.gpus,
                 first.target.hosts,
                 tuple(group),
-                pooled([found for bench in group for found in bench.searches]),
+                _searches(group),
                 tuple(dict.fromkeys(item for bench in group for item in bench.saturation)),
             )
         )
@@ -195,29 +203,15 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def pooled(found: Sequence[SearchResult]) -> tuple[SearchResult, ...]:
-    """Return one search result a workload and kind: the widest bounds, the mean of the rates."""
-    groups: dict[tuple[str, str], list[SearchResult]] = {}
-    for item in found:
-        groups.setdefault((item.workload, item.by), []).append(item)
-    made = []
-    for group in groups.values():
-        rates = [item.request_rate.mean for item in group if item.request_rate is not None]
-        kept = [item.best for item in group if item.best is not None]
-        failing = [item.fails for item in group if item.fails is not None]
-        made.append(
-            group[0]
-            if len(group) == 1
-            else replace(
-                group[0],
-                best=min(kept) if len(kept) == len(group) else None,
-                fails=max(failing, default=None),
-                request_rate=interval(rates) if rates else None,
-                levels=sum(item.levels for item in group),
-                missed=tuple(dict.fromkeys(limit for item in group for limit in item.missed)),
-            )
-        )
-    return tuple(made)
+def _searches(benches: Sequence[Bench]) -> tuple[SearchResult, ...]:
+    """Return what each search found, over all benchmarks in which it ended."""
+    if len(benches) == 1:
+        return benches[0].searches
+    ended: dict[tuple[str, By], list[Bench]] = {}
+    for bench in benches:
+        for found in bench.searches:
+            ended.setdefault((found.workload, found.by), []).append(bench)
+    return tuple(conclude(merged(group), *search) for search, group in ended.items())
 
 
 def workloads_of(configurations: Iterable[Configuration]) -> tuple[Workload, ...]:
@@ -244,34 +238,31 @@ def curves_of(configurations: Sequence[Configuration]) -> tuple[Curve, ...]:
 
 
 def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point, ...]:
-    groups: dict[tuple[float, str], list[Run]] = {}
-    runs_of = [
-        run
-        for run in configuration.runs
-        if getattr(run[1].load, by) is not None
-        and run[1].load.workload.name == workload
-        and run[1].load.phase not in _APART
+    groups: dict[tuple[float, str], list[Level]] = {}
+    own = [
+        level
+        for level in configuration.levels
+        if getattr(level.load, by) is not None
+        and level.load.workload.name == workload
+        and level.load.phase not in _APART
     ]
-    near = _near([run[1].load.request_rate for run in runs_of if run[1].load.phase == "open"])
-    for run in runs_of:
-        level = run[1]
+    near = _near([level.load.request_rate for level in own if level.load.phase == "open"])
+    for level in own:
         size = getattr(level.load, by)
         if level.load.phase == "open":
             size = near.get(size, size)
         kind = "valid" if level.status in _VALID else str(level.status)
-        groups.setdefault((float(size), kind), []).append(run)
+        groups.setdefault((float(size), kind), []).append(level)
     full = {
         getattr(item, by)
         for item in configuration.saturation
         if item.workload == workload and getattr(item, by) is not None
     }
-    engine_runs = engine_runs_of(configuration.benches)
     made = []
-    for (size, kind), runs in sorted(groups.items()):
-        levels = [level for _bench, level in runs]
+    for (size, kind), levels in sorted(groups.items()):
         missed = sum(level.status == "SLO_MISS" for level in levels)
         status: Status = levels[0].status
-        if levels[0].status in _VALID:
+        if status in _VALID:
             status = "SLO_MISS" if missed * 2 > len(levels) else "OK"
         codes = dict.fromkeys(finding.code for level in levels for finding in level.findings)
         made.append(
@@ -280,12 +271,26 @@ def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point,
                 status,
                 len(levels),
                 missed,
-                means(runs, engine_runs),
+                _means(levels, configuration),
                 saturated=kind == "valid" and size in full,
                 codes=tuple(codes),
             )
         )
     return tuple(made)
+
+
+def best_load(
+    curves: Iterable[Curve], workload: str, figure: str, statuses: Sequence[Status] = _VALID
+) -> tuple[Interval, Curve, Point] | None:
+    """Return the highest mean of a figure among the points with these statuses, and its place."""
+    loads = [
+        (point.values[figure], curve, point)
+        for curve in curves
+        if curve.workload == workload
+        for point in curve.points
+        if point.status in statuses and figure in point.values
+    ]
+    return max(loads, key=lambda load: load[0].mean, default=None)
 
 
 def _near(rates: Iterable[float | None]) -> dict[float, float]:
@@ -302,51 +307,44 @@ def _near(rates: Iterable[float | None]) -> dict[float, float]:
     return {rate: plain.fmean(group) for group in groups for rate in group}
 
 
-def means(runs: Sequence[Run], same: Mapping[Place, int]) -> dict[str, Interval]:
-    """Return the mean and interval of each figure over runs that repeat one load.
+def _means(levels: Sequence[Level], configuration: Configuration) -> dict[str, Interval]:
+    """Return the mean and interval of each figure over levels that repeat one load.
 
-    With restarts in between the restarts are what repeats; runs in one run only vary within it.
-    ``same`` numbers the engine runs, by benchmark and what it calls an engine run.
+    With restarts in between the restarts are what repeats; levels of one run only vary within it.
     """
-    engine_runs: dict[int, list[dict[str, float]]] = {}
-    for bench, level in runs:
-        engine_runs.setdefault(same[bench, level.load.engine_run], []).append(values_of(level))
-    names = dict.fromkeys(
-        name for engine_run in engine_runs.values() for run in engine_run for name in run
-    )
-    made = {}
-    for name in names:
-        of_engine_runs = [
-            [run[name] for run in engine_run if name in run] for engine_run in engine_runs.values()
-        ]
-        of_engine_runs = [engine_run for engine_run in of_engine_runs if engine_run]
-        repeated = (
-            [plain.fmean(engine_run) for engine_run in of_engine_runs]
-            if len(of_engine_runs) > 1
-            else of_engine_runs[0]
-        )
-        made[name] = interval(repeated)
-    return made
+    figures: dict[str, list[list[float]]] = {}
+    for own in by_engine_run(levels).values():
+        of_run: dict[str, list[float]] = {}
+        for level in own:
+            for name, value in values_of(level, configuration).items():
+                of_run.setdefault(name, []).append(value)
+        for name, values in of_run.items():
+            figures.setdefault(name, []).append(values)
+    return {
+        name: interval([plain.fmean(run) for run in runs] if len(runs) > 1 else runs[0])
+        for name, runs in figures.items()
+    }
 
 
-def values_of(level: Level) -> dict[str, float]:
-    """Return the figures of one level that are known, by name."""
-    matches: dict[str, float | None] = {}
+def values_of(level: Level, configuration: Configuration) -> dict[str, float]:
+    """Return the figures of one level that are known, by name; the page and terminal show these."""
+    known: dict[str, float | None] = {}
     measured = level.measured
     if measured is not None:
-        matches |= {name: getattr(measured, name) for name in _RATES}
-        matches["achieved_concurrency"] = measured.achieved_concurrency
+        known |= {name: getattr(measured, name) for name in _MEASURED}
         for name in SPREADS:
             spread = getattr(measured, name)
             if spread is not None:
-                matches |= {f"{name}_{item}": getattr(spread, item) for item in PERCENTILES}
+                known |= {f"{name}_{item}": getattr(spread, item) for item in PERCENTILES}
+        for name, count in (("gpu", configuration.gpus), ("host", configuration.hosts)):
+            known[f"output_token_rate_{name}"] = count and measured.output_token_rate / count
     if level.engine is not None:
-        matches |= {name: getattr(level.engine, name) for name in _ENGINE}
-    powers = [gpu.power_w_mean for gpu in level.gpus if gpu.power_w_mean is not None]
-    clocks = [gpu.clock_mhz_mean for gpu in level.gpus if gpu.clock_mhz_mean is not None]
-    matches["power_w"] = plain.fmean(powers) if powers else None
-    matches["clock_mhz"] = plain.fmean(clocks) if clocks else None
-    return {name: float(value) for name, value in matches.items() if value is not None}
+        known |= {name: getattr(level.engine, name) for name in _ENGINE}
+    for name, source, join in _GPUS:
+        told = [getattr(gpu, source) for gpu in level.gpus if getattr(gpu, source) is not None]
+        known[name] = join(told) if told else None
+    known["client_ttft_error"] = level.client.ttft_error_p90 if level.client else None
+    return {name: float(value) for name, value in known.items() if value is not None}
 
 
 def references_of(

@@ -18,7 +18,8 @@ from typing import Any
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
 
 from apiary.bench.report.data import By, Curve, Point, Report
-from apiary.bench.report.tables import percentile_of
+from apiary.bench.report.shown import Drawing, shown
+from apiary.bench.report.tables import percentile_of, verdict_text
 from apiary.bench.report.words import STATUS, between, limit_text, size_text
 
 COLOURS = 8
@@ -49,78 +50,6 @@ class Figure:
     layout: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Drawing:
-    """What a figure by load shows; {ttft} and {tpot} are the percentiles that the SLO limits."""
-
-    id: str
-    title: str
-    unit: str
-    value: str
-    note: str
-    scale: float = 1
-    log: bool = False
-    limited: bool = False
-    beside: str | None = None
-    rings: bool = False
-    top: float | None = None
-
-
-_SLO = "Less is better; the dashed line is the SLO."
-_PARETO = _Drawing("pareto", "Throughput against latency", "", "output_token_rate", "")
-_DRAWINGS: dict[By, tuple[_Drawing, ...]] = {
-    "concurrency": (
-        _Drawing(
-            "throughput", "Output throughput", "output tokens/s", "output_token_rate",
-            "More is better; a ring marks where more load brought no more.", rings=True,
-        ),
-        _PARETO,
-        _Drawing(
-            "ttft", "Time to first token, {ttft}", "ms", "ttft_{ttft}", _SLO, 1000,
-            log=True, limited=True,
-        ),
-        _Drawing(
-            "tpot", "Time per output token, {tpot}", "ms", "tpot_{tpot}", _SLO, 1000, limited=True,
-        ),
-        _Drawing(
-            "goodput", "Goodput", "requests/s", "goodput",
-            "Requests that met every limit by themselves; dotted: all requests.",
-            beside="request_rate",
-        ),
-        _Drawing(
-            "e2el", "End to end, p99", "s", "e2el_p99", "Less is better.", log=True, limited=True,
-        ),
-        _Drawing(
-            "kv", "KV cache in use, at most", "%", "kv_usage_max",
-            "At 100 % the engine preempts or queues.", 100, top=105,
-        ),
-        _Drawing(
-            "waiting", "Requests waiting in the engine, at most", "requests", "waiting_max",
-            "What waits has not begun its prompt.",
-        ),
-        _Drawing(
-            "power", "Power of a GPU, mean", "W", "power_w", "Mean over the GPUs that were sampled."
-        ),
-    ),
-    "request_rate": (
-        _Drawing(
-            "goodput", "Goodput by offered rate", "requests/s", "goodput",
-            "Open loop, Poisson arrivals; dotted: all requests that were answered.",
-            beside="request_rate",
-        ),
-        _Drawing(
-            "ttft", "Time to first token by offered rate, {ttft}", "ms", "ttft_{ttft}",
-            "Open loop: nobody waits for an answer before the next request.", 1000,
-            log=True, limited=True,
-        ),
-        _Drawing(
-            "tpot", "Time per output token by offered rate, {tpot}", "ms", "tpot_{tpot}",
-            "Open loop: the engine itself decides how many requests it runs.", 1000, limited=True,
-        ),
-    ),
-}  # fmt: skip
-
-
 def colour(configuration: int) -> str:
     """Return the colour of a configuration, the same in every figure, card and table."""
     return f"var(--s{configuration % COLOURS})"
@@ -129,8 +58,9 @@ def colour(configuration: int) -> str:
 def figures(report: Report) -> tuple[Figure, ...]:
     """Return every figure for which there is something to draw, by workload."""
     drawn: list[Figure | None] = []
+    kinds = {"concurrency": shown().closed, "request_rate": shown().open}
     for number, work in enumerate(report.workloads):
-        for by, drawings in _DRAWINGS.items():
+        for by, drawings in kinds.items():
             curves = [one for one in report.curves if (one.workload, one.by) == (work.name, by)]
             if any(len(curve.points) > 1 for curve in curves):
                 key = f"w{number}-open" if by == "request_rate" else f"w{number}"
@@ -147,10 +77,10 @@ class _Maker:
         self.by = curves[0].by
         self.percentiles = {name: percentile_of(report, name) for name in ("ttft", "tpot")}
 
-    def figure(self, drawing: _Drawing) -> Figure | None:
+    def figure(self, drawing: Drawing) -> Figure | None:
         """Return one figure by load, None where no curve has such a value."""
-        if drawing is _PARETO:
-            return self._pareto(drawing)
+        if drawing.against is not None:
+            return self._against(drawing, drawing.against.format(**self.percentiles))
         name, unit = drawing.value.format(**self.percentiles), drawing.unit
         drawn: list[Trace] = []
         for curve in self.curves:
@@ -169,27 +99,21 @@ class _Maker:
         layout = {"xaxis": _X[self.by], "yaxis": axis, "shapes": []}
         if drawing.limited:
             self._limit(layout, "y", name, 1000 if unit == "ms" else 1)
-        return self._made(drawing, drawn, layout, drawing.note)
+        return self._made(drawing, drawn, layout)
 
-    def _pareto(self, drawing: _Drawing) -> Figure | None:
+    def _against(self, drawing: Drawing, name: str) -> Figure | None:
         """Return throughput against latency: what one costs of the other."""
-        name = f"tpot_{self.percentiles['tpot']}"
         per_gpu = all(configuration.gpus for configuration in self.report.configurations)
+        rate = f"{drawing.value}_gpu" if per_gpu else drawing.value
         drawn = []
         for curve in self.curves:
-            gpus = self.report.configurations[curve.configuration].gpus if per_gpu else 1
-            points = [
-                point
-                for point in curve.points
-                if point.valid and {drawing.value, name} <= set(point.values)
-            ]
+            points = [p for p in curve.points if p.valid and {rate, name} <= p.values.keys()]
             if points:
-                rates = [point.values[drawing.value].mean / (gpus or 1) for point in points]
                 drawn.append(
                     self._curve(curve, points)
                     | {
                         "x": [_rounded(point.values[name].mean * 1000) for point in points],
-                        "y": list(map(_rounded, rates)),
+                        "y": [_rounded(point.values[rate].mean) for point in points],
                         "text": [size_text(curve.by, point.size) for point in points],
                         "hovertemplate": "%{text}<br>%{x} ms a token, %{y} tokens/s"
                         + self._name(curve),
@@ -205,15 +129,12 @@ class _Maker:
             "shapes": [],
         }
         self._limit(layout, "x", name, 1000)
-        note = "Up and to the left is better: more tokens for the same wait."
-        return self._made(drawing, drawn, layout, note)
+        return self._made(drawing, drawn, layout)
 
-    def _made(
-        self, drawing: _Drawing, drawn: list[Trace], layout: dict[str, Any], note: str
-    ) -> Figure:
+    def _made(self, drawing: Drawing, drawn: list[Trace], layout: dict[str, Any]) -> Figure:
         title = drawing.title.format(**self.percentiles)
         name = f"{self.key}-{drawing.id}"
-        return Figure(name, self.curves[0].workload, title, note, drawn, layout)
+        return Figure(name, self.curves[0].workload, title, drawing.note, drawn, layout)
 
     def _limit(self, layout: dict[str, Any], axis: str, name: str, scale: float) -> None:
         """Draw the SLO's limits of a metric, and have the axis reach them."""
@@ -355,10 +276,7 @@ def _rounded(value: float) -> float:
 
 def _hover(by: By, point: Point, mean: Interval | None, unit: str) -> str:
     runs = f"{point.runs} run{'s' if point.runs > 1 else ''}"
-    status = STATUS[point.status]
-    if point.valid and 0 < point.missed < point.runs:
-        status = f"{point.missed} of {point.runs} missed the SLO"
-    return f"{size_text(by, point.size)}: {between(mean, unit)}<br>{runs}, {status}"
+    return f"{size_text(by, point.size)}: {between(mean, unit)}<br>{runs}, {verdict_text(point)}"
 
 
 def _bars(means: Sequence[Interval | None]) -> dict[str, Any] | None:

@@ -14,14 +14,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.c
     compare,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.engine_runs import (
-    engine_runs_of,
+    by_engine_run,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.proof import (
     doubt,
     unproven,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.sameness import (
-    one_question,
     question,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import searched_by
@@ -35,7 +34,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 
 from apiary.app.numbers import number, percent
-from apiary.bench.report.data import By, Configuration, Curve, Headline, Point
+from apiary.bench.report.data import By, Configuration, Curve, Headline, best_load
 from apiary.bench.report.tables import found_text
 from apiary.bench.report.words import between, size_text, slo_text, workload_text
 
@@ -109,14 +108,7 @@ def _answer(
         "not decided": [],
         "not compared": [],
     }
-    for other in unlike:
-        try:
-            one_question((configurations[0].benches[0], other.benches[0]))
-        except ApiaryError as refusal:
-            findings += refusal.findings
-        reported["not compared"].append(other.name)
-    for place in order[1:]:
-        other = configurations[place]
+    for other in (*unlike, *(configurations[place] for place in order[1:])):
         try:
             verdict = compare(other.benches, best.benches)
         except ApiaryError as refusal:
@@ -223,7 +215,7 @@ def _sure(rate: Interval, configuration: Configuration) -> str:
         return (
             "One run only: how sure this is, is not known; repeat it with restarts (--engine-runs)."
         )
-    if len(set(engine_runs_of(configuration.benches).values())) < 2:
+    if len(by_engine_run(configuration.levels)) < 2:
         return (
             f"95 % interval over {rate.n} repeats in one engine run; restarts differ by "
             "more, so repeat it with them (--engine-runs)."
@@ -251,41 +243,21 @@ def _without_slo(
     curves: Sequence[Curve],
     requested: bool,
 ) -> Headline:
-    peaks = [
-        (point.values["output_token_rate"], curve, point)
-        for curve in curves
-        if curve.workload == work.name
-        for point in curve.points
-        if point.valid and "output_token_rate" in point.values
-    ]
-    if not peaks:
+    peak = best_load(curves, work.name, "output_token_rate")
+    kept = best_load(curves, work.name, "request_rate", ("OK",)) if requested else None
+    if peak is None:
         return Headline("No level is valid, so there is no result.", "no result")
-    kept = [peak for peak in peaks if peak[2].status == "OK"]
-    if requested and kept:
+    rate, curve, point = kept or peak
+    shown = between(rate, "requests/s" if kept else "output tokens/s")
+    if kept:
         verdict = "unfinished"
-        why = _no_search(
-            [bench for configuration in configurations for bench in configuration.benches]
-        )
+        why = _no_search([bench for each in configurations for bench in each.benches])
         why = f"{why[0].upper()}{why[1:]}. The most that is known to keep the SLO"
-        chosen = max(kept, key=_request_rate)
-        shown = between(chosen[2].values.get("request_rate"), "requests/s")
     else:
         verdict = "SLO missed" if requested else "measured"
         why = "No level kept the SLO" if requested else "No SLO was requested, so nothing is ranked"
         why += ". The most that was measured"
-        chosen = max(peaks, key=_output_rate)
-        shown = between(chosen[0], "output tokens/s")
-    rate, curve, point = chosen
-    name = configurations[curve.configuration].name
+    one = configurations[curve.configuration]
     at = size_text(curve.by, point.size)
-    text = f"{why}: {shown} with {name} at {at}, {workload_text(work)}."
-    return Headline(text, verdict, (_sure(rate, configurations[curve.configuration]),))
-
-
-def _request_rate(peak: tuple[Interval, Curve, Point]) -> float:
-    rate = peak[2].values.get("request_rate")
-    return rate.mean if rate is not None else 0.0
-
-
-def _output_rate(peak: tuple[Interval, Curve, Point]) -> float:
-    return peak[0].mean
+    text = f"{why}: {shown} with {one.name} at {at}, {workload_text(work)}."
+    return Headline(text, verdict, (_sure(rate, one),))

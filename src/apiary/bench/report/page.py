@@ -19,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import er
 
 from apiary.app.inert import inline, policy, template
 from apiary.app.numbers import NONE, number
-from apiary.bench.report.data import Configuration, Report
+from apiary.bench.report.data import Configuration, Report, best_load
 from apiary.bench.report.figures import COLOURS, figures
 from apiary.bench.report.headline import held_rate
 from apiary.bench.report.tables import (
@@ -124,22 +124,16 @@ def _size(one: Configuration) -> str:
     if one.hosts:
         parts.append(f"{one.hosts} host{'s' if one.hosts > 1 else ''}")
     gpu = one.benches[0].environment.get("gpu")
-    return ", ".join([*([str(gpu)] if gpu else []), *parts]) if not gpu else str(gpu)
+    return str(gpu) if gpu else ", ".join(parts)
 
 
 def _peak(report: Report, place: int, workload: str) -> str | None:
-    points = [
-        (curve.by, point)
-        for curve in report.curves
-        if curve.configuration == place and curve.workload == workload
-        for point in curve.points
-        if point.valid and "output_token_rate" in point.values
-    ]
-    if not points:
+    curves = [curve for curve in report.curves if curve.configuration == place]
+    peak = best_load(curves, workload, "output_token_rate")
+    if peak is None:
         return None
-    by, best = max(points, key=lambda pair: pair[1].values["output_token_rate"].mean)
-    rate = best.values["output_token_rate"]
-    return f"{number(rate.mean)} tokens/s, {size_text(by, best.size)}"
+    rate, curve, point = peak
+    return f"{number(rate.mean)} tokens/s, {size_text(curve.by, point.size)}"
 
 
 def _environment(configurations: Sequence[Configuration]) -> list[tuple[str, list[str]]]:
