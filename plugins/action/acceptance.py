@@ -13,16 +13,17 @@ from ansible.errors import AnsibleConnectionFailure
 
 from ..plugin_utils.acceptance.accept import accept, to_measure
 from ..plugin_utils.acceptance.settings import Measured, Settings
-from ..plugin_utils.adapters import Deciding
+from ..plugin_utils.adapters import Deciding, module_result
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.files import write_text
-from ..plugin_utils.findings import Finding, error
+from ..plugin_utils.findings import Finding, error, has_errors
 from ..plugin_utils.fleet.types import Survey
 from ..plugin_utils.host.concerns import CONCERNS, decide
+from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role, settings_of
 
-_NO_SETTINGS = ("evidence", "plans", "concerns", "dest")
+_NO_SETTINGS = ("evidence", "concerns", "dest")
 # What is asked of the host, of the document `Asked`.
 _ARGUMENTS = ("health", "reading", "runs", "run_seconds", "idle_bytes")
 
@@ -40,10 +41,11 @@ class ActionModule(Deciding):
             told = arguments["evidence"] or self._gather(concerns, task_vars)
             # The host is named as the inventory names it: that is the name its operator knows.
             told = {**told, "host": host}
-            plans = {**arguments["plans"], **self._plans(concerns, told, task_vars)}
+            plans, resources = self._decided(concerns, told, task_vars)
+            reports = self._inspect(resources, task_vars)
             wanted = to_measure(told, settings)
             measured = self._measure(wanted, task_vars)
-            judged = accept(told, plans, settings, measured, wanted.refused)
+            judged = accept(told, settings, plans, reports, measured, wanted.refused)
             if dest and not self._task.check_mode:
                 directory = Path(dest).absolute()
                 for ran in measured.runs:
@@ -72,15 +74,26 @@ class ActionModule(Deciding):
         # By this clock: a host's may be wrong, and reports compare times of many hosts.
         return {**told["evidence"], "collected_at": begun}
 
-    def _plans(self, concerns, told, task_vars):
-        """Return what each role would do with the evidence, by its name."""
+    def _decided(self, concerns, told, task_vars):
+        """Return the roles' plans of the evidence, and the resources of those not refused."""
         host = task_vars["inventory_hostname"]
         evidence = from_document(Evidence, told, f"{host}: evidence") if concerns else None
-        plans = {}
+        plans, resources = {}, []
         for name in concerns:
             options = options_of(read_role(name), task_vars, self._templar, host)
-            plans[name] = to_document(decide(name, settings_of(name, options), evidence))
-        return plans
+            plan = plans[name] = decide(name, settings_of(name, options), evidence)
+            if not has_errors(plan.findings):
+                resources += with_overrides(name, plan.resources, options)
+        return plans, to_document(resources)
+
+    def _inspect(self, resources, task_vars):
+        """Return what converge would change of them; one that is refused is in the reports, too."""
+        if not resources:
+            return []
+        arguments = {"resources": resources}
+        return module_result(
+            self, "converge", arguments, task_vars, partial="resources", check=True
+        )["resources"]
 
     def _measure(self, wanted, task_vars):
         """Return what the host answers; it is not asked where nothing is to be measured."""

@@ -29,16 +29,6 @@ OUTPUT = "/etc/cdi/amd.json"
 COMPUTE = "/dev/kfd"
 # Names that begin with a digit came with 0.5.0, additionalGids with 0.7.0 (SPEC.md).
 PLAIN, WITH_GROUPS = "0.5.0", "0.7.0"
-VERSIONS = ("0.3.0", "0.4.0", PLAIN, "0.6.0", WITH_GROUPS, "0.8.0", "1.0.0", "1.1.0")
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
-_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?")
-_VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
-_PERMISSIONS = re.compile(r"[rwm]+")
-# What a specification and its parts may hold: engines refuse a file with anything else in it.
-_SPEC = {"cdiVersion", "kind", "annotations", "devices", "containerEdits"}
-_DEVICE = {"name", "annotations", "containerEdits"}
-_EDITS = {"env", "deviceNodes", "netDevices", "mounts", "hooks", "intelRdt", "additionalGids"}
-_NODE = {"path", "hostPath", "type", "major", "minor", "fileMode", "permissions", "uid", "gid"}
 
 
 @dataclass(frozen=True)
@@ -101,102 +91,6 @@ def dumps(specification: Mapping[str, Any]) -> str:
 def order(version: str) -> tuple[int, ...]:
     """Return a version so that it compares as versions do."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
-
-
-def nodes_by_name(specification: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """Return the device nodes a container gets, by device name, those of all devices included."""
-
-    def paths(edits: Mapping[str, Any]) -> frozenset[str]:
-        return frozenset(node["path"] for node in edits.get("deviceNodes", ()))
-
-    shared = paths(specification.get("containerEdits", {}))
-    return {
-        device["name"]: paths(device["containerEdits"]) | shared
-        for device in specification["devices"]
-    }
-
-
-def problems(specification: Any) -> list[str]:
-    """Return why engines would not take a specification; nothing where they would."""
-    if not isinstance(specification, dict):
-        return ["not an object"]
-    found = _unknown(specification, _SPEC, "")
-    version = specification.get("cdiVersion")
-    if version not in VERSIONS:
-        found.append(f"cdiVersion is {version!r}, expected one of {', '.join(VERSIONS)}")
-    vendor, _slash, kind = str(specification.get("kind", "")).partition("/")
-    if not _VENDOR.fullmatch(vendor) or not _CLASS.fullmatch(kind):
-        found.append(f"kind is {specification.get('kind')!r}, expected vendor/class")
-    devices = specification.get("devices")
-    if not isinstance(devices, list) or not devices:
-        return [*found, "has no devices"]
-    found += _edits(specification.get("containerEdits", {}), "containerEdits", optional=True)
-    names: set[str] = set()
-    for position, device in enumerate(devices):
-        place = f"devices[{position}]"
-        if not isinstance(device, dict):
-            found.append(f"{place} is not an object")
-            continue
-        found += _unknown(device, _DEVICE, place + ".")
-        name = device.get("name")
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            found.append(f"{place} has the name {name!r}")
-        elif name in names:
-            found.append(f"{place} has the name {name} of another device")
-        else:
-            names.add(name)
-        found += _edits(device.get("containerEdits"), f"{place}.containerEdits", optional=False)
-    if not found:
-        needed = minimum_version(specification)
-        if order(str(version)) < order(needed):
-            found.append(f"cdiVersion is {version}, its contents need {needed}")
-    return found
-
-
-def minimum_version(specification: Mapping[str, Any]) -> str:
-    """Return the lowest version that has all that a sound specification uses of ours."""
-    edits = [specification.get("containerEdits", {})]
-    edits += [device["containerEdits"] for device in specification["devices"]]
-    if any("additionalGids" in one for one in edits):
-        return WITH_GROUPS
-    if specification.get("annotations") or any(
-        device.get("annotations") for device in specification["devices"]
-    ):
-        return "0.6.0"
-    digits = any(device["name"][0].isdigit() for device in specification["devices"])
-    other_path = any("hostPath" in node for one in edits for node in one.get("deviceNodes", ()))
-    return PLAIN if digits or other_path else VERSIONS[0]
-
-
-def _unknown(part: Mapping[str, Any], known: set[str], place: str) -> list[str]:
-    return [f"{place}{key} is not known" for key in part if key not in known]
-
-
-def _edits(edits: Any, place: str, optional: bool) -> list[str]:
-    if not isinstance(edits, dict):
-        return [f"{place} is not an object"]
-    if not edits and not optional:
-        return [f"{place} is empty"]
-    found = _unknown(edits, _EDITS, place + ".")
-    nodes = edits.get("deviceNodes", [])
-    if not isinstance(nodes, list):
-        return [*found, f"{place}.deviceNodes is not a list"]
-    for position, node in enumerate(nodes):
-        at = f"{place}.deviceNodes[{position}]"
-        if not isinstance(node, dict) or not str(node.get("path", "")).startswith("/"):
-            found.append(f"{at} has no absolute path")
-            continue
-        found += _unknown(node, _NODE, at + ".")
-        if not _PERMISSIONS.fullmatch(str(node.get("permissions", "rwm"))):
-            found.append(f"{at} has the permissions {node['permissions']!r}")
-    gids = edits.get("additionalGids", [])
-    if not isinstance(gids, list) or not all(_is_gid(gid) for gid in gids):
-        found.append(f"{place}.additionalGids is not a list of group numbers")
-    return found
-
-
-def _is_gid(gid: Any) -> bool:
-    return isinstance(gid, int) and not isinstance(gid, bool) and 0 <= gid < 2**32
 
 
 def devices_of_host(root: str = "/") -> list[Device]:

@@ -32,15 +32,12 @@ options:
   concerns:
     description:
       - Roles whose work is checked, too, each by the options that the host's variables give it,
-        as the role itself decides.
+        as the role itself decides. What M(apiary.instinct.converge) would change of its resources
+        is a check that fails (C(ACCEPT-DRIFT)).
     type: list
     elements: str
     choices: [rocm, host_tuning, weight_cache, container_runtime, device_plugin]
     default: []
-  plans:
-    description: Plans by concern, as M(apiary.instinct.decide) makes them of this evidence.
-    type: dict
-    default: {}
   gpus:
     description: How many GPUs the host is to have; without it, as many as its board carries.
     type: int

@@ -12,17 +12,17 @@ DRIFTS = {
     "balancing of memory is on again": (
         "sysctl -qw kernel.numa_balancing=1",
         "sysctl -qw kernel.numa_balancing=0",
-        {"TUNE-SYSCTL"},
+        {"ACCEPT-DRIFT"},
     ),
     "the file of kernel values is gone": (
         "mv /etc/sysctl.d/zz-apiary.conf /root/",
         "mv /root/zz-apiary.conf /etc/sysctl.d/",
-        {"TUNE-SYSCTL-FILE"},
+        {"ACCEPT-DRIFT"},
     ),
     "the next kernel would lose its arguments": (
         "mv /etc/default/grub.d/zz-apiary.cfg /root/",
         "mv /root/zz-apiary.cfg /etc/default/grub.d/",
-        {"TUNE-BOOT-FILE"},
+        {"ACCEPT-DRIFT"},
     ),
     "the driver is another one": (
         "echo 6.10.5 > /sys/module/amdgpu/version",
@@ -32,12 +32,12 @@ DRIFTS = {
     "the driver may be upgraded by anybody": (
         "apt-mark unhold amdgpu-dkms",
         "apt-mark hold amdgpu-dkms",
-        {"ROCM-HOLDS"},
+        {"ACCEPT-DRIFT"},
     ),
     "a repository points elsewhere": (
         "sed -i.bak s/30.30.4/30.20.1/ /etc/apt/sources.list.d/amdgpu.sources",
         "mv /etc/apt/sources.list.d/amdgpu.sources.bak /etc/apt/sources.list.d/amdgpu.sources",
-        {"ROCM-REPOSITORY-FILE"},
+        {"ACCEPT-DRIFT"},
     ),
     "a replica is stopped": (
         f"systemctl stop {UNIT}",

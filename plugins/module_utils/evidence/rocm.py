@@ -54,12 +54,6 @@ ROCM = Scope(
         # Names alone, for NIS tells hashes; a directory may have more than anyone can use here.
         tool("users", "sh -c 'getent passwd | cut -d: -f1 | head -n 20000'"),
         tool("device_nodes", "find /dev/kfd /dev/dri -maxdepth 1 -printf '%p %m %u %g\n'"),
-        # Public keys, printed whole: whose they are is for the plan to say.
-        tool(
-            "signing_keys",
-            "find /etc/apt/keyrings /etc/pki/rpm-gpg -type f -name '*amd*' -size -64k"
-            " -printf '\\n%p base64:' -exec base64 -w0 '{}' ';'",
-        ),
     ),
     files=(
         "/etc/apt/preferences.d/*",

@@ -86,9 +86,7 @@ TUNING = Scope(
         "/sys/module/amdgpu/initstate",
         "/etc/systemd/system/apiary-host-tuning.service",
         "/etc/systemd/system/apiary-amdgpu.service",
-        "/etc/systemd/system/*.service.d/apiary.conf",
     ),
-    links=("/etc/systemd/system/multi-user.target.wants/apiary-*.service",),
 )
 WEIGHTS = Scope(
     commands=(
@@ -110,18 +108,13 @@ WEIGHTS = Scope(
         tool("nfs_helpers", "ls -1d /etc/krb5.keytab /sbin/cachefilesd"),
         # Local ones only: a server that is gone would block it.
         tool("space", "df --local --block-size=1 --output=target,fstype,size,avail"),
-        tool("weights_check", "/usr/libexec/apiary/weights-check --json"),
     ),
     files=(
         "/etc/apiary/weights.json",
-        "/etc/default/cachefilesd",
-        "/etc/modprobe.d/apiary-nfs.conf",
         "/etc/systemd/system/weights-warm.service",
-        "/etc/udev/rules.d/99-zz-apiary-weights.rules",
         "/proc/fs/nfsfs/volumes",
         "/sys/class/bdi/*/read_ahead_kb",
         "/sys/module/nfs/parameters/max_session_slots",
-        "/usr/libexec/apiary/weights*",
     ),
 )
 CONTAINER = Scope(
@@ -134,8 +127,6 @@ CONTAINER = Scope(
         tool(
             "device_owners", "find /dev/kfd /dev/dri -maxdepth 1 -type c -printf '%p %m %U %G\\n'"
         ),
-        tool("cdi_service", "systemctl is-enabled apiary-cdi.service"),
-        tool("docker_service", "systemctl is-active docker.service"),
         tool("docker_containers", "docker ps --quiet"),
         tool("selinux_mode", "getenforce"),
         tool("selinux_boolean", "getsebool container_use_devices"),
@@ -144,10 +135,8 @@ CONTAINER = Scope(
         "/etc/cdi/*",
         "/run/cdi/*",
         "/etc/docker/daemon.json",
-        "/etc/containers/*/90-apiary.conf",
         "/etc/systemd/system/*.service.d/90-apiary-limits.conf",
         "/etc/systemd/system/apiary-cdi.service",
-        "/usr/libexec/apiary/cdi",
         "/etc/apt/sources.list.d/amd-container-toolkit.sources",
         "/etc/yum.repos.d/amd-container-toolkit.repo",
     ),

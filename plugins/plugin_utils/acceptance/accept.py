@@ -2,27 +2,28 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Join the checks of every concern with those of the hardware and the replicas."""
+"""Join the checks of every role with those of the hardware and the replicas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
-from ..documents import from_document
 from ..evidence.types import Evidence
-from ..findings import ApiaryError, Finding
-from ..host.types import Check
+from ..findings import ApiaryError, Finding, from_host, has_errors
+from ..host.types import Check, HostPlan
 from ..topology.host import evidence_of, from_evidence
 from ..topology.types import Topology
-from . import board, hardware, measured, replicas
+from . import board, drift, hardware, measured, replicas
 from .ask import ask
 from .excerpts import excerpts
 from .settings import Asked, Measured, Settings
 from .types import Acceptance
 
 _NOT_ASKED, _NOT_MEASURED = Settings(), Measured()
+_NO_PLANS: Mapping[str, HostPlan] = MappingProxyType({})
 
 
 def to_measure(bundle: Mapping[str, Any], settings: Settings) -> Asked:
@@ -37,16 +38,17 @@ def to_measure(bundle: Mapping[str, Any], settings: Settings) -> Asked:
 
 def accept(
     bundle: Mapping[str, Any],
-    plans: Mapping[str, Mapping[str, Any]],
     settings: Settings = _NOT_ASKED,
+    plans: Mapping[str, HostPlan] = _NO_PLANS,
+    reports: Sequence[Mapping[str, Any]] = (),
     given: Measured = _NOT_MEASURED,
     refused: tuple[Finding, ...] = (),
 ) -> Acceptance:
     """Return the acceptance of one host.
 
-    ``plans`` are the concerns' plans as documents, decided on the same evidence; of each only
-    ``checks`` and ``findings`` are read. ``given`` is what the host answered to what `to_measure`
-    asks, ``refused`` what of that was not asked.
+    ``plans`` are by role, decided on the same evidence, ``reports`` what converge in check
+    mode reports of their resources. ``given`` is what the host answered to what `to_measure` asks,
+    ``refused`` what of that was not asked.
     Raises ApiaryError (DOC-…) for a damaged document.
     """
     evidence = evidence_of(bundle)
@@ -65,11 +67,13 @@ def accept(
     checks += board.bad_pages(evidence)
     checks += board.firmware(evidence)
     checks += board.versions(evidence, settings.versions)
-    for role, plan in plans.items():
-        subject = f"{evidence.host}: {role}"
-        reported = [from_document(Finding, item, subject) for item in plan.get("findings", ())]
-        complaints += [item for item in reported if item.severity != "info"]
-        checks += [from_document(Check, item, subject) for item in plan.get("checks", ())]
+    for plan in plans.values():
+        complaints += [item for item in plan.findings if item.severity != "info"]
+        checks += plan.checks
+    for report in reports:
+        complaints += map(from_host, report["findings"])
+    inspected = [role for role, plan in plans.items() if not has_errors(plan.findings)]
+    checks += drift.checks(evidence.host, inspected, reports)
     checks += replicas.checks(evidence)
     model = models.pop() if len(models) == 1 else None
     checks += measured.checks(evidence.host, model, given, settings)

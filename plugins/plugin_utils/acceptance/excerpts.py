@@ -37,8 +37,6 @@ _WHERE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("ACCEPT-REPLICA", ("replicas",), ()),
     ("ACCEPT-PORT", ("listening",), ()),
     ("TUNE-ARGUMENT", (), (r"/proc/cmdline",)),
-    ("TUNE-SYSCTL-FILE", (), ()),
-    ("TUNE-SYSCTL", (), (r"/proc/sys/.*",)),
     ("-DRIVER-", (), (r"/sys/module/amdgpu/\w+",)),
 )
 
@@ -82,8 +80,6 @@ def _of(evidence: Evidence, finding: Finding, measured: Measured) -> Iterator[tu
             paths = [path for path in sorted(evidence.files) if re.fullmatch(words, path)]
             if finding.code == "ACCEPT-FIRMWARE":
                 paths = [path for path in paths if _component(path) in finding.message]
-            if finding.code == "TUNE-SYSCTL":
-                paths = [path for path in paths if _key(path) in text]
             lines = [_line(path, evidence.files[path]) for path in paths]
             if lines:
                 yield paths[0] if len(paths) == 1 else f"{len(paths)} files", "\n".join(lines)
@@ -93,11 +89,6 @@ def _component(path: str) -> str:
     """Return the component of a firmware's file as the check names it: "mec: "."""
     name = path.rsplit("/", 1)[-1]
     return f"{name.removesuffix('_fw_version').removesuffix('_version')}: "
-
-
-def _key(path: str) -> str:
-    """Return a file below /proc/sys as sysctl names it."""
-    return path.removeprefix("/proc/sys/").replace("/", ".")
 
 
 def _line(path: str, text: str) -> str:

@@ -62,7 +62,6 @@ def host(
         engines["podman_version"] = said(f"podman version {podman}\n")
     if docker:
         engines["docker_version"] = said(f"Docker version {docker}, build 297e128\n")
-        engines["docker_service"] = said("active\n")
     nodes = [f"/dev/kfd {mode} 0 {RENDER_GID}"]
     for device in names.devices_of(gpus):
         nodes.append(f"/dev/dri/{device.render} {mode} 0 {RENDER_GID}")
@@ -78,6 +77,14 @@ def host(
     )
 
 
+def nodes_by_name(specification):
+    """The DRM nodes that a container gets, by device name."""
+    return {
+        device["name"]: {node["path"] for node in device["containerEdits"]["deviceNodes"]}
+        for device in specification["devices"]
+    }
+
+
 def applied(evidence, plan):
     """The host after the role has done what its plan says."""
     files = dict(evidence.files)
@@ -87,8 +94,7 @@ def applied(evidence, plan):
             files[one.path] = one.content
     if plan.daemon is not None:
         files["/etc/docker/daemon.json"] = json.dumps(plan.daemon)
-    commands = {**evidence.commands, "cdi_service": said("enabled\n" if plan.service else "", 0)}
-    return dataclasses.replace(evidence, files=files, commands=commands)
+    return dataclasses.replace(evidence, files=files)
 
 
 def failing(evidence, **settings):

@@ -49,7 +49,6 @@ class Machine:
     broken: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
-    keys: tuple[str, ...] = ()
     builds: dict[str, str] = field(default_factory=dict)
     loaded: dict[str, str] | None = None
     gpus: tuple[str, ...] = (MI325X,) * 8
@@ -166,7 +165,6 @@ class Machine:
             ),
             "users": "".join(f"{user}\n" for user in self.users),
             "device_nodes": "".join(f"{node}\n" for node in nodes),
-            "signing_keys": "".join(f"{path}\n" for path in self.keys),
             "secure_boot": self.secure_boot,
             "mok_shim": self.mok,
             **module,
@@ -205,7 +203,6 @@ class Machine:
             files.pop(file.path, None)
             if file.content is not None:
                 files[file.path] = file.content
-        kept = tuple(path for path in self.keys if path not in {one.path for one in plan.files})
         held = tuple(name for name in self.held if name not in plan.unhold)
         groups = {name: (*members,) for name, members in self.groups.items()}
         for user, group in plan.join:
@@ -229,7 +226,6 @@ class Machine:
             packages=packages,
             broken=() if plan.repair else self.broken,
             files=files,
-            keys=tuple(dict.fromkeys((*kept, *(key.path for key in plan.keys)))),
             held=(*held, *plan.hold),
             groups=groups,
             headers=headers,

@@ -147,15 +147,13 @@ def applied(evidence, plan, **commands):
             files[file.path] = file.content
     for one in plan.live:
         files[one.path] = one.value + "\n"
-    wants = "/etc/systemd/system/multi-user.target.wants/"
-    links = {wants + unit: f"../{unit}" for unit in plan.units}
     return Evidence(
         evidence.host,
         evidence.collected_at,
         evidence.collector,
         {**evidence.commands, **commands},
         files,
-        {**evidence.links, **links},
+        evidence.links,
     )
 
 

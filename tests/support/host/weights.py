@@ -80,10 +80,6 @@ class Host:
         self.commands["mount_nfs"] = said("mount.nfs: (linux nfs-utils 2.6.2)\n")
         return self
 
-    def with_check(self, *models):
-        self.commands["weights_check"] = said(json.dumps({"models": models}))
-        return self
-
     @property
     def evidence(self):
         rows = [" ".join((*one, "0 0")) for one in self.mounts]

@@ -9,8 +9,8 @@ import copy
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.accept import accept
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import Settings
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, ConcernPlan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
 from support.demo import demo_plan
@@ -46,13 +46,17 @@ def host(right):
     return copy.deepcopy(right)
 
 
+def entry(before, after):
+    return {"before_header": "/etc/x", "after_header": "/etc/x", "before": before, "after": after}
+
+
 def failed(judged):
     checks = {check.code for check in judged.checks if check.state == "fail"}
     return checks | {complaint.code for complaint in judged.complaints}
 
 
 def test_a_right_host_is_accepted(host):
-    judged = accept(host, {}, Settings(gpus=8, strict=True))
+    judged = accept(host, Settings(gpus=8, strict=True))
     assert failed(judged) == set()
     assert judged.accepted
     assert judged.findings == ()
@@ -79,7 +83,7 @@ UNIT = demo_plan().replicas[0].unit
 )
 def test_a_drift_is_named_with_its_remedy(host, part, name, value, code):
     host[part][name] = value
-    judged = accept(host, {}, Settings(gpus=8, strict=True))
+    judged = accept(host, Settings(gpus=8, strict=True))
     assert failed(judged) == {code}
     assert not judged.accepted
     assert all(one.remedy for one in judged.findings)
@@ -88,11 +92,11 @@ def test_a_drift_is_named_with_its_remedy(host, part, name, value, code):
 
 def test_a_missing_file_is_named(host):
     del host["files"][f"/etc/systemd/system/{UNIT}"]
-    assert failed(accept(host, {})) == {"ACCEPT-UNIT-FILE"}
+    assert failed(accept(host)) == {"ACCEPT-UNIT-FILE"}
 
 
 def test_fewer_gpus_than_asked_for(host):
-    judged = accept(host, {}, Settings(gpus=16))
+    judged = accept(host, Settings(gpus=16))
     assert failed(judged) == {"ACCEPT-GPU-COUNT"}
     assert not judged.accepted
 
@@ -100,15 +104,15 @@ def test_fewer_gpus_than_asked_for(host):
 def test_what_the_topology_complains_of_is_a_failed_check(host):
     for path in [path for path in host["files"] if "0000:05:00.0/current_link_width" in path]:
         host["files"][path] = "8\n"
-    judged = accept(host, {})
+    judged = accept(host)
     assert failed(judged) == {"TOPO-PCIE-LINK"}
     assert judged.accepted
-    assert not accept(host, {}, Settings(strict=True)).accepted
+    assert not accept(host, Settings(strict=True)).accepted
 
 
 def test_a_log_that_may_not_be_read_is_unknown_and_forbids_nothing(host):
     host["commands"]["kernel_log"] |= {"exit": 1, "stdout": ""}
-    judged = accept(host, {})
+    judged = accept(host)
     assert judged.accepted
     assert {one.severity for one in judged.findings} == {"info"}
 
@@ -116,30 +120,59 @@ def test_a_log_that_may_not_be_read_is_unknown_and_forbids_nothing(host):
 def test_a_guest_has_no_power_cap(host):
     host["commands"]["virtualization"] = said("kvm\n")
     host["files"][f"{CARD}/hwmon/hwmon1/power1_cap"] = "1000000\n"
-    assert "ACCEPT-POWER-CAP" not in {check.code for check in accept(host, {}).checks}
+    assert "ACCEPT-POWER-CAP" not in {check.code for check in accept(host).checks}
 
 
-def test_a_concerns_failed_check_and_its_refusal_count(host):
-    good = Check("X-GOOD", "gpu-001", "pass", "0", "0")
-    drift = Check.from_fields(
-        code="X-DRIFT",
-        subject="gpu-001",
-        state="fail",
-        found="1",
-        expected="0",
-        severity="warning",
-        remedy="set it",
-        source=None,
-    )
-    refusal = {
-        "code": "X-REFUSED",
-        "severity": "error",
-        "subject": "gpu-001",
-        "message": "cannot be",
-        "remedy": "do that",
-        "source": None,
+def test_a_roles_failed_check_and_its_refusal_count(host):
+    good = Check("ROCM-DEVICES", "gpu-001", "pass", "0", "0")
+    drift = Check("ROCM-STREAM", "gpu-001", "fail", "1", "0", minor=True)
+    plan = ConcernPlan(checks=(good, drift), findings=(Finding("ROCM-USER", "gpu-001", "lacks"),))
+    judged = accept(host, plans={"rocm": plan})
+    assert failed(judged) == {"ROCM-STREAM", "ROCM-USER"}
+    assert [one.code for one in judged.findings] == ["ROCM-USER", "ROCM-STREAM"]
+
+
+def report(**differs):
+    """What converge in check mode reports of one resource."""
+    steps, diff = differs.get("steps", []), differs.get("diff", [])
+    return {
+        "role": "host_tuning",
+        "resource": "file /etc/x",
+        "changed": bool(steps or diff),
+        "findings": [],
+        "steps": steps,
+        "diff": diff,
+        **differs,
     }
-    plans = {"a": {"checks": [to_document(good), to_document(drift)], "findings": [refusal]}}
-    judged = accept(host, plans)
-    assert failed(judged) == {"X-DRIFT", "X-REFUSED"}
-    assert [one.code for one in judged.findings] == ["X-REFUSED", "X-DRIFT"]
+
+
+@pytest.mark.parametrize(
+    ("differs", "told"),
+    [
+        ({"steps": ["enable a.service"]}, "enable a.service"),
+        ({"diff": [entry("1\n", "0\n")]}, "change /etc/x from 1 to 0"),
+        ({"diff": [entry("", "0\n")]}, "write /etc/x"),
+        ({"diff": [entry("1\n", "")]}, "remove /etc/x"),
+        ({"diff": [entry("1\n" * 200, "0\n")]}, "change /etc/x"),
+    ],
+)
+def test_what_a_run_would_change_is_a_drift(host, differs, told):
+    judged = accept(host, reports=[report(**differs)])
+    (check,) = [one for one in judged.checks if one.state == "fail"]
+    assert (check.code, check.subject) == ("ACCEPT-DRIFT", "vm: file /etc/x")
+    assert check.found == f"a run would {told}"
+    assert "host_tuning" in check.remedy
+    assert not judged.accepted
+
+
+def test_a_role_that_would_change_nothing_passes(host):
+    checks = accept(host, plans={"rocm": ConcernPlan()}).checks
+    assert [one.state for one in checks if one.code == "ACCEPT-DRIFT"] == ["pass"]
+
+
+def test_a_resource_that_cannot_be_inspected_is_told_by_its_own_finding(host):
+    refused = {"code": "HOST-UNIT", "subject": "a.service", "message": "systemd has no such unit"}
+    plans = {"host_tuning": ConcernPlan()}
+    judged = accept(host, plans=plans, reports=[report(findings=[refused])])
+    assert failed(judged) == {"HOST-UNIT"}
+    assert "ACCEPT-DRIFT" not in {one.code for one in judged.checks}

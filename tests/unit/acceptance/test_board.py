@@ -76,7 +76,7 @@ def of(judged, code):
 
 
 def test_everything_listed_is_checked(host):
-    judged = accept(host, {}, Settings(strict=True, versions={"driver": "6.16.*"}))
+    judged = accept(host, Settings(strict=True, versions={"driver": "6.16.*"}))
     assert judged.accepted, judged.summary()
     assert {
         "ACCEPT-GPU-COUNT",
@@ -105,7 +105,7 @@ def test_a_drift_is_named(host, path, value, code, told):
     host["files"][path] = value
     # amd-smi tells of the same counter; the file alone counts here.
     host["commands"].pop("pcie_counters")
-    judged = accept(host, {})
+    judged = accept(host)
     assert failed(judged) == {code}
     assert told in next(one for one in judged.checks if one.state == "fail").found
     assert judged.accepted
@@ -115,7 +115,7 @@ def test_a_drift_is_named(host, path, value, code, told):
 
 def test_counters_of_amd_smi_count_too(host):
     host["commands"]["pcie_counters"] = said("WARNING\n" + json.dumps([pcie(500)]))
-    judged = accept(host, {})
+    judged = accept(host)
     # The simulated host has no tool, so nothing says which GPU amd-smi means by 0.
     assert [one.subject for one in judged.checks if one.state == "fail"] == [
         f"{judged.host}: GPU 0"
@@ -125,22 +125,22 @@ def test_counters_of_amd_smi_count_too(host):
 def test_a_slot_that_cannot_do_what_amd_asks_for_is_named(host):
     for path in [path for path in host["files"] if path.endswith(("link_speed",))]:
         host["files"][path] = "16.0 GT/s PCIe\n"
-    judged = accept(host, {})
+    judged = accept(host)
     assert failed(judged) == {"ACCEPT-PCIE"}
     assert {one.found for one in of(judged, "ACCEPT-PCIE")} == {"16 GT/s x16"}
 
 
 def test_a_link_that_the_topology_complains_of_is_told_once(host):
     host["files"][f"{LINK}_width"] = "8\n"
-    judged = accept(host, {})
+    judged = accept(host)
     assert [one.code for one in judged.complaints] == ["TOPO-PCIE-LINK"]
     assert len(of(judged, "ACCEPT-PCIE")) == 7
     assert any(f"{LINK}_width: 8" in one.text for one in judged.excerpts)
 
 
 def test_the_memory_asked_for_overrides_what_amd_asks_for(host):
-    assert failed(accept(host, {}, Settings(memory_gib=4000))) == {"ACCEPT-MEMORY"}
-    assert failed(accept(host, {}, Settings(memory_gib=100))) == set()
+    assert failed(accept(host, Settings(memory_gib=4000))) == {"ACCEPT-MEMORY"}
+    assert failed(accept(host, Settings(memory_gib=100))) == set()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_the_memory_asked_for_overrides_what_amd_asks_for(host):
 )
 def test_versions_asked_for(host, name, pattern, state):
     host["files"].pop("/proc/sys/kernel/osrelease", None)
-    judged = accept(host, {}, Settings(versions={name: pattern}))
+    judged = accept(host, Settings(versions={name: pattern}))
     assert [one.state for one in of(judged, "ACCEPT-VERSION")] == [state]
     assert judged.accepted is (state != "fail")
 
@@ -164,7 +164,7 @@ def test_nothing_is_said_of_what_the_host_does_not_tell(host):
     for path in [path for path in host["files"] if re.search("fw_version|vbios|bad_pages", path)]:
         del host["files"][path]
     del host["files"]["/proc/meminfo"]
-    codes = {check.code for check in accept(host, {}).checks}
+    codes = {check.code for check in accept(host).checks}
     assert not codes & {"ACCEPT-FIRMWARE", "ACCEPT-BAD-PAGES", "ACCEPT-MEMORY"}
 
 
@@ -184,7 +184,7 @@ def test_what_would_disturb_replicas_is_refused(host):
     assert (asked.reading, asked.runs) == (None, ())
     assert {one.code for one in asked.refused} == {"ACCEPT-BUSY"}
     assert len(asked.refused) == 2
-    judged = accept(host, {}, settings, refused=asked.refused)
+    judged = accept(host, settings, refused=asked.refused)
     assert not judged.accepted
 
 
@@ -228,7 +228,7 @@ def test_a_process_with_vram_serves_too(host):
 )
 def test_a_failed_check_comes_with_what_it_rests_on(host, part, name, value, code, text):
     host[part][name] = said(value) if part == "commands" else value
-    judged = accept(host, {})
+    judged = accept(host)
     excerpts = [one for one in judged.excerpts if one.code == code]
     assert [text in one.text for one in excerpts] == [True]
     # Only what has to do with it, and no more than a person reads.
@@ -238,6 +238,6 @@ def test_a_failed_check_comes_with_what_it_rests_on(host, part, name, value, cod
 def test_excerpts_of_a_long_list_are_cut(host):
     lines = [f"LISTEN 0 1 0.0.0.0:{port} 0.0.0.0:* {'x' * 400}" for port in range(1, 60)]
     host["commands"]["listening"] = said("\n".join(lines))
-    (excerpt,) = accept(host, {}).excerpts
+    (excerpt,) = accept(host).excerpts
     assert excerpt.text.splitlines()[-1] == "… 47 more lines"
     assert max(map(len, excerpt.text.splitlines())) == 300

@@ -78,13 +78,12 @@ def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     engine = engine_of(evidence, settings.engine, host.package)
     findings = [*_engine_findings(settings, evidence, host, engine)]
     findings += config.findings(settings, evidence)
-    checks = [_check_engine(settings, engine)]
+    checks: list[Check] = []
     files = list(config.files(settings))
     skipped: tuple[Skipped, ...] = ()
     if settings.cdi_enabled:
         wanted = names.specification(evidence, engine)
-        written = names.check_specification(wanted, engine, evidence)
-        checks += [written, names.check_rivals(evidence), _check_service(evidence)]
+        checks.append(names.check_rivals(evidence))
         files += [names.program(), names.unit(wanted), HostFile(SPECIFICATION, wanted.text)]
         if not wanted.devices:
             findings.append(_no_gpu(evidence))
@@ -94,13 +93,8 @@ def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     daemon = None
     if settings.engine == "docker":
         daemon = config.daemon_settings(settings, engine, evidence)
-        checks += [config.check_daemon(daemon, evidence), _check_docker(evidence)]
-    written_files = [one for one in files if one.path != SPECIFICATION]
-    checks += [_check_file(one, evidence) for one in written_files]
     devices = tuple(names.devices_of(evidence))
     checks += _check_nodes(evidence, devices)
-    selinux, boolean = _check_selinux(evidence)
-    checks.append(boolean)
     findings += _restart_findings(files, daemon, evidence)
     missing = settings.install_enabled and engine.installed is None and bool(host.packages)
     return ContainerRuntimePlan(
@@ -118,7 +112,7 @@ def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
         restart_files=tuple(config.limits_file(one) for one in LIMITED_SERVICES),
         service=settings.cdi_enabled,
         service_found=UNIT in evidence.files,
-        selinux=selinux,
+        selinux=_selinux(evidence),
         gids=names.gids_of(evidence, devices),
     )
 
@@ -130,7 +124,6 @@ def _absent(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     files += [HostFile(path, None) for path in (SPECIFICATION, UNIT, PROGRAM)]
     return ContainerRuntimePlan(
         files=tuple(files),
-        checks=tuple(_check_file(one, evidence) for one in files),
         findings=tuple(_restart_findings(files, {}, evidence)),
         skipped=(Skipped(settings.engine, "an engine that is installed stays, with its images"),),
         engine=settings.engine,
@@ -178,7 +171,7 @@ def _restart_findings(files: list[HostFile], daemon: Any, evidence: Evidence) ->
         return
     limited = {config.limits_file(one) for one in LIMITED_SERVICES}
     stale = [one.path for one in files if one.path in limited and not _is(one, evidence)]
-    if daemon and config.check_daemon(daemon, evidence).state == "fail":
+    if daemon and config.differs(daemon, evidence):
         stale.append(DAEMON_JSON)
     if stale:
         yield Finding(
@@ -191,60 +184,6 @@ def _restart_findings(files: list[HostFile], daemon: Any, evidence: Evidence) ->
 
 def _is(wanted: HostFile, evidence: Evidence) -> bool:
     return evidence.files.get(wanted.path) == wanted.content
-
-
-def _check_engine(settings: Settings, engine: Engine) -> Check:
-    floor = engine.facts["minimum"] if settings.cdi_enabled else None
-    state: CheckState = "pass" if engine.installed and not engine.too_old else "fail"
-    if engine.installed and not settings.cdi_enabled:
-        state = "pass"
-    return Check(
-        "CONTAINER-ENGINE-OLD" if engine.installed else "CONTAINER-ENGINE-ABSENT",
-        engine.name,
-        state,
-        engine.installed or "not installed",
-        f"{floor} or later" if floor else "installed",
-        source=engine.facts["minimum_source"],
-    )
-
-
-def _check_service(evidence: Evidence) -> Check:
-    said = evidence.commands.get("cdi_service")
-    found = (said.stdout.strip() if said else "") or "not there"
-    return Check(
-        "CONTAINER-CDI-BOOT",
-        SERVICE,
-        "pass" if found == "enabled" else "fail",
-        found,
-        "enabled",
-        source=names.SPEC_SOURCE,
-        service=SERVICE,
-    )
-
-
-def _check_docker(evidence: Evidence) -> Check:
-    said = evidence.commands.get("docker_service")
-    found = (said.stdout.strip() if said else "") or "not there"
-    return Check(
-        "CONTAINER-DOCKER-DOWN",
-        "docker.service",
-        "pass" if found == "active" else "fail",
-        found,
-        "active",
-    )
-
-
-def _check_file(wanted: HostFile, evidence: Evidence) -> Check:
-    right = _is(wanted, evidence)
-    expected = "no file" if wanted.content is None else "as the role writes it"
-    found = "no file" if wanted.path not in evidence.files else "other contents"
-    return Check(
-        "CONTAINER-CONFIG",
-        wanted.path,
-        "pass" if right else "fail",
-        expected if right else found,
-        expected,
-    )
 
 
 def _check_nodes(evidence: Evidence, devices: tuple[Any, ...]) -> Iterator[Check]:
@@ -278,24 +217,13 @@ def _check_nodes(evidence: Evidence, devices: tuple[Any, ...]) -> Iterator[Check
     )
 
 
-def _check_selinux(evidence: Evidence) -> tuple[str | None, Check]:
-    """Return the boolean that has to be turned on, if any, and whether it is on."""
-    facts = knowledge(FACTS)["selinux"]
-    boolean: str = facts["boolean"]
+def _selinux(evidence: Evidence) -> str | None:
+    """Return the boolean that has to be turned on, where SELinux enforces and it is off."""
+    boolean: str = knowledge(FACTS)["selinux"]["boolean"]
     mode, value = (
-        said.stdout.strip() if (said := evidence.commands.get(name)) and said.exit == 0 else ""
+        output.stdout.strip()
+        if (output := evidence.commands.get(name)) and output.exit == 0
+        else ""
         for name in ("selinux_mode", "selinux_boolean")
     )
-    enforcing = mode == "Enforcing"
-    right = value.endswith("on")
-    state: CheckState = "skip" if not enforcing else "pass" if right else "fail"
-    check = Check(
-        "CONTAINER-SELINUX",
-        boolean,
-        state,
-        value or (mode or "no SELinux"),
-        f"{boolean} --> on",
-        source=facts["source"],
-        boolean=boolean,
-    )
-    return (boolean if state == "fail" else None), check
+    return boolean if mode == "Enforcing" and not value.endswith("on") else None

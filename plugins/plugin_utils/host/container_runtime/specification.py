@@ -6,12 +6,9 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from ....module_utils import cdi
 from ...evidence.types import Evidence
@@ -22,7 +19,6 @@ from .engine import Engine
 from .types import PROGRAM, SPECIFICATION, UNIT
 
 SPEC_SOURCE = "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md"
-_SHOWN = 4
 _DRM_NODE = re.compile(r"/sys/class/drm/((card|renderD)\d+)")
 
 
@@ -40,13 +36,6 @@ class Specification:
         if not self.devices:
             return None
         return cdi.dumps(cdi.document(self.devices, self.version, self.gids))
-
-    @property
-    def wanted(self) -> dict[str, frozenset[str]]:
-        """The nodes by device name."""
-        if not self.devices:
-            return {}
-        return cdi.nodes_by_name(cdi.document(self.devices, self.version))
 
 
 def specification(evidence: Evidence, engine: Engine) -> Specification:
@@ -129,59 +118,6 @@ def unit(wanted: Specification) -> HostFile:
         "",
     )
     return HostFile(UNIT, "\n".join(lines))
-
-
-def check_specification(wanted: Specification, engine: Engine, evidence: Evidence) -> Check:
-    """Say whether the file names the GPUs that the host has, in a form its engine reads."""
-
-    def told(code: str, found: str, expected: str) -> Check:
-        state: Any = "pass" if found == expected else "fail"
-        return Check(code, SPECIFICATION, state, found, expected, source=SPEC_SOURCE)
-
-    text = evidence.files.get(SPECIFICATION)
-    if not wanted.devices:
-        found = "no file" if text is None else "a file"
-        return told("CONTAINER-CDI-DRIFT", found, "no file")
-    names = f"the {len(wanted.devices)} GPUs of this host"
-    if text is None:
-        return told("CONTAINER-CDI-DRIFT", "no file", names)
-    try:
-        document = json.loads(text)
-        wrong = cdi.problems(document)
-    except ValueError as problem:
-        wrong = [f"not JSON: {problem}"]
-    if wrong:
-        return told("CONTAINER-CDI-INVALID", "; ".join(wrong[:_SHOWN]), "a sound specification")
-    if document["kind"] != cdi.KIND:
-        return told("CONTAINER-CDI-DRIFT", f"devices of {document['kind']}", names)
-    version = document["cdiVersion"]
-    if engine.version and cdi.order(version) > cdi.order(engine.specification):
-        return told(
-            "CONTAINER-CDI-VERSION",
-            f"CDI {version}",
-            f"at most CDI {engine.specification}, which {engine.name} {engine.version} reads",
-        )
-    differences = list(_differences(cdi.nodes_by_name(document), wanted.wanted))
-    if not differences and text != wanted.text:
-        differences = ["other groups or another version than this host's"]
-    if not differences:
-        return told("CONTAINER-CDI-DRIFT", names, names)
-    more = f" and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
-    return told("CONTAINER-CDI-DRIFT", "; ".join(differences[:_SHOWN]) + more, names)
-
-
-def _differences(
-    found: Mapping[str, frozenset[str]], wanted: Mapping[str, frozenset[str]]
-) -> Iterator[str]:
-    """Yield what is wrong, device by device."""
-    for name in sorted(wanted.keys() - found.keys()):
-        yield f"no device {name}"
-    for name in sorted(found.keys() - wanted.keys()):
-        yield f"device {name}, which the host does not have"
-    for name in sorted(wanted.keys() & found.keys()):
-        if found[name] != wanted[name]:
-            other = sorted(found[name] ^ wanted[name])
-            yield f"device {name} differs in {', '.join(other[:_SHOWN])}"
 
 
 def check_rivals(evidence: Evidence) -> Check:

@@ -45,16 +45,6 @@ def checks(
             source=facts["kubelet"]["managers"]["source"],
         )
     yield from _policies(wanted, evidence)
-    for path, least in facts["inotify"]["least"].items():
-        text = evidence.files.get(path, "").strip()
-        yield _check(
-            "KUBE-INOTIFY",
-            path,
-            int(text) >= least if text.isdigit() else None,
-            text or "unreadable",
-            f"at least {least}",
-            source=facts["inotify"]["source"],
-        )
     if not settings.dra_version:
         yield _resources(settings, node, host)
 

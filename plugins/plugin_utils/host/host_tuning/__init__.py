@@ -86,14 +86,15 @@ def _tune(settings: Settings, evidence: Evidence, host: Machine) -> HostTuningPl
         observed.check(evidence, host, one.setting)
         for one in selection.of("acs", "bios_observable", "memory")
     ]
-    checks = [
-        *_argument_checks(host, selection, booted, wanted),
-        *_boot_files(evidence, booted),
-        *kernel.checks,
-    ]
     return HostTuningPlan(
         files=(kernel.file, *values.files, *services.files, *booted.files),
-        checks=(*checks, *values.checks, *services.checks, *looked),
+        checks=(
+            *_argument_checks(host, selection, booted, wanted),
+            *kernel.checks,
+            *values.checks,
+            *services.checks,
+            *looked,
+        ),
         findings=(*selection.findings, *booted.findings, *_told(evidence, host, selection)),
         skipped=(
             *selection.skipped,
@@ -175,20 +176,6 @@ def _argument_checks(
         yield _next_boot(host, "fail", found, wanted)
     else:
         yield _next_boot(host, "pass", f"{len(booted.next_boot)} boot entries with them", wanted)
-
-
-def _boot_files(evidence: Evidence, booted: boot.BootPlan) -> Iterator[Check]:
-    """Check what the boot loader reads when a new kernel comes: its menu may still be right."""
-    for item in booted.files:
-        found = evidence.files.get(item.path)
-        absent = "no such file" if found is None else "another text"
-        yield Check(
-            "TUNE-BOOT-FILE",
-            f"{evidence.host}: {item.path}",
-            "pass" if found == item.content else "fail",
-            "as decided" if found == item.content else absent,
-            "the text that host_tuning decides" if item.content else "no such file",
-        )
 
 
 def _next_boot(

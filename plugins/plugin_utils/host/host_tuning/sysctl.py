@@ -78,7 +78,6 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Applied:
         now = evidence.files.get(path_of(key))
         if now is None:
             skipped.append(Skipped(setting.id, f"the kernel has no {key}"))
-            checks.append(_live(evidence.host, one, key, None))
             continue
         at_least = bool(setting.facts.get("at_least"))
         others = [told for told in setters(evidence.files, key) if told[0] != PATH]
@@ -87,10 +86,9 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Applied:
             skipped.append(Skipped(setting.id, f"{others[-1][0]} sets {key} = {others[-1][1]}"))
         else:
             lines.append(f"# {setting.reason}\n{key} = {value}\n")
-            checks += _persistent(evidence, one, key)
+            checks.append(_last_word(evidence, one, key))
         if not (at_least and _reaches(now, value)):
             live.append(LiveSetting(path_of(key), value))
-        checks.append(_live(evidence.host, one, key, now))
     content = "# Written by Apiary (host_tuning).\n" + "".join(lines) if lines else None
     return Applied(HostFile(PATH, content), tuple(live), tuple(checks), tuple(skipped))
 
@@ -99,43 +97,15 @@ def _reaches(found: str, wanted: str) -> bool:
     return found.strip().isdigit() and int(found) >= int(wanted)
 
 
-def _live(host: str, one: Chosen, key: str, now: str | None) -> Check:
-    value, setting = one.value or "", one.setting
-    found = "no such setting in this kernel" if now is None else " ".join(now.split())
-    right = now is not None and (
-        found == value or (bool(setting.facts.get("at_least")) and _reaches(found, value))
-    )
-    return Check(
-        "TUNE-SYSCTL",
-        f"{host}: {key}",
-        "skip" if now is None else "pass" if right else "fail",
-        found,
-        f"{value} or more" if setting.facts.get("at_least") else value,
-        source=setting.source,
-        minor=setting.grade != "required",
-        name=key.rpartition(".")[2],
-    )
-
-
-def _persistent(evidence: Evidence, one: Chosen, key: str) -> Iterator[Check]:
-    """Check that our file has a value, and that no other has the last word."""
+def _last_word(evidence: Evidence, one: Chosen, key: str) -> Check:
+    """Check that no other file has the last word."""
     value, setting = one.value or "", one.setting
     told = setters(evidence.files, key)
-    ours = [found for path, found in told if path == PATH]
-    yield Check(
-        "TUNE-SYSCTL-FILE",
-        f"{evidence.host}: {PATH}: {key}",
-        "pass" if ours == [value] else "fail",
-        ours[-1] if ours else "nothing",
-        value,
-        source=setting.source,
-        minor=setting.grade != "required",
-    )
     # Before ours is written it is where it will be.
     order = [path for path, _found in told]
     after = told[order.index(PATH) + 1 :] if PATH in order else [t for t in told if _later(t[0])]
     against = [(path, found) for path, found in after if path != PATH and found != value]
-    yield Check(
+    return Check(
         "TUNE-SYSCTL-OVERRIDDEN",
         f"{evidence.host}: {key}",
         "fail" if against else "pass",

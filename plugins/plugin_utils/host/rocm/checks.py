@@ -6,20 +6,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from ....module_utils.evidence.host import CREDENTIALS
-from ...evidence.types import Evidence
-from ..types import Check, CheckState, HostFile
+from ..types import Check, CheckState
 from .driver import Driver, kept_away, loaded_problem
 from .host import HostState, boot_minimum
 from .packages import is_right, modules_of, other_stream
 from .target import Target, is_legacy
-from .types import Key, Package
+from .types import Package
 
-AGAIN = "run the role rocm again"
-REBOOT = "reboot the host; the role rocm and playbooks/site.yml do it once the replicas are drained"
 ACCESS = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/install/prerequisites.html"
 DKMS_SOURCE = "https://github.com/ROCm/legacy-rocm-build/issues/3701"
 # What only a reboot, or the unit that loads a blacklisted driver, brings in order.
@@ -73,51 +69,15 @@ def present(
             )
 
 
-def files(
-    wanted: tuple[HostFile, ...], keys: tuple[Key, ...], state: HostState, evidence: Evidence
-) -> Iterator[Check]:
-    """Yield one check a file: there with the wanted text, or gone; and one a key."""
-    for file in wanted:
-        found = evidence.files.get(file.path)
-        right = found is None if file.content is None else _same(file.content, found)
-        yield _check(
-            "ROCM-REPOSITORY-FILE",
-            file.path,
-            right,
-            "no such file" if found is None else "the right text" if right else "another text",
-            "no such file" if file.content is None else "the text that the role writes",
-        )
-    for key in keys:
-        found = "no such file"
-        sure = None if state.keys is None else False
-        if state.keys is not None and key.path in state.keys:
-            held = state.keys[key.path]
-            # apt trusts every key of the file, so one more is as wrong as another.
-            sure = held is None or held == {key.fingerprint}
-            found = "a file" if held is None else ", ".join(sorted(held)) or "no key"
-        yield _check("ROCM-KEYRING", key.path, sure, found, f"the key {key.fingerprint} alone")
-
-
-def _same(wanted: str, found: str | None) -> bool:
-    """Compare with what the evidence has, which keeps no passwords of addresses."""
-    return found is not None and CREDENTIALS.sub("***", wanted) == found
-
-
 def _packages(packages: tuple[Package, ...], state: HostState) -> Iterator[Check]:
-    for one in packages:
-        version = state.version(one.name)
-        broken = one.name in state.broken
-        shadowed = version is not None and not broken and not is_right(one, state)
-        foreign = shadowed and not is_legacy(one.name, version or "")
-        own = one.name.startswith(("amdgpu", "amdrocm"))
-        code = "ROCM-SHADOWED" if foreign and not own else "ROCM-PACKAGES"
-        yield _check(
-            code,
-            one.name,
-            is_right(one, state),
-            "half-configured" if broken else version or "not installed",
-            one.version or "any version",
-        )
+    """Yield what no difference tells: packages of the distribution's, and unfinished ones."""
+    for package in packages:
+        version = state.version(package.name)
+        if version is None or package.name in state.broken or is_right(package, state):
+            continue
+        if not (package.name.startswith(("amdgpu", "amdrocm")) or is_legacy(package.name, version)):
+            expected = package.version or "any version"
+            yield _check("ROCM-SHADOWED", package.name, False, version, expected)
     if state.broken:
         yield _check(
             "ROCM-HALF-CONFIGURED",
@@ -243,43 +203,4 @@ def secure_boot(state: HostState) -> Iterator[Check]:
             "on, DKMS's key " + ("enrolled" if state.enrolled else "not enrolled"),
             "the key that DKMS signs with enrolled",
             source="https://instinct.docs.amd.com/projects/gpu-operator/en/latest/drivers/secure-boot.html",
-        )
-
-
-def holds(wanted: Iterable[str], state: HostState) -> Iterator[Check]:
-    """Yield whether packages are held."""
-    for name in wanted:
-        held = name in state.held
-        yield _check("ROCM-HOLDS", name, held, "held" if held else "not held", "held")
-
-
-def groups(wanted: Iterable[tuple[str, str]], state: HostState) -> Iterator[Check]:
-    """Yield whether users are in the groups of the device nodes."""
-    for user, group in wanted:
-        known = state.members.get(group)
-        member = known is not None and user in known
-        yield _check(
-            "ROCM-GROUPS",
-            user,
-            member,
-            f"not in {group}" if not member else f"in {group}",
-            f"in {group}",
-            source=ACCESS,
-        )
-
-
-def absent(
-    own: tuple[str, ...], remove: tuple[str, ...], state: HostState, evidence: Evidence
-) -> Iterator[Check]:
-    """Yield what has to be gone."""
-    for name in remove:
-        yield _check("ROCM-PACKAGES", name, False, "installed", "not installed")
-    for path in own:
-        there = path in evidence.files or path in (state.keys or ())
-        yield _check(
-            "ROCM-REPOSITORY-FILE",
-            path,
-            not there,
-            "a file" if there else "no such file",
-            "no such file",
         )

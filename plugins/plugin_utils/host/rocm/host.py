@@ -7,11 +7,9 @@
 from __future__ import annotations
 
 import re
-from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ....module_utils.packages import keys as rocm_keys
 from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...gpus import gpu_facts, model_of
@@ -71,7 +69,6 @@ class HostState:
     dpkg could not finish: of them, and of packages that are not looked at otherwise. ``kernels``
     are the bootable ones, newest first, the running among them. ``enrolled`` is None where Secure
     Boot is off, or nothing told. ``repositories`` is the package manager's own list of them.
-    ``keys`` maps key files to the fingerprints of the primary keys in them, None where not told.
     ``foreign_users``: accounts come from elsewhere, too, which need not list all they know.
     """
 
@@ -94,7 +91,6 @@ class HostState:
     gpus: tuple[Gpu, ...]
     blacklisted: str | None
     repositories: str
-    keys: Mapping[str, frozenset[str] | None] | None
     built: Mapping[str, float]
     ramdisks: Mapping[str, float]
 
@@ -141,7 +137,6 @@ def read(evidence: Evidence) -> HostState:
         gpus=_gpus(evidence),
         blacklisted=_blacklisted(evidence),
         repositories=_said(evidence, "dnf_repositories"),
-        keys=dict(_keys(evidence)) if "signing_keys" in evidence.commands else None,
         built=dict(_times(evidence, "built_drivers")),
         ramdisks=dict(_times(evidence, "initial_ramdisks")),
     )
@@ -234,16 +229,6 @@ def _members(evidence: Evidence) -> dict[str, frozenset[str]]:
         if len(cells) == 4:
             groups[cells[0]] = frozenset(cells[3].split(",")) - {""}
     return groups
-
-
-def _keys(evidence: Evidence) -> Iterator[tuple[str, frozenset[str] | None]]:
-    """Yield key files with the primary keys they hold, which follow the path in base64."""
-    for line in _lines(evidence, "signing_keys"):
-        path, told, text = line.partition(" base64:")
-        try:
-            yield path, frozenset(rocm_keys.keys(b64decode(text))) if told else None
-        except (rocm_keys.KeyProblem, ValueError):
-            yield path, frozenset()
 
 
 def _foreign_users(evidence: Evidence) -> bool:

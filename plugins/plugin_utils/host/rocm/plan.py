@@ -107,12 +107,7 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
         files=files,
         reboot=reboot,
         skipped=tuple(_skipped(target, state)),
-        checks=(
-            *checks.files(files, keys, state, evidence),
-            *checks.present(target, state, driver, wanted),
-            *checks.holds(held, state),
-            *checks.groups(groups, state),
-        ),
+        checks=tuple(checks.present(target, state, driver, wanted)),
         findings=(
             *support.findings(target, state, is_guest(evidence), evidence.host),
             *repositories.key_findings(target),
@@ -253,6 +248,5 @@ def _absent(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
                 "prerequisites", "packages of the distribution stay, kernel headers among them"
             ),
         ),
-        checks=tuple(checks.absent(own, remove, state, evidence)),
         findings=tuple(_serving(evidence, disruptive)),
     )

@@ -56,9 +56,8 @@ def _resources(plan: WeightCachePlan, settings: Settings) -> tuple[resources.Res
 
 
 def _mount(step: MountStep, settings: Settings) -> resources.Resource:
-    options = to_document(step)
-    del options["readahead_found"]
-    return {"kind": "mount", **options, "timeout_seconds": settings.mount_timeout_seconds}
+    timeout = settings.mount_timeout_seconds
+    return {"kind": "mount", **to_document(step), "timeout_seconds": timeout}
 
 
 def _decide(settings: Settings, evidence: Evidence) -> WeightCachePlan:
@@ -76,14 +75,14 @@ def _decide(settings: Settings, evidence: Evidence) -> WeightCachePlan:
     gone = stale_mounts(settings, evidence)
     wanted = files.files(settings, family, asked)
     wanted += tuple(HostFile(f"{mounts.UNITS}/{mounts.unit_name(path)}", None) for path in gone)
-    steps = tuple(step(mount, one, shown, evidence, here) for mount, one in asked) + tuple(
+    steps = tuple(step(mount, one, shown, here) for mount, one in asked) + tuple(
         MountStep(path, mounts.unit_name(path), "unmount") for path in gone
     )
     steps = tuple(one for one in steps if one.path in gone or not _is_local(settings, one.path))
     live = _live(settings, evidence) if here else ()
     return WeightCachePlan(
         files=wanted,
-        checks=checks.checks(settings, asked, evidence, shown, steps, wanted, live),
+        checks=tuple(checks.checks(settings, asked, evidence, shown, steps)),
         findings=(
             *_family_findings(settings, evidence, family),
             *_step_findings(settings, evidence, shown, steps),
@@ -131,9 +130,7 @@ def stale_mounts(settings: Settings, evidence: Evidence) -> tuple[str, ...]:
     return tuple(path for path in paths if path not in now)
 
 
-def step(
-    mount: Mount, asked: options.Asked, shown: mounts.HostMounts, evidence: Evidence, here: bool
-) -> MountStep:
+def step(mount: Mount, asked: options.Asked, shown: mounts.HostMounts, here: bool) -> MountStep:
     """Return what has to happen at one mount point."""
     unit = mounts.unit_name(mount.path)
     there = shown.at(mount.path)
@@ -153,7 +150,6 @@ def step(
         "mount" if not there else "remount" if reasons else "keep",
         reasons,
         mount.wanted_readahead,
-        readahead(there[-1], evidence) if there else None,
         held,
         mount.path in shown.fstab,
     )
@@ -205,12 +201,6 @@ def _shares_transport(mount: Mount, shown: mounts.HostMounts) -> bool:
     )
 
 
-def readahead(mount: mounts.ShownMount, evidence: Evidence) -> int | None:
-    """Return a mount's readahead in KiB, or None where the kernel does not tell."""
-    text = evidence.files.get(f"/sys/class/bdi/{mount.device}/read_ahead_kb", "").strip()
-    return int(text) if text.isdigit() else None
-
-
 def _live(settings: Settings, evidence: Evidence) -> tuple[LiveSetting, ...]:
     path = knowledge("host/weight_cache.yml")["session_slots"]["path"]
     nfs = any(one.is_nfs for one in settings.mounts)
@@ -239,7 +229,7 @@ def _packages(
     if host_facts.command(evidence, "mount_nfs") is None:
         wanted += names["nfs"]
         # The others have no program that the evidence asks for: they come with the client.
-        if any(str(one.options.get("sec", "")).startswith("krb5") for one in nfs):
+        if any(one.has_kerberos for one in nfs):
             wanted += names["kerberos"]
         if any(str(one.options.get("proto", "")).startswith("rdma") for one in nfs):
             wanted += names["rdma"]

@@ -2,24 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What has to hold on a host whose weights are right; every drift is one of these that fails."""
+"""What has to hold beside what a run would change: what a server grants, what others need."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...documents import knowledge
 from ...evidence.types import Evidence
-from .. import facts as host_facts
-from ..types import Check, CheckState, HostFile, LiveSetting
-from .mounts import UNITS, HostMounts
+from ..types import Check, CheckState
+from .mounts import HostMounts
 from .options import Asked, differences
 from .settings import LOCAL, Mount, MountStep, Settings
 
-AGAIN = "run the role weight_cache again"
 Mounts = Sequence[tuple[Mount, Asked]]
 
 
@@ -29,28 +25,21 @@ def checks(
     evidence: Evidence,
     shown: HostMounts,
     steps: Sequence[MountStep],
-    files: Sequence[HostFile],
-    live: Sequence[LiveSetting],
-) -> tuple[Check, ...]:
-    """Return every check, in the order in which a person would look."""
-    found = [_file(one, evidence, shown) for one in files]
-    by_path = {one.path: one for one in steps}
+) -> Iterator[Check]:
+    """Yield every check, in the order in which a person would look."""
+    stays = [step.path for step in steps if step.action == "keep"]
     if settings.state == "absent":
-        return tuple(found) + tuple(
-            _holds("WEIGHTS-MOUNT", one.path, not shown.at(one.path), "a mount", "nothing mounted")
-            for one in steps
-        )
-    found += _client(asked, evidence)
-    for mount, one in asked:
+        return
+    yield from _keytab(asked, evidence)
+    for mount, options in asked:
         if mount.type == LOCAL:
-            found.append(_local_source(mount, shown))
-        else:
-            found += _mount(mount, one, by_path[mount.path], evidence, shown)
-    found += [_live(one, evidence) for one in live]
-    found += [_local(path, shown) for path in settings.local_directories]
-    found += [_space(path, evidence, shown) for path in {one.to: 1 for one in settings.staged}]
-    found += _models(settings, evidence)
-    return tuple(found)
+            yield _local_source(mount, shown)
+        elif mount.path in stays:
+            yield from _mounted(mount, options, evidence, shown)
+    for path in settings.local_directories:
+        yield _local(path, shown)
+    for path in dict.fromkeys(staged.to for staged in settings.staged):
+        yield _space(path, evidence, shown)
 
 
 def _holds(
@@ -67,92 +56,37 @@ def _holds(
     return Check(code, subject, state, expected if state == "pass" else found, expected, **more)
 
 
-def _file(one: HostFile, evidence: Evidence, shown: HostMounts) -> Check:
-    """Check one file; of mount units only hashes are known, for others' may hold passwords."""
-    name = one.path.rsplit("/", 1)[-1]
-    if one.path.startswith(UNITS) and name.endswith("mount"):
-        there = shown.unit_hashes.get(name)
-        wanted = one.content and hashlib.sha256(one.content.encode()).hexdigest()
-    else:
-        there, wanted = evidence.files.get(one.path), one.content
-    if one.path in evidence.unreadable:
-        return _holds("WEIGHTS-FILE", one.path, "unknown", "a file that cannot be read", "its text")
-    found = "no such file" if there is None else "another text" if wanted else "a file"
-    expected = "no such file" if wanted is None else "the role's text"
-    return _holds("WEIGHTS-FILE", one.path, there == wanted, found, expected)
-
-
-def _client(asked: Mounts, evidence: Evidence) -> list[Check]:
-    """Check that what mounts NFS is there, and what Kerberos needs."""
-    nfs = [(mount, one) for mount, one in asked if mount.is_nfs]
-    if not nfs:
-        return []
-    there = host_facts.command(evidence, "mount_nfs") is not None
-    client = _holds("WEIGHTS-CLIENT", "mount.nfs", there, "none", "the NFS client installed")
-    if not any(str(one.options.get("sec", "")).startswith("krb5") for _mount, one in nfs):
-        return [client]
+def _keytab(asked: Mounts, evidence: Evidence) -> Iterator[Check]:
+    """Yield whether there is what Kerberos needs, where a mount is by it."""
+    if not any(mount.is_nfs and one.has_kerberos for mount, one in asked):
+        return
     facts = knowledge("host/weight_cache.yml")["kerberos"]
     helpers = evidence.commands.get("nfs_helpers")
     there = helpers is not None and facts["keytab"] in helpers.stdout.split()
     words = ("no keytab", "the host's keytab, for sec=krb5")
-    keytab = _holds("WEIGHTS-KEYTAB", facts["keytab"], there, *words, source=facts["source"])
-    return [client, keytab]
+    yield _holds("WEIGHTS-KEYTAB", facts["keytab"], there, *words, source=facts["source"])
 
 
-def _mount(
-    mount: Mount, asked: Asked, step: MountStep, evidence: Evidence, shown: HostMounts
-) -> list[Check]:
-    """Check one mount: there, alone, of the right kind, as requested, there after a boot."""
+def _mounted(mount: Mount, asked: Asked, evidence: Evidence, shown: HostMounts) -> Iterator[Check]:
+    """Yield what a mount that stays can't bring itself: what others decide, what vLLM sees."""
     facts = knowledge("host/weight_cache.yml")
-    there = shown.at(mount.path)
-    expected = f"{mount.source} mounted as {mount.type}"
-    top = there[-1] if there else None
-    kind = [one for one in step.reasons if one.startswith("it ") or "lie on each other" in one]
-    plain, boot = facts["plain_mount"]["source"], shown.unit_states.get(step.unit)
-    stale = [*(["an entry in /etc/fstab"] if step.fstab else []), *step.automounts]
-    state, actual = bool(there) and not kind, "; ".join(kind) or "nothing mounted"
-    actual_boot = boot or "no such unit"
-    found = [
-        _holds("WEIGHTS-MOUNT", mount.path, state, actual, expected, source=plain),
-        _holds("WEIGHTS-BOOT", step.unit, boot == "enabled", actual_boot, "enabled"),
-        _holds("WEIGHTS-STALE", mount.path, not stale, " and ".join(stale), f"{step.unit} alone"),
-    ]
-    if top is None:
-        return found
-    differing = differences(asked.options, top.options)
+    differing = differences(asked.options, shown.at(mount.path)[-1].options)
     wrong = [item for item in differing if not item.lowered]
     lowered = [f"{item.option}: {item.found}" for item in differing if item.lowered]
     actual = ", ".join(f"{item.option}: {item.found}" for item in wrong)
     expected = ", ".join(f"{item.option}: {item.expected}" for item in wrong) or asked.text
     source = facts["shown"]["source"]
-    found.append(_holds("WEIGHTS-OPTIONS", mount.path, not wrong, actual, expected, source=source))
+    yield _holds("WEIGHTS-OPTIONS", mount.path, not wrong, actual, expected, source=source)
     if mount.is_nfs:
-        found += _nfs(mount, shown, lowered)
-    if mount.wanted_readahead:
-        found.append(_readahead(mount, step))
+        prefetched = facts["prefetched"]
+        kind, types = shown.as_vllm_sees(mount.path) or "nothing", prefetched["types"]
+        granted = (not lowered, ", ".join(lowered), "the size of requests that is requested")
+        yield _holds("WEIGHTS-GRANTED", mount.path, *granted)
+        words = (f"{kind}, as vLLM reads /proc/mounts", " or ".join(types))
+        source = prefetched["source"]
+        yield _holds("WEIGHTS-TYPE", mount.path, kind in types, *words, source=source)
     if "fsc" in asked.options:
-        found.append(_local_cache(mount, evidence))
-    return found
-
-
-def _nfs(mount: Mount, shown: HostMounts, lowered: list[str]) -> list[Check]:
-    """Check what the server granted, and that vLLM sees a file system that it reads ahead on."""
-    facts = knowledge("host/weight_cache.yml")["prefetched"]
-    kind, types = shown.as_vllm_sees(mount.path) or "nothing", facts["types"]
-    granted = (not lowered, ", ".join(lowered), "the size of requests that is requested")
-    words = (f"{kind}, as vLLM reads /proc/mounts", " or ".join(types))
-    return [
-        _holds("WEIGHTS-GRANTED", mount.path, *granted),
-        _holds("WEIGHTS-TYPE", mount.path, kind in types, *words, source=facts["source"]),
-    ]
-
-
-def _readahead(mount: Mount, step: MountStep) -> Check:
-    requested, actual = mount.wanted_readahead, step.readahead_found
-    state: bool | CheckState = "unknown" if actual is None else actual == requested
-    words = ("none reported" if actual is None else f"{actual} KiB", f"{requested} KiB")
-    source = knowledge("host/weight_cache.yml")["readahead"]["source"]
-    return _holds("WEIGHTS-READAHEAD", mount.path, state, *words, source=source)
+        yield _local_cache(mount, evidence)
 
 
 def _local_cache(mount: Mount, evidence: Evidence) -> Check:
@@ -179,11 +113,6 @@ def _local_source(mount: Mount, shown: HostMounts) -> Check:
         f"a directory on {kind}",
         "a directory on a disk of the host",
     )
-
-
-def _live(one: LiveSetting, evidence: Evidence) -> Check:
-    found = evidence.files.get(one.path, "").strip()
-    return _holds("WEIGHTS-SLOTS", one.path, found == one.value, found or "nothing", one.value)
 
 
 def _local(path: str, shown: HostMounts) -> Check:
@@ -220,44 +149,4 @@ def _space(path: str, evidence: Evidence, shown: HostMounts) -> Check:
         "unknown" if free is None else free > 0,
         "no figure" if free is None else "a full disk",
         "free space",
-    )
-
-
-def _models(settings: Settings, evidence: Evidence) -> list[Check]:
-    """Check what the host's own verification of sizes says of every model."""
-    if not settings.models and not settings.staged:
-        return []
-    output = evidence.commands.get("weights_check")
-    expected = "every file there, in its size"
-    try:
-        reports = json.loads(output.stdout if output else "")["models"]
-        by_path = {str(one["directory"]): one for one in reports}
-    except (ValueError, KeyError, TypeError):
-        why = (output.error or f"exit {output.exit}") if output else "it did not run"
-        return [
-            _holds(
-                "WEIGHTS-MODEL",
-                "weights-check",
-                "fail" if output and output.error == "not found" else "unknown",
-                f"no answer of weights-check ({why})",
-                expected,
-            )
-        ]
-    wanted = [*settings.models, *(path for path in by_path if path not in settings.models)]
-    return [_model(path, by_path.get(path), expected) for path in wanted]
-
-
-def _model(path: str, report: dict[str, Any] | None, expected: str) -> Check:
-    if report is None:
-        return _holds("WEIGHTS-MODEL", path, "unknown", "a model not looked at", expected)
-    finding = report.get("finding")
-    if finding is None:
-        return _holds("WEIGHTS-MODEL", path, True, "", expected)
-    return _holds(
-        "WEIGHTS-MODEL",
-        path,
-        "fail",
-        f"{finding['code']}: {finding['message']}",
-        expected,
-        minor=finding.get("severity") == "warning",
     )

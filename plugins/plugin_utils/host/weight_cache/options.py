@@ -32,6 +32,11 @@ class Asked:
     findings: tuple[Finding, ...] = ()
 
     @property
+    def has_kerberos(self) -> bool:
+        """Whether the mount is by Kerberos."""
+        return str(self.options.get("sec", "")).startswith("krb5")
+
+    @property
     def text(self) -> str:
         """The options as mount(8) takes them."""
         return ",".join(

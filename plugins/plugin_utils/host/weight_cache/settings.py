@@ -93,7 +93,6 @@ class MountStep:
     action: Action
     reasons: tuple[str, ...] = ()
     readahead_kib: int | None = None
-    readahead_found: int | None = None
     automounts: tuple[str, ...] = ()
     fstab: bool = False
 

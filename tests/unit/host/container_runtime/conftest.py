@@ -15,10 +15,5 @@ def gpus(tmp_path_factory):
 
 
 @pytest.fixture(scope="package")
-def one_less(tmp_path_factory):
-    return hardware(tmp_path_factory.mktemp("missing"), "missing=3")
-
-
-@pytest.fixture(scope="package")
 def no_gpus(tmp_path_factory):
     return hardware(tmp_path_factory.mktemp("nodriver"), "nodriver")

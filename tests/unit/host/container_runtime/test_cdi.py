@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
 )
 
 from support.host.cdi_schema import SCHEMA
-from support.host.container import hardware
+from support.host.container import hardware, nodes_by_name
 
 SCHEMA_JUDGE = jsonschema.Draft202012Validator(SCHEMA)
 TWO = (
@@ -26,28 +26,16 @@ TWO = (
 )
 
 
-def sound(**changes):
-    """A specification of two GPUs with some fields changed, or left out where None."""
-    document = {**cdi.document(TWO, cdi.PLAIN), **changes}
-    return {key: value for key, value in document.items() if value is not None}
-
-
-def device(**changes):
-    one = {"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/kfd"}]}, **changes}
-    return {key: value for key, value in one.items() if value is not None}
-
-
 def test_the_specification_of_a_host(golden):
     golden("host/cdi.json", cdi.dumps(cdi.document(TWO, cdi.WITH_GROUPS, [104])))
 
 
 def test_a_gpu_has_the_same_nodes_by_index_and_by_address():
-    nodes = cdi.nodes_by_name(cdi.document(TWO, cdi.PLAIN))
+    nodes = nodes_by_name(cdi.document(TWO, cdi.PLAIN))
     assert (
         nodes["0"]
         == nodes["0000:05:00.0"]
         == {
-            "/dev/kfd",
             "/dev/dri/renderD129",
             "/dev/dri/card1",
         }
@@ -69,73 +57,12 @@ def test_groups_are_told_only_where_the_specification_has_them():
     assert "additionalGids" not in cdi.document(TWO, cdi.PLAIN, [104])["containerEdits"]
     told = cdi.document(TWO, cdi.WITH_GROUPS, [104, 44])
     assert told["containerEdits"]["additionalGids"] == [44, 104]
-    assert cdi.minimum_version(told) == cdi.WITH_GROUPS
 
 
 @pytest.mark.parametrize("version", [cdi.PLAIN, cdi.WITH_GROUPS])
 def test_what_is_written_is_sound(version):
     document = cdi.document(TWO, version, [104])
-    assert cdi.problems(document) == []
     SCHEMA_JUDGE.validate(document)
-
-
-@pytest.mark.parametrize(
-    ("document", "problem"),
-    [
-        ([], "not an object"),
-        (sound(cdiVersion="0.5"), "cdiVersion is '0.5'"),
-        (sound(cdiVersion=None), "cdiVersion is None"),
-        (sound(kind="gpu"), "kind is 'gpu'"),
-        (sound(kind="amd.com/1gpu"), "kind is 'amd.com/1gpu'"),
-        (sound(devices=[]), "no devices"),
-        (sound(devices={}), "no devices"),
-        (sound(devices=["0"]), "devices[0] is not an object"),
-        (sound(surprise=1), "surprise is not known"),
-        (sound(containerEdits=[]), "containerEdits is not an object"),
-        (sound(containerEdits={"additionalGids": [-1]}), "additionalGids"),
-        (sound(containerEdits={"additionalGids": [True]}), "additionalGids"),
-        (sound(containerEdits={"additionalGids": "104"}), "additionalGids"),
-        (sound(devices=[device(name="a b")]), "the name 'a b'"),
-        (sound(devices=[device(name=None)]), "the name None"),
-        (sound(devices=[device(extra=1)]), "devices[0].extra is not known"),
-        (sound(devices=[device(containerEdits=None)]), "containerEdits is not an object"),
-        (sound(devices=[device(containerEdits={})]), "containerEdits is empty"),
-        (sound(devices=[device(containerEdits={"nodes": []})]), "nodes is not known"),
-        (sound(devices=[device(containerEdits={"deviceNodes": {}})]), "not a list"),
-        (
-            sound(devices=[device(containerEdits={"deviceNodes": [{"path": "dev/kfd"}]})]),
-            "no absolute path",
-        ),
-        (
-            sound(devices=[device(containerEdits={"deviceNodes": [{"path": "/a", "mode": 1}]})]),
-            "mode is not known",
-        ),
-        (
-            sound(
-                devices=[
-                    device(containerEdits={"deviceNodes": [{"path": "/a", "permissions": "x"}]})
-                ]
-            ),
-            "permissions 'x'",
-        ),
-    ],
-)
-def test_both_judges_refuse_a_damaged_specification(document, problem):
-    assert any(problem in one for one in cdi.problems(document)), cdi.problems(document)
-    assert not SCHEMA_JUDGE.is_valid(document)
-
-
-@pytest.mark.parametrize(
-    ("document", "problem"),
-    [
-        (sound(devices=[device(), device()]), "of another device"),
-        (sound(cdiVersion="0.4.0"), "its contents need 0.5.0"),
-        (sound(containerEdits={"additionalGids": [104]}), "its contents need 0.7.0"),
-        (sound(annotations={"a": "b"}), "its contents need 0.6.0"),
-    ],
-)
-def test_what_no_schema_can_say_is_refused_as_well(document, problem):
-    assert any(problem in one for one in cdi.problems(document)), cdi.problems(document)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +75,7 @@ def test_the_program_on_the_host_finds_what_the_evidence_says(tmp_path, faults):
     told = cdi.devices_of_host(str(tmp_path))
     assert told == names.devices_of(evidence)
     assert told
-    assert cdi.problems(cdi.document(told, cdi.PLAIN)) == []
+    SCHEMA_JUDGE.validate(cdi.document(told, cdi.PLAIN))
 
 
 @pytest.fixture

@@ -151,10 +151,6 @@ def test_an_unpinned_image_is_told_with_its_variable():
     ("change", "expected"),
     [
         ({lab.CPU_STATE: '{"policyName": "none"}'}, ("KUBE-KUBELET-POLICY", lab.CPU_STATE)),
-        (
-            {"/proc/sys/fs/inotify/max_user_instances": "128\n"},
-            ("KUBE-INOTIFY", "/proc/sys/fs/inotify/max_user_instances"),
-        ),
         ({lab.CHECKPOINT: '{"Data": {"RegisteredDevices": {}}}'}, ("KUBE-RESOURCES", "amd.com")),
         ({lab.CHECKPOINT: None}, ("KUBE-RESOURCES", "amd.com")),
         (
