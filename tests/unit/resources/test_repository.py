@@ -9,12 +9,12 @@ from ansible_collections.apiary.instinct.plugins.module_utils.packages import ke
 from ansible_collections.apiary.instinct.plugins.module_utils.packages import (
     managers as rocm_managers,
 )
-from ansible_collections.apiary.instinct.plugins.module_utils.packages.repositories import matches
 from ansible_collections.apiary.instinct.plugins.module_utils.resources import (
     file,
     repository,
     types,
 )
+from ansible_collections.apiary.instinct.plugins.module_utils.resources.repository import matches
 from ansible_collections.apiary.instinct.plugins.modules import converge
 
 from support.host.openpgp import BOTH, ONE, ONE_ARMORED, TWO

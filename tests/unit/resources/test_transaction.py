@@ -5,7 +5,6 @@
 """Package work: its order, what is refused before it begins, and what a failure means."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.packages import transaction as work
 from ansible_collections.apiary.instinct.plugins.module_utils.packages.managers import MANAGERS
 from ansible_collections.apiary.instinct.plugins.module_utils.resources import transaction, types
 from ansible_collections.apiary.instinct.plugins.modules import converge
@@ -185,7 +184,7 @@ def test_a_build_that_fails_tells_the_end_of_its_log(run, tmp_path, monkeypatch)
     log.write_text(
         "\n".join(f"line {number}" for number in range(40)) + "\nerror: too few arguments\n"
     )
-    monkeypatch.setattr(work, "MAKE_LOGS", str(tmp_path))
+    monkeypatch.setattr(transaction, "MAKE_LOGS", str(tmp_path))
     said = "Error! Bad return status for module build on kernel: 6.1.0-28-amd64 (x86_64)"
     result = run(Host(said=said, **{EXACT: 1}), **PLAN)
     assert [one["code"] for one in result["findings"]] == ["ROCM-DKMS-BUILD"]
