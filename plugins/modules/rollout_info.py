@@ -79,11 +79,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.finding import ApiaryError, fail
 from ..module_utils.host_plan import DIRECTORY, parse_host_plan
 from ..module_utils.replicas import releases, rollout_lock, units
+from ..module_utils.resources import file
 
 
 def read_plan(path: str):
     """Return a plan, None where there is none or it cannot be read."""
-    content, _mode = units.read_file(path)
+    content = file.read(path)
     try:
         return None if content is None else parse_host_plan(content)
     except ValueError:

@@ -12,9 +12,9 @@ import time
 from typing import TYPE_CHECKING
 
 from ..finding import error
-from ..resources.file import write
+from ..resources.file import FileChange, write
 from ..resources.types import Host
-from .units import FileChange, Systemctl, unit_states
+from .units import Systemctl, unit_states
 
 if TYPE_CHECKING:
     from .inspection import Changes

@@ -11,10 +11,11 @@ import os
 from dataclasses import dataclass
 
 from ..finding import ApiaryError, Finding, error
+from ..resources.file import FileChange
 from ..resources.types import Difference, Host, Resource
 from . import unit_files, units
 from .apply import UNREAD, due_units, serving, systemctl_of
-from .units import DirectoryChange, FileChange, UnitChanges
+from .units import DirectoryChange, UnitChanges
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..finding import Finding
-from .units import FileChange, Systemctl, read_file, unit_states
+from ..resources.file import FileChange, read, read_with_mode, removal
+from .units import Systemctl, unit_states
 
 _DOCUMENT = re.compile(r"replica-[0-9]+\.json")
 # What a header or a variable of the environment takes in any locale; no control characters.
@@ -44,12 +45,6 @@ class Document:
     path: str
     unit: str
     gpus: frozenset[str]
-
-
-def removal(path: str, unit: str | None = None, secret: bool = False) -> FileChange:
-    """Return the change that takes a file away."""
-    before, mode = read_file(path)
-    return FileChange(path, before, None, mode, None, unit, secret)
 
 
 def _entries(directory: str) -> list[str]:
@@ -85,7 +80,7 @@ def documents(directory: str) -> list[Document]:
     paths = [
         os.path.join(directory, name) for name in _entries(directory) if _DOCUMENT.fullmatch(name)
     ]
-    parsed = (document(path, read_file(path)[0]) for path in paths)
+    parsed = (document(path, read(path)) for path in paths)
     return [item for item in parsed if item is not None]
 
 
@@ -186,7 +181,7 @@ def secret_changes(
     changes, wrong = [], []
     for name in names:
         path = os.path.join(directory, name)
-        before, mode = read_file(path)
+        before, mode = read_with_mode(path)
         value = values.get(name)
         if isinstance(value, str):
             # A file's last line end; within a value it would end a header.

@@ -10,6 +10,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Callable
 
+from ..resources.file import FileChange, read_with_mode
+
 # A systemctl call: its arguments in, (exit code, stdout, stderr) out.
 Systemctl = Callable[[list[str]], "tuple[int, str, str]"]
 
@@ -21,47 +23,6 @@ PROPERTIES = (
     "NeedDaemonReload",
     "InvocationID",
 )
-
-
-@dataclass(frozen=True)
-class FileChange:
-    """One file's content and mode before and after; None is absent.
-
-    ``unit`` is the replica that must start anew for it. A ``secret`` is told of, never shown.
-    """
-
-    path: str
-    before: str | None
-    after: str | None
-    mode_before: str | None
-    mode_after: str | None
-    unit: str | None = None
-    secret: bool = False
-
-    @property
-    def changed(self) -> bool:
-        return (self.before, self.mode_before) != (self.after, self.mode_after)
-
-    def diff(self) -> dict[str, str]:
-        """Return Ansible's diff entry; a change of mode alone shows as a line of its own."""
-
-        remains = self.before is not None and self.after is not None
-        chmod = remains and self.mode_before != self.mode_after
-        before, after = self.before, self.after
-        if self.secret:
-            before = None if before is None else "a secret\n"
-            other = self.before not in (None, self.after)
-            after = None if after is None else "another secret\n" if other else "a secret\n"
-
-        def text(content: str | None, mode: str | None) -> str:
-            return (f"# mode {mode}\n" if chmod else "") + (content or "")
-
-        return {
-            "before_header": self.path,
-            "after_header": self.path,
-            "before": text(before, self.mode_before),
-            "after": text(after, self.mode_after),
-        }
 
 
 @dataclass(frozen=True)
@@ -115,20 +76,11 @@ class UnitChanges:
         return words or (("reload systemd",) if self.reload else ())
 
 
-def read_file(path: str) -> tuple[str | None, str | None]:
-    """Return a file's text and octal mode, or (None, None) where it is absent."""
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-            return stream.read(), f"{os.stat(path).st_mode & 0o7777:04o}"
-    except FileNotFoundError:
-        return None, None
-
-
 def compare_files(wanted: list[dict[str, str]]) -> list[FileChange]:
     """Return one change per wanted file, changed or not, in the given order."""
     changes = []
     for item in wanted:
-        before, mode = read_file(item["path"])
+        before, mode = read_with_mode(item["path"])
         changes.append(
             FileChange(item["path"], before, item["content"], mode, item["mode"], item.get("unit"))
         )

@@ -23,7 +23,8 @@ from typing import Any
 
 from ..finding import error
 from . import file
-from .service_uptake import Service, parse_properties
+from .file import FileChange, read_with_mode, removal
+from .service_uptake import Service
 from .types import Difference, Host, Resource
 
 STAMPS = "/run/apiary"
@@ -54,47 +55,11 @@ OPTIONS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Change:
-    """One file's content and mode before and after; None is absent."""
-
-    path: str
-    before: str | None
-    mode_before: str | None
-    after: str | None
-    mode_after: str | None
-    hidden: bool = False
-
-    @property
-    def changed(self) -> bool:
-        return (self.before, self.mode_before) != (self.after, self.mode_after)
-
-    def diff(self) -> dict[str, str]:
-        """Return Ansible's entry; of a hidden file only that it changes."""
-        from ..evidence.host import masked
-
-        entry = {"before_header": self.path, "after_header": self.path}
-        sides = {
-            "before": (self.before, self.mode_before, ""),
-            "after": (self.after, self.mode_after, ", new"),
-        }
-        chmod = self.before is not None and self.after is not None
-        chmod = chmod and self.mode_before != self.mode_after
-        for side, (text, mode, new) in sides.items():
-            if text is None:
-                entry[side] = ""
-            elif self.hidden:
-                entry[side] = f"# mode {mode}, secret{new}\n"
-            else:
-                entry[side] = (f"# mode {mode}\n" if chmod else "") + masked(text)
-        return entry
-
-
-@dataclass(frozen=True)
 class Plan:
     """What inspect read for apply: the files, the former main file, and what systemd has to do."""
 
-    changes: list[Change]
-    theirs: Change | None
+    changes: list[FileChange]
+    theirs: FileChange | None
     verbs: list[str]
     stamp: str
 
@@ -112,7 +77,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
     is_ours = main is not None and MARK in (main.before or "")
     restarts = frozenset(resource["restarts"]) if resource["reload"] else None
     taken = file.read(_stamp(resource)) or ""
-    properties = service.properties()
+    properties = host.properties(service.name)
     verbs = []
     if properties.get("UnitFileState") != "enabled":
         verbs.append("enable")
@@ -185,33 +150,29 @@ def _restore(host: Host, resource: Resource, service: Service, plan: Plan) -> No
     raise service.refusal("reload", message)
 
 
-def compare(host: Host, resource: Resource) -> list[Change]:
+def compare(host: Host, resource: Resource) -> list[FileChange]:
     """Return each file as it is and as it is to be, then the owned files that are to be gone."""
     listed = [_compared(host, item) for item in resource["files"]]
     paths = {item.path for item in listed}
     strays = sorted(path for pattern in resource["owned"] for path in glob.glob(pattern))
     gone = [path for path in strays if path not in paths and os.path.isfile(path)]
-    return listed + [Change(path, *_actual(path), None, None) for path in gone]
+    return listed + [removal(path) for path in gone]
 
 
-def _actual(path: str) -> tuple[str | None, str | None]:
-    text = file.read(path)
-    return text, None if text is None else f"{os.stat(path).st_mode & 0o7777:04o}"
-
-
-def _compared(host: Host, item: dict[str, Any]) -> Change:
+def _compared(host: Host, item: dict[str, Any]) -> FileChange:
     path, after = item["path"], item["content"]
-    before, mode = _actual(path)
+    before, mode = read_with_mode(path)
     for secret in item["secrets"]:
         if not host.secrets.get(secret):
             message = f"its secret {secret} was not passed"
             raise error("HOST-RESOURCES", path, message)
         after = (after or "").replace(f"@secret:{secret}@", str(host.secrets[secret]))
-    hidden = item["hidden"] or bool(item["secrets"])
-    return Change(path, before, mode, after, None if after is None else item["mode"], hidden)
+    secret = item["hidden"] or bool(item["secrets"])
+    mode_after = None if after is None else item["mode"]
+    return FileChange(path, before, after, mode, mode_after, secret=secret)
 
 
-def write(host: Host, changes: list[Change], theirs: Change | None) -> None:
+def write(host: Host, changes: list[FileChange], theirs: FileChange | None) -> None:
     """Write what differs; what ``theirs`` held before is kept, and nothing of ours."""
     for item in changes:
         if not item.changed:
@@ -230,7 +191,9 @@ def write(host: Host, changes: list[Change], theirs: Change | None) -> None:
             raise error("HOST-FILE", subject, str(failure.strerror)) from None
 
 
-def evaluate_aside(host: Host, changes: list[Change], check: list[str], main: str) -> str | None:
+def evaluate_aside(
+    host: Host, changes: list[FileChange], check: list[str], main: str
+) -> str | None:
     """Return what the service's own program refuses the new files with, None where it does not.
 
     Every new file is written below a directory that only root reads, and is named there by the
@@ -258,7 +221,7 @@ def evaluate_aside(host: Host, changes: list[Change], check: list[str], main: st
         shutil.rmtree(aside)
 
 
-def read_by(changes: list[Change], main: str) -> list[Change]:
+def read_by(changes: list[FileChange], main: str) -> list[FileChange]:
     """Return the files that the running service reads: ``main``, and those that it names.
 
     A file below ``main``'s directory may be named from there on.
@@ -274,13 +237,13 @@ def read_by(changes: list[Change], main: str) -> list[Change]:
     ]
 
 
-def read_at_start(changes: list[Change], restarts: frozenset[str] | None) -> list[Change]:
+def read_at_start(changes: list[FileChange], restarts: frozenset[str] | None) -> list[FileChange]:
     """Return the files that only a start reads: those named by ``restarts``, all if it is None."""
     return [item for item in changes if restarts is None or item.path in restarts]
 
 
 def fingerprint(
-    changes: list[Change], main: str, restarts: frozenset[str] | None = frozenset()
+    changes: list[FileChange], main: str, restarts: frozenset[str] | None = frozenset()
 ) -> str:
     """Return a digest of what the running service reads, and one of what its start read."""
     parts = [read_by(changes, main)]
@@ -289,7 +252,7 @@ def fingerprint(
     return " ".join(_digest(part) for part in parts)
 
 
-def _digest(changes: list[Change]) -> str:
+def _digest(changes: list[FileChange]) -> str:
     digest = hashlib.sha256()
     for item in changes:
         if item.after is not None:
@@ -298,7 +261,7 @@ def _digest(changes: list[Change]) -> str:
 
 
 def uptake(
-    changes: list[Change],
+    changes: list[FileChange],
     main: str,
     properties: dict[str, str],
     taken: str,
@@ -331,7 +294,7 @@ def _inspect_absent(host: Host, resource: Resource) -> Difference:
     # file comes last: until it is gone, the next run knows that the rest is ours.
     changes = [item for item in changes if item is not main] + ([main] if main and ours else [])
     changes = [_with_original(item) for item in changes]
-    properties = parse_properties(Service(host, resource).show())
+    properties = host.properties(resource["service"])
     is_running = properties.get("ActiveState") not in ("inactive", "failed", None)
     is_enabled = properties.get("UnitFileState") == "enabled"
     stop = ours and properties.get("LoadState") == "loaded" and (is_running or is_enabled)
@@ -356,7 +319,7 @@ def _left(resource: Resource) -> list[str]:
     return [path for path in paths if os.path.exists(path)] + empty
 
 
-def _with_original(change: Change) -> Change:
+def _with_original(change: FileChange) -> FileChange:
     """Return a change that restores what was there before Apiary, where that was kept."""
     original = file.read(file.ORIGINALS + change.path)
     return change if original is None else replace(change, after=original, mode_after="0644")

@@ -13,6 +13,7 @@ import grp
 import hashlib
 import os
 import pwd
+from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -44,6 +45,48 @@ def read(path: str) -> str | None:
             return stream.read()
     except FileNotFoundError:
         return None
+
+
+def read_with_mode(path: str) -> tuple[str | None, str | None]:
+    """Return a file's text and octal mode, or (None, None) where it is absent."""
+    text = read(path)
+    return text, None if text is None else f"{os.stat(path).st_mode & 0o7777:04o}"
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One file's content and mode before and after; None is absent.
+
+    ``unit`` is the replica that must start anew for it. A ``secret`` is told of, never shown.
+    """
+
+    path: str
+    before: str | None
+    after: str | None
+    mode_before: str | None
+    mode_after: str | None
+    unit: str | None = None
+    secret: bool = False
+
+    @property
+    def changed(self) -> bool:
+        return (self.before, self.mode_before) != (self.after, self.mode_after)
+
+    def diff(self) -> dict[str, str]:
+        """Return Ansible's diff entry; a change of mode alone shows as a line of its own."""
+        remains = self.before is not None and self.after is not None
+        modes = ("", "")
+        if remains and self.mode_before != self.mode_after:
+            modes = (f"# mode {self.mode_before}\n", f"# mode {self.mode_after}\n")
+        before, after = _shown(self.before, self.after, self.secret)
+        headers = {"before_header": self.path, "after_header": self.path}
+        return {**headers, "before": modes[0] + before, "after": modes[1] + after}
+
+
+def removal(path: str, unit: str | None = None, secret: bool = False) -> FileChange:
+    """Return the change that takes a file away."""
+    before, mode = read_with_mode(path)
+    return FileChange(path, before, None, mode, None, unit, secret)
 
 
 def inspect(host: Host, resource: Resource) -> Difference:

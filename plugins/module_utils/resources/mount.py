@@ -43,7 +43,7 @@ def name(resource: Resource) -> str:
 
 
 def inspect(host: Host, resource: Resource) -> Difference:
-    path, unit = resource["path"], _state(host, resource["unit"])
+    path, unit = resource["path"], host.properties(resource["unit"])
     actual = mount_points.Found(
         mount_points.mounts_at(path),
         unit,
@@ -95,14 +95,6 @@ def _due(resource: Resource) -> str:
     return f"start of what needs {resource['path']}"
 
 
-def _state(host: Host, unit: str) -> dict[str, str]:
-    """Return what systemd reports of a unit."""
-    names = "ActiveState,Result,UnitFileState,NeedDaemonReload"
-    _code, out = host.systemctl("show", f"--property={names}", "--", unit)
-    pairs = (line.partition("=")[::2] for line in out.splitlines() if "=" in line)
-    return dict(pairs)
-
-
 def _replace_text(host: Host, path: str, text: str | None) -> None:
     """Rewrite or remove a file, and keep what it held before."""
     before = read(path)
@@ -150,7 +142,7 @@ def _mount(host: Host, path: str, unit: str, timeout: int) -> None:
     host.systemctl("start", "--no-block", "--", unit)
     deadline = time.monotonic() + timeout
     while True:
-        state = _state(host, unit).get("ActiveState")
+        state = host.properties(unit).get("ActiveState")
         if state == "active" and mount_points.mounts_at(path):
             return
         if state == "failed" or time.monotonic() > deadline:
@@ -166,7 +158,7 @@ def _needing(host: Host, unit: str) -> list[str]:
     """Return the units that run and need a mount: they stop with it, and nobody starts them."""
     _code, out = host.systemctl("show", "--property=RequiredBy", "--value", "--", unit)
     running = ("active", "activating", "reloading")
-    return [each for each in out.split() if _state(host, each).get("ActiveState") in running]
+    return [each for each in out.split() if host.properties(each).get("ActiveState") in running]
 
 
 def _read_ahead(path: str, kib: int) -> None:

@@ -40,9 +40,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
         enabled = code == 0 and output.splitlines() not in ([word] for word in NOT_ENABLED)
         if enabled != resource["enabled"]:
             steps.append("enable" if resource["enabled"] else "disable")
-    show = ("show", "--property=ActiveState,NeedDaemonReload,LoadState", "--", unit)
-    lines = host.systemctl(*show)[1].splitlines()
-    properties = dict(line.split("=", 1) for line in lines if "=" in line)
+    properties = host.properties(unit)
     verb = _verb(host, resource, properties.get("ActiveState", ""))
     steps += [verb] if verb else []
     unknown = properties.get("LoadState") == "not-found" and not host.unit_is_pending(unit)

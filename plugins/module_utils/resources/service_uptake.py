@@ -16,7 +16,6 @@ from ..finding import ApiaryError, error
 from ..router import haproxy
 from .types import Host, Resource
 
-PROPERTIES = "--property=ActiveState,UnitFileState,NeedDaemonReload,LoadState"
 # What refusals are called, by the area of the service.
 CODES = {
     "ROUTER": {"config": "ROUTER-CONFIG", "reload": "ROUTER-RELOAD", "service": "ROUTER-SERVICE"},
@@ -30,23 +29,12 @@ CODES = {
 RELOAD_SECONDS, CONFIRM_SECONDS = 10, 30
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """Return the properties that `systemctl show` prints."""
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-
-
 class Service:
     """The service of a configuration resource on this host."""
 
     def __init__(self, host: Host, resource: Resource) -> None:
         self.host, self.resource = host, resource
         self.name: str = resource["service"]
-
-    def show(self) -> str:
-        return self.host.systemctl("show", PROPERTIES, "--", self.name)[1]
-
-    def properties(self) -> dict[str, str]:
-        return parse_properties(self.show())
 
     def refusal(self, what: str, message: str) -> ApiaryError:
         """Return a refusal with the code of the resource's area."""

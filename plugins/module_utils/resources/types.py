@@ -18,6 +18,7 @@ from ..finding import Finding, error
 
 Resource = dict[str, Any]
 DUE = "/var/lib/apiary/due"
+PROPERTIES = "ActiveState,UnitFileState,NeedDaemonReload,LoadState"
 UNIT_FOLDERS = ("/etc/systemd/", "/run/systemd/", "/usr/lib/systemd/", "/etc/containers/systemd/")
 
 
@@ -79,6 +80,11 @@ class Host:
         """Return the exit code and output of systemctl, with errors where it failed."""
         code, out, err = self.run(["systemctl", "--no-ask-password", *arguments])
         return code, out if code == 0 else out + err
+
+    def properties(self, unit: str) -> dict[str, str]:
+        """Return what systemd reports of a unit."""
+        _code, output = self.systemctl("show", f"--property={PROPERTIES}", "--", unit)
+        return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
     @property
     def differs_earlier(self) -> bool:

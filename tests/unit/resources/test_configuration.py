@@ -17,7 +17,6 @@ from ansible_collections.apiary.instinct.plugins.module_utils.resources import (
     types,
 )
 from ansible_collections.apiary.instinct.plugins.module_utils.resources.configuration import (
-    Change,
     fingerprint,
     read_by,
     uptake,
@@ -118,7 +117,7 @@ def test_a_diff_of_a_secret_says_only_that_it_changes(service):
     service.converge(key="first-secret")
     result = service.converge(key="second-secret")
     assert steps(result) == ["reload demo.service"]
-    assert "secret, new" in str(result["diff"])
+    assert "another secret" in str(result["diff"])
     assert "first-secret" not in str(result)
     assert "second-secret" not in str(result)
 
@@ -229,7 +228,7 @@ TEXTS = {FLAGS: "flags", RULES: "rules", MAIN: "rule_files: [rules/alerts.yml]"}
 def changes(*changed):
     """All files, of which these differ from what the host has."""
     return [
-        Change(path, "former" if path in changed else text, "0644", text, "0644")
+        file.FileChange(path, "former" if path in changed else text, text, "0644", "0644")
         for path, text in TEXTS.items()
     ]
 
