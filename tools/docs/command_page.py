@@ -46,9 +46,9 @@ def _all(parent: click.Context) -> Iterator[click.Context]:
     group = parent.command
     if not isinstance(group, click.Group):
         return
-    for name in sorted(group.commands):
-        command = group.commands[name]
-        if not command.hidden:
+    for name in sorted(group.list_commands(parent)):
+        command = group.get_command(parent, name)
+        if command is not None and not command.hidden:
             context = click.Context(command, info_name=name, parent=parent)
             yield context
             yield from _all(context)

@@ -6,14 +6,11 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from apiary.app.ansible_config import print_path
 from apiary.app.lazy import LazyGroup, sections
 
-VARIABLE = "_APIARY_COMPLETE"
 # A command is one line: its name, where it is, a few words (not more than fit 80 columns).
 SECTIONS = sections(
     """
@@ -72,10 +69,6 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    if VARIABLE in os.environ:
-        from apiary.app.completion import register  # for the Tab key only
-
-        register()
     try:
         code = cli.main(arguments, prog_name="apiary", standalone_mode=False)
     except click.exceptions.Exit as leaving:

@@ -7,12 +7,18 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
-from apiary.app.completion import SHELLS, source
+VARIABLE = "_APIARY_COMPLETE"
+SHELLS: dict[str, type[ShellComplete]] = {
+    "bash": BashComplete,
+    "zsh": ZshComplete,
+    "fish": FishComplete,
+}
 
 
 @click.command(name="completion")
-@click.argument("shell", type=click.Choice(SHELLS), metavar="{bash|zsh|fish}")
+@click.argument("shell", type=click.Choice(list(SHELLS)), metavar="{bash|zsh|fish}")
 def completion(shell: str) -> int:
     """Print what makes your shell complete commands, options, findings' codes, hosts and files.
 
@@ -24,5 +30,6 @@ def completion(shell: str) -> int:
 
     Hosts are read from YAML and INI files of the --inventory before them; no script is run.
     """
-    click.echo(source(shell), nl=False)
+    command = SHELLS[shell](click.Command("apiary"), {}, "apiary", VARIABLE)
+    click.echo(command.source(), nl=False)
     return 0

@@ -6,32 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import yaml
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def extra_option(help_text: str = "As Ansible's.") -> Callable[[F], F]:
-    """Return the option -e, whose values are in the parameter ``extra``."""
-    return click.option(
-        "-e", "--extra-vars", "extra", multiple=True, metavar="VARS", help=help_text
-    )
-
-
-def vault_option(help_text: str | None = None) -> Callable[[F], F]:
-    """Return the option --vault-password-file, whose values are in the parameter ``vault``."""
-    return click.option(
-        "--vault-password-file",
-        "vault",
-        multiple=True,
-        type=click.Path(exists=True, dir_okay=False),
-        help=help_text,
-    )
 
 
 def split_extra(

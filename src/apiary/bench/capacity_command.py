@@ -30,7 +30,7 @@ _MOST = 1e9
 
 
 @click.command(name="capacity")
-@click.argument("results", nargs=-1, required=True)
+@click.argument("results", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--rate",
     type=click.FloatRange(0, _MOST, min_open=True),

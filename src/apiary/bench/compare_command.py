@@ -53,7 +53,7 @@ class ManyWith(click.Command):
 
 
 @click.command(name="compare", cls=ManyWith)
-@click.argument("results", nargs=-1, required=True)
+@click.argument("results", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--with",
     "others",

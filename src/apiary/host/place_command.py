@@ -55,7 +55,7 @@ class _Line:
 
 
 @click.command(name="place")
-@click.argument("topology_file", metavar="[TOPOLOGY]", required=False)
+@click.argument("topology_file", metavar="[TOPOLOGY]", required=False, type=click.Path())
 @click.option("--tp", type=int, help="tensor_parallel_size: GPUs per replica.")
 @click.option("--replicas", default=1, show_default=True, type=int)
 @click.option(
@@ -68,7 +68,12 @@ class _Line:
     metavar="N:BDF,BDF…",
     help="GPUs that replica N (from 0) must have; repeatable.",
 )
-@click.option("--keep", metavar="PLAN", help="Replicas of this plan that can stay keep their GPUs.")
+@click.option(
+    "--keep",
+    metavar="PLAN",
+    type=click.Path(),
+    help="Replicas of this plan that can stay keep their GPUs.",
+)
 @click.option(
     "--cost",
     type=click.Choice(list(COSTS)),

@@ -12,26 +12,19 @@ from pathlib import Path
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.inventory import Selection, choose
+from apiary.app.options import complete_hosts, inventory_option, limit_option
 from apiary.app.output import exit_code, file_name, grid, print_document, report, show
 from apiary.host.ssh import probe as ssh
 
 
 @click.command()
-@click.argument("hosts", nargs=-1)
-@click.option(
-    "-i",
-    "--inventory",
-    "sources",
-    multiple=True,
-    metavar="PATH",
-    help="An Ansible inventory, file, directory or script; repeatable.",
-)
-@click.option("-l", "--limit", metavar="PATTERN", help="Only these hosts of the inventory.")
+@click.argument("hosts", nargs=-1, shell_complete=complete_hosts)
+@inventory_option("An Ansible inventory, file, directory or script; repeatable.")
+@limit_option()
 @click.option("--out", default="evidence", show_default=True, help="Directory for HOST.json files.")
 @click.option("--user", help="Login user; else the inventory's, else ~/.ssh/config's.")
 @click.option(
@@ -115,10 +108,7 @@ def _probe(
     files: dict[str, str] = {}
     failed = list(chosen.refused)
     taken: set[str] = set()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = output.console(stderr=True)
-    hidden = quiet or not output.alive(console)
-    with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
+    with output.progress(quiet) as progress:
         task = progress.add_task("probing", total=len(chosen.requests))
         for probed in ssh.probe_each(chosen.requests, parallel):
             if probed.bundle is None:

@@ -29,12 +29,17 @@ from apiary.host.view import board_of
 
 
 @click.command()
-@click.argument("captures", nargs=-1, required=True)
+@click.argument("captures", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--svg", help="Write the host's picture to this file; of several, one each beside it."
 )
-@click.option("--plan", "plan_file", help="Colour by the replicas of this plan.")
-@click.option("--placement", "placement_file", help="Colour by the replicas of this placement.")
+@click.option("--plan", "plan_file", type=click.Path(), help="Colour by the replicas of this plan.")
+@click.option(
+    "--placement",
+    "placement_file",
+    type=click.Path(),
+    help="Colour by the replicas of this placement.",
+)
 @json_option
 def topology(
     captures: tuple[str, ...],

@@ -35,16 +35,19 @@ from apiary.plan.layout_table import layout_table
 
 
 @click.command()
-@click.argument("plan_file", metavar="PLAN")
+@click.argument("plan_file", metavar="PLAN", type=click.Path())
 @click.option("--why", metavar="ELEMENT", help="Only this flag or variable, in full.")
 @click.option("--against", metavar="VERSION", help="What changes on another engine version.")
 @click.option(
     "--recipe",
     "recipe_file",
     metavar="FILE",
+    type=click.Path(),
     help="What is wrong with somebody's shell command for this model, GPU and version.",
 )
-@click.option("--model", "config_json", help="The model's config.json, for a DEPLOYMENT.")
+@click.option(
+    "--model", "config_json", type=click.Path(), help="The model's config.json, for a DEPLOYMENT."
+)
 @click.option("--gpu", default="MI325X", show_default=True, help="The GPU, for a DEPLOYMENT.")
 @click.option("--brief", is_flag=True, help="Where the replicas run and why, without the command.")
 @json_option

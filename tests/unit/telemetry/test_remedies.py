@@ -53,7 +53,7 @@ def test_a_command_of_apiary_takes_what_it_is_given(remedy):
 def _command(names):
     """Return the command that words name; prose may follow it."""
     first, *more = names.split()
-    command = cli.commands[first]
+    command = cli.get_command(click.Context(cli), first)
     if isinstance(command, click.Group):
         return command.commands[more[0]], names
     return command, first

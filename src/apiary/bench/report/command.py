@@ -21,7 +21,7 @@ from apiary.bench.summary import report_summary
 
 
 @click.command()
-@click.argument("results", nargs=-1, required=True)
+@click.argument("results", nargs=-1, required=True, type=click.Path())
 @click.option("--out", help="Write the report as one HTML file that opens without network.")
 @json_option
 def report(results: tuple[str, ...], out: str | None, as_json: bool) -> int:

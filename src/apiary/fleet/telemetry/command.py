@@ -20,8 +20,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recordin
     recorded_series,
 )
 
-from apiary.app.extra_vars import vault_option
 from apiary.app.inputs import json_option
+from apiary.app.options import inventory_option, limit_option, vault_option
 from apiary.app.output import exit_code, grid, print_document, report, show
 from apiary.fleet.telemetry.files import State, write_files
 from apiary.fleet.telemetry.inputs import (
@@ -45,15 +45,8 @@ def telemetry() -> None:
 
 
 @telemetry.command(name="render")
-@click.option(
-    "-i",
-    "--inventory",
-    "sources",
-    multiple=True,
-    metavar="PATH",
-    help="The fleet's Ansible inventory, for addresses and racks; may be given often.",
-)
-@click.option("-l", "--limit", metavar="PATTERN", help="Only these GPU hosts of the inventory.")
+@inventory_option("The fleet's Ansible inventory, for addresses and racks; may be given often.")
+@limit_option("Only these GPU hosts of the inventory.")
 @vault_option("For the inventory, as Ansible's; may be given often.")
 @click.option(
     "--artifacts",
@@ -64,6 +57,7 @@ def telemetry() -> None:
 @click.option(
     "--settings",
     metavar="FILE",
+    type=click.Path(),
     help="YAML: slos, receivers, routes, thresholds and more; or the variables monitoring_….",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Directory to write the files below.")
