@@ -117,7 +117,7 @@ keyed_groups:
 """
 
 import os
-import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ansible.errors import AnsibleError
@@ -126,15 +126,14 @@ from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 from ansible.utils.vars import combine_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources
 
-from ..plugin_utils.files import read_text
 from ..plugin_utils.findings import ApiaryError, Finding
 from ..plugin_utils.fleet.membership import (
     PLACES,
     age_hours,
     groups_of,
+    load_survey,
     nobody,
     stale,
-    survey_of,
     unread,
     unresolved,
     variables_of,
@@ -164,7 +163,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         self.found: list[Finding] = []
         self.unresolved: dict[str, Finding] = {}
         self.old: dict[str, float] = {}
-        self.now = time.time()
+        self.now = datetime.now(UTC)
         artifacts = Path(self.get_option("artifacts"))
         if self.get_option("hosts"):
             self._invent(artifacts)
@@ -195,7 +194,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         """Give one host its variable and its groups."""
         own = self._variables(name)
         folder = Path(str(own.get("apiary_artifacts") or artifacts)) / name
-        survey = self._survey(folder / _SURVEY)
+        survey = self._survey(folder)
         states = {
             "unsurveyed": survey is None,
             "unreached": survey is not None and not survey.reached,
@@ -240,19 +239,15 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
                 self.unresolved.setdefault(key, unresolved(name, key, str(failure)))
         return own
 
-    def _survey(self, path: Path) -> Survey | None:
+    def _survey(self, directory: Path) -> Survey | None:
         """Return a survey, None where there is none that can be read."""
         try:
-            if not path.exists():
-                return None
+            return load_survey(directory)
         except OSError as failure:  # a directory that only its owner may look into
-            self.found.append(unread(path.parent, failure))
-            return None
-        try:
-            return survey_of(read_text(str(path)), str(path))
+            self.found.append(unread(directory, failure))
         except ApiaryError as refusal:
             self.found += refusal.findings
-            return None
+        return None
 
     def _is_old(self, name: str, survey: Survey) -> bool:
         """Say whether a survey is too old to go by, and keep its age for the warning."""

@@ -14,6 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
     HostInput,
     Place,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine
 from browser.test_report import contrast, luminance
 
 from apiary.fleet.report.page import fleet_page
@@ -206,7 +207,7 @@ def test_hostile_names_change_nothing(chromium, tmp_path):
     survey = replace(settled(HOSTILE), findings=(finding,))
     survey = replace(survey, facts=replace(survey.facts, driver=HOSTILE))
     good = acceptance_of(survey)
-    quarantine = {"message": HOSTILE, "task": HOSTILE}
+    quarantine = Quarantine(HOSTILE, HOSTILE, HOSTILE)
     place = Place(HOSTILE, HOSTILE, HOSTILE)
     ledger = ledger_of(HOSTILE, False)
     given = [

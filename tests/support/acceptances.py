@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     HostRun,
     Options,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Survey
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine, Survey
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check
 
 from support.surveys import CONCERNS, PER_RACK, fleet, rack_of
@@ -129,24 +128,18 @@ def acceptance_of(survey: Survey) -> Acceptance | None:
     return made
 
 
-def quarantine_of(host: str) -> dict[str, object]:
+def quarantine_of(host: str) -> Quarantine:
     """Return the quarantine.json of a host on which an install failed."""
-    return {
-        "schema": "apiary.quarantine/v1",
-        "host": host,
-        "task": "Rocm | Install packages",
-        "message": "apt-get: E: Could not get lock /var/lib/dpkg/lock-frontend",
-        "findings": [
-            {
-                "code": "ROCM-INSTALL",
-                "severity": "error",
-                "subject": host,
-                "message": "apt-get ended with 100",
-                "remedy": "end what holds the lock, then run again",
-                "source": None,
-            }
-        ],
-    }
+    installing = Finding.from_fields(
+        code="ROCM-INSTALL",
+        severity="error",
+        subject=host,
+        message="apt-get ended with 100",
+        remedy="end what holds the lock, then run again",
+        source=None,
+    )
+    message = "apt-get: E: Could not get lock /var/lib/dpkg/lock-frontend"
+    return Quarantine(host, "Rocm | Install packages", message, (installing,))
 
 
 def ledger_of(host: str, good: bool) -> Ledger:
@@ -220,7 +213,7 @@ def write_inputs(artifacts: Path, given: Iterable[HostInput]) -> None:
                 (directory / f"{name}.json").write_text(dumps(document), encoding="utf-8")
         if one.quarantine:
             bad.add(one.host)
-            text = json.dumps(one.quarantine)
+            text = dumps(one.quarantine)
             (directory / "quarantine.json").write_text(text, encoding="utf-8")
         if one.ledger:
             path = artifacts / "fleet/ledger" / f"{one.host}.json"

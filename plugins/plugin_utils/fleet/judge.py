@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from ..findings import Finding, Severity, findings_of
+from ..findings import Finding, Severity
 from ..host.types import Check
+from .age import age_text
 from .ledger import Ledger
 from .report.types import (
     CheckCount,
@@ -21,7 +21,6 @@ from .report.types import (
     LastRun,
     Odd,
     Pending,
-    Quarantined,
 )
 from .runs import BAD
 from .types import HostFacts, Survey
@@ -40,9 +39,8 @@ def judge(
     acceptance alone. Older data than ``stale_seconds`` is a warning.
     """
     survey, acceptance = given.survey, given.acceptance
-    quarantined = _quarantined(given.quarantine)
     findings = _findings(given, odd, stale_seconds)
-    state, why = _state(given, quarantined, findings)
+    state, why = _state(given, findings)
     checks = acceptance.checks if acceptance else ()
     return HostReport(
         host=given.host,
@@ -65,21 +63,19 @@ def judge(
         wanted=survey.wanted if survey else (),
         running=survey.running if survey else (),
         odd=tuple(odd),
-        quarantined=quarantined,
+        quarantined=given.quarantine,
         last_run=_last_run(given.ledger),
         excerpts=acceptance.excerpts if acceptance else (),
     )
 
 
-def _state(
-    given: HostInput, quarantined: Quarantined | None, findings: Sequence[Finding]
-) -> tuple[HostState, str]:
+def _state(given: HostInput, findings: Sequence[Finding]) -> tuple[HostState, str]:
     survey, acceptance = given.survey, given.acceptance
     current = _current(given)
     errors = [one for one in findings if one.severity == "error"]
     warnings = [one for one in findings if one.severity == "warning"]
-    if quarantined:
-        return "quarantined", _line(quarantined.message) or "a run left it out"
+    if given.quarantine:
+        return "quarantined", _line(given.quarantine.message) or "a run left it out"
     if current and not current.reached:
         return "unreached", _line(errors[0].message) if errors else "could not be reached"
     if acceptance and not acceptance.accepted:
@@ -167,14 +163,6 @@ def _stale(given: HostInput, seconds: int) -> Iterator[Finding]:
             )
 
 
-def age_text(seconds: int) -> str:
-    """Return an age in the unit that people would say: 40 s, 12 min, 5 h, 3 days."""
-    for size, unit in ((172_800, "days"), (7_200, "h"), (120, "min")):
-        if seconds >= size:
-            return f"{seconds // {'days': 86_400, 'h': 3_600, 'min': 60}[unit]} {unit}"
-    return f"{max(seconds, 0)} s"
-
-
 def _counts(checks: Sequence[Check]) -> tuple[CheckCount, ...]:
     """Return how the checks ended, by code; codes with failures first."""
     seen: dict[str, Counter[str]] = {}
@@ -203,19 +191,6 @@ def _line(text: str) -> str:
     """Return a text as one line that a table has room for."""
     line = " ".join(text.split())
     return line if len(line) <= 200 else f"{line[:199]}…"
-
-
-def _quarantined(document: Mapping[str, Any] | None) -> Quarantined | None:
-    """Return why a host is left out; written by a playbook, so read with leniency."""
-    if document is None:
-        return None
-    at = document.get("at")
-    return Quarantined(
-        message=str(document.get("message") or ""),
-        task=str(document.get("task") or ""),
-        at=str(at) if at else None,
-        findings=findings_of(document),
-    )
 
 
 def _last_run(ledger: Ledger | None) -> LastRun | None:

@@ -6,16 +6,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..documents import from_document, to_document
+from ..documents import to_document
 from ..findings import Finding, error
+from .age import age_seconds, time_of
 from .names import fold
+from .saved import load
 from .types import HostFacts, Survey
 
 _FACTS: Mapping[str, Callable[[HostFacts], str | None]] = {
@@ -80,32 +81,19 @@ def variables_of(survey: Survey) -> dict[str, Any]:
     }
 
 
-def survey_of(text: str, name: str) -> Survey:
-    """Return the survey that a file holds; raise INVENTORY-SURVEY or DOC-… with the file's name."""
-    try:
-        document = json.loads(text)
-    except ValueError as failure:
-        raise _unreadable(name, f"is no JSON: {failure}") from failure
-    survey = from_document(Survey, document, name)
-    try:
-        _time(survey)
-    except ValueError as failure:
-        raise _unreadable(name, f"collected_at is no time: {survey.collected_at!r}") from failure
+def load_survey(directory: Path) -> Survey | None:
+    """Return the last survey of a host; raise FILE-…, DOC-… or INVENTORY-SURVEY with its name."""
+    path = directory / "survey.json"
+    survey = load(Survey, path)
+    if survey is not None and time_of(survey.collected_at) is None:
+        message = f"collected_at is no time: {survey.collected_at!r}"
+        raise error("INVENTORY-SURVEY", str(path), message)
     return survey
 
 
-def _unreadable(name: str, message: str) -> Exception:
-    return error("INVENTORY-SURVEY", name, message)
-
-
-def _time(survey: Survey) -> datetime:
-    told = datetime.fromisoformat(survey.collected_at.replace("Z", "+00:00"))
-    return told if told.tzinfo else told.replace(tzinfo=UTC)
-
-
-def age_hours(survey: Survey, now: float) -> float:
-    """Return how old a survey is at ``now``, seconds since the epoch."""
-    return (now - _time(survey).timestamp()) / 3600
+def age_hours(survey: Survey, now: datetime) -> float:
+    """Return how old a survey is."""
+    return (age_seconds(survey.collected_at, now) or 0) / 3600
 
 
 def stale(ages: Mapping[str, float], limit: float) -> tuple[Finding, ...]:

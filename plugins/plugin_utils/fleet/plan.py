@@ -22,12 +22,11 @@ from .plan_types import (
     ChangeGroup,
     FleetPlan,
     HostGroup,
-    Quarantined,
     Totals,
     Unseen,
 )
 from .report.outliers import Peer, outliers
-from .types import ConcernSurvey, Survey
+from .types import ConcernSurvey, Quarantine, Survey
 
 # A concern for what a host's survey refuses as a whole.
 HOST = "host"
@@ -49,7 +48,7 @@ class Observed:
     groups: tuple[str, ...] = ()
     domain: str | None = None
     rack: str | None = None
-    quarantined: Quarantined | None = None
+    quarantined: Quarantine | None = None
     applied: Mapping[str, Applied] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
@@ -63,7 +62,7 @@ class _Seen:
     peers: list[Peer] = field(default_factory=list)
     serving: list[Serving] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
-    quarantined: list[Quarantined] = field(default_factory=list)
+    quarantined: list[Quarantine] = field(default_factory=list)
     times: list[str] = field(default_factory=list)
     said: dict[tuple[str, Severity, str, str, str], list[Finding]] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from ..findings import Finding
 from .names import Kind
-from .types import Change
+from .types import Change, Quarantine
 
 # Why a host is not as the inventory asks: the inventory changed since, the host did, or nobody
 # knows, for it was not noted what was applied.
@@ -162,15 +162,6 @@ class Unseen:
 
 
 @dataclass(frozen=True)
-class Quarantined:
-    """A host that an earlier run left out, at which task and why."""
-
-    host: str
-    task: str
-    message: str
-
-
-@dataclass(frozen=True)
 class Totals:
     """Hosts by what became of them; ``hosts`` = ``unchanged`` + ``changing`` + ``refused`` +
     ``unseen``.
@@ -213,5 +204,5 @@ class FleetPlan:
     splits: tuple[Split, ...]
     capacity: Capacity
     unseen: tuple[Unseen, ...]
-    quarantined: tuple[Quarantined, ...]
+    quarantined: tuple[Quarantine, ...]
     findings: tuple[Finding, ...] = ()

@@ -16,16 +16,56 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from ..documents import dumps, from_document
 from ..files import read_text, write_text
-from ..findings import error
+from ..findings import ApiaryError, Finding, error
 from ..plan.check import parse_plan
 from ..plan.types import Plan
 from ..topology.read import read
 from ..topology.types import Topology
 from .ledger import Decided, Ledger
+from .types import Quarantine, Survey
+
+T = TypeVar("T")
+# The fleet's own documents lie beside those of the hosts.
+FLEET = "fleet"
+
+
+def host_directory(artifacts: Path, host: str) -> Path:
+    """Return where a host's documents are; a name that is a path does not lead out of there."""
+    name = host.replace("/", "_")
+    return artifacts / (name if name.strip(".") else f"_{name}")
+
+
+def load(cls: type[T], path: Path) -> T | None:
+    """Return the document in a file, None where there is none; raise FILE-… or DOC-…."""
+    if not path.exists():
+        return None
+    try:
+        data = json.loads(read_text(str(path)))
+    except ValueError as failure:
+        raise error("FILE-SYNTAX", str(path), f"is no JSON: {failure}") from failure
+    return from_document(cls, data, str(path))
+
+
+def attempt(cls: type[T], path: Path, problems: list[Finding]) -> T | None:
+    """Return the document in a file; why there is none although there is a file is a problem."""
+    try:
+        return load(cls, path)
+    except ApiaryError as refusal:
+        problems += refusal.findings
+        return None
+
+
+def load_quarantine(directory: Path, problems: list[Finding]) -> Quarantine | None:
+    """Return why a host is kept out, None where it is not; a damaged file keeps it out, too."""
+    path = directory / "quarantine.json"
+    kept_out = attempt(Quarantine, path, problems)
+    if kept_out is None and path.exists():
+        return Quarantine(directory.name, "", "quarantine.json cannot be read")
+    return kept_out
 
 
 def plan_files(directory: Path) -> list[Path]:
@@ -35,15 +75,12 @@ def plan_files(directory: Path) -> list[Path]:
 
 def ledger_path(directory: Path) -> Path:
     """Return the file of a host's ledger; ``directory`` has what else is saved of it."""
-    return directory.parent / "fleet" / "ledger" / f"{directory.name}.json"
+    return directory.parent / FLEET / "ledger" / f"{directory.name}.json"
 
 
 def read_ledger(directory: Path) -> Ledger:
     """Return a host's ledger, an empty one where it has none; raise DOC-…."""
-    path = ledger_path(directory)
-    if not path.exists():
-        return Ledger(directory.name)
-    return from_document(Ledger, _document(path, "a ledger, as runs write it"), str(path))
+    return load(Ledger, ledger_path(directory)) or Ledger(directory.name)
 
 
 def save_documents(directory: Path, documents: Mapping[str, str], whole: bool = True) -> None:
@@ -108,24 +145,12 @@ def quarantined(directory: Path) -> bool:
 def saved_topology(directory: Path) -> Topology | None:
     """Return a host's topology, by itself or of its evidence; None where neither is there."""
     saved, evidence = directory / "topology.json", directory / "evidence.json"
-    if saved.is_file():
-        return from_document(Topology, _document(saved), str(saved))
-    return read(read_text(str(evidence)), str(evidence)) if evidence.is_file() else None
+    if evidence.is_file() and not saved.is_file():
+        return read(read_text(str(evidence)), str(evidence))
+    return load(Topology, saved)
 
 
 def saved_system(directory: Path) -> str | None:
     """Return a host's system as its survey names it (`ubuntu 24.04`); None without a survey."""
-    path = directory / "survey.json"
-    system: str | None = _document(path).get("facts", {}).get("os") if path.is_file() else None
-    return system
-
-
-def _document(path: Path, allowed: str = "a plan, as plan.yml writes") -> dict[str, Any]:
-    problem = "is no mapping"
-    try:
-        document = json.loads(read_text(str(path)))
-        if isinstance(document, dict):
-            return document
-    except ValueError as failure:
-        problem = f"is no JSON: {failure}"
-    raise error("DOC-TYPE", str(path), problem, field="the file", allowed=allowed)
+    survey = load(Survey, directory / "survey.json")
+    return survey.facts.os if survey else None

@@ -114,3 +114,15 @@ class Survey:
     def settled(self) -> bool:
         """Say whether a run would change nothing here."""
         return self.reached and all(one.settled for one in self.concerns)
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """Why a run left a host out: the task that failed, in which words, and what was found."""
+
+    SCHEMA: ClassVar[str] = "apiary.quarantine/v1"
+
+    host: str
+    task: str
+    message: str
+    findings: tuple[Finding, ...] = ()

@@ -16,14 +16,15 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build import fleet_report
 
 from apiary.app import output
-from apiary.app.extra_vars import vault_option
 from apiary.app.inputs import json_option
+from apiary.app.options import inventory_option, limit_option, vault_option
 from apiary.app.output import exit_code, print_document, show
 from apiary.fleet.hosts import ARTIFACTS, GROUP, read_hosts
-from apiary.fleet.report.inputs import directory_of, load_hosts, load_run, reported_hosts
+from apiary.fleet.report.inputs import directory_of, load_host, reported_hosts
 from apiary.fleet.report.page import fleet_page
 from apiary.fleet.report.pictures import pictures_of
 from apiary.fleet.report.summary import summary
+from apiary.rollout.store import Store
 
 _AGE = re.compile(r"(\d+)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -46,13 +47,8 @@ def _seconds(_ctx: click.Context, _option: click.Parameter, value: str) -> int:
 
 
 @fleet.command(name="report")
-@click.option(
-    "--inventory",
-    "-i",
-    multiple=True,
-    help="The hosts that are to be there, and their racks; without it, those with documents.",
-)
-@click.option("--limit", help="Hosts, groups or patterns of the inventory.")
+@inventory_option("The hosts that are to be there, and their racks; else those with documents.")
+@limit_option("Hosts, groups or patterns of the inventory.")
 @click.option("--group", default=GROUP, show_default=True, help="The inventory's group.")
 @vault_option("For the inventory, as Ansible's; may be given often.")
 @click.option(
@@ -61,7 +57,9 @@ def _seconds(_ctx: click.Context, _option: click.Parameter, value: str) -> int:
     help="What the playbooks wrote; without it, the hosts' apiary_artifacts, else artifacts.",
 )
 @click.option("--run", help="Show this rollout's outcome instead of the last one's.")
-@click.option("--out", help="Write the report as one HTML file that opens without network.")
+@click.option(
+    "--out", type=click.Path(), help="Write the report as one HTML file that opens without network."
+)
 @click.option(
     "--stale",
     default="24h",
@@ -76,7 +74,7 @@ def _seconds(_ctx: click.Context, _option: click.Parameter, value: str) -> int:
 )
 @json_option
 def report_command(
-    inventory: tuple[str, ...],
+    sources: tuple[str, ...],
     limit: str | None,
     group: str,
     vault: tuple[str, ...],
@@ -97,24 +95,23 @@ def report_command(
     \b
     apiary fleet report -i inventory/mine --out fleet.html
     """
-    if limit and not inventory:
+    if limit and not sources:
         raise click.UsageError("--limit needs --inventory")
     now = datetime.datetime.now(datetime.UTC)
     directory = artifacts or Path(ARTIFACTS)
-    hosts = (
-        read_hosts(inventory, limit, group, vault).hosts if inventory else reported_hosts(directory)
-    )
-    if inventory and artifacts is None and hosts:
+    hosts = read_hosts(sources, limit, group, vault).hosts if sources else reported_hosts(directory)
+    if sources and artifacts is None and hosts:
         directory = Path(hosts[0].artifacts)
     damaged: tuple[Finding, ...] = ()
     try:
-        rollout = load_run(directory, run)
+        store = Store(directory)
+        rollout = store.load_run(run) if run else store.last_change()
     except ApiaryError as refusal:
         if run is not None:
             raise
         rollout, damaged = None, refusal.findings  # the hosts are what the report is for
     made = fleet_report(
-        load_hosts(hosts, artifacts, now),
+        [load_host(host, artifacts, now) for host in hosts],
         now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         rollout,
         stale_seconds=stale,

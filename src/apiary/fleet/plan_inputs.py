@@ -6,28 +6,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
-    ApiaryError,
-    Finding,
-    error,
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.age import (
+    age_seconds,
+    age_text,
+    time_of,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Applied, Ledger
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import Observed
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import Quarantined
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import (
+    attempt,
+    host_directory,
+    ledger_path,
+    load_quarantine,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Survey
 
 from apiary.fleet.hosts import FleetHost
-
-QUARANTINE = "apiary.quarantine/v1"
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ def observed(hosts: Sequence[FleetHost], run: Run, now: datetime) -> Iterator[Ob
 
 
 def _observed(host: FleetHost, run: Run, now: datetime) -> Observed:
-    own = Path(host.artifacts) / host.name
+    directory = host_directory(Path(host.artifacts), host.name)
     findings: list[Finding] = []
-    survey = _read(Survey, own / "survey.json", findings)
+    survey = attempt(Survey, directory / "survey.json", findings)
     if survey is not None and survey.host != host.name:
-        findings.append(_other(own / "survey.json", host.name, survey.host))
+        findings.append(_no_survey(host.name, f"{directory} has the survey of {survey.host}"))
         survey = None
-    made = None if survey is None else _time(survey.collected_at)
-    age = None if made is None else max(0, int((now - made).total_seconds()))
+    made = time_of(survey.collected_at) if survey else None
+    age = age_seconds(survey.collected_at, now) if survey else None
     why = ""
     if survey is None or (run.began is not None and (made is None or made < run.began)):
         why = _why(host.name, run, age, survey is not None)
@@ -68,12 +68,10 @@ def _observed(host: FleetHost, run: Run, now: datetime) -> Observed:
         if lost is not None and lost.findings:
             findings += lost.findings
         elif not findings:
-            findings.append(_no_survey(host.name, why, run))
+            findings.append(_no_survey(host.name, why))
         survey = None
-    ledger = _read(
-        Ledger, Path(host.artifacts) / "fleet" / "ledger" / f"{host.name}.json", findings
-    )
-    applied: dict[str, Applied] = {} if ledger is None else {a.concern: a for a in ledger.applied}
+    ledger = attempt(Ledger, ledger_path(directory), findings)
+    quarantined = load_quarantine(directory, findings)
     return Observed(
         host=host.name,
         survey=survey,
@@ -83,47 +81,10 @@ def _observed(host: FleetHost, run: Run, now: datetime) -> Observed:
         groups=host.groups,
         domain=host.domain,
         rack=host.rack,
-        quarantined=_quarantined(own / "quarantine.json", host.name, findings),
-        applied=applied,
+        quarantined=quarantined,
+        applied={item.concern: item for item in ledger.applied} if ledger else {},
         findings=tuple(findings),
     )
-
-
-def _read(cls: Any, path: Path, findings: list[Finding]) -> Any:
-    """Return the document in a file, None where there is none or it is not one."""
-    if not path.exists():
-        return None
-    try:
-        return from_document(cls, _json(path), str(path))
-    except ApiaryError as refusal:
-        findings += refusal.findings
-        return None
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(read_text(str(path)))
-    except json.JSONDecodeError as failure:
-        raise error("FILE-SYNTAX", str(path), f"is no JSON: {failure}") from failure
-
-
-def _quarantined(path: Path, host: str, findings: list[Finding]) -> Quarantined | None:
-    if not path.exists():
-        return None
-    try:
-        data = _json(path)
-    except ApiaryError as refusal:
-        findings += refusal.findings
-        return Quarantined(host, "", "quarantine.json cannot be read")
-    document = data if isinstance(data, dict) and data.get("schema") == QUARANTINE else {}
-    return Quarantined(host, str(document.get("task", "")), str(document.get("message", "")))
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 def _why(host: str, run: Run, age: int | None, there: bool) -> str:
@@ -136,18 +97,5 @@ def _why(host: str, run: Run, age: int | None, there: bool) -> str:
     return f"was not surveyed; its last survey is {old}"
 
 
-def _no_survey(host: str, why: str, run: Run) -> Finding:
+def _no_survey(host: str, why: str) -> Finding:
     return Finding("FLEET-PLAN-NO-SURVEY", host, why)
-
-
-def _other(path: Path, host: str, found: str) -> Finding:
-    return Finding("FLEET-PLAN-NO-SURVEY", host, f"{path} is the survey of {found}")
-
-
-def age_text(seconds: int) -> str:
-    """Return an age as people say it: 40 s, 12 min, 3 h, 5 days."""
-    age = timedelta(seconds=seconds)
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if age >= timedelta(seconds=2 * size):
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"

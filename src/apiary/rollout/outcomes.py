@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, findings_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Outcome
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import BAD, outcome_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine
 
 from apiary.app.runner import Ended
 from apiary.app.runner_events import Failed
@@ -38,7 +38,7 @@ def host_outcomes(
     hosts: Sequence[str],
     ended: Ended,
     store: Store,
-    before: Mapping[str, dict[str, Any] | None] | None,
+    before: Mapping[str, Quarantine | None] | None,
     must_tell: bool,
     own: bool = True,
 ) -> dict[str, HostOutcome]:
@@ -67,7 +67,7 @@ def host_outcomes(
     return result
 
 
-def _in_words(outcome: Outcome, failed: Failed | None, aside: dict[str, Any] | None) -> HostOutcome:
+def _in_words(outcome: Outcome, failed: Failed | None, aside: Quarantine | None) -> HostOutcome:
     if outcome not in BAD:
         return HostOutcome(outcome)
     if outcome == "interrupted" and failed is None:
@@ -75,9 +75,8 @@ def _in_words(outcome: Outcome, failed: Failed | None, aside: dict[str, Any] | N
             outcome, reason="ansible-playbook ended before it was done with the host"
         )
     if aside is not None:
-        message = str(aside.get("message", "")).strip()
-        findings = findings_of(aside) or (failed.findings if failed else ())
-        return HostOutcome(outcome, str(aside.get("task", "")), message, findings)
+        findings = aside.findings or (failed.findings if failed else ())
+        return HostOutcome(outcome, aside.task, aside.message.strip(), findings)
     if failed is not None:
         return HostOutcome(outcome, failed.task, failed.message, failed.findings)
     return HostOutcome(outcome, reason="the playbook says so, without a reason")

@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet import ledger as book
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.applying import role_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import (
     FleetRollout,
     HostRun,
@@ -94,25 +95,23 @@ class Records:
     def _applied(self, host: str, entry: book.Entry) -> Sequence[book.Applied]:
         """Return what a host that is done has from this run, by the survey it was done from."""
         survey = self.store.survey(host)
-        if (
-            self.playbook not in ("site", "maintain")
-            or survey.get("collected_at", "") < entry.begun_at
-        ):
+        applies = self.playbook in ("site", "maintain")
+        if not applies or survey is None or survey.collected_at < entry.begun_at:
             return ()
         tags = [word for word in entry.asked.tags.split(",") if word]
         skipped = entry.asked.skip_tags.split(",")
-        plans = {item.get("deployment"): item.get("plan", "") for item in survey.get("wanted", ())}
-        names = [
-            (str(item.get("concern", "")), str(item.get("asked", "")))
-            for item in survey.get("concerns", ())
-        ]
+        plans = {f"replicas:{item.deployment}": item.plan for item in survey.wanted}
         return [
             book.Applied(
-                name, entry.ended_at or "", entry.run, asked, plans.get(name.partition(":")[2], "")
+                item.concern,
+                entry.ended_at or "",
+                entry.run,
+                item.asked,
+                plans.get(item.concern, ""),
             )
-            for name, asked in names
-            if (not tags or "all" in tags or name.partition(":")[0] in tags)
-            and name.partition(":")[0] not in skipped
+            for item in survey.concerns
+            if (not tags or "all" in tags or role_of(item.concern) in tags)
+            and role_of(item.concern) not in skipped
         ]
 
     def set_wave(self, number: int, **changed: Any) -> None:

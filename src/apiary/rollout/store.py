@@ -17,15 +17,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import FleetRollout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import (
+    FLEET,
+    attempt,
+    host_directory,
     ledger_path,
+    load,
+    load_quarantine,
     read_ledger,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine, Survey
 
 
 def operator() -> str:
@@ -43,7 +48,7 @@ class Store:
 
     def __init__(self, artifacts: Path) -> None:
         self.artifacts = artifacts
-        self.fleet = artifacts / "fleet"
+        self.fleet = artifacts / FLEET
 
     def run_directory(self, run: str) -> Path:
         """Return where a run's document and ansible-runner's artifacts of its waves are."""
@@ -55,66 +60,53 @@ class Store:
 
     def load_run(self, run: str) -> FleetRollout:
         """Return a run, the last one for "last"; raise FLEET-NO-RUN where there is none."""
-        known = self.runs()
-        name = known[-1] if run == "last" and known else run
-        if name not in known:
+        existing = self.runs()
+        name = existing[-1] if run == "last" and existing else run
+        result = load(FleetRollout, self.run_directory(name) / "run.json")
+        if result is None:
             raise error(
                 "FLEET-NO-RUN",
                 run,
                 f"is no run below {self.fleet / 'runs'}",
-                names=", ".join(known[-5:]) or "none",
+                names=", ".join(existing[-5:]) or "none",
             )
-        return _load_run(self.run_directory(name) / "run.json")
+        return result
 
-    def last_to_resume(self) -> FleetRollout:
-        """Return the last run that was more than a check; raise FLEET-NO-RUN without one."""
-        for name in reversed(self.runs()):
-            run = self.load_run(name)
-            if not run.asked.check:
-                return run
-        return self.load_run("last")
+    def last_change(self) -> FleetRollout | None:
+        """Return the last run that was more than a check, None without one."""
+        runs = (self.load_run(name) for name in reversed(self.runs()))
+        return next((run for run in runs if not run.asked.check), None)
 
     def save_run(self, run: FleetRollout) -> None:
         """Write a run's document so that it is there after a crash."""
         write_durably(self.run_directory(run.id) / "run.json", dumps(run))
 
-    def ledger_path(self, host: str) -> Path:
-        """Return the file of a host's ledger."""
-        return ledger_path(self.artifacts / host)
-
     def ledger(self, host: str) -> Ledger:
         """Return a host's ledger, an empty one where it has none."""
-        return read_ledger(self.artifacts / host)
+        return read_ledger(self._directory(host))
 
     def save_ledger(self, ledger: Ledger) -> None:
         """Write a host's ledger so that it is there after a crash."""
-        write_durably(self.ledger_path(ledger.host), dumps(ledger))
+        write_durably(ledger_path(self._directory(ledger.host)), dumps(ledger))
 
-    def quarantine(self, host: str) -> dict[str, Any] | None:
+    def quarantine(self, host: str) -> Quarantine | None:
         """Return why a host was put aside, None where it was not."""
-        try:
-            record = json.loads((self.artifacts / host / "quarantine.json").read_text("utf-8"))
-        except OSError:
-            return None
-        except ValueError:
-            record = None
-        return record if isinstance(record, dict) else {"message": "its quarantine.json is broken"}
+        return load_quarantine(self._directory(host), [])
 
     def plan_digest(self, host: str) -> str:
         """Return the digest of the plan.json that is kept of a host, "" for none."""
         try:
-            content = (self.artifacts / host / "plan.json").read_bytes()
+            content = (self._directory(host) / "plan.json").read_bytes()
         except OSError:
             return ""
         return hashlib.sha256(content).hexdigest()
 
-    def survey(self, host: str) -> dict[str, Any]:
-        """Return what the last survey of a host left, empty where there is none."""
-        try:
-            record = json.loads((self.artifacts / host / "survey.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return record if isinstance(record, dict) else {}
+    def survey(self, host: str) -> Survey | None:
+        """Return what the last survey of a host left."""
+        return attempt(Survey, self._directory(host) / "survey.json", [])
+
+    def _directory(self, host: str) -> Path:
+        return host_directory(self.artifacts, host)
 
 
 def write_durably(path: Path, content: str) -> None:
@@ -136,14 +128,6 @@ def write_durably(path: Path, content: str) -> None:
         raise error(
             "FILE-UNWRITABLE", str(path), f"cannot be written: {failure.strerror or failure}"
         ) from failure
-
-
-def _load_run(path: Path) -> FleetRollout:
-    text = read_text(str(path))
-    try:
-        return from_document(FleetRollout, json.loads(text), str(path))
-    except ValueError as failure:
-        raise error("FILE-SYNTAX", str(path), f"is no JSON: {failure}") from failure
 
 
 class Lock:

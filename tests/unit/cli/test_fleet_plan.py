@@ -18,7 +18,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Applied, Ledger
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change, Survey
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
+    Change,
+    Quarantine,
+    Survey,
+)
 
 from apiary.app.cli import main
 from apiary.app.runner import Ended
@@ -27,7 +31,6 @@ from apiary.app.schemas import schema
 from apiary.fleet import hosts as fleet_hosts
 from apiary.fleet import plan as fleet_plan
 from apiary.fleet.hosts import FleetHost, Hosts
-from apiary.fleet.plan_inputs import age_text
 from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, bench
 from support.surveys import (
     changing,
@@ -113,7 +116,7 @@ def test_something_would_change(here, capsys):
 def test_a_fleet_on_a_terminal(here, capsys, golden):
     hosts(*fleet(100))
     Path("artifacts/gpu-0090/quarantine.json").write_text(
-        json.dumps({"schema": "apiary.quarantine/v1", "task": "Serve", "message": "disk full"})
+        dumps(Quarantine("gpu-0090", "Serve", "disk full"))
     )
     assert offline() == 1
     out, err = printed(capsys)
@@ -399,11 +402,3 @@ def test_an_interrupted_survey_ends_ansible_and_the_command(here, capsys, monkey
     assert main(PLAN) == 130
     assert "aborted" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (172800, "2 days")],
-)
-def test_ages_as_people_say_them(seconds, text):
-    assert age_text(seconds) == text

@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import 
     Observed,
     fleet_plan,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import Quarantined
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change, Survey
 
 from apiary.app.schemas import schema
@@ -146,7 +146,7 @@ def test_old_surveys_are_told():
 
 
 def test_quarantined_hosts_are_told():
-    left = Quarantined("a", "Serve", "no space")
+    left = Quarantine("a", "Serve", "no space")
     plan = planned(seen(settled("a"), quarantined=left))
     assert codes(plan) == ["FLEET-PLAN-QUARANTINED"]
     assert plan.quarantined == (left,)

@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.judge import age_text, judge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.age import age_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.judge import judge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
     HostInput,
     Odd,
     Source,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine
 
 from support.acceptances import LATER, acceptance_of, failed, ledger_of, quarantine_of
 from support.surveys import AT, fleet, settled
@@ -42,7 +44,10 @@ def state(**given):
         ({"survey": SURVEY, "acceptance": WARNED}, "warning"),
         ({"survey": DEAD}, "unreached"),
         ({"survey": SICK}, "failing"),
-        ({"survey": SURVEY, "acceptance": GOOD, "quarantine": {}}, "quarantined"),
+        (
+            {"survey": SURVEY, "acceptance": GOOD, "quarantine": Quarantine("x", "", "")},
+            "quarantined",
+        ),
         ({"survey": DEAD, "quarantine": quarantine_of("x")}, "quarantined"),
         # What came later holds.
         ({"survey": DEAD, "acceptance": GOOD}, "ok"),
@@ -129,13 +134,6 @@ def test_standing_out_is_no_fault():
     made = judge(HostInput("h", acceptance=GOOD), [Odd("driver", "6.14.14", "6.16.13", 90)])
     assert made.state == "ok"
     assert made.findings[0].severity == "info"
-
-
-@pytest.mark.parametrize(
-    "document", [{}, {"message": None, "findings": [3, {}]}, {"findings": "x", "at": 7}]
-)
-def test_a_quarantine_of_another_make_is_one(document):
-    assert judge(HostInput("h", acceptance=GOOD, quarantine=document)).state == "quarantined"
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_templates_see_the_facts(fleet):
 
 def test_a_broken_file_and_old_ones_are_told_once_each(fleet):
     _where, _found, said = fleet
-    assert said.count("INVENTORY-SURVEY") == 1
+    assert said.count("FILE-SYNTAX") == 1
     assert "artifacts/gpu-005/survey.json" in said
     assert said.count("INVENTORY-STALE") == 1
     assert "gpu-003: 300 hours" in said

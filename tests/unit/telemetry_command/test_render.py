@@ -14,6 +14,7 @@ import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import save_documents
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import HostFacts, Survey
 
 from apiary.app.cli import main
 from support.demo import demo_plan
@@ -132,8 +133,9 @@ def test_without_amds_exporter_none_is_read(ran, inventory):
 def test_where_amd_has_no_package_it_takes_an_image_or_a_suite(
     ran, inventory, artifacts, told, read
 ):
-    (artifacts / "gpu-001/survey.json").write_text('{"facts": {"os": "debian 12"}}')
-    (artifacts / "gpu-002/survey.json").write_text('{"facts": {"os": "ubuntu 24.04"}}')
+    for host, system in (("gpu-001", "debian 12"), ("gpu-002", "ubuntu 24.04")):
+        survey = Survey(host, "2026-11-22T09:00:00Z", facts=HostFacts(os=system))
+        (artifacts / host / "survey.json").write_text(dumps(survey))
     variables = yaml.safe_dump({"apiary_address": "10.0.0.1", **told}, default_flow_style=True)
     text = re.sub(r"(gpu-001:) {[^}]*}", rf"\1 {variables.strip()}", inventory.read_text())
     inventory.write_text(text)

@@ -6,15 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from ...acceptance.types import Acceptance, Excerpt
 from ...findings import Finding, Severity
 from ...host.types import Check
 from ..ledger import Ledger
-from ..types import HostFacts, Served, Survey
+from ..types import HostFacts, Quarantine, Served, Survey
 
 # The worst first: that is the order in which a person reads them.
 HostState = Literal["failing", "quarantined", "unreached", "unknown", "warning", "ok"]
@@ -51,15 +50,14 @@ class Source:
 class HostInput:
     """Everything that is known of one host, as it was found; None for what is not there.
 
-    ``groups`` are the inventory's. ``quarantine`` is as parsed, for a playbook writes it.
-    ``problems`` are documents that could not be read.
+    ``groups`` are the inventory's, ``problems`` documents that could not be read.
     """
 
     host: str
     place: Place = Place()
     survey: Survey | None = None
     acceptance: Acceptance | None = None
-    quarantine: Mapping[str, Any] | None = None
+    quarantine: Quarantine | None = None
     ledger: Ledger | None = None
     groups: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
@@ -97,16 +95,6 @@ class Odd:
 
 
 @dataclass(frozen=True)
-class Quarantined:
-    """Why a run left the host out."""
-
-    message: str
-    task: str = ""
-    at: str | None = None
-    findings: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True)
 class LastRun:
     """What the ledger says of the last rollout on this host; ``task`` is where it failed."""
 
@@ -140,7 +128,7 @@ class HostReport:
     wanted: tuple[Served, ...] = ()
     running: tuple[Served, ...] = ()
     odd: tuple[Odd, ...] = ()
-    quarantined: Quarantined | None = None
+    quarantined: Quarantine | None = None
     last_run: LastRun | None = None
     excerpts: tuple[Excerpt, ...] = ()
 

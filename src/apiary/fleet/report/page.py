@@ -15,7 +15,7 @@ from typing import Any
 
 import jinja2
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.judge import age_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.age import age_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.outliers import (
     facts_text,

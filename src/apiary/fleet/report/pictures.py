@@ -6,15 +6,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import FleetReport
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import saved_topology
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
 from apiary.host.pictures import topology_svg
@@ -29,7 +27,7 @@ def pictures_of(report: FleetReport, directories: Mapping[str, Path]) -> dict[st
     drawn: dict[Topology, str] = {}
     shown = [host.host for host in report.hosts if host.state != "ok" or host.odd]
     for host in shown[:MOST]:
-        topology = _topology(directories[host], host) if host in directories else None
+        topology = _topology(directories[host]) if host in directories else None
         if topology is None or not topology.gpus:
             continue
         nameless = replace(topology, host=topology.gpus[0].model or "GPUs")
@@ -39,14 +37,9 @@ def pictures_of(report: FleetReport, directories: Mapping[str, Path]) -> dict[st
     return matches
 
 
-def _topology(directory: Path, host: str) -> Topology | None:
+def _topology(directory: Path) -> Topology | None:
     """Return the topology that was saved, or that of the saved evidence; None without either."""
-    for name in ("topology.json", "evidence.json"):
-        try:
-            data = json.loads((directory / name).read_text(encoding="utf-8"))
-            if name == "topology.json":
-                return from_document(Topology, data, host)
-            return from_evidence(data)
-        except (OSError, ValueError, ApiaryError):
-            continue  # a picture is no reason to fail
-    return None
+    try:
+        return saved_topology(directory)
+    except ApiaryError:
+        return None  # a picture is no reason to fail

@@ -14,10 +14,10 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import FLEET
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import parse_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
-from apiary.fleet.report.inputs import FLEET
 from apiary.help.bundle.types import LeftOut, Raw
 
 # Runs and waves that are told of; older ones are the ledger's.

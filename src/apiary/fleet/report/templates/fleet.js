@@ -76,7 +76,6 @@
       const told = host.quarantined;
       const notes = [["message", told.message]];
       if (told.task) notes.unshift(["task", told.task]);
-      if (told.at) notes.push(["since", told.at]);
       section("Why it is in quarantine", terms(notes));
     }
     if (host.failed) section("Checks that do not pass", make("ul.findings", null, ...host.failed.map(checkLine)));
