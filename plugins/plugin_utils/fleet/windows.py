@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from ..findings import error
@@ -21,6 +21,7 @@ _WINDOW = re.compile(
 )
 # Longer than this nobody waits for the next one.
 HORIZON_DAYS = 15
+_MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,6 @@ class Window:
     start: int
     end: int
     zone: str
-    text: str
 
 
 def parse_window(text: str, subject: str) -> Window:
@@ -56,79 +56,48 @@ def parse_window(text: str, subject: str) -> Window:
         ZoneInfo(zone)
     except (KeyError, OSError, ValueError) as failure:
         raise _unreadable(text, subject, f"has an unknown time zone, {zone}") from failure
-    return Window(_days(found["days"], text, subject), start, end, zone, text)
+    return Window(_days(found["days"], text, subject), start, end, zone)
 
 
-def spans(windows: Sequence[Window], now: datetime) -> list[tuple[datetime, datetime]]:
-    """Return when windows are open around ``now``, in UTC, joined and in order."""
-    found = sorted(span for window in windows for span in _spans(window, now))
-    joined: list[tuple[datetime, datetime]] = []
-    for start, end in found:
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((start, end))
-    return joined
-
-
-def common(hosts: Sequence[Sequence[Window]], now: datetime) -> list[tuple[datetime, datetime]]:
-    """Return when all hosts are open at once; a host without windows always is."""
-    whole = [(now.astimezone(UTC) - timedelta(days=2), _horizon(now))]
-    for windows in hosts:
-        if not windows:
-            continue
-        theirs = spans(windows, now)
-        whole = [
-            (max(start, begin), min(end, stop))
-            for start, end in whole
-            for begin, stop in theirs
-            if max(start, begin) < min(end, stop)
-        ]
-    return whole
+def is_open(window: Window, moment: datetime) -> bool:
+    """Return whether the clock on the wall shows a time of the window."""
+    local = moment.astimezone(ZoneInfo(window.zone))
+    minutes = local.hour * 60 + local.minute
+    today = local.weekday() in window.days
+    if window.end > window.start:
+        return today and window.start <= minutes < window.end
+    yesterday = (local.weekday() - 1) % 7 in window.days
+    return (today and minutes >= window.start) or (yesterday and minutes < window.end)
 
 
 def may_begin(
     hosts: Sequence[Sequence[Window]], now: datetime, need: timedelta
 ) -> tuple[bool, datetime | None]:
-    """Return whether work of length ``need`` may begin now on all hosts, and else when it may."""
-    if not any(hosts):
+    """Return whether work of length ``need`` may begin now on all hosts, and else when it may.
+
+    A host without windows is always open. Windows are open and close at whole minutes.
+    """
+    groups = {tuple(windows) for windows in hosts if windows}
+    if not groups:
         return True, None
     now = now.astimezone(UTC)
-    for start, end in common(hosts, now):
-        begin = max(start, now)
-        if begin < end and end - begin >= need:
+    begin: datetime | None = None
+    for closes in _minutes(now):
+        moment = max(now, closes - _MINUTE)
+        if not all(any(is_open(window, moment) for window in windows) for windows in groups):
+            begin = None
+            continue
+        begin = begin or moment
+        if closes - begin >= need:
             return begin == now, begin
     return False, None
 
 
-def _spans(window: Window, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-    zone = ZoneInfo(window.zone)
-    # From two days ago: the longest window that is still open began on the day before.
-    today = now.astimezone(zone).date()
-    for offset in range(-2, HORIZON_DAYS + 1):
-        day = today + timedelta(days=offset)
-        if day.weekday() not in window.days:
-            continue
-        last = day if window.end > window.start else day + timedelta(days=1)
-        starts = _instants(day, window.start, zone)
-        ends = _instants(last, window.end, zone)
-        # Of a time that a clock shows twice, or never, the one that is inside by every reading.
-        start, end = max(starts), min(ends)
-        if start >= end and starts[0] < starts[1] and ends[0] < ends[1]:
-            start, end = starts[0], ends[0]  # all of it is in the hour that comes twice
-        if start < end:
-            yield start, end
-
-
-def _instants(day: date, minutes: int, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """Return the two instants that a wall clock's time can mean; mostly they are one."""
-    days, minutes = divmod(minutes, 24 * 60)
-    local = datetime.combine(day + timedelta(days=days), time(*divmod(minutes, 60)), zone)
-    return local.replace(fold=0).astimezone(UTC), local.replace(fold=1).astimezone(UTC)
-
-
-def _horizon(now: datetime) -> datetime:
-    return now.astimezone(UTC) + timedelta(days=HORIZON_DAYS)
+def _minutes(now: datetime) -> Iterator[datetime]:
+    """Yield the ends of the minutes from now on, as far as anybody waits."""
+    first = now.replace(second=0, microsecond=0)
+    for minute in range(HORIZON_DAYS * 24 * 60):
+        yield first + (minute + 1) * _MINUTE
 
 
 def _days(text: str, whole: str, subject: str) -> tuple[int, ...]:

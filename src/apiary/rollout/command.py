@@ -11,7 +11,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,26 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     FleetRollout,
     Options,
 )
+from click.shell_completion import CompletionItem
 
-from apiary.app.extra_vars import extra_option, split_extra, vault_option
+from apiary.app.extra_vars import split_extra
 from apiary.app.inputs import json_option
+from apiary.app.options import (
+    complete_hosts,
+    extra_option,
+    inventory_option,
+    limit_option,
+    vault_option,
+)
 from apiary.app.output import exit_code, print_document, report, show
-from apiary.app.runner import run_playbook
+from apiary.app.runner import PLAYBOOKS, run_playbook
+from apiary.app.signals import on_signals
 from apiary.fleet.hosts import ARTIFACTS
 from apiary.rollout.plays import Plays
-from apiary.rollout.prepare import Prepared, Wanted, prepare, prepare_again
+from apiary.rollout.prepare import Prepared, prepare, prepare_again
 from apiary.rollout.progress import Progress, failed_table, waves_table
 from apiary.rollout.records import Records, text
+from apiary.rollout.request import Request
 from apiary.rollout.run import Conductor, Signals, not_done
 from apiary.rollout.store import Lock, Store
 
@@ -50,15 +60,38 @@ OWN = {
 }
 
 
+def _complete_playbook(
+    _ctx: click.Context, _argument: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    names = sorted(path.stem for path in PLAYBOOKS.glob("*.yml"))
+    matches = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return matches or [CompletionItem(incomplete, type="file")]  # bash shows one kind of them
+
+
+def _words(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
 @click.command(name="rollout")
-@click.argument("playbook", required=False)
-@click.option("-i", "--inventory", "sources", multiple=True, metavar="PATH", help="Repeatable.")
-@click.option("-l", "--limit", metavar="PATTERN", help="Only these hosts of the inventory.")
+@click.argument("playbook", required=False, shell_complete=_complete_playbook)
+@inventory_option("Repeatable.")
+@limit_option()
 @click.option("--hosts", "pattern", default="gpu_hosts", show_default=True, metavar="PATTERN")
 @click.option(
-    "--batches", metavar="SIZES", help="Hosts of each wave: 1,10%,100%; the last repeats."
+    "--batches",
+    default="",
+    metavar="SIZES",
+    callback=_words,
+    help="Hosts of each wave: 1,10%,100%; the last repeats.",
 )
-@click.option("--canary", metavar="HOSTS", help="Names, or how many: the first wave.")
+@click.option(
+    "--canary",
+    default="",
+    metavar="HOSTS",
+    callback=_words,
+    shell_complete=complete_hosts,
+    help="Names, or how many: the first wave.",
+)
 @click.option(
     "--domains-together",
     default=1,
@@ -97,29 +130,18 @@ def rollout(
     playbook: str | None,
     sources: tuple[str, ...],
     limit: str | None,
-    pattern: str,
-    batches: str | None,
-    canary: str | None,
-    domains_together: int,
-    failure_budget: int,
-    windows: tuple[str, ...],
-    expect_minutes: float | None,
     wait: bool,
-    retries: int | None,
     resume: str | None,
     status: str | None,
     check: bool,
-    diff: bool,
-    forks: int | None,
     extra: tuple[str, ...],
     tags: str | None,
     skip_tags: str | None,
     vault: tuple[str, ...],
-    include_quarantined: bool,
-    take_over: bool,
     artifacts: str | None,
     yes: bool,
     as_json: bool,
+    **more: Any,
 ) -> int:
     """Run PLAYBOOK over a fleet: canary first, never two hosts of one failure domain at once.
 
@@ -138,30 +160,17 @@ def rollout(
     options = Options(
         inventory=sources,
         limit=limit or "",
-        pattern=pattern,
-        batches=tuple(word.strip() for word in (batches or "").split(",") if word.strip()),
-        canary=tuple(word.strip() for word in (canary or "").split(",") if word.strip()),
-        domains_together=domains_together,
-        failure_budget=failure_budget,
-        windows=windows,
-        expect_minutes=expect_minutes,
-        retries=retries,
-        forks=forks,
-        diff=diff,
         extra_files=tuple(files),
         extra_names=tuple(sorted(inline)),
         vault_password_files=vault,
-        include_quarantined=include_quarantined,
-        take_over=take_over,
+        **more,
     )
-    wanted = Wanted(playbook, options, inline, tags, skip_tags, check, artifacts)
-    lock_from = Store(Path(artifacts or ARTIFACTS)) if resume else None
-    before = None
-    if lock_from and resume:
-        last = resume == "last"
-        before = lock_from.last_to_resume() if last else lock_from.load_run(resume)
-    prepared = prepare_again(wanted, before, lock_from) if before and lock_from else prepare(wanted)
-    return _conduct(prepared, wait, yes, as_json)
+    request = Request(playbook, options, inline, tags, skip_tags, check, artifacts)
+    if resume is None:
+        return _conduct(prepare(request), wait, yes, as_json)
+    store = Store(Path(artifacts or ARTIFACTS))
+    before = (store.last_change() if resume == "last" else None) or store.load_run(resume)
+    return _conduct(prepare_again(request, before, store), wait, yes, as_json)
 
 
 def _conduct(prepared: Prepared, wait: bool, yes: bool, as_json: bool) -> int:
@@ -207,7 +216,18 @@ def _conduct(prepared: Prepared, wait: bool, yes: bool, as_json: bool) -> int:
             wait=wait,
         )
         stack.callback(progress.close)
-        with _handled(signals, progress):
+
+        def stop() -> None:
+            signals.asked += 1
+            # It may come in the middle of a line that is being written.
+            with contextlib.suppress(RuntimeError):
+                progress.note(
+                    "ends after this wave; once more ends it at once"
+                    if signals.asked == 1
+                    else "ends at once: hosts of this wave are left as they are"
+                )
+
+        with on_signals(stop, signal.SIGINT, signal.SIGTERM):
             ended = conductor.go()
     return _tell(ended, store, as_json)
 
@@ -233,29 +253,6 @@ def _confirm() -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("nobody is there to ask; say --yes, or see it with --check")
     click.confirm("Go ahead?", abort=True, err=True)
-
-
-@contextlib.contextmanager
-def _handled(signals: Signals, progress: Progress) -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM end the run after its wave, and at once when they come again."""
-
-    def handle(_number: int, _frame: Any) -> None:
-        signals.asked += 1
-        # It may come in the middle of a line that is being written.
-        with contextlib.suppress(RuntimeError):
-            progress.note(
-                "ends after this wave; once more ends it at once"
-                if signals.asked == 1
-                else "ends at once: hosts of this wave are left as they are"
-            )
-
-    kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {kind: signal.signal(kind, handle) for kind in kinds}
-    try:
-        yield
-    finally:
-        for kind, old in before.items():
-            signal.signal(kind, old)
 
 
 def _tell(run: FleetRollout, store: Store, as_json: bool) -> int:

@@ -38,24 +38,20 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows impo
 
 from apiary.app.runner import PLAYBOOKS, playbook_path
 from apiary.fleet.hosts import FleetHost, Hosts, read_hosts
-from apiary.rollout.request import request_of
+from apiary.rollout.request import Request, asked_of
 from apiary.rollout.store import Store, controller, operator
 
 # What people call it is what it does; rollout.yml is how.
 NAMES = {"replicas": "rollout"}
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What the operator said. ``inline`` are variables of -e that were given by value."""
-
-    playbook: str | None
-    options: Options
-    inline: Mapping[str, Any]
-    tags: str | None
-    skip_tags: str | None
-    check: bool
-    artifacts: str | None
+# What a run that goes on takes from the command line where it is there.
+_ANEW = (
+    "inventory",
+    "vault_password_files",
+    "extra_files",
+    "windows",
+    "expect_minutes",
+    "forks",
+)
 
 
 @dataclass(frozen=True)
@@ -84,13 +80,13 @@ class Prepared:
             )
 
 
-def prepare(wanted: Wanted) -> Prepared:
+def prepare(request: Request) -> Prepared:
     """Return a new run; raise ApiaryError for what cannot be done."""
-    options = wanted.options
-    name = wanted.playbook or "replicas"
+    options = request.options
+    name = request.playbook or "replicas"
     path = playbook_path(NAMES.get(name, name))
-    result = _hosts(options, wanted.inline)
-    store = Store(Path(wanted.artifacts or result.hosts[0].artifacts))
+    result = _hosts(options, request.inline)
+    store = Store(Path(request.artifacts or result.hosts[0].artifacts))
     hosts, skipped = _without_quarantined(result.hosts, store, options.include_quarantined)
     if not hosts:
         first = skipped[0]
@@ -110,7 +106,7 @@ def prepare(wanted: Wanted) -> Prepared:
     run = FleetRollout(
         id=_new_id(store, now),
         state="running",
-        asked=_asked(wanted, name, path, options),
+        asked=asked_of(name, path, request),
         options=replace(options, batches=sizes),
         operator=operator(),
         controller=controller(),
@@ -125,27 +121,22 @@ def prepare(wanted: Wanted) -> Prepared:
         skipped=skipped,
         findings=order.findings,
     )
-    return _prepared(wanted, run, store, path, result, (*order.findings, *_told(skipped)))
+    return _prepared(request, run, store, path, result, (*order.findings, *_told(skipped)))
 
 
-def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepared:
+def prepare_again(request: Request, before: FleetRollout, store: Store) -> Prepared:
     """Return the rest of a run; raise FLEET-RESUME-CHANGED where it would be another one."""
-    given = wanted.options
-    if wanted.playbook and wanted.playbook != before.asked.playbook:
+    given = request.options
+    if request.playbook and request.playbook != before.asked.playbook:
         raise click.UsageError(f"run {before.id} is one of {before.asked.playbook}")
     if given.limit or given.batches or given.canary:
         raise click.UsageError("--resume keeps the run's own --limit, --batches and --canary")
     options = replace(
         before.options,
-        inventory=given.inventory or before.options.inventory,
-        vault_password_files=given.vault_password_files or before.options.vault_password_files,
-        extra_files=given.extra_files or before.options.extra_files,
+        **{name: value for name in _ANEW if (value := getattr(given, name))},
         extra_names=given.extra_names,
         failure_budget=max(given.failure_budget, before.options.failure_budget),
-        windows=given.windows or before.options.windows,
-        expect_minutes=given.expect_minutes or before.options.expect_minutes,
         retries=before.options.retries if given.retries is None else given.retries,
-        forks=given.forks or before.options.forks,
         include_quarantined=given.include_quarantined,
         take_over=given.take_over,
     )
@@ -158,15 +149,15 @@ def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepare
     name = before.asked.playbook
     path = playbook_path(NAMES.get(name, name))
     again = replace(
-        wanted,
+        request,
         options=options,
         tags=before.asked.tags or None,
         skip_tags=before.asked.skip_tags or None,
         check=before.asked.check,
     )
-    asked = _asked(again, name, path, options)
+    asked = asked_of(name, path, again)
     check_same(before.asked, asked, before.id)
-    result = _hosts(options, wanted.inline)
+    result = _hosts(options, request.inline)
     known = {host.name for host in result.hosts}
     names = [host.host for host in before.hosts]
     ledgers = {host: store.ledger(host) for host in names}
@@ -212,7 +203,7 @@ def prepare_again(wanted: Wanted, before: FleetRollout, store: Store) -> Prepare
 
 
 def _prepared(
-    wanted: Wanted,
+    request: Request,
     run: FleetRollout,
     store: Store,
     path: Path,
@@ -228,7 +219,7 @@ def _prepared(
         for host in found.hosts
     }
     domains = {host.name: host.domain for host in found.hosts}
-    return Prepared(run, store, path, own, windows, domains, wanted.inline, outside, findings)
+    return Prepared(run, store, path, own, windows, domains, request.inline, outside, findings)
 
 
 def _hosts(options: Options, inline: Mapping[str, Any]) -> Hosts:
@@ -239,19 +230,6 @@ def _hosts(options: Options, inline: Mapping[str, Any]) -> Hosts:
         options.vault_password_files,
         options.extra_files,
         inline,
-    )
-
-
-def _asked(wanted: Wanted, name: str, path: Path, options: Options) -> Any:
-    return request_of(
-        name,
-        path,
-        sources=options.inventory,
-        files=options.extra_files,
-        inline=wanted.inline,
-        tags=wanted.tags,
-        skip_tags=wanted.skip_tags,
-        check=wanted.check,
     )
 
 
@@ -271,7 +249,7 @@ def _without_quarantined(
         if entry is None:
             kept.append(item)
             continue
-        reported = str(entry.get("message", "")).strip().splitlines()
+        reported = entry.message.strip().splitlines()
         skipped.append(
             Skipped(item.name, f"in quarantine: {reported[0] if reported else 'no reason given'}")
         )

@@ -7,19 +7,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.progress import (
-    Phase,
-    Took,
-    clock,
-    count,
-    seconds_left,
-    told,
-)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import (
     FleetRollout,
     HostRun,
@@ -33,17 +26,43 @@ from apiary.app import output
 
 # A screen of them; the rest is in the numbers above.
 MOST_SHOWN = 12
-_PHASES: dict[str, Phase] = {
-    "begun": "running",
-    "done": "done",
-    "waiting": "waiting",
-    "unreachable": "unreachable",
-}
+# What a person looks for first stands first.
+PHASES = ("failed", "unreachable", "running", "done", "skipped", "waiting")
 
 
-def phase_of(one: HostRun) -> Phase:
+def phase_of(host: HostRun) -> str:
     """Return the phase that a host's outcome is shown as."""
-    return _PHASES.get(one.outcome, "failed")
+    phase = "running" if host.outcome == "begun" else host.outcome
+    return phase if phase in PHASES else "failed"
+
+
+def phases_text(phases: Iterable[str]) -> str:
+    """Return how many hosts are in each phase: "1 failed, 3 running, 8 waiting"."""
+    counts = Counter(phases)
+    listed = (f"{counts[phase]} {phase}" for phase in PHASES if counts[phase])
+    return ", ".join(listed) or "no hosts"
+
+
+def seconds_left(run: FleetRollout, running_for: float = 0.0) -> float | None:
+    """Return how long the rest of a run takes, each wave as long as the longest that has ended.
+
+    ``running_for`` is how long a wave has been at it. None where no wave has ended.
+    """
+    ended = [wave.seconds for wave in run.waves if wave.ended_at]
+    if not ended:
+        return None
+    longest = max(ended)
+    return max(0.0, longest * (len(run.waves) - len(ended)) - min(running_for, longest))
+
+
+def clock(seconds: float | None) -> str:
+    """Return a time span as people write it: "3 min", "1 h 20 min", "" for none."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
 
 
 class Progress:
@@ -103,7 +122,7 @@ class Progress:
                 self._line(
                     f"  {item.outcome}: {item.host}: {item.task}: {reported[0] if reported else ''}"
                 )
-        left = clock(self._left(number))
+        left = clock(seconds_left(run))
         spent = clock(run.waves[number - 1].seconds)
         rest = f"; about {left} left" if left and number < len(run.waves) else ""
         self._line(f"  wave {number} took {spent}; {self._numbers()}{rest}")
@@ -131,22 +150,12 @@ class Progress:
             return ""
         aside = {item.host for item in self.run.skipped}
         phases = [self._phase(host) for host in self.run.hosts if host.host not in aside]
-        skipped: list[Phase] = ["skipped"] * len(aside)
-        return told(count([*phases, *skipped]))
+        return phases_text([*phases, *["skipped"] * len(aside)])
 
-    def _phase(self, one: HostRun) -> Phase:
+    def _phase(self, host: HostRun) -> str:
         """Return a host's phase now: a failure is one before its wave has ended."""
-        phase = phase_of(one)
-        return "failed" if phase == "running" and one.host in self.failed else phase
-
-    def _left(self, ended: int) -> float | None:
-        run = self.run
-        if run is None:
-            return None
-        took = [Took(len(wave.hosts), wave.seconds) for wave in run.waves if wave.ended_at]
-        running = None if run.waves[ended - 1].ended_at else time.monotonic() - self.begun
-        begun = [wave for wave in run.waves if wave.ended_at is None]
-        return seconds_left(took, [len(item.hosts) for item in begun], running)
+        phase = phase_of(host)
+        return "failed" if phase == "running" and host.host in self.failed else phase
 
     def _table(self) -> Group:
         table = Table(box=None, show_header=False, pad_edge=False)
@@ -157,10 +166,10 @@ class Progress:
         at_work = [host for host in self.hosts if host in self.tasks and host not in self.failed]
         for host in at_work[:MOST_SHOWN]:
             table.add_row(Text(f"  {host}"), Text(self.tasks[host], style="dim"))
-        number = 1 + sum(wave.ended_at is not None for wave in self.run.waves) if self.run else 1
-        left = clock(self._left(number)) if self.run and number <= len(self.run.waves) else ""
+        spent = time.monotonic() - self.begun
+        left = clock(seconds_left(self.run, spent)) if self.run else ""
         more = f"; about {left} left" if left else ""
-        head = f"{self._numbers()}; {clock(time.monotonic() - self.begun)} in this wave{more}"
+        head = f"{self._numbers()}; {clock(spent)} in this wave{more}"
         return Group(Text(head, style="bold"), table)
 
 
@@ -171,7 +180,7 @@ def waves_table(run: FleetRollout, title: str) -> Table:
         table.add_column(column, overflow="fold", no_wrap=column in ("wave", "hosts"))
     for number, wave in enumerate(run.waves, 1):
         phases = [phase_of(host) for host in run.hosts if host.wave == number]
-        went = told(count(phases)) if wave.begun_at else "waiting"
+        went = phases_text(phases) if wave.begun_at else "waiting"
         spent = f" in {clock(wave.seconds)}" if wave.ended_at else ""
         name = f"{number} canary" if wave.canary else str(number)
         table.add_row(name, str(len(wave.hosts)), fold(wave.hosts), wave.why, went + spent)

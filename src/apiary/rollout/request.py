@@ -11,40 +11,47 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Asked
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import Options
 
+from apiary.app.inventory_files import inventory_files
 from apiary.app.runner import PLAYBOOKS
 
 
-def request_of(
-    name: str,
-    path: Path,
-    *,
-    sources: Sequence[str],
-    files: Sequence[str],
-    inline: Mapping[str, Any],
-    tags: str | None,
-    skip_tags: str | None,
-    check: bool,
-) -> Asked:
-    """Return what a run is asked to do."""
+@dataclass(frozen=True)
+class Request:
+    """What the operator requests. ``inline`` are variables of -e that are given by value."""
+
+    playbook: str | None
+    options: Options
+    inline: Mapping[str, Any]
+    tags: str | None
+    skip_tags: str | None
+    check: bool
+    artifacts: str | None
+
+
+def asked_of(name: str, path: Path, request: Request) -> Asked:
+    """Return what a run of this playbook is asked to do."""
     values = hashlib.sha256()
+    files, inline = request.options.extra_files, request.inline
     for file in files:
         values.update(Path(file[1:]).read_bytes())
     values.update(json.dumps(inline, sort_keys=True, default=str).encode())
     return Asked(
         playbook=name,
-        tags=tags or "",
-        skip_tags=skip_tags or "",
-        check=check,
+        tags=request.tags or "",
+        skip_tags=request.skip_tags or "",
+        check=request.check,
         content=hashlib.sha256(path.read_bytes() + collection_version().encode()).hexdigest(),
         variables=values.hexdigest() if files or inline else "",
-        inventory=_inventory_digest(sources or configured_inventory()),
+        inventory=_inventory_digest(request.options.inventory or configured_inventory()),
         collection=collection_version(),
         ansible_core=version("ansible-core"),
         commit=_commit(path),
@@ -76,25 +83,10 @@ def _inventory_digest(sources: Sequence[str]) -> str:
     for source in sources:
         if "," in source:
             digest.update(source.encode())
-            continue
-        top = Path(source)
-        for path in _files(top):
-            digest.update(f"{os.path.relpath(path, top)}\0".encode())
+        for path in inventory_files(source):
+            digest.update(f"{os.path.relpath(path, source)}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _files(source: Path) -> Iterator[Path]:
-    """Return the files that an inventory source is made of, with the variables beside a file."""
-    tops = [source]
-    if source.is_file():
-        yield source
-        tops = [source.parent / "group_vars", source.parent / "host_vars"]
-    for top in tops:
-        for path in sorted(top.rglob("*")):
-            hidden = any(part.startswith(".") for part in path.relative_to(top).parts)
-            if path.is_file() and not hidden and path.suffix != ".pyc":
-                yield path
 
 
 def _commit(path: Path) -> str:

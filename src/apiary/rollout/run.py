@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.retry import Again, try_again
@@ -31,26 +30,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows impo
 
 from apiary.rollout.outcomes import HostOutcome
 from apiary.rollout.plays import Plays
+from apiary.rollout.progress import Progress
 from apiary.rollout.records import Records, text
 
 # How long one look at the clock, or at the signals, is apart from the next.
 TICK_SECONDS = 0.2
-
-
-class Shown(Protocol):
-    """Who shows a person how far the run is."""
-
-    def wave(self, run: FleetRollout, number: int, hosts: Sequence[str]) -> None:
-        """A wave begins with these hosts."""
-
-    def event(self, event: Mapping[str, Any]) -> None:
-        """ansible-runner tells of something."""
-
-    def ended(self, run: FleetRollout, number: int) -> None:
-        """A wave has ended."""
-
-    def note(self, text: str) -> None:
-        """Something is to be known now."""
 
 
 @dataclass
@@ -78,7 +62,7 @@ class Conductor:
 
     records: Records
     plays: Plays
-    shown: Shown
+    shown: Progress
     signals: Signals
     now: Callable[[], datetime]
     sleep: Callable[[float], None]

@@ -8,13 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet import ledger as book
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import Options, with_hosts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine
 
 from apiary.fleet.hosts import FleetHost, Hosts
 from apiary.rollout import prepare as rollout_prepare
-from apiary.rollout.prepare import Wanted, prepare, prepare_again
+from apiary.rollout.prepare import prepare, prepare_again
+from apiary.rollout.request import Request
 from apiary.rollout.store import Store
 
 FLEET = tuple(FleetHost(f"h{number}", domain=f"r{number % 2}") for number in range(1, 5))
@@ -29,20 +32,20 @@ def store(tmp_path, monkeypatch):
     return Store(Path("artifacts"))
 
 
-def wanted(check=False, **options):
+def request(check=False, **options):
     given = Options(inventory=("hosts.yml",), batches=("2",), **options)
-    return Wanted("site", given, {}, None, None, check, None)
+    return Request("site", given, {}, None, None, check, None)
 
 
 def begun(store, check=False, **options):
-    made = prepare(wanted(check, **options))
+    made = prepare(request(check, **options))
     made.check_unmoved()
     store.save_run(made.run)
     return made.run
 
 
 def resumed(store, before, **options):
-    given = replace(wanted(), options=Options(**options), playbook=None)
+    given = replace(request(), options=Options(**options), playbook=None)
     return prepare_again(given, before, store)
 
 
@@ -82,7 +85,7 @@ def test_a_check_is_not_what_is_resumed(store):
     run = begun(store)
     begun(store, check=True)
     assert store.load_run("last").asked.check
-    assert store.last_to_resume() == run
+    assert store.last_change() == run
 
 
 def test_nothing_left_is_no_success(store):
@@ -90,9 +93,9 @@ def test_nothing_left_is_no_success(store):
     for one in FLEET:
         place = Path("artifacts") / one.name
         place.mkdir(parents=True)
-        (place / "quarantine.json").write_text('{"message": "no driver"}')
+        (place / "quarantine.json").write_text(dumps(Quarantine(one.name, "", "no driver")))
     with pytest.raises(ApiaryError) as refusal:
-        prepare(wanted())
+        prepare(request())
     (told,) = refusal.value.findings
     assert (told.code, "no driver" in told.message) == ("FLEET-ALL-SKIPPED", True)
-    assert prepare(wanted(include_quarantined=True)).run.hosts
+    assert prepare(request(include_quarantined=True)).run.hosts

@@ -4,11 +4,11 @@
 
 """A run over twelve hosts whose playbooks a double plays: what is begun, and what is told."""
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Asked
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import (
@@ -19,12 +19,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     Skipped,
     with_hosts,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import parse_window
 
 from apiary.app.runner import PLAYBOOKS, Ended
 from apiary.app.runner_events import Failed
 from apiary.rollout.outcomes import host_outcomes
 from apiary.rollout.plays import Plays
+from apiary.rollout.progress import clock, phases_text, seconds_left
 from apiary.rollout.records import Records
 from apiary.rollout.run import Conductor, Signals
 from apiary.rollout.store import Store
@@ -248,8 +250,8 @@ def test_a_canary_that_was_rolled_back_is_told_in_the_words_of_its_failure(world
     def put_aside(name, _hosts):
         if name == "replicas":
             answer = {**back, "code": "REPLICA-ANSWER", "message": "says nothing"}
-            told = {"task": "Step | Ask it", "findings": [answer, back], "message": "says nothing"}
-            aside.write_text(json.dumps(told))
+            findings = tuple(Finding.from_fields(**each) for each in (answer, back))
+            aside.write_text(dumps(Quarantine("h01", "Step | Ask it", "says nothing", findings)))
 
     world.during = put_aside
     world.will["replicas", "h01"] = [Failed("End", "error: ROLLOUT-FAILED: h01: says nothing")]
@@ -266,7 +268,7 @@ def test_a_canary_that_was_rolled_back_is_told_in_the_words_of_its_failure(world
 def test_an_old_quarantine_is_not_why_anothers_playbook_failed(store, own, outcome):
     aside = store.artifacts / "h01" / "quarantine.json"
     aside.parent.mkdir(parents=True)
-    aside.write_text(json.dumps({"task": "Old", "message": "long ago"}))
+    aside.write_text(dumps(Quarantine("h01", "Old", "long ago")))
     ended = Ended(2, "failed", {"h01": {"failures": 1}}, {"h01": Failed("New", "today")})
     before = {"h01": store.quarantine("h01")}
     came = host_outcomes(["h01"], ended, store, before, must_tell=False, own=own)["h01"]
@@ -496,3 +498,18 @@ def test_a_check_writes_no_ledger_and_holds_nobody(world, store):
     assert run.state == "done"
     assert names_of(world) == ["validate", "site"]
     assert not store.ledger("h01").entries
+
+
+def test_failures_stand_first_and_the_rest_takes_as_long_as_the_longest_did(world, store):
+    assert phases_text(["done", "waiting", "failed", "waiting"]) == "1 failed, 1 done, 2 waiting"
+    assert phases_text([]) == "no hosts"
+    run, _quiet = conduct(world, store)
+    assert seconds_left(run) == 0.0
+    fresh = [replace(wave, ended_at=None) for wave in run.waves]
+    took = [replace(fresh[0], ended_at=run.begun_at, seconds=90.0), *fresh[1:]]
+    assert seconds_left(replace(run, waves=tuple(fresh))) is None
+    assert seconds_left(replace(run, waves=tuple(took))) == 180.0
+    assert seconds_left(replace(run, waves=tuple(took)), running_for=30.0) == 150.0
+    assert seconds_left(replace(run, waves=tuple(took)), running_for=300.0) == 90.0
+    times = [clock(seconds) for seconds in (None, 0.2, 59, 61, 4800)]
+    assert times == ["", "1 s", "59 s", "1 min", "1 h 20 min"]

@@ -19,11 +19,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger impor
     check_same,
     end,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import Options
 from click import UsageError
 
 from apiary.app.extra_vars import split_extra
 from apiary.rollout.command import OWN
-from apiary.rollout.request import request_of
+from apiary.rollout.request import Request, asked_of
 from apiary.rollout.store import Lock, Store, controller, write_durably
 
 NOW = "2026-11-22T09:00:00Z"
@@ -145,10 +146,10 @@ def test_of_another_machine_nobody_can_tell(tmp_path):
     assert "bob on not-" in refusal.value.findings[0].message
 
 
-def asked(tmp_path, **changed):
-    given = {"sources": [str(tmp_path / "hosts.yml")], "files": [], "inline": {}, "tags": None}
-    given |= {"skip_tags": None, "check": False, **changed}
-    return request_of("site", tmp_path / "play.yml", **given)
+def asked(tmp_path, files=(), inline=None, tags=None):
+    options = Options(inventory=(str(tmp_path / "hosts.yml"),), extra_files=tuple(files))
+    request = Request("site", options, inline or {}, tags, None, False, None)
+    return asked_of("site", tmp_path / "play.yml", request)
 
 
 def test_a_run_is_another_one_when_what_was_asked_is(tmp_path):
