@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
@@ -36,10 +37,12 @@ from apiary.app.output import exit_code, grid, print_document, report, show
 
 _INDEX = "model.safetensors.index.json"
 _QUANTIZATION = "hf_quant_config.json"
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
+_LISTED = 4  # of longer lists only how many
 
 
 @click.command()
-@click.argument("config_json")
+@click.argument("config_json", type=click.Path())
 @click.option(
     "--tp", type=click.IntRange(1), help="Also the memory of an engine of this many GPUs."
 )
@@ -64,7 +67,9 @@ _QUANTIZATION = "hf_quant_config.json"
     help="How many sequences of this many tokens fit; else of --max-model-len.",
 )
 @click.option("--reserve", type=click.FloatRange(0), help="Measured reserve of a GPU, in GiB.")
-@click.option("--index", "index_file", help=f"The checkpoint's {_INDEX}, for its size.")
+@click.option(
+    "--index", "index_file", type=click.Path(), help=f"The checkpoint's {_INDEX}, for its size."
+)
 @json_option
 def model(
     config_json: str,
@@ -160,92 +165,21 @@ def _vram_bytes(gpu: str) -> int:
 
 
 def _rows(architecture: Architecture) -> Iterator[tuple[str, str]]:
-    details = architecture.details or {}
-    yield "model_type", architecture.model_type
-    for name in ("family", "attention", "layers"):
-        if getattr(architecture, name) is not None:
-            yield name, str(getattr(architecture, name))
-    yield from _layer_rows(details)
-    for name in ("hidden_size", "heads", "kv_heads", "head_dim"):
-        if getattr(architecture, name) is not None:
-            yield name, f"{getattr(architecture, name)}"
-    yield from _attention_rows(details)
-    if architecture.experts:
-        shared = architecture.shared_experts or 0
-        yield (
-            "experts",
-            f"{architecture.experts}, {architecture.experts_per_token} for each token"
-            f"{f', {shared} shared' if shared else ''}",
-        )
-    for name in ("moe_intermediate_size", "intermediate_size"):
-        if details.get(name) is not None:
-            yield name, str(details[name])
-    if architecture.vocab_size is not None:
-        tied = details.get("tie_word_embeddings")
-        yield "vocab_size", f"{architecture.vocab_size}{', tied' if tied else ''}"
-    if architecture.max_context is not None:
-        yield "max_context", f"{architecture.max_context:,}{_scaling(details)}"
-    if architecture.quantization is not None:
-        yield "quantization", _quantization(details["quantization"])
-    if architecture.vision is not None:
-        yield "vision tower", _numbers(architecture.vision, details.get("vision_parameters"))
-    if details.get("mtp_layers"):
-        yield "mtp_layers", f"{details['mtp_layers']} (loaded for speculative decoding only)"
-    for name in ("total_parameters", "active_parameters"):
-        count = getattr(architecture, name)
-        yield name, "unknown" if count is None else f"{count:,}"
+    """Yield what is known of a model, by the names of its config.json."""
+    data = to_document(architecture)
+    details = data.pop("details") or {}
+    for name, value in {**data, **details}.items():
+        if name not in ("schema", "memory", "findings") and value not in _EMPTY:
+            yield name, _text(value)
 
 
-def _layer_rows(details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    counts = details.get("attention_layers")
-    if counts:
-        window = details.get("sliding_window")
-        kind = details.get("linear_kind", "linear").replace("_", " ")
-        words = {"full": "full", "sliding": f"within {window} tokens", "linear": kind}
-        shown = [f"{counts[key]} {word}" for key, word in words.items() if counts[key]]
-        yield "attention layers", ", ".join(shown)
-    if details.get("moe_layers") is not None:
-        dense, moe = details.get("dense_layers"), details["moe_layers"]
-        yield "FFN layers", f"{dense} dense, {moe} with experts"
-
-
-def _attention_rows(details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for kind, own in (details.get("attention_dimensions") or {}).items():
-        yield f"{kind} layers' own", ", ".join(f"{key} {value}" for key, value in own.items())
-    latents = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    if details.get("kv_lora_rank"):
-        shown = [f"{key} {details[key]}" for key in latents if details.get(key)]
-        yield "latent attention", ", ".join(shown)
-    if details.get("index_topk"):
-        heads, size = details.get("index_n_heads"), details.get("index_head_dim")
-        yield "indexer", f"top {details['index_topk']}, {heads} heads of {size}"
-
-
-def _scaling(details: Mapping[str, Any]) -> str:
-    scaling = details.get("rope_scaling")
-    if not scaling:
-        return ""
-    return f" ({scaling['type']} {scaling['factor']} over {scaling['original_context']})"
-
-
-def _quantization(scheme: Mapping[str, Any]) -> str:
-    parts = [str(scheme["method"])]
-    for part in scheme.get("schemes") or [scheme]:
-        if part.get("bits"):
-            parts.append(f"{part['bits']} bits")
-        if part.get("block"):
-            parts.append(f"blocks of {part['block'][0]} x {part['block'][1]}")
-        if part.get("group"):
-            parts.append(f"groups of {part['group']}")
-    if scheme["ignore"]:
-        parts.append(f"not in {len(scheme['ignore'])} patterns of modules")
-    return ", ".join(parts)
-
-
-def _numbers(tower: Mapping[str, Any], parameters: int | None) -> str:
-    names = [key for key, value in tower.items() if isinstance(value, int) and value > 1]
-    shown = ", ".join(f"{key} {tower[key]}" for key in names if not key.endswith("_id"))
-    return f"{shown}; {parameters:,} parameters" if parameters else shown
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        listed = (f"{key} {_text(each)}" for key, each in value.items() if each not in _EMPTY)
+        return ", ".join(listed)
+    if isinstance(value, list):
+        return ", ".join(map(_text, value)) if len(value) <= _LISTED else f"{len(value)} of them"
+    return str(value) if isinstance(value, (bool, str)) else f"{value:,}"
 
 
 def _gib(size: int | None) -> str:
