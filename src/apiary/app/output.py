@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
@@ -24,6 +24,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 )
 from rich.console import Console, RenderableType
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 EXIT_FINDINGS = 1
 # In a file or a pipe nobody has 80 columns to fit.
@@ -66,6 +69,21 @@ def console(stderr: bool = False) -> Console:
 def alive(on: Console) -> bool:
     """Return whether a console can show what moves: a terminal that goes back in a line."""
     return on.is_terminal and not on.is_dumb_terminal
+
+
+def progress(quiet: bool) -> Progress:
+    """Return lines on stderr that count hosts; nothing is shown where no line could move."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # slow to import
+
+    stderr = console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=stderr,
+        disable=quiet or not alive(stderr),
+        transient=True,
+    )
 
 
 def show(renderable: RenderableType) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,16 +22,22 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import er
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import Measured
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import fleet_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import FleetPlan
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import Progress
 
 from apiary.app import output
 from apiary.app.output import EXIT_FINDINGS, print_document, report, show
 from apiary.app.runner import Ended, run_playbook
+from apiary.app.signals import on_signals
 from apiary.fleet.hosts import FleetHost, read_hosts
 from apiary.fleet.plan_inputs import Lost, Run, observed
 from apiary.fleet.plan_tables import fleet_tables
 
 EXIT_CHANGES = 3
+OF_FLEET = (
+    *("--inventory", "--limit", "--offline", "--drift", "--diff", "--bench", "--forks"),
+    *("--extra-vars", "--vault-password-file"),
+)
+OF_HOST = ("--with", "--model", "--keep", "--nodes", "--interface")
 # Of a task that ended, well or not; one a host is enough to say that it was reached or is not.
 ENDINGS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable")
 # Hosts that one ansible-playbook surveys: its memory, and each worker's, grows with them.
@@ -113,13 +118,12 @@ def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> R
     Raises FLEET-PLAN-FAILED where it did not come to any host, click.Abort where it was stopped.
     """
     began = now().replace(microsecond=0)  # as surveys have it
-    console = output.console(stderr=True)
-    hidden = quiet or not output.alive(console)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    # ansible-playbook, in a session of its own, gets no signal of the terminal.
+    stopped = Event()
     with (
         tempfile.TemporaryDirectory(prefix="apiary-plan-") as directory,
-        Progress(*columns, console=console, disable=hidden, transient=True) as progress,
-        _interrupts() as stopped,
+        output.progress(quiet) as progress,
+        on_signals(stopped.set, signal.SIGINT, signal.SIGTERM),
     ):
         counter = _Counter(progress, len(hosts))
         parts = _parts(hosts)
@@ -176,19 +180,6 @@ def _nowhere(ended: Ended) -> str:
     return f"the survey came to no host: {reported or f'ansible-playbook ended with {ended.rc}'}"
 
 
-@contextmanager
-def _interrupts() -> Iterator[Event]:
-    """Give what SIGINT and SIGTERM set: ansible-playbook, in a session of its own, gets neither."""
-    asked = Event()
-    kinds = (signal.SIGINT, signal.SIGTERM)
-    before = {kind: signal.signal(kind, lambda _number, _frame: asked.set()) for kind in kinds}
-    try:
-        yield asked
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
-
-
 class _Counter:
     """Counts the hosts that a run has come to as its events go by."""
 
@@ -207,23 +198,23 @@ class _Counter:
         self.progress.update(self.task, completed=len(self.seen), description=f"surveying{some}")
 
 
-def refuse_mix(fleet: Mapping[str, Any], host: Mapping[str, Any], arguments: Sequence[Any]) -> None:
+def refuse_mix(given: Sequence[str], arguments: int) -> None:
     """Refuse options of the one usage with the other: a fleet's plan, and a deployment's.
 
-    ``fleet`` and ``host`` are options by name as they were given. Raises click.UsageError.
+    ``given`` are the options of the command line, ``arguments`` is how many files it names.
+    Raises click.UsageError.
     """
+    fleet, host = ([name for name in names if name in given] for names in (OF_FLEET, OF_HOST))
     usage = (
         "give DEPLOYMENT and EVIDENCE to plan one deployment on one host, or --inventory to plan "
         "a whole fleet"
     )
-    given = [name for name, value in fleet.items() if value]
-    strange = [name for name, value in host.items() if value]
-    if fleet["--inventory"] and (strange or any(arguments)):
-        what = strange[0] if strange else "DEPLOYMENT"
-        raise click.UsageError(f"{what} is not for a fleet: {usage}")
-    if not fleet["--inventory"] and given:
-        raise click.UsageError(f"{given[0]} is for a fleet: {usage}")
-    if not fleet["--inventory"] and not all(arguments):
+    if "--inventory" in fleet:
+        if host or arguments:
+            raise click.UsageError(f"{[*host, 'DEPLOYMENT'][0]} is not for a fleet: {usage}")
+    elif fleet:
+        raise click.UsageError(f"{fleet[0]} is for a fleet: {usage}")
+    elif arguments < 2:
         raise click.UsageError(usage)
-    if fleet["--offline"] and fleet["--forks"]:
+    if "--offline" in fleet and "--forks" in fleet:
         raise click.UsageError("--forks is for a survey, and --offline makes none")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Runtime
@@ -35,7 +36,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
-from apiary.app.extra_vars import extra_option, split_extra, vault_option
+from apiary.app.extra_vars import split_extra
 from apiary.app.inputs import (
     json_option,
     load_architecture,
@@ -43,6 +44,7 @@ from apiary.app.inputs import (
     load_plan,
     load_topology,
 )
+from apiary.app.options import extra_option, inventory_option, limit_option, vault_option
 from apiary.app.output import exit_code, print_document, report, show
 from apiary.fleet.plan import FleetOptions, plan_fleet, refuse_mix
 from apiary.plan.layout_table import layout_table
@@ -51,19 +53,26 @@ REFUSED = {"target": "--limit says which hosts"}
 
 
 @click.command()
-@click.argument("deployment_file", metavar="[DEPLOYMENT", required=False)
-@click.argument("evidence_file", metavar="EVIDENCE]", required=False)
+@click.argument("deployment_file", metavar="[DEPLOYMENT", required=False, type=click.Path())
+@click.argument("evidence_file", metavar="EVIDENCE]", required=False, type=click.Path())
 @click.option(
     "--with",
     "beside",
     metavar="DEPLOYMENT",
+    type=click.Path(),
     multiple=True,
     help="Another deployment on the same host; may be given often.",
 )
-@click.option("--model", "config_json", help="The model's config.json, if Apiary doesn't know it.")
+@click.option(
+    "--model",
+    "config_json",
+    type=click.Path(),
+    help="The model's config.json, if Apiary doesn't know it.",
+)
 @click.option(
     "--keep",
     metavar="PLAN",
+    type=click.Path(),
     multiple=True,
     help="Replicas of this plan that can stay keep their GPUs; may be given often.",
 )
@@ -73,15 +82,8 @@ REFUSED = {"target": "--limit says which hosts"}
     help="The hosts that a replica spans, in rank order; the evidence's host is one of them.",
 )
 @click.option("--interface", help="The network interface between them.")
-@click.option(
-    "-i",
-    "--inventory",
-    "sources",
-    multiple=True,
-    metavar="PATH",
-    help="Fleet: an Ansible inventory; may be given often.",
-)
-@click.option("-l", "--limit", metavar="PATTERN", help="Fleet: only these hosts of the inventory.")
+@inventory_option("Fleet: an Ansible inventory; may be given often.")
+@limit_option("Fleet: only these hosts of the inventory.")
 @click.option(
     "--offline", is_flag=True, help="Fleet: go by the last surveys, without asking the hosts."
 )
@@ -90,11 +92,12 @@ REFUSED = {"target": "--limit says which hosts"}
     is_flag=True,
     help="Fleet: only what changed on the hosts since it was applied, not in the inventory.",
 )
-@click.option("--diff", "with_diff", is_flag=True, help="Fleet: show each change's lines.")
+@click.option("--diff", is_flag=True, help="Fleet: show each change's lines.")
 @click.option(
     "--bench",
     "benches",
     metavar="RESULT",
+    type=click.Path(),
     multiple=True,
     help="Fleet: count measured rates, of `apiary bench` under an SLO; may be given often.",
 )
@@ -102,10 +105,15 @@ REFUSED = {"target": "--limit says which hosts"}
 @extra_option("Fleet: variables, as Ansible's.")
 @vault_option("Fleet: as Ansible's; may be given often.")
 @click.option(
-    "--out", help="Write the plan to this file; several plans to NAME/plan.json below it."
+    "--out",
+    type=click.Path(),
+    help="Write the plan to this file; several plans to NAME/plan.json below it.",
 )
 @json_option
+@click.pass_context
 def plan(
+    context: click.Context,
+    /,
     deployment_file: str | None,
     evidence_file: str | None,
     beside: tuple[str, ...],
@@ -113,17 +121,11 @@ def plan(
     keep: tuple[str, ...],
     nodes: str | None,
     interface: str | None,
-    sources: tuple[str, ...],
-    limit: str | None,
-    offline: bool,
-    drift: bool,
-    with_diff: bool,
-    benches: tuple[str, ...],
-    forks: int | None,
     extra: tuple[str, ...],
     vault: tuple[str, ...],
     out: str | None,
     as_json: bool,
+    **fleet: Any,
 ) -> int:
     """Plan a deployment (YAML) on the host that the evidence is of; or a whole fleet.
 
@@ -145,38 +147,13 @@ def plan(
     Exit code of a fleet's plan: 0 nothing would change, 3 something would, 1 an error (a host not
     reached, a refusal), 2 wrong usage.
     """
-    refuse_mix(
-        {
-            "--inventory": sources,
-            "--limit": limit,
-            "--offline": offline,
-            "--drift": drift,
-            "--diff": with_diff,
-            "--bench": benches,
-            "--forks": forks,
-            "--extra-vars": extra,
-            "--vault-password-file": vault,
-        },
-        {
-            "--with": beside,
-            "--model": config_json,
-            "--keep": keep,
-            "--nodes": nodes,
-            "--interface": interface,
-        },
-        (deployment_file, evidence_file),
-    )
+    given = [item.opts[-1] for item in context.command.params if context.params[str(item.name)]]
+    refuse_mix(given, sum(file is not None for file in (deployment_file, evidence_file)))
     if deployment_file is None or evidence_file is None:
         files, inline = split_extra(extra, REFUSED)
         options = FleetOptions(
-            sources,
-            limit,
-            offline,
-            drift,
-            with_diff,
-            benches,
-            forks,
-            out,
+            **fleet,
+            out=out,
             extra_files=tuple(files),
             extra_vars=inline,
             vault_password_files=vault,
@@ -249,8 +226,8 @@ def _place(host: str, nodes: str, interface: str | None) -> Place:
 
 
 @click.command()
-@click.argument("before")
-@click.argument("after")
+@click.argument("before", type=click.Path())
+@click.argument("after", type=click.Path())
 @json_option
 def diff(before: str, after: str, as_json: bool) -> int:
     """Show how two plans differ, as a unified diff.
@@ -279,8 +256,8 @@ def _with_runtime(planned: Plan, runtime: Runtime) -> Plan:
 
 
 @click.command()
-@click.argument("plan_file", metavar="PLAN")
-@click.option("--out", required=True, help="Directory to write the files below.")
+@click.argument("plan_file", metavar="PLAN", type=click.Path())
+@click.option("--out", required=True, type=click.Path(), help="Directory to write the files below.")
 @click.option(
     "--target",
     type=click.Choice(["systemd", "quadlet", "docker", "kubernetes"]),

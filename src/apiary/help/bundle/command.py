@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import signal
 import tempfile
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +21,19 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 )
 
 from apiary.app import output
-from apiary.app.extra_vars import vault_option
 from apiary.app.inputs import json_option
+from apiary.app.options import complete_hosts, inventory_option, vault_option
+from apiary.app.signals import on_signals
 from apiary.fleet.hosts import ARTIFACTS, FleetHost, read_hosts
 from apiary.fleet.report.inputs import directory_of
 from apiary.help.bundle.anonymize import Anonymizer
 from apiary.help.bundle.archive import write_archive
-from apiary.help.bundle.hosts import HostRequest, ask_hosts
+from apiary.help.bundle.hosts import ask_hosts
 from apiary.help.bundle.masking import Masker
 from apiary.help.bundle.secrets import known_secrets
 from apiary.help.bundle.sources import of_artifacts, of_inventory, put, rendered, safe, saved_hosts
-from apiary.help.bundle.stage import Stage, json_text
-from apiary.help.bundle.types import BundleHost, LeftOut, Raw, SupportBundle
+from apiary.help.bundle.stage import Stage
+from apiary.help.bundle.types import BundleHost, LeftOut, Options, Raw, SupportBundle
 from apiary.help.doctor.command import Steps, examine, steps
 from apiary.help.doctor.gather import inspect_ansible, own_version
 from apiary.help.doctor.inventory import Scope
@@ -43,36 +41,15 @@ from apiary.help.doctor.inventory import Scope
 MANIFEST = "MANIFEST.json"
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the operator requested."""
-
-    sources: tuple[str, ...]
-    names: tuple[str, ...]
-    artifacts: str | None
-    vault: tuple[str, ...]
-    offline: bool
-    since: str
-    lines: int
-    max_size: int
-    anonymize: bool
-
-    @property
-    def most(self) -> int:
-        """The most bytes of all files."""
-        return self.max_size << 20
-
-
 @click.command(name="support-bundle")
+@inventory_option("An Ansible inventory; repeatable. Without one only what was saved is taken.")
 @click.option(
-    "-i",
-    "--inventory",
-    "sources",
+    "--host",
+    "names",
     multiple=True,
-    metavar="PATH",
-    help="An Ansible inventory; repeatable. Without one only what was saved is taken.",
+    shell_complete=complete_hosts,
+    help="Only this host; repeatable.",
 )
-@click.option("--host", "names", multiple=True, help="Only this host; repeatable.")
 @click.option(
     "--out",
     default="apiary-support.tar.gz",
@@ -80,7 +57,9 @@ class Options:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The archive to write.",
 )
-@click.option("--artifacts", help="Saved documents; else the inventory's apiary_artifacts.")
+@click.option(
+    "--artifacts", type=click.Path(), help="Saved documents; else the inventory's apiary_artifacts."
+)
 @click.option("--offline", is_flag=True, help="Ask no host: only what was saved.")
 @click.option("--since", default="24 hours ago", show_default=True, help="Of journals.")
 @click.option(
@@ -122,7 +101,7 @@ def support_bundle(out: Path, as_json: bool, **request: Any) -> int:
     """
     options = Options(**request)
     with (
-        _ending_well(),
+        on_signals(_abort, signal.SIGTERM, signal.SIGHUP),
         steps(quiet=as_json) as step,
         tempfile.TemporaryDirectory(prefix="apiary-bundle-") as directory,
     ):
@@ -137,22 +116,9 @@ def support_bundle(out: Path, as_json: bool, **request: Any) -> int:
     return output.exit_code(manifest.findings)
 
 
-@contextmanager
-def _ending_well() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP end the command as Ctrl-C does: what is not clean yet is deleted."""
-
-    def end(_number: int, _frame: object) -> None:
-        raise click.Abort
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {item: signal.signal(item, end) for item in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _abort() -> None:
+    """End the command as Ctrl-C does: what is not clean yet is deleted."""
+    raise click.Abort
 
 
 def collect(options: Options, work: Path, step: Steps) -> tuple[SupportBundle, dict[str, Path]]:
@@ -173,12 +139,9 @@ def collect(options: Options, work: Path, step: Steps) -> tuple[SupportBundle, d
         *_of_controller(options, raw, step),
     ]
     if options.sources and not options.offline:
-        request = HostRequest(
-            options.sources, options.vault, options.since, options.lines, options.most // 8
-        )
         names = [host.name for host in hosts]
         counted = step("asking the hosts", len(names))
-        matches += list(ask_hosts(request, names, raw, counted, masker.know))
+        matches += list(ask_hosts(options, names, raw, counted, masker.know))
     else:
         matches += [BundleHost(host.name, asked=False, answered=False) for host in hosts]
     names_here = [host.name for host in hosts] + [name for host in hosts for name in host.addresses]
@@ -216,7 +179,7 @@ def _hosts(options: Options) -> tuple[list[FleetHost], Path]:
 def _of_controller(options: Options, work: Path, step: Steps) -> Iterable[Raw | LeftOut]:
     """Yield what this machine says of itself."""
     ansible = inspect_ansible()
-    yield put(work, "controller/ansible.json", json_text(to_document(ansible)), "controller")
+    yield put(work, "controller/ansible.json", dumps(ansible), "controller")
     try:
         scope = Scope(options.sources, ",".join(options.names) or None, options.vault)
         manifest = examine(scope, False, options.artifacts, step)

@@ -8,31 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from apiary.app.runner import run_playbook
 from apiary.help.bundle.sources import of_host
-from apiary.help.bundle.types import BundleHost, LeftOut, Raw
+from apiary.help.bundle.types import BundleHost, LeftOut, Options, Raw
 
 TOGETHER = 16
 _LAST = "Save them for the command"
 
 
-@dataclass(frozen=True)
-class HostRequest:
-    """What hosts are asked for: how far back, how many lines, how many bytes of each."""
-
-    sources: tuple[str, ...]
-    vault: tuple[str, ...]
-    since: str
-    lines: int
-    host_bytes: int
-
-
 def ask_hosts(
-    request: HostRequest,
+    options: Options,
     names: Sequence[str],
     work: Path,
     step: Callable[[], None],
@@ -48,16 +36,16 @@ def ask_hosts(
         directory.mkdir(mode=0o700)
         ended = run_playbook(
             "bundle",
-            inventory=request.sources,
+            inventory=options.sources,
             extra_vars={
                 "bundle_hosts": some,
                 "bundle_dest": str(directory),
-                "bundle_since": request.since,
-                "bundle_lines": request.lines,
-                "bundle_total_bytes": request.host_bytes,
+                "bundle_since": options.since,
+                "bundle_lines": options.lines,
+                "bundle_total_bytes": options.host_bytes,
             },
             artifacts=work / f"run-{at}",
-            vault_password_files=request.vault,
+            vault_password_files=options.vault,
             on_event=_counter(step),
         )
         answered = set()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
 
 # What is shorter would be removed everywhere.
 SHORTEST = 4
@@ -175,5 +175,4 @@ class Masker:
 
 def clean_json(masker: Masker, text: str) -> str:
     """Return a JSON text without secrets, sorted and indented; raise ValueError for no JSON."""
-    cleaned = masker.document(json.loads(text))
-    return json.dumps(cleaned, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return dumps(masker.document(json.loads(text)))

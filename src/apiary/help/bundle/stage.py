@@ -149,8 +149,3 @@ def _read(raw: Raw, log: bool) -> str | None:
             return stream.read(LARGEST).decode("utf-8", "replace")
     except OSError:
         return None
-
-
-def json_text(data: object) -> str:
-    """Return JSON as all our documents are written."""
-    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -13,6 +13,31 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Fi
 
 
 @dataclass(frozen=True)
+class Options:
+    """What the operator requested."""
+
+    sources: tuple[str, ...]
+    names: tuple[str, ...]
+    artifacts: str | None
+    vault: tuple[str, ...]
+    offline: bool
+    since: str
+    lines: int
+    max_size: int
+    anonymize: bool
+
+    @property
+    def most(self) -> int:
+        """The most bytes of all files."""
+        return self.max_size << 20
+
+    @property
+    def host_bytes(self) -> int:
+        """The most bytes of one host's answer."""
+        return self.most // 8
+
+
+@dataclass(frozen=True)
 class Member:
     """One file of the bundle: its size in bytes, where it came from, what was removed from it."""
 

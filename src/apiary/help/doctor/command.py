@@ -13,13 +13,13 @@ from contextlib import contextmanager
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import told_here
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
 from apiary.app import output
-from apiary.app.extra_vars import vault_option
 from apiary.app.inputs import json_option
+from apiary.app.options import inventory_option, limit_option, vault_option
 from apiary.fleet.hosts import ARTIFACTS
 from apiary.help.doctor.connect import ask_hosts
 from apiary.help.doctor.gather import (
@@ -61,26 +61,20 @@ class Steps:
 @contextmanager
 def steps(quiet: bool) -> Iterator[Steps]:
     """Show progress on a terminal while the body runs."""
-    on = output.console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    hidden = quiet or not output.alive(on)
-    with Progress(*columns, console=on, disable=hidden, transient=True) as progress:
+    with output.progress(quiet) as progress:
         yield Steps(progress)
 
 
 @click.command()
-@click.option(
-    "-i",
-    "--inventory",
-    "sources",
-    multiple=True,
-    metavar="PATH",
-    help="An Ansible inventory; repeatable. Without one only this machine is looked at.",
-)
-@click.option("-l", "--limit", metavar="PATTERN", help="Only these hosts of the inventory.")
+@inventory_option("An Ansible inventory; repeatable. Without one only this machine is looked at.")
+@limit_option()
 @click.option("--connect", is_flag=True, help="Also ask the hosts: port, login, root, clock.")
 @vault_option("For the inventory, as Ansible's; may be given often.")
-@click.option("--artifacts", help="Where documents go; else the inventory's apiary_artifacts.")
+@click.option(
+    "--artifacts",
+    type=click.Path(),
+    help="Where documents go; else the inventory's apiary_artifacts.",
+)
 @json_option
 def doctor(
     sources: tuple[str, ...],

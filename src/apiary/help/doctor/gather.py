@@ -24,6 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 )
 
 from apiary.app.ask_ansible import ask_ansible
+from apiary.app.inventory_files import inventory_files
 from apiary.help.doctor.types import AnsibleFacts, Artifacts, Controller
 
 # OpenSSH's own, of the kinds that paramiko can use.
@@ -141,7 +142,7 @@ def inspect_artifacts(path: str) -> Artifacts:
 def encrypted_files(sources: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return files of the inventory that are encrypted, and those with encrypted values in them."""
     whole, partly = [], []
-    for path in _files(sources):
+    for path in dict.fromkeys(path for source in sources for path in inventory_files(source)):
         try:
             if path.stat().st_size > _LARGEST:
                 continue
@@ -153,20 +154,3 @@ def encrypted_files(sources: Sequence[str]) -> tuple[list[str], list[str]]:
         elif _INLINE in content and _VAULT in content:
             partly.append(str(path))
     return whole, partly
-
-
-def _files(sources: Sequence[str]) -> Iterable[Path]:
-    """Return every file that Ansible would read of these sources."""
-    matches: dict[Path, None] = {}
-    for source in sources:
-        path = Path(source)
-        if "," in source or not path.exists():
-            continue
-        base = path if path.is_dir() else path.parent
-        matches.update(dict.fromkeys([path] if path.is_file() else []))
-        folders = [base] if path.is_dir() else [base / "group_vars", base / "host_vars"]
-        for folder in folders:
-            matches.update(
-                dict.fromkeys(path for path in sorted(folder.rglob("*")) if path.is_file())
-            )
-    return matches

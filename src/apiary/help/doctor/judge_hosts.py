@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
@@ -18,6 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import
 from apiary.help.doctor.judge import check, numbers
 from apiary.help.doctor.types import AnsibleFacts, Answer, Check, Inventory, Reached
 
+T = TypeVar("T", Reached, Answer)
 # What of the findings of validate.yml is about models and engines; the rest are variables.
 _MODELS = ("MODEL-", "FILE-", "DOC-")
 _ENGINES = ("ENGINE-",)
@@ -101,59 +103,113 @@ def judge_vault(seen: Inventory, ansible: AnsibleFacts) -> Check:
     return check("inventory", "vault", reported, findings)
 
 
+@dataclass(frozen=True)
+class _Row(Generic[T]):
+    """One check of every host: ``reported`` of those that pass, a finding for the others.
+
+    ``problem`` says what is wrong with a host, None where nothing is, and ``message`` has it. Who
+    fails at a ``gate`` could not be asked what follows.
+    """
+
+    name: str
+    reported: str
+    code: str
+    problem: Callable[[T], str | None]
+    message: str
+    gate: bool = False
+
+
+_WAYS = (
+    _Row[Reached](
+        "addresses", "resolve", "DOCTOR-NAME", lambda way: way.unresolved, "has no address: {}"
+    ),
+    _Row[Reached](
+        "logins",
+        "have a key",
+        "DOCTOR-NO-KEY",
+        lambda way: None if way.log_in else way.user or "the login user",
+        "there is no key to log in with as {}",
+    ),
+)
+_ANSWERS = (
+    _Row[Answer](
+        "SSH ports",
+        "open",
+        "DOCTOR-PORT",
+        lambda answer: answer.port,
+        "its SSH port cannot be connected to: {}",
+        gate=True,
+    ),
+    _Row[Answer](
+        "Ansible",
+        "run a task",
+        "DOCTOR-LOGIN",
+        lambda answer: answer.login,
+        "Ansible cannot run anything there: {}",
+        gate=True,
+    ),
+    _Row[Answer](
+        "root",
+        "grant it",
+        "DOCTOR-SUDO",
+        lambda answer: answer.root,
+        "Ansible may not become root there: {}",
+    ),
+    _Row[Answer](
+        "Python",
+        "new enough",
+        "DOCTOR-HOST-PYTHON",
+        lambda answer: _old_python(answer.python),
+        "has Python {}",
+    ),
+)
+
+
+def _old_python(version: str | None) -> str | None:
+    least = knowledge("doctor.yml")["host_python"]["minimum"]
+    old = version is not None and numbers(version) < numbers(least)
+    return f"{version}, older than {least}" if old else None
+
+
+def _checked(
+    rows: Iterable[_Row[T]], hosts: Sequence[T], values: Callable[[T], Mapping[str, Any]]
+) -> Iterator[Check]:
+    """Yield the check of each row; hosts that share a problem are told together."""
+    for row in rows:
+        sharing: defaultdict[str, list[T]] = defaultdict(list)
+        for host in hosts:
+            problem = row.problem(host)
+            if problem:
+                sharing[problem].append(host)
+        bad = [host for some in sharing.values() for host in some]
+        findings = [
+            Finding(row.code, _whom(some), row.message.format(why), **values(some[0]))
+            for why, some in sharing.items()
+        ]
+        passed = f"{len(hosts) - len(bad)} of {len(hosts)} {row.reported}"
+        yield check("hosts", row.name, passed, findings)
+        if row.gate:
+            hosts = [host for host in hosts if host not in bad]
+
+
 def judge_ways(hosts: Sequence[Reached], sources: Sequence[str] = ()) -> tuple[Check, ...]:
     """Return the checks of addresses, host keys and logins, nobody being asked."""
     remote = [host for host in hosts if not host.local]
-    unnamed = {item.name: item.unresolved for item in remote if item.unresolved}
     unknown = [item for item in remote if not item.known and not item.lenient]
-    named = len(remote) - len(unnamed)
-    return (
-        check(
-            "hosts",
-            "addresses",
-            f"{named} of {len(remote)} resolve" if remote else "no host is remote",
-            _each(
-                "DOCTOR-NAME",
-                unnamed,
-                lambda why: f"has no address: {why}",
-                lambda name: {"address": _of(remote, name)},
-            ),
-        ),
-        check(
-            "hosts",
-            "host keys",
-            f"{len(remote) - len(unknown)} of {len(remote)} known or taken",
-            _host_keys(unknown, sources),
-        ),
-        check(
-            "hosts",
-            "logins",
-            f"{sum(item.log_in for item in remote)} of {len(remote)} have a key",
-            _each(
-                "DOCTOR-NO-KEY",
-                {item.name: item.user for item in remote if not item.log_in},
-                lambda user: f"there is no key to log in with as {user or 'the login user'}",
-                lambda name: {"login": _login(remote, name)},
-            ),
-        ),
+    reported = f"{len(remote) - len(unknown)} of {len(remote)} known or taken"
+    addresses, logins = _checked(
+        _WAYS,
+        remote,
+        lambda way: {"address": way.address or way.name, "login": _login(way)},
     )
+    return (addresses, check("hosts", "host keys", reported, _host_keys(unknown, sources)), logins)
 
 
-def _of(hosts: Iterable[Reached], name: str) -> str:
-    return next((host.address or name for host in hosts if host.name == name), name)
-
-
-def _login(hosts: Iterable[Reached], name: str) -> str:
-    way = next(host for host in hosts if host.name == name)
+def _login(way: Reached) -> str:
+    """Return what ssh is told to come to a host; ssh knows nothing of an inventory's names."""
     port = f"-p {way.port} " if way.port != 22 else ""
     user = f"{way.user}@" if way.user else ""
-    return f"{port}{user}{way.address or name}"
-
-
-def _reach(hosts: Iterable[Reached], name: str) -> str:
-    """Return what ssh is told to come to a host; ssh knows nothing of an inventory's names."""
-    limits = [host for host in hosts if host.name == name]
-    return _login(limits, name) if limits else name
+    return f"{port}{user}{way.address or way.name}"
 
 
 def _host_keys(unknown: Sequence[Reached], sources: Sequence[str]) -> Iterator[Finding]:
@@ -162,7 +218,6 @@ def _host_keys(unknown: Sequence[Reached], sources: Sequence[str]) -> Iterator[F
     for item in unknown:
         files[item.known_hosts, item.port].append(item)
     for (file, port), hosts in files.items():
-        names = [host.name for host in hosts]
         addresses = " ".join(dict.fromkeys(host.address or host.name for host in hosts))
         port_option = f"-p {port} " if port != 22 else ""
         scan = f"ssh-keyscan {port_option}{addresses}"
@@ -172,7 +227,7 @@ def _host_keys(unknown: Sequence[Reached], sources: Sequence[str]) -> Iterator[F
             scan = f"{listed} --list-hosts | tail -n +2 | ssh-keyscan {port_option}-f -"
         yield Finding(
             "DOCTOR-HOST-KEY",
-            _whom(names),
+            _whom(hosts),
             f"the host key is not in {file}, so Ansible would ask for each host",
             scan=scan,
             file=file,
@@ -184,70 +239,16 @@ def judge_answers(
 ) -> tuple[Check, ...]:
     """Return the checks of what hosts said when they were asked."""
     run = " ".join(["ansible", *(f"-i {source}" for source in sources)])
-    limits: Mapping[str, Any] = knowledge("doctor.yml")
-    total = len(answers)
+    logins = {way.name: _login(way) for way in ways}
 
-    def count(bad: Mapping[str, Any], asked: int) -> str:
-        return f"{asked - len(bad)} of {asked}"
+    def values(answer: Answer) -> dict[str, str]:
+        target = logins.get(answer.name, answer.name)
+        return {"target": target, "ansible": f"{run} {answer.name}"}
 
-    closed = {answer.name: answer.port for answer in answers if answer.port}
-    open_ = [answer for answer in answers if not answer.port]
-    refused = {item.name: item.login for item in open_ if item.login}
-    inside = [item for item in open_ if not item.login]
-    powerless = {item.name: item.root for item in inside if item.root}
-    old = {
-        item.name: item.python
-        for item in inside
-        if item.python and numbers(item.python) < numbers(limits["host_python"]["minimum"])
-    }
+    inside = [answer for answer in answers if not answer.port and not answer.login]
     return (
-        check(
-            "hosts",
-            "SSH ports",
-            f"{count(closed, total)} open",
-            _each(
-                "DOCTOR-PORT",
-                closed,
-                lambda why: f"its SSH port cannot be connected to: {why}",
-                lambda name: {"target": _reach(ways, name)},
-            ),
-        ),
-        check(
-            "hosts",
-            "Ansible",
-            f"{count(refused, len(open_))} run a task",
-            _each(
-                "DOCTOR-LOGIN",
-                refused,
-                lambda why: f"Ansible cannot run anything there: {why}",
-                lambda name: {"ansible": f"{run} {name}"},
-            ),
-        ),
-        check(
-            "hosts",
-            "root",
-            f"{count(powerless, len(inside))} grant it",
-            _each(
-                "DOCTOR-SUDO",
-                powerless,
-                lambda why: f"Ansible may not become root there: {why}",
-                lambda name: {"ansible": f"{run} {name}"},
-            ),
-        ),
-        check(
-            "hosts",
-            "Python",
-            f"{count(old, len(inside))} new enough",
-            _each(
-                "DOCTOR-HOST-PYTHON",
-                old,
-                lambda version: (
-                    f"has Python {version}, older than {limits['host_python']['minimum']}"
-                ),
-                lambda name: {"ansible": f"{run} {name}"},
-            ),
-        ),
-        _clocks(inside, limits["clock"], run),
+        *_checked(_ANSWERS, answers, values),
+        _clocks(inside, knowledge("doctor.yml")["clock"], run),
     )
 
 
@@ -272,20 +273,6 @@ def _clocks(answers: Sequence[Answer], limits: Mapping[str, Any], run: str) -> C
     return check("hosts", "clocks", f"{answered - len(off)} of {answered} as this one", findings)
 
 
-def _each(
-    code: str,
-    bad: Mapping[str, str | None],
-    message: Callable[[str], str],
-    values: Callable[[str], Mapping[str, Any]],
-) -> Iterator[Finding]:
-    """Yield a finding for each reason; hosts that share it are told together."""
-    hosts: defaultdict[str, list[str]] = defaultdict(list)
-    for name, why in bad.items():
-        hosts[why or ""].append(name)
-    for why, names in hosts.items():
-        yield Finding(code, _whom(names), message(why), **values(names[0]))
-
-
-def _whom(names: Sequence[str]) -> str:
-    folded = fold(list(names))
-    return folded if len(names) == 1 else f"{len(names)} hosts, {folded}"
+def _whom(hosts: Sequence[T]) -> str:
+    folded = fold(host.name for host in hosts)
+    return folded if len(hosts) == 1 else f"{len(hosts)} hosts, {folded}"
