@@ -17,8 +17,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import 
     Observed,
     fleet_plan,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change, Survey
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
+    Change,
+    Quarantine,
+    Survey,
+)
 
 from apiary.app.schemas import schema
 from support.surveys import AT, changing, digest, fleet, rack_of, served, settled
