@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,12 +21,16 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 )
 
 from apiary.app.ask_ansible import ask_inventory, inventory_command
-from apiary.host.ssh.args import read_arguments
-from apiary.host.ssh.config import Line, SshOptions, Target, option_line
+from apiary.host.ssh.config import SshOptions, Target, refusal
 from apiary.host.ssh.probe import Probed, ProbeRequest, labels
 
 SSH = {"ssh", "smart", "paramiko", "paramiko_ssh"}
 ARGUMENTS = ("ssh_args", "ssh_common_args", "ssh_extra_args")
+# Arguments of ssh that would change something, and that our own client does not have.
+NOT_HONOURED = re.compile(
+    r"""(?x) (?<!\S) (?: -[LRDWw]\s*\S+
+    | -[cm]\s*\S+ | -o\s*(?i:Ciphers|MACs|KexAlgorithms|HostKeyAlgorithms)[=\s]\S+ )"""
+)
 DISCOVERED = re.compile(r"auto(_legacy)?(_silent)?")
 
 
@@ -144,28 +150,31 @@ def _asked(
             f"ansible_connection is {entry['ansible_connection']}; SSH and local are supported",
         )
     given = entry["options"]
-    lines: list[Line] = []
-    config = None
+    arguments: list[str] = []
     for variable in ARGUMENTS:
-        if given[variable]:
-            read = read_arguments(given[variable], f"{name}: {variable}")
-            lines += read.lines
-            config = read.config or config
-            notes += [f"{variable}: {text} is not honoured" for text in read.ignored]
+        text = given[variable] or ""
+        try:
+            arguments += shlex.split(text)
+        except ValueError as failure:
+            raise refusal(f"{name}: {variable}", f"{text}: {failure}") from failure
+        ignored = NOT_HONOURED.findall(text)
+        notes += [f"{variable}: {argument} is not honoured" for argument in ignored]
     notes += _unheard(given)
     key = given["private_key_file"]
     if key and not options.identity:
         if not os.path.isfile(os.path.expanduser(key)):
             notes.append(f"the private key file {key} does not exist; other keys are tried")
-        lines.insert(0, option_line(f'IdentityFile "{key}"', f"{name}: private_key_file"))
+        arguments = ["-o", f'IdentityFile "{key}"', *arguments]
     target = Target(
         str(given["host"]),
         options.user or given["remote_user"] or None,
         options.port or (int(given["port"]) if given["port"] else None),
     )
-    changed = replace(options, lines=(*options.lines, *lines))
-    if config:
-        changed = replace(changed, config=config)
+    # As with ssh itself, another ssh_config is its jump hosts' as well.
+    configs = [after for flag, after in itertools.pairwise(arguments) if flag == "-F"]
+    changed = replace(
+        options, arguments=tuple(arguments), config=configs[0] if configs else options.config
+    )
     if python and not DISCOVERED.fullmatch(python):
         changed = replace(changed, python=python)
     return ProbeRequest(

@@ -44,7 +44,10 @@ def lab(tmp_path, monkeypatch):
 
     def probe(*hosts, **changes):
         options = ssh.SshOptions(**(vars(lab.options) | changes))
-        return ssh.probe_many(hosts, options)
+        labels = ssh.labels(hosts)
+        requests = [ssh.ProbeRequest(label, name, options) for name, label in labels.items()]
+        results = {probed.host: probed for probed in ssh.probe_each(requests)}
+        return [results[label] for label in labels.values()]
 
     def finding(host, **changes):
         (probed,) = probe(host, **changes)

@@ -9,7 +9,7 @@ import socket
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from apiary.host.ssh.config import Line, SshOptions, Target, parse_target, settings_of
+from apiary.host.ssh.config import SshOptions, Target, parse_target, settings_of
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def test_a_host_reads_as_it_prints(target):
         ("HostName %h.Example", {"hostname": "gpu-001.example"}),
         ("HostKeyAlias bee\nPort 3", {"host_key_name": "bee"}),
         (
-            "UserKnownHostsFile none\nGlobalKnownHostsFile /a '{home}/b c' /d",
-            {"known_hosts": ("/a", "{home}/b c", "/d")},
+            "UserKnownHostsFile none\nGlobalKnownHostsFile /a ~/b /d",
+            {"known_hosts": ("/a", "{home}/b", "/d")},
         ),
         ("IdentityFile %d/%n\nIdentityFile /k%%", {"identities": ("{home}/gpu-001", "/k%")}),
         ("IdentityFile none", {"identities": ()}),
@@ -116,7 +116,6 @@ def test_a_setting_is_honoured(home, options, text, expected):
             return value.format(home=home.parent)
         return tuple(map(filled, value)) if isinstance(value, tuple) else value
 
-    (home.parent / "b c").touch()
     found = vars(settings(home, options, text.replace("{home}", str(home.parent))))
     assert {key: found[key] for key in expected} == {k: filled(v) for k, v in expected.items()}
 
@@ -167,12 +166,23 @@ def test_a_line_that_cannot_be_read_is_named(home, options, text, line):
     assert (finding.code, finding.subject) == ("PROBE-CONFIG", f"{home}/config:{line}")
 
 
-def test_a_line_of_an_inventory_that_cannot_be_read_is_named(home, options):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-o", "Port abc"), "Bad port 'abc'"),
+        (("-o", "IdentityFile"), 'no argument after keyword "identityfile"'),
+        (("-o",), "no argument after keyword"),
+        (("-Z",), "unknown option -- Z"),
+        (("surprise",), "surprise: 'surprise' is no option of ssh"),
+    ],
+)
+def test_an_argument_of_an_inventory_that_cannot_be_read_is_named(
+    home, options, arguments, message
+):
     (home / "config").touch()
-    lines = (Line("Port abc", "gpu-001: ssh_args"),)
-    finding = refusal(lambda: settings_of(Target("gpu-001"), options, lines))
-    assert (finding.code, finding.subject) == ("PROBE-CONFIG", "gpu-001: ssh_args")
-    assert "abc" in finding.message
+    finding = refusal(lambda: settings_of(Target("gpu-001"), options, arguments))
+    assert (finding.code, finding.subject) == ("PROBE-CONFIG", "gpu-001")
+    assert message in finding.message
 
 
 def test_a_file_that_is_not_there_is_refused(home):
@@ -195,5 +205,5 @@ def test_includes_in_a_circle_are_refused(home, options):
 
 def test_what_the_inventory_says_comes_before_ssh_config(home, options):
     (home / "config").write_text("Port 7\nUser root\n")
-    found = settings_of(Target("gpu-001"), options, (Line("User=bee", "hosts.yml"),))
+    found = settings_of(Target("gpu-001"), options, ("-vC", "-oUser=bee", "-L", "1:h:2"))
     assert (found.user, found.port) == ("bee", 7)

@@ -88,7 +88,7 @@ def _way(request: ProbeRequest, ansible: AnsibleFacts) -> Reached:
             target.host, target.user or request.options.user, target.port or request.options.port
         ),
         request.options,
-        request.options.lines,
+        request.options.arguments,
     )
     direct = not settings.jumps and not settings.command
     notes: list[str] = []

@@ -11,9 +11,8 @@ import os
 import re
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
@@ -29,8 +28,7 @@ UNSUPPORTED = {
 FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
 # `ssh -G` prints some of the values otherwise than ssh_config(5) has them.
 _CHECKING = {"true": "yes", "false": "no"}
-_KEYWORD = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)\S")
-_WRONG_LINE = re.compile(r"(?P<file>.+?):? line (?P<line>\d+): (?P<why>.+)")
+_WRONG_LINE = re.compile(r"(?P<file>(?!debug).+?):? line (?P<line>\d+): (?P<why>.+)")
 HOST = re.compile(r"(?!-)[\w.:%-]+", re.ASCII)
 USER = re.compile(r"(?!-)[\w.@+\\-]+")
 TARGET = re.compile(
@@ -40,18 +38,11 @@ TARGET = re.compile(
 )
 
 
-class Line(NamedTuple):
-    """One line of ssh_config that an inventory gives, and where."""
-
-    text: str
-    place: str
-
-
 @dataclass(frozen=True)
 class SshOptions:
     """How to reach hosts; whatever is None comes from ssh_config.
 
-    ``user``, ``port`` and ``lines``, which stand before all of ssh_config, are for the hosts
+    ``user``, ``port`` and ``arguments``, those of ssh(1) that an inventory has, are for the hosts
     themselves, ``identity`` and ``known_hosts`` for the jump hosts before them as well. ``config``
     replaces the user's and the system's ssh_config, as ssh -F does. ``timeout`` bounds each step of
     connecting and ``collect_timeout`` the collector's run, both in seconds. ``python`` is the
@@ -65,7 +56,7 @@ class SshOptions:
     config: str | None = None
     timeout: float = 15.0
     collect_timeout: float = 300.0
-    lines: tuple[Line, ...] = ()
+    arguments: tuple[str, ...] = ()
     python: str = "python3"
 
 
@@ -120,41 +111,30 @@ def parse_target(text: str) -> Target:
     raise error("PROBE-TARGET", text, "is no host that SSH could reach")
 
 
-def option_line(text: str, place: str) -> Line:
-    """Return `Keyword value` or `Keyword=value` as a line of ssh_config."""
-    return Line(text.strip(), place)
-
-
-def keyword(text: str) -> str:
-    """Return the keyword of a line of ssh_config in lower case, "" where it has none."""
-    match = _KEYWORD.match(text)
-    return match[1].lower() if match else ""
-
-
 def refusal(subject: str, message: str) -> ApiaryError:
     """Return the refusal of what ssh_config says."""
     return error("PROBE-CONFIG", subject, message)
 
 
-def settings_of(target: Target, options: SshOptions, lines: tuple[Line, ...] = ()) -> Settings:
+def settings_of(target: Target, options: SshOptions, arguments: tuple[str, ...] = ()) -> Settings:
     """Return one host's settings; raise PROBE-CONFIG for what cannot be read or honoured.
 
-    ``lines`` stand before ssh_config.
+    ``arguments`` of ssh(1) go before ssh_config.
     """
-    return _Reading(target, options, _evaluate(target, options, lines)).settings()
+    return _Reading(target, options, _evaluate(target, options, arguments)).settings()
 
 
-def _evaluate(target: Target, options: SshOptions, lines: tuple[Line, ...]) -> dict[str, list[str]]:
+def _evaluate(
+    target: Target, options: SshOptions, arguments: tuple[str, ...]
+) -> dict[str, list[str]]:
     """Return what OpenSSH makes of its configuration: the values by keyword in lower case."""
     command = ["ssh", "-G", "-T"]
     command += ["-F", os.path.expanduser(options.config)] if options.config else []
     command += ["-l", target.user] if target.user else []
     command += ["-p", str(target.port)] if target.port else []
-    for line in lines:
-        command += ["-o", line.text]
     try:
         done = subprocess.run(
-            [*command, "--", target.host],
+            [*command, *arguments, "--", target.host],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -168,24 +148,27 @@ def _evaluate(target: Target, options: SshOptions, lines: tuple[Line, ...]) -> d
         why = f"`ssh -G` did not end within {options.timeout:g} s"
         raise refusal(target.host, why) from failure
     if done.returncode:
-        raise _unread(target, lines, done.stderr.strip().splitlines())
+        raise _unread(target, done.stderr.strip().splitlines())
     values: dict[str, list[str]] = {}
     for printed in done.stdout.splitlines():
         key, _blank, value = printed.partition(" ")
         values.setdefault(key.lower(), []).append(value)
+    # OpenSSH before 8.9 does not print it.
+    host = values.get("host", [target.host])[0]
+    if host != target.host:
+        raise refusal(target.host, f"{' '.join(arguments)}: {host!r} is no option of ssh")
     return values
 
 
-def _unread(target: Target, lines: tuple[Line, ...], printed: list[str]) -> ApiaryError:
-    """Return the refusal of a line that OpenSSH cannot read, or of all it complained of."""
+def _unread(target: Target, printed: list[str]) -> ApiaryError:
+    """Return the refusal of a line that OpenSSH cannot read, or of what it complained of."""
     for text in printed:
         match = _WRONG_LINE.fullmatch(text)
-        if match and match["file"] != "command-line":
-            return refusal(f"{match['file']}:{match['line']}", match["why"])
         if match:
-            place = ", ".join(dict.fromkeys(line.place for line in lines)) or target.host
+            named = match["file"] != "command-line"
+            place = f"{match['file']}:{match['line']}" if named else target.host
             return refusal(place, match["why"])
-    return refusal(target.host, "; ".join(printed[-3:]) or "`ssh -G` failed and printed nothing")
+    return refusal(target.host, printed[0] if printed else "`ssh -G` failed and printed nothing")
 
 
 class _Reading:
@@ -280,9 +263,9 @@ class _Reading:
         if self.options.known_hosts:
             return (os.path.expanduser(self.options.known_hosts),)
         return tuple(
-            name
+            self.path(key, name)
             for key in ("userknownhostsfile", "globalknownhostsfile")
-            for name in _files(self.path(key, self.value(key, "none")))
+            for name in self.value(key).split()
             if name.lower() != "none"
         )
 
@@ -304,15 +287,3 @@ class _Reading:
         if value == "SSH_AUTH_SOCK" or re.fullmatch(r"\$\w+", value):
             return os.environ.get(value.removeprefix("$"))
         return self.path("identityagent", value)
-
-
-def _files(printed: str) -> Iterator[str]:
-    """Yield the names in a list that `ssh -G` prints without quotes: a blank may be in one."""
-    words = printed.split(" ")
-    while words:
-        counts = range(len(words), 1, -1)
-        count = next(
-            (n for n in counts if os.path.isfile(os.path.expanduser(" ".join(words[:n])))), 1
-        )
-        yield os.path.expanduser(" ".join(words[:count]))
-        words = words[count:]

@@ -55,8 +55,8 @@ class Connector:
                 + " → ".join(trail)
                 + f"; a block `Host {target.host}` with `ProxyJump none` first ends it",
             )
-        # What is asked for this host alone stands before ssh_config, not for its jump hosts.
-        own = self.options.lines if len(trail) == 1 else ()
+        # An inventory's arguments are for this host alone, not for its jump hosts.
+        own = self.options.arguments if len(trail) == 1 else ()
         settings = settings_of(target, self.options, own)
         command = settings.command if jumps is None else None
         jumps = settings.jumps if jumps is None else jumps

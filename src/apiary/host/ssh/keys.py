@@ -143,54 +143,40 @@ def offers(
 
     What could not be used is put into ``notes``. Raises FILE-UNREADABLE for options.identity.
     """
-    own: list[paramiko.PKey] = []
-    locked: dict[bytes, str] = {}
-    configured: set[bytes] = set()
     if options.identity:
         read_text(os.path.expanduser(options.identity))
+    held = {key.asbytes(): key for key in _held(settings, options, stack, notes)}
+    own: dict[bytes, paramiko.PKey] = {}
     for name in settings.identities:
         public = _public(name)
-        if public:
-            configured.add(public)
-        if not os.path.isfile(name) or name.endswith(".pub"):
-            continue
-        try:
-            own.append(_private(name))
-            configured.add(own[-1].asbytes())
-        except _UnusableError as failure:
-            if failure.encrypted and public:
-                locked[public] = f"{name} {failure}"
+        if public in held:
+            own[public] = held[public]
+        elif os.path.isfile(name) and not name.endswith(".pub"):
+            key = _private(name)
+            if isinstance(key, str):
+                notes.append(f"{name} {key}")
             else:
-                notes.append(f"{name} {failure}")
-    held = _held(settings, options, stack, notes)
-    yield from (key for key in held if key.asbytes() in configured)
-    notes += [note for public, note in locked.items() if public not in {k.asbytes() for k in held}]
+                own[key.asbytes()] = held.get(key.asbytes(), key)
+    yield from (key for blob, key in own.items() if blob in held)
     if not settings.identities_only:
-        yield from (key for key in held if key.asbytes() not in configured)
-    agents = {key.asbytes() for key in held}
-    yield from (key for key in own if key.asbytes() not in agents)
+        yield from (key for blob, key in held.items() if blob not in own)
+    yield from (key for blob, key in own.items() if blob not in held)
 
 
-class _UnusableError(Exception):
-    encrypted = False
-
-
-def _private(name: str) -> paramiko.PKey:
-    """Load a private key that OpenSSH would load as well."""
+def _private(name: str) -> paramiko.PKey | str:
+    """Load a private key that OpenSSH would load as well, or return why it cannot be used."""
     status = os.stat(name)
     if status.st_uid == os.getuid() and status.st_mode & 0o077:
         mode = status.st_mode & 0o777
-        raise _UnusableError(f"is ignored: others may read it (mode {mode:04o}, not 0600)")
+        return f"is ignored: others may read it (mode {mode:04o}, not 0600)"
     try:
         return paramiko.PKey.from_path(name)
     except OSError as failure:
-        raise _UnusableError(f"cannot be read: {failure.strerror}") from failure
-    except (TypeError, paramiko.PasswordRequiredException) as failure:
-        unusable = _UnusableError("is encrypted and no agent holds it: ssh-add it")
-        unusable.encrypted = True
-        raise unusable from failure
+        return f"cannot be read: {failure.strerror}"
+    except (TypeError, paramiko.PasswordRequiredException):
+        return "is encrypted and no agent holds it: ssh-add it"
     except Exception as failure:  # each kind of key has errors of its own
-        raise _UnusableError(f"is no private key we can use: {failure}") from failure
+        return f"is no private key we can use: {failure}"
 
 
 def _public(name: str) -> bytes | None:

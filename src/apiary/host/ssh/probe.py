@@ -29,7 +29,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program impor
 from apiary.host.ssh.config import SshOptions, Target, parse_target
 from apiary.host.ssh.connect import Connector, unreachable, words
 
-__all__ = ["ProbeRequest", "Probed", "SshOptions", "failures", "labels", "probe_each", "probe_many"]
+__all__ = ["ProbeRequest", "Probed", "SshOptions", "failures", "labels", "probe_each"]
 
 MAX_OUTPUT = 64 << 20  # bytes; a bundle has less than one MiB
 
@@ -68,13 +68,6 @@ def probe_each(request: Iterable[ProbeRequest], parallel: int = 16) -> Iterator[
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C: start no further ones
             raise
-
-
-def probe_many(hosts: Iterable[str], options: SshOptions, parallel: int = 16) -> list[Probed]:
-    """Probe hosts as they were given; return their results in that order."""
-    request = [ProbeRequest(label, name, options) for name, label in labels(hosts).items()]
-    results = {probed.host: probed for probed in probe_each(request, parallel)}
-    return [results[item.name] for item in request]
 
 
 def labels(hosts: Iterable[str]) -> dict[str, str]:
