@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 import os
-import re
 import socket
-import struct
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -50,52 +47,31 @@ def known_keys(settings: Settings, options: SshOptions) -> KnownKeys:
     for name in settings.known_hosts:
         if not options.known_hosts and not os.path.isfile(name):
             continue
-        for number, line in enumerate(read_text(name).splitlines(), 1):
-            text = line.strip()
-            if text and not text.startswith("#"):
-                _learn(keys, text.split(), f"{name}:{number}", settings.host_key_name)
+        read_text(name)
+        lines = _lines(name, settings.host_key_name)
+        for found, line in zip(lines[::2], lines[1::2], strict=False):
+            number, _blank, status = found.rpartition(": line ")[2].partition(" ")
+            place = f"{name}:{number}"
+            kind, text = line.split()[1 + bool(status) :][:2]
+            try:
+                blob = base64.b64decode(text, validate=True)
+            except binascii.Error:
+                keys.unreadable.append(place)
+                continue
+            if status == "REVOKED":
+                keys.revoked[blob] = place
+            elif status:
+                keys.authorities.append(place)
+            else:
+                keys.trusted.setdefault(blob, (kind, place))
     return keys
 
 
-def _learn(keys: KnownKeys, fields: list[str], place: str, name: str) -> None:
-    marker = fields.pop(0) if fields[0].startswith("@") else ""
-    if len(fields) < 3:
-        keys.unreadable.append(place)
-        return
-    patterns, kind, text = fields[:3]
-    try:
-        if not _matches(patterns, name):
-            return
-        blob = base64.b64decode(text, validate=True)
-        (length,) = struct.unpack_from(">I", blob)
-        if blob[4 : 4 + length] != kind.encode():
-            raise ValueError(f"holds no {kind} key")
-    except (binascii.Error, struct.error, ValueError):
-        keys.unreadable.append(place)
-        return
-    if marker == "@revoked":
-        keys.revoked[blob] = place
-    elif marker:
-        keys.authorities.append(place)
-    else:
-        keys.trusted.setdefault(blob, (kind, place))
-
-
-def _matches(patterns: str, name: str) -> bool:
-    """Return whether a known_hosts line is for a host: hashed, plain, or with wildcards."""
-    if patterns.startswith("|1|"):
-        _empty, _version, salt, digest = patterns.split("|")
-        digest_here = hmac.new(base64.b64decode(salt), name.encode(), hashlib.sha1).digest()
-        return hmac.compare_digest(digest_here, base64.b64decode(digest))
-    matched = False
-    for pattern in patterns.split(","):
-        plain = re.escape(pattern.removeprefix("!").lower())
-        wildcards = plain.replace(r"\*", ".*").replace(r"\?", ".")
-        if re.fullmatch(wildcards, name.lower()):
-            if pattern.startswith("!"):
-                return False
-            matched = True
-    return matched
+def _lines(name: str, host: str) -> list[str]:
+    """Return `# Host … found: line N [CA|REVOKED]` and the line, for each that is for a host."""
+    command = ["ssh-keygen", "-F", host, "-f", name]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    return done.stdout.splitlines()
 
 
 def check_host_key(host: str, key: paramiko.PKey, keys: KnownKeys, settings: Settings) -> None:
