@@ -174,67 +174,23 @@ def _data(report: FleetReport, pictures: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _host(host: HostReport, pool: _Pool, picture: str | None) -> dict[str, Any]:
-    put = pool.put
-    place = host.place
-    facts = facts_text(host.facts)
-    made: dict[str, Any] = {
-        "state": host.state,
-        "why": host.why,
-        "place": put([place.site, place.row, place.rack]),
-        "facts": put(list(facts.items())),
-        "checks": put(
-            [
-                [check.code, check.passed, check.failed, check.skipped, check.unknown]
-                for check in host.checks
-            ]
-        ),
-        "sources": [
-            [
-                source.kind,
-                source.path,
-                source.at,
-                None if source.age_seconds is None else age_text(source.age_seconds),
-            ]
-            for source in host.sources
-        ],
-        "failed": [
-            [
-                item.code,
-                item.subject,
-                item.state,
-                item.found,
-                item.expected,
-                put([item.severity, item.remedy, item.source]),
-            ]
-            for item in host.failed
-        ],
-        "measured": [
-            [item.code, item.subject, item.found, item.expected] for item in host.measured
-        ],
-        "findings": [
-            [item.subject, item.message, put([item.code, item.severity, item.remedy, item.source])]
-            for item in _shown(host)
-        ],
-        "pending": put([[item.concern, item.changes, *item.reboot] for item in host.pending]),
-        "running": put(
-            [
-                [item.deployment, item.model, item.engine, item.layout, item.replicas, item.up]
-                for item in host.running
-            ]
-        ),
-        "odd": [[item.fact, item.value, item.usual, item.hosts] for item in host.odd],
-        "quarantined": to_document(host.quarantined),
-        "last": to_document(host.last_run),
-        "excerpts": [
-            [excerpt.code, excerpt.subject, excerpt.origin, excerpt.text]
-            for excerpt in host.excerpts
-        ],
+    """Return what a panel shows of a host: the report's own parts, all but texts in the pool."""
+    document = to_document(host) | {
+        "facts": facts_text(host.facts),
+        "findings": to_document(_shown(host)),
     }
+    for source in document["sources"]:
+        age = source.pop("age_seconds")
+        source["age"] = None if age is None else age_text(age)
     if picture:
         # An image runs no script and sees no style of the page.
         coded = base64.b64encode(picture.encode()).decode()
-        made["picture"] = put(f"data:image/svg+xml;base64,{coded}")
-    return {key: value for key, value in made.items() if value not in (None, [], ())}
+        document["picture"] = [f"data:image/svg+xml;base64,{coded}"]
+    return {
+        name: value if isinstance(value, str) else pool.put(value)
+        for name, value in document.items()
+        if value and name not in ("host", "wanted")
+    }
 
 
 def _shown(host: HostReport) -> list[Any]:

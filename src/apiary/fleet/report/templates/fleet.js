@@ -3,7 +3,12 @@
 (() => {
   const page = document.documentElement;
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { pool, hosts, signs, said } = data;
+  const { pool, signs, said } = data;
+  // What many hosts share is in the pool once.
+  const whole = ([key, value]) => [key, typeof value === "number" ? pool[value] : value];
+  const hosts = Object.fromEntries(Object.entries(data.hosts).map(
+    ([name, host]) => [name, Object.fromEntries(Object.entries(host).map(whole))],
+  ));
   const groups = new Map(Object.entries(data.groups).map(([code, names]) => [code, new Set(names)]));
   const panel = document.getElementById("panel");
   const body = document.getElementById("panel-body");
@@ -40,18 +45,15 @@
     return make("div.scroll", null, make("table", null, make("thead", null, head), make("tbody", null, ...filled)));
   }
 
-  function findingLine([subject, message, place]) {
-    const [code, severity, remedy, source] = pool[place];
+  function findingLine({ code, severity, subject, message, remedy, source }) {
     const line = make(`li.${severity}`, null, make("strong", null, make("code", code)), ` ${subject}: ${message} `);
     if (remedy) line.append(make("span.soft", remedy));
     if (source) line.append(make("span.soft", ` Source: ${source}`));
     return line;
   }
 
-  function checkLine([code, subject, state, found, expected, place]) {
-    const [severity] = pool[place];
+  function checkLine({ code, subject, state, found, expected, severity, remedy, source }) {
     const level = state === "unknown" ? "info" : severity;
-    const [, remedy, source] = pool[place];
     const line = make(`li.${level}`, null, make("strong", null, make("code", code)), ` ${subject}: `);
     line.append(state === "unknown" ? "unknown: " : "found ", found, `, expected ${expected} `);
     if (remedy) line.append(make("span.soft", remedy));
@@ -65,10 +67,10 @@
 
   function fill(name) {
     const host = hosts[name];
-    const get = (key) => (key in host ? pool[host[key]] : []);
     document.getElementById("panel-name").textContent = name;
     body.replaceChildren();
-    const where = get("place").filter(Boolean).join(", ");
+    const { site, row, rack: stand } = host.place || {};
+    const where = [site, row, stand].filter(Boolean).join(", ");
     const head = make("p", null, make(`span.sign.${host.state}`, signs[host.state]), ` ${said[host.state]}: ${host.why}`);
     body.append(head);
     if (where) body.append(make("p.soft", where));
@@ -81,48 +83,51 @@
     if (host.failed) section("Checks that do not pass", make("ul.findings", null, ...host.failed.map(checkLine)));
     if (host.findings) section("Findings", make("ul.findings", null, ...host.findings.map(findingLine)));
     if (host.excerpts) {
-      section("Evidence", ...host.excerpts.flatMap(([code, , origin, text]) => [
+      section("Evidence", ...host.excerpts.flatMap(({ code, origin, text }) => [
         make("p.soft", null, make("code", code), ` ${origin}`), make("pre", text),
       ]));
     }
     if (host.odd) {
-      section("Not as its peers", table(["fact", "here", "peers", "hosts"], host.odd));
-    }
-    if (host.measured) section("Measured", table(["check", "of", "found", "expected"], host.measured));
-    const running = get("running");
-    if (running.length) {
-      section("Replicas", table(["deployment", "model", "engine", "layout", "active"], running.map(
-        ([deployment, model, engine, layout, replicas, up]) => [deployment, model, engine, layout, `${up ?? "?"} of ${replicas}`],
+      section("Not as its peers", table(["fact", "here", "peers", "hosts"], host.odd.map(
+        (odd) => [odd.fact, odd.value, odd.usual, odd.hosts],
       )));
     }
-    const pending = get("pending");
-    if (pending.length) {
-      section("What a run of the site playbook would change", table(["concern", "changes", "reboot"], pending.map(
-        ([concern, changes, ...reboot]) => [concern, changes, reboot.join("; ")],
+    if (host.measured) {
+      section("Measured", table(["check", "of", "found", "expected"], host.measured.map(
+        (check) => [check.code, check.subject, check.found, check.expected],
       )));
     }
-    if (host.last) {
-      const { run, at, outcome, task, why, applied } = host.last;
+    if (host.running) {
+      section("Replicas", table(["deployment", "model", "engine", "layout", "active"], host.running.map(
+        ({ deployment, model, engine, layout, replicas, up }) => [deployment, model, engine, layout, `${up ?? "?"} of ${replicas}`],
+      )));
+    }
+    if (host.pending) {
+      section("What a run of the site playbook would change", table(["concern", "changes", "reboot"], host.pending.map(
+        ({ concern, changes, reboot }) => [concern, changes, reboot.join("; ")],
+      )));
+    }
+    if (host.last_run) {
+      const { run, at, outcome, task, why, applied } = host.last_run;
       const notes = [["run", run], ["outcome", outcome], ["when", at], ["task", task], ["why", why], ["applied", applied.join(", ")]];
       section("Last rollout", terms(notes.filter(([, value]) => value)));
     }
-    const checks = get("checks");
-    if (checks.length) {
-      const counted = make("details", null, make("summary", `All checks: ${checks.length} kinds`), table(
-        ["check", "pass", "fail", "do not apply", "unknown"], checks,
+    if (host.checks) {
+      const counted = make("details", null, make("summary", `All checks: ${host.checks.length} kinds`), table(
+        ["check", "pass", "fail", "do not apply", "unknown"],
+        host.checks.map((check) => [check.code, check.passed, check.failed, check.skipped, check.unknown]),
       ));
       body.append(counted);
     }
-    const facts = get("facts");
-    if (facts.length) section("Facts", terms(facts));
-    if ("picture" in host) {
+    if (host.facts) section("Facts", terms(Object.entries(host.facts)));
+    if (host.picture) {
       const image = make("img");
-      image.src = pool[host.picture];
+      [image.src] = host.picture;
       image.alt = `Topology of ${name}`;
       section("Topology", image);
     }
     section("Documents", ...(host.sources || []).map(
-      ([kind, path, at, age]) => make("p.soft", `${kind}: ${path}${at ? `, of ${at}` : ""}${age ? `, ${age} old` : ""}`),
+      ({ kind, path, at, age }) => make("p.soft", `${kind}: ${path}${at ? `, of ${at}` : ""}${age ? `, ${age} old` : ""}`),
     ));
     if (!host.sources) section("Documents", make("p.soft", "None: no playbook has left anything of this host."));
   }
@@ -162,10 +167,10 @@
 
   const texts = new Map(cells.map((cell) => {
     const host = hosts[cell.dataset.host];
-    const parts = [cell.dataset.host, host.why, said[host.state], ...(pool[host.place] || []), ...(pool[host.facts] || []).flat()];
-    for (const one of host.failed || []) parts.push(one[0], one[3]);
-    for (const one of host.findings || []) parts.push(pool[one[2]][0], one[1]);
-    for (const one of (host.running !== undefined ? pool[host.running] : [])) parts.push(...one);
+    const parts = [cell.dataset.host, host.why, said[host.state], ...Object.values(host.place || {}), ...Object.entries(host.facts || {}).flat()];
+    for (const one of host.failed || []) parts.push(one.code, one.found);
+    for (const one of host.findings || []) parts.push(one.code, one.message);
+    for (const one of host.running || []) parts.push(one.deployment, one.model, one.engine, one.layout);
     return [cell.dataset.host, parts.filter(Boolean).join("\n").toLowerCase()];
   }));
 
