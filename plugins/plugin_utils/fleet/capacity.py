@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..findings import Finding
 from .plan_types import Capacity, DeploymentCapacity, PlaceCapacity, Rate
@@ -70,80 +71,52 @@ def _gpus(served: Iterable[Served]) -> int:
     return sum(one.replicas * one.gpus_per_replica for one in served)
 
 
-@dataclass
-class _Count:
-    """A place as it fills."""
-
-    hosts: int = 0
-    gpus: int = 0
-    used: int = 0
-    running: int = 0
-    planned: int = 0
+def _replicas(served: Iterable[Served]) -> int:
+    return sum(item.replicas for item in served)
 
 
 def _places(pairs: Iterable[tuple[str, Serving]]) -> tuple[PlaceCapacity, ...]:
     """Return places with what their hosts come to, those with most replicas first."""
-    found: dict[str, _Count] = {}
+    members: defaultdict[str, list[Serving]] = defaultdict(list)
     for name, host in pairs:
-        count = found.setdefault(name, _Count())
-        count.hosts += 1
-        count.gpus += host.gpus
-        count.used += _gpus(host.planned)
-        count.running += sum(one.replicas for one in host.running)
-        count.planned += sum(one.replicas for one in host.planned)
-    made = [
-        PlaceCapacity(name, one.hosts, one.gpus, one.used, one.running, one.planned)
-        for name, one in found.items()
-    ]
-    return tuple(sorted(made, key=lambda place: -place.planned))
-
-
-@dataclass
-class _Deployed:
-    """A deployment as its hosts are gone through."""
-
-    models: dict[str, None] = field(default_factory=dict)
-    engines: dict[str, None] = field(default_factory=dict)
-    layouts: dict[str, None] = field(default_factory=dict)
-    domains: dict[str, int] = field(default_factory=dict)
-    hosts: int = 0
-    running: int = 0
-    up: list[int] = field(default_factory=list)
-    gpus: int = 0
+        members[name].append(host)
+    places = (
+        PlaceCapacity(
+            name,
+            hosts=len(hosts),
+            gpus=sum(host.gpus for host in hosts),
+            used=sum(_gpus(host.planned) for host in hosts),
+            running=sum(_replicas(host.running) for host in hosts),
+            planned=sum(_replicas(host.planned) for host in hosts),
+        )
+        for name, hosts in members.items()
+    )
+    return tuple(sorted(places, key=lambda place: -place.planned))
 
 
 def _deployment(
     name: str, hosts: Sequence[Serving], measured: Sequence[Measured]
 ) -> DeploymentCapacity:
-    count = _Deployed()
-    old: dict[str, None] = {}
-    for host in hosts:
-        for one in host.running:
-            if one.deployment == name:
-                old[one.model] = None
-                count.running += one.replicas
-                count.up += [] if one.up is None else [one.up]
-        for one in host.planned:
-            if one.deployment == name:
-                count.hosts += 1
-                count.models[one.model] = None
-                count.engines[one.engine] = None
-                count.layouts[one.layout] = None
-                count.gpus += _gpus((one,))
-                count.domains[host.domain] = count.domains.get(host.domain, 0) + one.replicas
-    worst = max(count.domains, key=lambda domain: count.domains[domain], default="")
+    running = [item for host in hosts for item in host.running if item.deployment == name]
+    planned = [(host, item) for host in hosts for item in host.planned if item.deployment == name]
+    served = [item for _host, item in planned]
+    domains: Counter[str] = Counter()
+    for host, item in planned:
+        domains[host.domain] += item.replicas
+    worst, lost = domains.most_common(1)[0] if domains else ("", 0)
+    up = [item.up for item in running if item.up is not None]
     return DeploymentCapacity(
         deployment=name,
-        model=", ".join(count.models or old),
-        engines=tuple(count.engines),
-        layouts=tuple(count.layouts),
-        hosts=count.hosts,
-        up=sum(count.up) if count.up or not count.running else None,
-        running=count.running,
-        planned=sum(count.domains.values()),
-        gpus=count.gpus,
+        model=", ".join(dict.fromkeys(item.model for item in served or running)),
+        engines=tuple(dict.fromkeys(item.engine for item in served)),
+        layouts=tuple(dict.fromkeys(item.layout for item in served)),
+        hosts=len(served),
+        up=sum(up) if up or not _replicas(running) else None,
+        running=_replicas(running),
+        planned=_replicas(served),
+        gpus=_gpus(served),
         worst=worst,
-        lost=count.domains.get(worst, 0),
+        lost=lost,
         rate=_rate(name, hosts, measured),
     )
 

@@ -129,16 +129,6 @@ def _source(text: str) -> str:
     return text
 
 
-def _links(layout: Facts, _preference: Preference) -> Key:
-    return (int(layout.spanning > 0),)
-
-
-def _load(layout: Facts, preference: Preference) -> Key:
-    if preference.concurrency is None or layout.sequences is None:
-        return (0,)
-    return (max(0.0, preference.concurrency - layout.sequences),)
-
-
 def _latency(layout: Facts, preference: Preference) -> Key:
     """Order large engines first, but small ones first where their GPUs have little to read."""
     smallest = min(layout.sizes)
@@ -148,8 +138,17 @@ def _latency(layout: Facts, preference: Preference) -> Key:
     return (0, -smallest)
 
 
-def _served(layout: Facts, _preference: Preference) -> Key:
-    return (layout.free,)
+def _say_latency(layout: Facts) -> str:
+    size = min(layout.sizes)
+    if layout.weights is None:
+        return f"a smallest engine of {size} GPUs"
+    return f"a smallest engine of {size} with {min(layout.weights) / GIB:.1f} GiB of weights a GPU"
+
+
+def _load(layout: Facts, preference: Preference) -> Key:
+    if preference.concurrency is None or layout.sequences is None:
+        return (0,)
+    return (max(0.0, preference.concurrency - layout.sequences),)
 
 
 def _weights(layout: Facts, preference: Preference) -> Key:
@@ -158,73 +157,52 @@ def _weights(layout: Facts, preference: Preference) -> Key:
     return (0, 0) if layout.share <= preference.weights_limit else (1, layout.share)
 
 
-def _equal(layout: Facts, _preference: Preference) -> Key:
-    return (len(set(layout.sizes)),)
-
-
-def _replicas(layout: Facts, _preference: Preference) -> Key:
-    return (-len(layout.sizes),)
-
-
 def _experts(layout: Facts, preference: Preference) -> Key:
     return (0 if preference.dense is None else int(layout.expert_parallel != preference.dense),)
 
 
-def _kv(layout: Facts, _preference: Preference) -> Key:
-    return (-(layout.kv_tokens or 0),)
+def _count(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'s' * (number != 1)}"
 
 
-def _say_links(layout: Facts) -> str:
-    if layout.spanning:
-        return f"{layout.spanning} of {len(layout.sizes)} replicas with pairs without xGMI"
-    return "xGMI within every replica"
-
-
-def _say_load(layout: Facts) -> str:
-    return f"room for {layout.sequences or 0:,.0f} requests"
-
-
-def _say_latency(layout: Facts) -> str:
-    size = min(layout.sizes)
-    if layout.weights is None:
-        return f"a smallest engine of {size} GPUs"
-    return f"a smallest engine of {size} with {min(layout.weights) / GIB:.1f} GiB of weights a GPU"
-
-
-def _say_served(layout: Facts) -> str:
-    return f"{layout.free or 'no'} GPU{'s' * (layout.free != 1)} without a replica"
-
-
-def _say_weights(layout: Facts) -> str:
-    if layout.share is None:
-        return "weights of unknown size"
-    return f"{layout.share:.0%} of the memory taken by weights"
-
-
-def _say_equal(layout: Facts) -> str:
-    return "unequal replicas" if len(set(layout.sizes)) > 1 else "equal replicas"
-
-
-def _say_replicas(layout: Facts) -> str:
-    return f"{len(layout.sizes)} replica{'s' * (len(layout.sizes) != 1)}"
-
-
-def _say_experts(layout: Facts) -> str:
-    return f"{'with' if layout.expert_parallel else 'without'} expert parallelism"
-
-
-def _say_kv(layout: Facts) -> str:
-    return f"{layout.kv_tokens or 0:,} KV tokens"
-
-
+# By criterion: what layouts are sorted by, the least first, and how that reads.
 _CRITERIA: Mapping[str, tuple[Callable[[Facts, Preference], Key], Callable[[Facts], str]]] = {
-    "links": (_links, _say_links),
-    "load": (_load, _say_load),
+    "links": (
+        lambda layout, _preference: (int(layout.spanning > 0),),
+        lambda layout: (
+            f"{layout.spanning} of {len(layout.sizes)} replicas with pairs without xGMI"
+            if layout.spanning
+            else "xGMI within every replica"
+        ),
+    ),
+    "load": (_load, lambda layout: f"room for {layout.sequences or 0:,.0f} requests"),
     "latency": (_latency, _say_latency),
-    "served": (_served, _say_served),
-    "weights": (_weights, _say_weights),
-    "equal": (_equal, _say_equal),
-    "replicas": (_replicas, _say_replicas),
-    "experts": (_experts, _say_experts),
-    "kv": (_kv, _say_kv),
+    "served": (
+        lambda layout, _preference: (layout.free,),
+        lambda layout: f"{_count(layout.free, 'GPU')} without a replica",
+    ),
+    "weights": (
+        _weights,
+        lambda layout: (
+            "weights of unknown size"
+            if layout.share is None
+            else f"{layout.share:.0%} of the memory taken by weights"
+        ),
+    ),
+    "equal": (
+        lambda layout, _preference: (len(set(layout.sizes)),),
+        lambda layout: f"{'unequal' if len(set(layout.sizes)) > 1 else 'equal'} replicas",
+    ),
+    "replicas": (
+        lambda layout, _preference: (-len(layout.sizes),),
+        lambda layout: _count(len(layout.sizes), "replica"),
+    ),
+    "experts": (
+        _experts,
+        lambda layout: f"{'with' if layout.expert_parallel else 'without'} expert parallelism",
+    ),
+    "kv": (
+        lambda layout, _preference: (-(layout.kv_tokens or 0),),
+        lambda layout: f"{layout.kv_tokens or 0:,} KV tokens",
+    ),
 }
