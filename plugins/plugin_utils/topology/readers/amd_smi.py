@@ -19,7 +19,7 @@ from .. import problems
 from ..observation import Device, Observation
 from . import amd_smi_text, amd_smi_xgmi
 from .several import Devices, Reader, Tables, outputs
-from .text import bus_address, hexadecimal, integer, known, natural, partition_modes, unique_id
+from .text import bus_address, known, natural
 
 NAME = "amd-smi"
 _OLD_TABLES = {
@@ -57,7 +57,6 @@ _LISTS = (
     "memory_partition",
     "partition_profiles",
 )
-_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 
 
 def recognise(text: str) -> bool:
@@ -152,12 +151,12 @@ def _json(document: Any, tables: Tables) -> list[tuple[int, Device]]:
     devices: list[tuple[int, Device]] = []
     items = _items(document)
     texts = [
-        str(item.get("partition_id", _section(item, "partition").get("partition_id")))
+        str(item.get("partition_id", amd_smi_text.section(item, "partition").get("partition_id")))
         for item in items
     ]
     for item, partition in zip(items, amd_smi_text.partition_ids(texts), strict=True):
         index = _number(item) or 0
-        devices.append((index, replace(_device(item), partition=partition)))
+        devices.append((index, replace(amd_smi_text.device(item), partition=partition)))
         links = item.get("links")
         for link in links if isinstance(links, list) else ():
             if not isinstance(link, Mapping):
@@ -177,56 +176,6 @@ def _json(document: Any, tables: Tables) -> list[tuple[int, Device]]:
                     tables.setdefault(kind, {})[index, int(match.group(1))] = str(value)
     described = [item for item in items if {"link_metrics", "link_status"} & item.keys()]
     return devices + amd_smi_xgmi.read_json(described, tables)
-
-
-def _section(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = item.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _device(item: Mapping[str, Any]) -> Device:
-    """Return one entry of `list`, `topology`, `static`, `partition` or the default view."""
-    asic, bus, numa = (_section(item, name) for name in ("asic", "bus", "numa"))
-    partition, vram = _section(item, "partition"), _section(item, "vram")
-    render, card = known(item.get("render")), known(item.get("card"))
-    compute, memory = partition_modes(item.get("partition_mode"))
-    for value in (
-        partition.get("accelerator_partition", partition.get("compute_partition")),
-        item.get("accelerator_type"),
-    ):
-        compute = compute or partition_modes(value)[0]
-    for value in (
-        partition.get("memory_partition"),
-        item.get("current_memory_partition"),
-        item.get("memory"),
-    ):
-        memory = memory or partition_modes(value)[1]
-    return Device(
-        bdf=bus_address(item.get("bdf")) or bus_address(bus.get("bdf")),
-        kfd_node=natural(item.get("node_id")),
-        kfd_id=natural(item.get("kfd_id")),
-        hip_ordinal=natural(item.get("hip_id")),
-        render_node=render if render and re.fullmatch(r"renderD\d+", render) else None,
-        card=card if card and re.fullmatch(r"card\d+", card) else None,
-        oam_id=natural(item.get("oam_id", asic.get("oam_id"))),
-        unique_id=unique_id(item.get("hip_uuid")),
-        device_id=hexadecimal(asic.get("device_id"), 4),
-        vram_bytes=_bytes(vram.get("size")),
-        compute_partition=compute,
-        memory_partition=memory,
-        numa_affinity=natural(numa.get("affinity")),
-        numa_node=natural(numa.get("node")),
-    )
-
-
-def _bytes(size: Any) -> int | None:
-    """Return bytes of `{"value": 196592, "unit": "MB"}` or of "196592 MB" (both are MiB)."""
-    if isinstance(size, Mapping):
-        size = f"{size.get('value')} {size.get('unit')}"
-    match = re.fullmatch(r"\s*(\d{1,12})\s*([KMG]?B)\s*", size) if isinstance(size, str) else None
-    if match is None:
-        return None
-    return (integer(match.group(1)) or 0) * _UNITS[match.group(2)] or None
 
 
 _READER = Reader(NAME, recognise_json, _document, amd_smi_text.read, _absence)

@@ -7,19 +7,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from ...findings import Finding
 from .. import problems
 from ..observation import CELL_CHECKS, Device
 from . import amd_smi_xgmi
 from .several import Tables, contradicted, restated
-from .text import bus_address, hexadecimal, known, natural, partition_modes, unique_id
+from .text import bus_address, hexadecimal, integer, known, natural, partition_modes, unique_id
 
 # ROCm 7 prints no empty line between tables, so only titles divide them.
 _TABLE = re.compile(r"^\s*([A-Z][A-Z -]*) TABLE:\s*$")
 _TABLES = {"WEIGHT": "weight", "HOPS": "hops", "LINK TYPE": "type", "NUMA BW": "bandwidth"}
 _PAIR_TABLES = re.compile(r"ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE|ATOMICS|DMA|BI-DIRECTIONAL")
+_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 _BLOCK = re.compile(r"^GPU:\s*(\d{1,4})\s*$")
 _KEY = re.compile(r"^\s+([A-Z][A-Z0-9_ ]*):\s*(.*?)\s*$")
 _BOX_BUS = re.compile(r"^\|\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:\S+|N/A)\s+.*\|.*\|\s*$")
@@ -182,31 +185,63 @@ def _blocks(lines: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
 
 
 def _block_device(values: dict[str, str]) -> Device:
-    compute, _memory = partition_modes(
-        values.get("ACCELERATOR_PARTITION", values.get("COMPUTE_PARTITION"))
-    )
-    _compute, memory = partition_modes(values.get("MEMORY_PARTITION"))
-    render, card = known(values.get("RENDER")), known(values.get("CARD"))
-    size = re.fullmatch(r"(\d{1,12}) MB", values.get("SIZE", ""))
-    # `set` prints the same keys with a sentence behind them.
+    """Return the device of a block, whose keys are those of JSON without its sections."""
+    low: dict[str, Any] = {key.lower(): value for key, value in values.items()}
+    # `set` prints the modes' keys with a sentence behind them.
     settled = not any("uccessfully" in value for value in values.values())
+    sections = {name: low for name in ("asic", "bus", "numa", "vram")}
+    parsed = device({**low, **sections, "partition": low if settled else {}})
+    return replace(parsed, partition=natural(values.get("PARTITION_ID")))
+
+
+def section(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = item.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def device(item: Mapping[str, Any]) -> Device:
+    """Return one entry of `list`, `topology`, `static`, `partition` or the default view."""
+    asic, bus, numa = (section(item, name) for name in ("asic", "bus", "numa"))
+    partition, vram = section(item, "partition"), section(item, "vram")
+    render, card = known(item.get("render")), known(item.get("card"))
+    compute, memory = partition_modes(item.get("partition_mode"))
+    for value in (
+        partition.get("accelerator_partition", partition.get("compute_partition")),
+        item.get("accelerator_type"),
+    ):
+        compute = compute or partition_modes(value)[0]
+    for value in (
+        partition.get("memory_partition"),
+        item.get("current_memory_partition"),
+        item.get("memory"),
+    ):
+        memory = memory or partition_modes(value)[1]
     return Device(
-        bdf=bus_address(values.get("BDF")),
-        partition=natural(values.get("PARTITION_ID")),
-        kfd_node=natural(values.get("NODE_ID")),
-        kfd_id=natural(values.get("KFD_ID")),
-        hip_ordinal=natural(values.get("HIP_ID")),
+        bdf=bus_address(item.get("bdf")) or bus_address(bus.get("bdf")),
+        kfd_node=natural(item.get("node_id")),
+        kfd_id=natural(item.get("kfd_id")),
+        hip_ordinal=natural(item.get("hip_id")),
         render_node=render if render and re.fullmatch(r"renderD\d+", render) else None,
         card=card if card and re.fullmatch(r"card\d+", card) else None,
-        oam_id=natural(values.get("OAM_ID")),
-        unique_id=unique_id(values.get("HIP_UUID")),
-        device_id=hexadecimal(values.get("DEVICE_ID"), 4),
-        vram_bytes=int(size.group(1)) * 2**20 if size else None,
-        compute_partition=compute if settled else None,
-        memory_partition=memory if settled else None,
-        numa_affinity=natural(values.get("AFFINITY")),
-        numa_node=natural(values.get("NODE")),
+        oam_id=natural(item.get("oam_id", asic.get("oam_id"))),
+        unique_id=unique_id(item.get("hip_uuid")),
+        device_id=hexadecimal(asic.get("device_id"), 4),
+        vram_bytes=_bytes(vram.get("size")),
+        compute_partition=compute,
+        memory_partition=memory,
+        numa_affinity=natural(numa.get("affinity")),
+        numa_node=natural(numa.get("node")),
     )
+
+
+def _bytes(size: Any) -> int | None:
+    """Return bytes of `{"value": 196592, "unit": "MB"}` or of "196592 MB" (both are MiB)."""
+    if isinstance(size, Mapping):
+        size = f"{size.get('value')} {size.get('unit')}"
+    match = re.fullmatch(r"\s*(\d{1,12})\s*([KMG]?B)\s*", size) if isinstance(size, str) else None
+    if match is None:
+        return None
+    return (integer(match.group(1)) or 0) * _UNITS[match.group(2)] or None
 
 
 def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[Finding]:
