@@ -26,8 +26,8 @@ class Directory:
 
     NOTES = ".cache/huggingface/download"
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, revision: str = "") -> None:
+        self.path, self.revision = path, revision
         if not os.path.isdir(path):
             raise self.refuse("is no directory")
 
@@ -39,7 +39,11 @@ class Directory:
         return error("WEIGHTS-PUBLISH-SOURCE", self.path, message)
 
     def commit(self) -> str:
-        """Return the commit that the directory says it holds."""
+        """Return the commit as it was passed, or as the directory has it."""
+        if self.revision and not COMMIT.fullmatch(self.revision):
+            raise self.refuse(f"found the revision {self.revision}, expected a commit's 40 digits")
+        if self.revision:
+            return self.revision
         if os.path.exists(os.path.join(self.path, weights_manifest.NAME)):
             return weights_manifest.read(self.path).revision
         name = os.path.basename(os.path.realpath(self.path))

@@ -18,7 +18,7 @@ from . import fetch as weights_fetch
 from . import manifest as weights_manifest
 from . import store as weights_store
 from .directory import Directory
-from .fetch import Patience, Progress
+from .fetch import Patience, Progress, Source
 from .hub import Hub, SourceFile, read_token
 from .manifest import COMMIT, REPOSITORY, Deviation, Manifest, ManifestFile
 from .store import Shelf
@@ -63,20 +63,14 @@ def matches(path: str, patterns: Any) -> bool:
     return any(fnmatchcase(path, one + "*" if one.endswith("/") else one) for one in patterns)
 
 
-class Origin(Protocol):
+class Origin(Source, Protocol):
     """Where a revision comes from."""
 
-    @property
-    def name(self) -> str: ...
-
     def commit(self) -> str:
-        """Return the commit that is asked for."""
+        """Return the commit that is requested."""
 
     def files(self, commit: str) -> list[SourceFile]:
         """Return the files of the commit."""
-
-    def open_file(self, path: str, offset: int, end: int | None) -> tuple[IO[bytes], int]:
-        """Return a file's bytes up to an end, and the offset from which on they are."""
 
 
 class HubOrigin:
@@ -123,21 +117,6 @@ class HubOrigin:
         return self.hub().open_file(self.job.repository, self.resolved, path, offset, end)
 
 
-class DirectoryOrigin(Directory):
-    """A local directory; its commit is as given, or as it says."""
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(job.source or "")
-        self.revision = job.revision
-
-    def commit(self) -> str:
-        if not self.revision:
-            return super().commit()
-        if not COMMIT.fullmatch(self.revision):
-            raise self.refuse(f"found the revision {self.revision}, expected a commit's 40 digits")
-        return self.revision
-
-
 @dataclass(frozen=True)
 class Job:
     """What an operator asks for."""
@@ -170,7 +149,7 @@ class Job:
     def origin(self) -> Origin:
         """Return where the files come from."""
         if self.source:
-            return DirectoryOrigin(self)
+            return Directory(self.source, self.revision)
         return HubOrigin(self, Patience(self.retries, self.retry_delay))
 
 
