@@ -97,15 +97,16 @@ def test_loopback_is_told(evidence):
 
 
 def test_the_repository_is_pinned_and_its_key_known(evidence):
-    found = decide(Settings(), evidence("ubuntu")).repository
-    texts = "".join(one.content for one in found.files)
+    resources = named(decide(Settings(), evidence("ubuntu")))
+    found = resources["repository amd-exporter"]
+    texts = "".join(one["content"] for one in found["files"])
     assert "https://repo.radeon.com/device-metrics-exporter/apt/1.5.4" in texts
     assert "Suites: noble" in texts
     assert "Pin: version 1.5.4*" in texts
-    (key,) = found.keys
-    assert key.fingerprint == knowledge("host/rocm/streams.yml")["driver"]["key"]["fingerprint"]
-    assert f"Signed-By: {key.path}" in texts
-    assert found.missing == ("amdgpu-exporter=1.5.4*",)
+    (key,) = found["keys"]
+    assert key["fingerprint"] == knowledge("host/rocm/streams.yml")["driver"]["key"]["fingerprint"]
+    assert f"Signed-By: {key['path']}" in texts
+    assert resources["transaction amd-exporter"]["install"] == [["amdgpu-exporter=1.5.4*"]]
 
 
 def test_the_exporter_profiles_nothing_and_exports_what_is_read(evidence):
@@ -262,7 +263,7 @@ def test_another_method_s_files_go_but_for_those_that_are_used(evidence):
 def test_absent_takes_every_service_and_the_repository(evidence):
     plan = decide(Settings(state="absent"), evidence("ubuntu"))
     resources = named(plan)
-    assert plan.repository is None
+    assert not [name for name in resources if name.startswith("repository")]
     assert "file /etc/apt/sources.list.d/apiary-amd-exporter.sources" in resources
     services = [item for name, item in resources.items() if name.startswith("configuration")]
     assert {item["state"] for item in services} == {"absent"}

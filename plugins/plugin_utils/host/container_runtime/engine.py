@@ -26,11 +26,7 @@ _APT_CANDIDATE = re.compile(r"^ +Candidate: (\S+)", re.MULTILINE)
 class System:
     """What a release means for packages: first the engine's own; (): the distribution has none."""
 
-    id: str
-    release: str
     name: str
-    codename: str | None
-    family: str
     manager: Literal["apt", "dnf"]
     packages: tuple[str, ...]
     refresh: tuple[str, ...]
@@ -85,14 +81,10 @@ def system(evidence: Evidence, engine: EngineName) -> System:
     """Return the host's family of systems; raise CONTAINER-OS for one that is not known."""
     release = os_release(evidence)
     families = {key: each for key, each in knowledge(FACTS)["families"].items() if key != "source"}
-    for family, facts in families.items():
+    for facts in families.values():
         if release.id in facts["releases"]:
             return System(
-                release.id,
-                release.version,
                 release.name,
-                release.codename,
-                family,
                 cast(Literal["apt", "dnf"], facts["manager"]),
                 tuple(facts["packages"][engine])
                 + tuple(

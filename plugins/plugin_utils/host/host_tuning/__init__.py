@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ...evidence.types import Evidence
 from ...findings import Finding
 from .. import resources
-from ..types import Check, ConcernPlan, LiveSetting, Skipped
+from ..types import Check, Skipped
 from . import boot, catalogue, cmdline, limits, live, observed, sysctl
 from .machine import Machine, Platform, machine
 
@@ -34,15 +34,13 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class HostTuningPlan(ConcernPlan):
+class HostTuningPlan(catalogue.Part):
     """What the role applies: live values, units of a boot, and the boot loader's commands.
 
     ``boot_commands`` run once the files are written; ``gone_units`` are disabled before theirs are
     removed. ``arguments`` are our words of the kernel command line.
     """
 
-    live: tuple[LiveSetting, ...] = ()
-    units: tuple[str, ...] = ()
     gone_units: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     boot_commands: tuple[tuple[str, ...], ...] = ()
@@ -81,30 +79,26 @@ def _tune(settings: Settings, evidence: Evidence, host: Machine) -> HostTuningPl
     booted = boot.plan(evidence, wanted, host.container, settings.boot_loader == "auto")
     kernel = sysctl.plan(evidence, tuple(one for one in chosen if "sysctl" in one.setting.facts))
     values = live.plan(evidence, chosen, host.container)
-    services = limits.plan(evidence, tuple(selection.of("limits")))
+    parts = (kernel, values, limits.plan(evidence, tuple(selection.of("limits"))))
     looked = [
         observed.check(evidence, host, one.setting)
         for one in selection.of("acs", "bios_observable", "memory")
     ]
     return HostTuningPlan(
-        files=(kernel.file, *values.files, *services.files, *booted.files),
+        files=(*_all("files", parts), *booted.files),
         checks=(
             *_argument_checks(host, selection, booted, wanted),
-            *kernel.checks,
-            *values.checks,
-            *services.checks,
+            *_all("checks", parts),
             *looked,
         ),
         findings=(*selection.findings, *booted.findings, *_told(evidence, host, selection)),
         skipped=(
             *selection.skipped,
-            *kernel.skipped,
-            *values.skipped,
-            *services.skipped,
+            *_all("skipped", parts),
             *_unmanaged(booted, wanted),
         ),
         reboot=tuple(_reboot(host, selection, booted)),
-        live=(*kernel.live, *values.live),
+        live=_all("live", parts),
         units=values.units,
         gone_units=tuple(name for name in live.names(evidence) if name not in values.units),
         arguments=wanted.ours,
@@ -112,11 +106,16 @@ def _tune(settings: Settings, evidence: Evidence, host: Machine) -> HostTuningPl
     )
 
 
+def _all(field: str, parts: tuple[catalogue.Part, ...]) -> tuple[Any, ...]:
+    """Return what the parts have of a field, in their order."""
+    return tuple(item for part in parts for item in getattr(part, field))
+
+
 def _undo(settings: Settings, evidence: Evidence, host: Machine) -> HostTuningPlan:
     """Return the plan that takes away what earlier runs left; it needs no reboot to be applied."""
     booted = boot.plan(evidence, boot.Wanted(), host.container, settings.boot_loader == "auto")
     files = (
-        sysctl.plan(evidence, ()).file,
+        *sysctl.plan(evidence, ()).files,
         *live.plan(evidence, ()).files,
         *limits.plan(evidence, ()).files,
         *booted.files,

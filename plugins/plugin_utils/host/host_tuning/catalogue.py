@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ...documents import knowledge
 from ...findings import Finding
-from ..types import Skipped
+from ..types import ConcernPlan, LiveSetting, Skipped
 from .machine import Machine
 
 BY_NAME = "by_name"
@@ -65,6 +65,14 @@ class Chosen:
         if "arguments" in facts:
             return (str(facts["arguments"][self.value]),)
         return (facts["argument"].format(value=self.value),) if "argument" in facts else ()
+
+
+@dataclass(frozen=True)
+class Part(ConcernPlan):
+    """What settings of one kind come to; ``units`` are those that a boot runs."""
+
+    live: tuple[LiveSetting, ...] = ()
+    units: tuple[str, ...] = ()
 
 
 @functools.cache

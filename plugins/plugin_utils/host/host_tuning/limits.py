@@ -6,23 +6,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...evidence.types import Evidence
 from ..types import Check, HostFile, Skipped
-from .catalogue import Chosen, settings
+from .catalogue import Chosen, Part, settings
 
 # systemd knows one number for what has no limit, and prints it as a word.
 _ENDLESS = "infinity"
-
-
-@dataclass(frozen=True)
-class Applied:
-    """The drop-ins of a host, and what was left out."""
-
-    files: tuple[HostFile, ...]
-    checks: tuple[Check, ...]
-    skipped: tuple[Skipped, ...]
 
 
 def drop_in(unit: str) -> str:
@@ -41,7 +30,7 @@ def shown(evidence: Evidence) -> dict[str, dict[str, str]]:
     return units
 
 
-def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Applied:
+def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Part:
     """Return the drop-ins for the chosen limits; those no longer chosen are to be gone."""
     units = shown(evidence)
     wanted: dict[str, str] = {}
@@ -73,7 +62,7 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Applied:
         for setting in settings()
         for unit in setting.facts.get("units", ())
     )
-    return Applied(files, tuple(checks), tuple(skipped))
+    return Part(files=files, checks=tuple(checks), skipped=tuple(skipped))
 
 
 def _above(found: str | None, value: str) -> bool:

@@ -10,11 +10,10 @@ import fnmatch
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from ...evidence.types import Evidence
 from ..types import Check, HostFile, LiveSetting, Skipped
-from .catalogue import Chosen
+from .catalogue import Chosen, Part
 
 UNIT = "apiary-host-tuning.service"
 LOADER = "apiary-amdgpu.service"
@@ -73,18 +72,7 @@ WantedBy=multi-user.target
 """
 
 
-@dataclass(frozen=True)
-class Applied:
-    """What the settings in /sys come to; ``units`` are those that a boot runs."""
-
-    files: tuple[HostFile, ...]
-    live: tuple[LiveSetting, ...]
-    units: tuple[str, ...]
-    checks: tuple[Check, ...]
-    skipped: tuple[Skipped, ...] = field(default=())
-
-
-def plan(evidence: Evidence, chosen: tuple[Chosen, ...], container: bool = False) -> Applied:
+def plan(evidence: Evidence, chosen: tuple[Chosen, ...], container: bool = False) -> Part:
     """Return units and live values for the chosen settings of /sys."""
     live: list[LiveSetting] = []
     lines: list[str] = []
@@ -122,7 +110,7 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...], container: bool = False
     )
     units = tuple(file.path.rpartition("/")[2] for file in files if file.content)
     checks = (_loaded(evidence),) if loads else ()
-    return Applied(files, tuple(live), units, checks, tuple(skipped))
+    return Part(files=files, live=tuple(live), units=units, checks=checks, skipped=tuple(skipped))
 
 
 def _files(evidence: Evidence, pattern: str) -> list[str]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ...evidence.types import Evidence
 from ..types import Check, HostFile, LiveSetting, Skipped
-from .catalogue import Chosen
+from .catalogue import Chosen, Part
 
 # The last name of all, so that it wins over 99-local.conf and the like.
 PATH = "/etc/sysctl.d/zz-apiary.conf"
@@ -22,16 +21,6 @@ LAST = "/etc/sysctl.conf"
 # A file in an earlier directory hides those of the same name in later ones.
 DIRECTORIES = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d")
 _LINE = re.compile(r"^[ \t]*-?[ \t]*([^\s=#;][^=\n]*?)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Applied:
-    """What the sysctl settings of a host come to."""
-
-    file: HostFile
-    live: tuple[LiveSetting, ...]
-    checks: tuple[Check, ...]
-    skipped: tuple[Skipped, ...]
 
 
 def path_of(key: str) -> str:
@@ -66,7 +55,7 @@ def setters(files: Mapping[str, str], key: str) -> list[tuple[str, str]]:
     ]
 
 
-def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Applied:
+def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Part:
     """Return file, live values and checks for the chosen sysctl settings."""
     lines: list[str] = []
     live: list[LiveSetting] = []
@@ -90,7 +79,12 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Applied:
         if not (at_least and _reaches(now, value)):
             live.append(LiveSetting(path_of(key), value))
     content = "# Written by Apiary (host_tuning).\n" + "".join(lines) if lines else None
-    return Applied(HostFile(PATH, content), tuple(live), tuple(checks), tuple(skipped))
+    return Part(
+        files=(HostFile(PATH, content),),
+        live=tuple(live),
+        checks=tuple(checks),
+        skipped=tuple(skipped),
+    )
 
 
 def _reaches(found: str, wanted: str) -> bool:

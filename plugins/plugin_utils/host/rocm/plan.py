@@ -34,9 +34,7 @@ def decide(settings: Settings, evidence: Evidence) -> RocmPlan:
     if system is None:
         return RocmPlan(findings=(support.unknown_system(release, evidence.host), *refused))
     if rocm is None or refused:
-        return RocmPlan(
-            family=system.family, package_manager=system.package_manager, findings=refused
-        )
+        return RocmPlan(package_manager=system.package_manager, findings=refused)
     state = read(evidence)
     target = complete(settings, system, state, rocm)
     if settings.state == "absent":
@@ -45,7 +43,7 @@ def decide(settings: Settings, evidence: Evidence) -> RocmPlan:
 
 
 def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
-    settings, manager = target.settings, target.system.package_manager
+    settings = target.settings
     wanted = packages.wanted_packages(target, state)
     needed = packages.prerequisites(target, state)
     lacking = packages.missing(wanted, needed, state)
@@ -75,11 +73,7 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
         *(f"{spec} is installed" for spec in changes),
     )
     return RocmPlan(
-        family=target.system.family,
-        package_manager=manager,
-        stream=target.stream,
-        rocm_version=str(target.rocm),
-        driver_version=str(target.driver) if target.driver else None,
+        package_manager=target.system.package_manager,
         repair=(REPAIR,) if state.broken else (),
         remove=remove,
         unhold=unhold,
@@ -89,15 +83,12 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
         packages=wanted,
         missing=lacking,
         optional=tuple(_optional(target, driver, state, lacking, rebuild)) if target.driver else (),
-        holds=held,
         hold=tuple(name for name in held if name not in state.held or name in unhold),
-        groups=groups,
         join=tuple(
             (user, group)
             for user, group in groups
             if user not in state.members.get(group, frozenset())
         ),
-        kernels=driver.kernels if target.driver else (),
         dkms=rebuild,
         initramfs=tuple(target.system.family_facts["initramfs"])
         if target.driver and (changes or coming or rebuild or driver.stale_ramdisks)
@@ -231,10 +222,7 @@ def _absent(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
     disruptive = tuple(f"{name} is removed" for name in drivers)
     reboot = reboot_reasons(target, driver_of(target, (), state), state, drivers)
     return RocmPlan(
-        family=target.system.family,
         package_manager=target.system.package_manager,
-        stream=target.stream,
-        rocm_version=str(target.rocm),
         repair=(REPAIR,) if state.broken and remove else (),
         remove=remove,
         unhold=held,

@@ -112,11 +112,7 @@ class RocmPlan(ConcernPlan):
     unit that loads a driver which is blacklisted at boot.
     """
 
-    family: Family = "debian"
     package_manager: PackageManager = "apt"
-    stream: Stream = "legacy"
-    rocm_version: str = ""
-    driver_version: str | None = None
     repair: tuple[Argv, ...] = ()
     remove: tuple[str, ...] = ()
     unhold: tuple[str, ...] = ()
@@ -126,11 +122,8 @@ class RocmPlan(ConcernPlan):
     packages: tuple[Package, ...] = ()
     missing: tuple[str, ...] = ()
     optional: tuple[Offer, ...] = ()
-    holds: tuple[str, ...] = ()
     hold: tuple[str, ...] = ()
-    groups: tuple[tuple[str, str], ...] = ()
     join: tuple[tuple[str, str], ...] = ()
-    kernels: tuple[Kernel, ...] = ()
     dkms: tuple[Argv, ...] = ()
     initramfs: Argv | None = None
     disruptive: tuple[str, ...] = ()

@@ -15,9 +15,9 @@ from ...evidence.types import Evidence
 from ...findings import Finding
 from ..facts import package_manager
 from . import amd, node
-from .types import Repository, Service, Settings, TelemetryHostPlan
+from .types import Service, Settings, TelemetryHostPlan
 
-__all__ = ["Repository", "Service", "Settings", "TelemetryHostPlan", "decide"]
+__all__ = ["Service", "Settings", "TelemetryHostPlan", "decide"]
 
 
 def decide(settings: Settings, evidence: Evidence) -> TelemetryHostPlan:
@@ -37,15 +37,14 @@ def decide(settings: Settings, evidence: Evidence) -> TelemetryHostPlan:
         textfile=node.textfile(settings, expected),
         amd=services,
         absent=tuple(others),
-        repository=amd.repository(settings, evidence) if method == "package" else None,
         directory=directory,
         ports=ports,
         expected=expected,
         findings=(*findings, *_told(settings, evidence)),
     )
     if settings.state == "absent":
-        return replace(plan, repository=None, resources=tuple(_absent(plan)))
-    return replace(plan, resources=tuple(_present(plan, evidence)))
+        return replace(plan, resources=tuple(_absent(plan)))
+    return replace(plan, resources=tuple(_present(plan, settings, evidence)))
 
 
 def _told(settings: Settings, evidence: Evidence) -> Iterator[Finding]:
@@ -75,7 +74,9 @@ def _gone(service: Service, kept: Iterable[str] = ()) -> dict[str, Any]:
     return _configuration(service, files=[{"path": path} for path in paths], state="absent")
 
 
-def _present(plan: TelemetryHostPlan, evidence: Evidence) -> Iterator[Mapping[str, Any]]:
+def _present(
+    plan: TelemetryHostPlan, settings: Settings, evidence: Evidence
+) -> Iterator[Mapping[str, Any]]:
     output = evidence.commands.get("exporters")
     if output is None or plan.node.program not in output.stdout.split():
         # A package starts its service as soon as it is there, on all addresses unless it has flags.
@@ -96,12 +97,8 @@ def _present(plan: TelemetryHostPlan, evidence: Evidence) -> Iterator[Mapping[st
     # AMD's exporter as it came another way goes before it comes.
     kept = [item.path for service in plan.amd for item in service.files]
     yield from (_gone(service, kept) for service in plan.absent)
-    if plan.repository:
-        own = to_document(plan.repository)
-        common = {key: own[key] for key in ("manager", "packages")} | {"name": "amd-exporter"}
-        proof = {key: own[key] for key in ("keys", "files")}
-        yield {"kind": "repository", **common, **proof}
-        yield {"kind": "transaction", **common, "install": [own["missing"]]}
+    if plan.method == "package":
+        yield from amd.repository(settings, evidence)
     yield from (_configuration(service) for service in plan.amd)
 
 

@@ -11,14 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...documents import knowledge
+from ...documents import knowledge, to_document
 from ...evidence.types import Evidence
 from ...findings import Finding, error
 from ..facts import os_release
+from ..resources import Resource
 from ..rocm import host as rocm_host
-from ..rocm.types import Key, Package
+from ..rocm.types import Key
 from ..types import HostFile
-from .types import Method, Repository, Service, Settings
+from .types import Method, Service, Settings
 
 UNITS = "/etc/systemd/system"
 KEY = "/etc/apt/keyrings/apiary-amd-exporter.gpg"
@@ -230,8 +231,8 @@ def _published(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def repository(settings: Settings, evidence: Evidence) -> Repository:
-    """Return AMD's repository, pinned to one version, and what of it the host lacks."""
+def repository(settings: Settings, evidence: Evidence) -> tuple[Resource, Resource]:
+    """Return AMD's repository, pinned to one version, and the package of it."""
     known = facts()
     wanted = version(settings)
     key = knowledge("host/rocm/streams.yml")["driver"]["key"]
@@ -247,19 +248,17 @@ def repository(settings: Settings, evidence: Evidence) -> Repository:
     }
     source = MARK + "".join(f"{field}: {value}\n" for field, value in lines.items())
     pin = f"{MARK}Package: {name}\nPin: version {pattern}\nPin-Priority: 1001\n"
-    package = Package(name, pattern, f"{name}={pattern}")
-    installed = rocm_host.read(evidence).version(name) or ""
-    return Repository(
-        manager="apt",
-        keys=(
-            Key(
-                settings.amd_key_url or key["url"],
-                KEY,
-                (settings.amd_key_fingerprint or key["fingerprint"]).replace(" ", "").upper(),
-                "binary",
-            ),
-        ),
-        files=(HostFile(SOURCES, source), HostFile(PREFERENCES, pin)),
-        packages=(package,),
-        missing=() if installed.startswith(wanted) else (package.spec,),
+    package = {"name": name, "version": pattern, "spec": f"{name}={pattern}"}
+    common = {"name": "amd-exporter", "manager": "apt", "packages": [package]}
+    own = Key(
+        settings.amd_key_url or key["url"],
+        KEY,
+        (settings.amd_key_fingerprint or key["fingerprint"]).replace(" ", "").upper(),
+        "binary",
+    )
+    files = (HostFile(SOURCES, source), HostFile(PREFERENCES, pin))
+    installed = (rocm_host.read(evidence).version(name) or "").startswith(wanted)
+    return (
+        {"kind": "repository", **common, "keys": [to_document(own)], "files": to_document(files)},
+        {"kind": "transaction", **common, "install": [[] if installed else [package["spec"]]]},
     )

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...findings import Finding
-from ..rocm.types import Key, Package
 from ..types import HostFile
 
 Method = Literal["package", "container", "none"]
@@ -73,17 +72,6 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Repository:
-    """AMD's package repository, as the kinds `repository` and `transaction` take it."""
-
-    manager: Literal["apt"]
-    keys: tuple[Key, ...]
-    files: tuple[HostFile, ...]
-    packages: tuple[Package, ...]
-    missing: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class TelemetryHostPlan:
     """What to do on one host; ``node`` comes first, then AMD's exporter, then our own timer.
 
@@ -96,7 +84,6 @@ class TelemetryHostPlan:
     textfile: Service
     amd: tuple[Service, ...] = ()
     absent: tuple[Service, ...] = ()
-    repository: Repository | None = None
     directory: str = ""
     ports: dict[str, int] = field(default_factory=dict)
     expected: dict[str, Any] = field(default_factory=dict)
