@@ -110,6 +110,8 @@ class Server:
         lines = [f"{'GET' if body is None else 'POST'} {self.path}{path} HTTP/1.1"]
         lines.append(f"Host: {self.host}")
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        if not all(map(str.isprintable, lines)):
+            raise ValueError("a header cannot have such a character")
         if body is not None:
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         return "\r\n".join((*lines, "", "")).encode() + (body or b"")
@@ -129,7 +131,7 @@ class Server:
         headers: dict[str, str] | None = None,
         seconds: float = 60.0,
     ) -> Response:
-        """Send one request and wait for its answer; for what is requested before the load."""
+        """Send one request and wait for its answer; for what is requested beside the load."""
         body = None if document is None else json.dumps(document).encode()
         response, ended = Response(), list[Response]()
         connection = self.send(self.request(path, body, headers), response, ended.append)

@@ -7,17 +7,15 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
-import json
 import math
 import re
-import ssl
 import threading
 import time
 from typing import Any, Callable
 from urllib.parse import urlsplit
 
-ANSWER_BYTES = 16 * 2**20
+from .http import Loop, Server
+
 # One line of the Prometheus text format; labels are kept as text.
 # name{label="value",…} number; a label's value may hold anything quoted.
 _SERIES = re.compile(
@@ -32,35 +30,23 @@ def ask(
     url: str, timeout: float, key: str = "", body: dict[str, Any] | None = None
 ) -> tuple[int | None, str]:
     """Return status and text of an answer; (None, why) where there is none."""
-    parts = urlsplit(url)
-    headers = {"Content-Type": "application/json"} if body is not None else {}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    connection: http.client.HTTPConnection | None = None
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    loop = Loop()
     try:
-        if parts.scheme == "https":
-            connection = http.client.HTTPSConnection(
-                parts.hostname or "",
-                parts.port,
-                timeout=timeout,
-                context=ssl.create_default_context(),
-            )
-        else:
-            connection = http.client.HTTPConnection(
-                parts.hostname or "", parts.port, timeout=timeout
-            )
+        parts = urlsplit(url)
+        server = Server(loop, f"{parts.scheme}://{parts.netloc}")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        sent = None if body is None else json.dumps(body)
-        connection.request("GET" if body is None else "POST", path, sent, headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read(ANSWER_BYTES).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException) as failure:
+        answer = server.ask(path, body, headers, timeout)
+        server.close()
+    except OSError as failure:
         return None, f"{type(failure).__name__}: {failure}"
     except ValueError as failure:  # a port or key that cannot be; its text may be the key
         return None, type(failure).__name__
     finally:
-        if connection is not None:
-            connection.close()
+        loop.close()
+    if not answer.status or (answer.status == 200 and answer.error):
+        return None, answer.error
+    return answer.status, answer.body.decode("utf-8", "replace")
 
 
 def metrics_text(url: str, timeout: float) -> str | None:

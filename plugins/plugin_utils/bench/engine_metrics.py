@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -15,6 +15,8 @@ from ...module_utils.load.scrape import Series, series_of
 from ..documents import knowledge
 from .raw import Raw, Scrape
 from .types import EngineUse
+
+Pairs = Sequence[tuple[Series, Series]]
 
 
 def use_of(raw: Raw) -> EngineUse | None:
@@ -28,15 +30,21 @@ def use_of(raw: Raw) -> EngineUse | None:
     if not any(after for _before, after in pairs):
         return None
     facts = knowledge("bench/metrics.yml")
-    whole = not restarted(raw)
-    counts = {
-        key: _difference(pairs, _names(facts["counters"][key])) if whole else None
-        for key in facts["counters"]
-    }
-    means = {
-        key: _mean(pairs, _names(facts["means"][key])) if whole else None for key in facts["means"]
-    }
+    whole: Pairs = [({}, {})] if restarted(raw) else pairs
+    counts = {key: _rise(whole, _names(fact)) for key, fact in facts["counters"].items()}
+    means = {key: _mean(whole, _names(fact)) for key, fact in facts["means"].items()}
     gauges = {key: _highest(raw.metrics, pairs, fact) for key, fact in facts["gauges"].items()}
+    hits, queries = counts["hits"], counts["queries"]
+    share = None
+    if hits is not None and queries is not None:
+        # An engine without a prefix cache asks it nothing: no prompt came from it.
+        share = hits / queries if queries else 0.0
+    begun = [
+        value
+        for _before, after in pairs
+        for (name, _labels), value in after.items()
+        if name in facts["engine_run"]["changes"]
+    ]
     return EngineUse(
         kv_usage_max=gauges["kv_usage"],
         waiting_max=gauges["waiting"],
@@ -44,89 +52,62 @@ def use_of(raw: Raw) -> EngineUse | None:
         preemptions=_whole(counts["preemptions"]),
         prompt_tokens=_whole(counts["prompt_tokens"]),
         cached_tokens=_whole(counts["cached_tokens"]),
-        cache_hit_share=_hit_share(counts),
+        cache_hit_share=share,
         queue_seconds_mean=means["queue_seconds"],
         ttft_mean=means["ttft"],
-        started=_started(pairs),
+        started=max(begun, default=0.0) or None,
     )
-
-
-def _started(pairs: Sequence[tuple[Series, Series]]) -> float | None:
-    """Return when the engine that began last did so; None where none tells."""
-    names = knowledge("bench/metrics.yml")["engine_run"]["changes"]
-    times = [value for _b, after in pairs for key, value in after.items() if key[0] in names]
-    return max(times, default=0.0) or None
 
 
 def restarted(raw: Raw) -> tuple[str, ...]:
     """Return the engines that began anew during a level: a counter fell, or none answers."""
-    engine_run = knowledge("bench/metrics.yml")["engine_run"]
-    found = []
-    for scrape in raw.metrics:
-        if scrape.before is None:
-            continue
-        if scrape.after is None:
-            found.append(scrape.url)
-            continue
-        before, after = series_of(scrape.before), series_of(scrape.after)
-        fell = any(
-            after.get(key, 0.0) < value
-            for key, value in before.items()
-            if key[0] in engine_run["falls"]
-        )
-        other = any(
-            key in after and after[key] != value
-            for key, value in before.items()
-            if key[0] in engine_run["changes"]
-        )
-        if fell or other:
-            found.append(scrape.url)
-    return tuple(found)
+    return tuple(
+        scrape.url
+        for scrape in raw.metrics
+        if scrape.before is not None
+        and (scrape.after is None or _began_anew(series_of(scrape.before), series_of(scrape.after)))
+    )
+
+
+def _began_anew(before: Series, after: Series) -> bool:
+    facts = knowledge("bench/metrics.yml")["engine_run"]
+    return any(
+        (key[0] in facts["falls"] and after.get(key, 0.0) < value)
+        or (key[0] in facts["changes"] and after.get(key, value) != value)
+        for key, value in before.items()
+    )
 
 
 def _names(fact: Mapping[str, Any]) -> list[str]:
     return [item["name"] for item in fact["names"]]
 
 
-def _served(series: Series, names: Iterable[str]) -> str | None:
-    """Return the first of several names that the engine serves."""
-    served = {name for name, _labels in series}
-    return next((name for name in names if name in served), None)
+def _rise(pairs: Pairs, names: Sequence[str]) -> float | None:
+    """Return by how much a counter rose over all engines; None if one of them doesn't serve it.
 
-
-def _total(series: Series, name: str) -> float:
-    return math.fsum(value for (found, _labels), value in series.items() if found == name)
-
-
-def _difference(pairs: Sequence[tuple[Series, Series]], names: Sequence[str]) -> float | None:
-    """Return by how much a counter rose over all engines; None if one of them doesn't serve it."""
+    Of several names the first that an engine serves is its counter.
+    """
     rise = 0.0
     for before, after in pairs:
-        name = _served(after, names)
-        if name is None or not before:
+        served = {name for name, _labels in after}
+        counter = next((name for name in names if name in served), None)
+        if counter is None or not before:
             return None
-        rise += _total(after, name) - _total(before, name)
+        for series, sign in ((after, 1), (before, -1)):
+            rise += sign * math.fsum(
+                value for (name, _), value in series.items() if name == counter
+            )
     return rise
 
 
-def _mean(pairs: Sequence[tuple[Series, Series]], names: Sequence[str]) -> float | None:
+def _mean(pairs: Pairs, names: Sequence[str]) -> float | None:
     """Return the mean of what a histogram was given between the two readings."""
-    total = _difference(pairs, [f"{name}_sum" for name in names])
-    count = _difference(pairs, [f"{name}_count" for name in names])
+    total = _rise(pairs, [f"{name}_sum" for name in names])
+    count = _rise(pairs, [f"{name}_count" for name in names])
     return total / count if total is not None and count else None
 
 
-def _hit_share(counts: Mapping[str, float | None]) -> float | None:
-    hits, queries = counts["hits"], counts["queries"]
-    if hits is None or queries is None:
-        return None
-    # An engine without a prefix cache asks it nothing: no prompt came from it.
-    return hits / queries if queries else 0.0
-
-
-def _highest(
-    scrapes: Sequence[Scrape], pairs: Sequence[tuple[Series, Series]], fact: Mapping[str, Any]
-) -> float | None:
+def _highest(scrapes: Sequence[Scrape], pairs: Pairs, fact: Mapping[str, Any]) -> float | None:
     """Return the highest value of a gauge in the samples, engines joined at each time."""
     names, join = _names(fact), (max if fact["join"] == "max" else math.fsum)
     rows: list[list[float]] = []
@@ -134,7 +115,7 @@ def _highest(
         row = [
             join(values)
             for _seconds, sample in scrape.samples
-            if (values := [sample[name] for name in _sampled(sample, names)])
+            if (values := [value for name, value in sample.items() if name in names])
         ]
         if not row:
             # Never sampled: the readings before and after are what there is.
@@ -146,10 +127,6 @@ def _highest(
         rows.append(row)
     moments = [[value for value in moment if value is not None] for moment in zip_longest(*rows)]
     return max((join(moment) for moment in moments if moment), default=None)
-
-
-def _sampled(sample: Mapping[str, float], names: Sequence[str]) -> list[str]:
-    return [key for key in sample if key.split("{", 1)[0] in names]
 
 
 def _whole(value: float | None) -> int | None:

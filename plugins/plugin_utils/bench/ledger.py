@@ -184,7 +184,7 @@ class Ledger:
         rates = {size: mean_rate(levels) or 0.0 for size, levels in known.items()}
         most = max(rates.values(), default=0.0) / (1 + self.rules.gain)
         enough = [size for size, served in rates.items() if served >= min(rate, most)]
-        return math.ceil(min(enough, default=1) * self.rules.open_room)
+        return math.ceil(min(enough, default=1) * float(self.rules.open_room))
 
     def _load(self, phase: Phase, workload: Workload, by: By, size: float, repeat: int) -> Load:
         rules = self.rules

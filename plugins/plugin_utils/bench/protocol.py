@@ -147,7 +147,7 @@ class _Run:
         own = concurrency_of(workload.name)
         if own is not None:
             return min(own, max(self.requested.concurrency, default=self.requested.most))
-        return min(self._good_concurrency(), self.rules.stress_most)
+        return min(self._good_concurrency(), int(self.rules.stress_most))
 
     def _saturation(self) -> Steps[None]:
         while self._saturated() is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
 
 import click
@@ -29,14 +28,17 @@ def numbers(text: str | None, kind: type[int] | type[float], option: str) -> lis
 def replaced_rules(given: Iterable[str]) -> dict[str, Any]:
     """Return the protocol's numbers that are replaced, by name; raises UsageError."""
     matches: dict[str, Any] = {}
-    known = {field.name: field.type for field in fields(rules.Rules)}
+    known = {
+        name: type(number)
+        for name, number in vars(rules.rules()).items()
+        if isinstance(number, int | float)
+    }
     for text in given:
         name, _, value = text.partition("=")
-        if known.get(name) not in ("int", "float"):
-            numbers = ", ".join(one for one, kind in known.items() if kind in ("int", "float"))
-            raise click.UsageError(f"--rule {text}: NAME=NUMBER is meant, of {numbers}")
+        if name not in known:
+            raise click.UsageError(f"--rule {text}: NAME=NUMBER is meant, of {', '.join(known)}")
         try:
-            matches[name] = int(value) if known[name] == "int" else float(value)
+            matches[name] = known[name](value)
             problem = not math.isfinite(matches[name])
         except ValueError:
             problem = True

@@ -17,7 +17,7 @@ from ..gpu_use import gpus_of
 from ..measure import measure, missed, spread
 from ..parse import requested_lengths, requests_of, shard_requests
 from ..raw import Raw
-from ..types import ClientUse, Level, Load, Status
+from ..types import ClientUse, EngineUse, Level, Load, Status
 from .inputs import Seen, share_failed, usage_cached
 from .notes import NOTES
 from .rules import KEPT, OF_WARMUP
@@ -57,7 +57,7 @@ def evaluate(raw: Raw, slo: tuple[Limit, ...], name: str | None = None) -> Level
         slo=slo,
         requests=requests,
         measured=measure(requests, load, slo, seconds, cached),
-        engine=engine,
+        engine=engine or EngineUse(),
         client=client,
         limits=LIMITS,
         seconds=seconds,

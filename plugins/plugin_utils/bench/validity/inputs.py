@@ -29,7 +29,7 @@ class Seen:
     slo: tuple[Limit, ...]
     requests: tuple[Request, ...]
     measured: Measured
-    engine: EngineUse | None
+    engine: EngineUse
     client: ClientUse
     limits: Mapping[str, float]
     seconds: float
@@ -68,12 +68,11 @@ def hit_share(seen: Seen) -> float | None:
 
     By the engines' metrics, else by what the answers' own usage says (prompt_tokens_details).
     """
-    if seen.engine is not None and seen.engine.cache_hit_share is not None:
-        return seen.engine.cache_hit_share
-    cached = seen.engine.cached_tokens if seen.engine else None
-    prompts = seen.engine.prompt_tokens if seen.engine else None
-    if cached is not None and prompts:
-        return cached / prompts
+    engine = seen.engine
+    if engine.cache_hit_share is not None:
+        return engine.cache_hit_share
+    if engine.cached_tokens is not None and engine.prompt_tokens:
+        return engine.cached_tokens / engine.prompt_tokens
     told = usage_cached(seen.raw)
     return told[0] / told[1] if told and told[1] else None
 

@@ -36,16 +36,16 @@ def _unchecked(seen: Seen) -> str | None:
 
 
 def _engine_ttft(seen: Seen) -> str | None:
-    own = seen.engine.ttft_mean if seen.engine else None
+    own = seen.engine.ttft_mean
     client = spread([request.ttft for request in seen.answered if request.ttft is not None])
     if own is None or client is None:
         return None
-    slack = max(seen.limits["engine_ttft"] * own, seen.limits["engine_ttft_slack"])
-    if client.mean - own <= slack:
+    beyond = client.mean - own
+    if beyond <= max(seen.limits["engine_ttft"] * own, seen.limits["engine_ttft_slack"]):
         return None
     return (
         f"the client's mean TTFT is {client.mean * 1000:.1f} ms, the engine's own"
-        f" {own * 1000:.1f} ms: {(client.mean - own) * 1000:.1f} ms lie between them"
+        f" {own * 1000:.1f} ms: {beyond * 1000:.1f} ms lie between them"
     )
 
 
@@ -74,31 +74,25 @@ def _bundled(seen: Seen) -> str | None:
 
 
 def _cached(seen: Seen) -> str | None:
-    share = hit_share(seen)
-    if not announced(seen.load.workload) or share is None or share <= seen.limits["cached"]:
+    share = hit_share(seen) or 0.0
+    if not announced(seen.load.workload) or share <= seen.limits["cached"]:
         return None
     return f"{share:.1%} of the prompt tokens came from the engine's cache, as the workload has it"
 
 
 def _preempted(seen: Seen) -> str | None:
-    count = seen.engine.preemptions if seen.engine else None
-    if count is None or count <= seen.limits["preempted"]:
-        return None
-    return f"{count} requests were preempted"
+    count = seen.engine.preemptions or 0
+    return f"{count} requests were preempted" if count > seen.limits["preempted"] else None
 
 
 def _kv_full(seen: Seen) -> str | None:
-    share = seen.engine.kv_usage_max if seen.engine else None
-    if share is None or share <= seen.limits["kv_full"]:
-        return None
-    return f"the KV cache was {share:.0%} full"
+    share = seen.engine.kv_usage_max or 0.0
+    return f"the KV cache was {share:.0%} full" if share > seen.limits["kv_full"] else None
 
 
 def _queued(seen: Seen) -> str | None:
-    queue = seen.engine.queue_seconds_mean if seen.engine else None
-    if queue is None or seen.measured.e2el is None or not seen.measured.e2el.mean:
-        return None
-    share = queue / seen.measured.e2el.mean
+    queue, latency = seen.engine.queue_seconds_mean or 0.0, seen.measured.e2el
+    share = queue / latency.mean if latency is not None and latency.mean else 0.0
     if share <= seen.limits["queued"]:
         return None
     return f"requests waited {queue:.3g} s in the engine's queue, {share:.0%} of their latency"

@@ -162,9 +162,8 @@ def _given_input(seen: Seen) -> float | None:
     mean = sum(request.input_tokens for request in seen.answered) / len(seen.answered)
     if behaves(seen.raw, "usage_input_lens"):
         return mean
-    counted = seen.engine.prompt_tokens if seen.engine else None
-    others = 0 if counted is None else unmeasured(seen)
-    if not counted or others or seen.measured.failed:
+    counted = seen.engine.prompt_tokens
+    if not counted or unmeasured(seen) or seen.measured.failed:
         # What else was sent is in the engine's sum too, and its length is not known.
         return mean
     return counted / len(seen.answered)
@@ -176,7 +175,7 @@ def _repeats(seen: Seen) -> str | None:
         return None
     # vLLM's client warms up with the load's first prompt, over and over.
     again = unmeasured(seen)
-    if behaves(seen.raw, "preempted_hits") and seen.engine is not None:
+    if behaves(seen.raw, "preempted_hits"):
         again += seen.engine.preemptions or 0
     allowed = announced(seen.load.workload) + again / (len(seen.requests) + again)
     if share <= allowed + seen.limits["repeats"]:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -102,12 +103,7 @@ def _answer(
         text = f"{best.name} holds {holds}: {goal}."
         return Headline(text, "measured", (*reasons, _sure(rate, best)), order[0]), ()
     findings: list[Finding] = []
-    reported: dict[str, list[str]] = {
-        "better": [],
-        "no difference found": [],
-        "not decided": [],
-        "not compared": [],
-    }
+    reported: dict[str, list[str]] = defaultdict(list)
     for other in (*unlike, *(configurations[place] for place in order[1:])):
         try:
             verdict = compare(other.benches, best.benches)
@@ -121,23 +117,20 @@ def _answer(
         says = verdict.verdict if verdict.verdict != "worse" else "no difference found"
         reported[says].append(other.name)
         reasons.append(f"against {other.name}: {against_text(verdict)}")
-    told = tuple(dict.fromkeys(findings))
-    if reported["no difference found"]:
-        others = _listed([best.name, *reported["no difference found"]])
-        text = f"No difference found between {others}, at {holds}: {goal}."
-        return Headline(text, "no difference found", tuple(reasons)), told
-    if reported["not decided"]:
-        others = _listed(reported["not decided"])
-        text = (
-            f"{best.name} holds the most, {holds}, but one engine run does not decide it against "
-        )
-        return Headline(f"{text}{others}: {goal}.", "not decided", tuple(reasons)), told
-    if reported["not compared"]:
-        most = "the most, " if len(order) > 1 else ""
-        text = f"{best.name} holds {most}{holds}, but not all can be compared: {goal}."
-        return Headline(text, "not compared", tuple(reasons)), told
-    text = f"{best.name} is better than {_listed(reported['better'])}: {holds}, {goal}."
-    return Headline(text, "better", tuple(reasons), order[0]), told
+    endings = ("no difference found", "not decided", "not compared", "better")
+    ending = next(says for says in endings if reported[says])
+    same = [best.name] if ending == "no difference found" else []
+    others = _listed([*same, *reported[ending]])
+    most = "the most, " if len(order) > 1 else ""
+    text = {
+        "no difference found": f"No difference found between {others}, at {holds}: {goal}.",
+        "not decided": f"{best.name} holds the most, {holds}, but one engine run does not decide "
+        f"it against {others}: {goal}.",
+        "not compared": f"{best.name} holds {most}{holds}, but not all can be compared: {goal}.",
+        "better": f"{best.name} is better than {others}: {holds}, {goal}.",
+    }[ending]
+    first = order[0] if ending == "better" else None
+    return Headline(text, ending, tuple(reasons), first), tuple(dict.fromkeys(findings))
 
 
 def _ranked(
