@@ -105,27 +105,15 @@ def _version(version: str, facts: Mapping[str, Any]) -> Version:
 
 
 def _check_split(load: Load, target: Target, shards: int) -> None:
-    urls = len(target.urls)
-    if not urls or shards < 1 or shards % urls:
-        raise error(
-            "BENCH-SHARDS",
-            f"load {load.key}",
-            f"{shards} processes can't be spread evenly over {urls} addresses",
-        )
-    parts = len(load.workload.parts) or 1
-    if shards % (urls * parts):
-        raise error(
-            "BENCH-SHARDS",
-            f"load {load.key}",
-            f"{shards} processes can't send the {parts} parts of {load.workload.name} to"
-            f" {urls} addresses in equal shares: one process sends one part",
-        )
+    """Refuse processes of which some have nothing to send, or which share unevenly."""
+    urls, parts = len(target.urls), len(load.workload.parts) or 1
     least = load.requests if load.concurrency is None else min(load.requests, load.concurrency)
-    if least < shards:
+    if not urls or shards < 1 or shards % (urls * parts) or least < shards:
         raise error(
             "BENCH-SHARDS",
             f"load {load.key}",
-            f"{shards} processes share {least} concurrent requests, so that some have none",
+            f"{shards} processes can't send {least} concurrent requests of {parts} parts of"
+            f" {load.workload.name} to {urls} addresses in equal shares, a process one part",
         )
 
 

@@ -274,27 +274,21 @@ def _at_slo(a: Sequence[Bench], b: Sequence[Bench], by: By, confidence: float | 
 
 
 def _at_highest(a: Sequence[Bench], b: Sequence[Bench], confidence: float | None) -> Verdict:
-    """Return the verdict at the highest common load: by the rate, which an open loop prescribes,
-    so there by the time a request takes."""
-    by, size = _highest(a, b)
-    closed = by == "concurrency"
+    """Return the verdict at the highest common load, closed loops first: by the rate, which an open
+    loop prescribes, so there by the time a request takes."""
+    loads = {by: sizes for by in _BYS if (sizes := _common(a, b, by))}
+    if not loads:
+        raise error(
+            "BENCH-NOTHING-COMMON",
+            f"{a[0].name}, {b[0].name}",
+            "no load was measured on both sides with a valid level",
+        )
+    by, sizes = next(iter(loads.items()))
+    closed, size = by == "concurrency", max(sizes)
     figure = mean_rate if closed else partial(_mean_figure, Limit("e2el", "p90", 0.0))
     first, second = (_engine_runs(side, by, size, figure) for side in (a, b))
     what = _at("request rate" if closed else "e2el p90", by, size)
     return compare_values(first, second, what, confidence=confidence, less_is_better=not closed)
-
-
-def _highest(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[By, float]:
-    """Return the highest load that both sides were measured at, closed loops first."""
-    for by in _BYS:
-        sizes = _common(a, b, by)
-        if sizes:
-            return by, max(sizes)
-    raise error(
-        "BENCH-NOTHING-COMMON",
-        f"{a[0].name}, {b[0].name}",
-        "no load was measured on both sides with a valid level",
-    )
 
 
 def _common(a: Sequence[Bench], b: Sequence[Bench], by: By) -> list[float]:

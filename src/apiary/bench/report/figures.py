@@ -10,7 +10,7 @@ printed. Trace `meta` is the number of its configuration. What all axes share is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import floor, log10
 from typing import Any
@@ -20,7 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 from apiary.bench.report.data import By, Curve, Point, Report
 from apiary.bench.report.shown import Drawing, shown
 from apiary.bench.report.tables import percentile_of, verdict_text
-from apiary.bench.report.words import STATUS, between, limit_text, size_text
+from apiary.bench.report.words import between, limit_text, size_text
 
 COLOURS = 8
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -35,7 +35,10 @@ _X: dict[By, dict[str, Any]] = {
     },
     "request_rate": {"title": {"text": "requests offered, 1/s"}},
 }
+_FAILED = "var(--failed)"
 Trace = dict[str, Any]
+# A point, where it stands on the axis, and its mean there.
+Row = tuple[Point, float, Interval | None]
 
 
 @dataclass(frozen=True)
@@ -78,63 +81,33 @@ class _Maker:
         self.percentiles = {name: percentile_of(report, name) for name in ("ttft", "tpot")}
 
     def figure(self, drawing: Drawing) -> Figure | None:
-        """Return one figure by load, None where no curve has such a value."""
-        if drawing.against is not None:
-            return self._against(drawing, drawing.against.format(**self.percentiles))
-        name, unit = drawing.value.format(**self.percentiles), drawing.unit
+        """Return one figure, None where no curve has such a value."""
+        unit, name = drawing.unit, drawing.value.format(**self.percentiles)
+        against = drawing.against and drawing.against.format(**self.percentiles)
+        if drawing.per_gpu and all(one.gpus for one in self.report.configurations):
+            unit, name = f"{unit} per GPU", f"{name}_gpu"
         drawn: list[Trace] = []
         for curve in self.curves:
-            values = [_scaled(point.values.get(name), drawing.scale) for point in curve.points]
-            points = list(zip(curve.points, values, strict=True))
             if drawing.beside is not None:
-                others = [point.values.get(drawing.beside) for point in curve.points]
-                drawn += self._line(curve, zip(curve.points, others, strict=True), unit, True)
-            drawn += self._line(curve, points, unit)
-            drawn += self._apart(curve, points, unit, drawing.rings)
+                drawn += self._line(curve, _rows(curve, drawing.beside), unit, True)
+            rows = _rows(curve, name, drawing.scale, against)
+            drawn += self._line(curve, rows, unit)
+            drawn += self._apart(curve, rows, unit, drawing.rings)
         if not any(trace["mode"] == "lines+markers" for trace in drawn):
             return None
         axis: dict[str, Any] = {"title": {"text": unit}, "rangemode": "tozero"}
         axis |= _LOG if drawing.log else {}
         axis |= {"range": [0, drawing.top]} if drawing.top is not None else {}
         layout = {"xaxis": _X[self.by], "yaxis": axis, "shapes": []}
+        if against:
+            text = drawing.axis.format(**self.percentiles)
+            layout["xaxis"] = {"title": {"text": text}, "rangemode": "tozero"}
         if drawing.limited:
-            self._limit(layout, "y", name, 1000 if unit == "ms" else 1)
-        return self._made(drawing, drawn, layout)
-
-    def _against(self, drawing: Drawing, name: str) -> Figure | None:
-        """Return throughput against latency: what one costs of the other."""
-        per_gpu = all(configuration.gpus for configuration in self.report.configurations)
-        rate = f"{drawing.value}_gpu" if per_gpu else drawing.value
-        drawn = []
-        for curve in self.curves:
-            points = [p for p in curve.points if p.valid and {rate, name} <= p.values.keys()]
-            if points:
-                drawn.append(
-                    self._curve(curve, points)
-                    | {
-                        "x": [_rounded(point.values[name].mean * 1000) for point in points],
-                        "y": [_rounded(point.values[rate].mean) for point in points],
-                        "text": [size_text(curve.by, point.size) for point in points],
-                        "hovertemplate": "%{text}<br>%{x} ms a token, %{y} tokens/s"
-                        + self._name(curve),
-                    }
-                )
-        if not drawn:
-            return None
-        wait = f"time per output token, {self.percentiles['tpot']}, ms"
-        unit = "output tokens/s per GPU" if per_gpu else "output tokens/s"
-        layout = {
-            "xaxis": {"title": {"text": wait}, "rangemode": "tozero"},
-            "yaxis": {"title": {"text": unit}, "rangemode": "tozero"},
-            "shapes": [],
-        }
-        self._limit(layout, "x", name, 1000)
-        return self._made(drawing, drawn, layout)
-
-    def _made(self, drawing: Drawing, drawn: list[Trace], layout: dict[str, Any]) -> Figure:
+            scale = 1000 if against or unit == "ms" else 1
+            self._limit(layout, "x" if against else "y", against or name, scale)
         title = drawing.title.format(**self.percentiles)
-        name = f"{self.key}-{drawing.id}"
-        return Figure(name, self.curves[0].workload, title, drawing.note, drawn, layout)
+        key = f"{self.key}-{drawing.id}"
+        return Figure(key, self.curves[0].workload, title, drawing.note, drawn, layout)
 
     def _limit(self, layout: dict[str, Any], axis: str, name: str, scale: float) -> None:
         """Draw the SLO's limits of a metric, and have the axis reach them."""
@@ -178,55 +151,39 @@ class _Maker:
         }
 
     def _line(
-        self,
-        curve: Curve,
-        values: Iterable[tuple[Point, Interval | None]],
-        unit: str,
-        dotted: bool = False,
+        self, curve: Curve, rows: Sequence[Row], unit: str, dotted: bool = False
     ) -> list[Trace]:
         """Return a curve's line; it breaks where a level between is not valid."""
-        shown = [(point, mean if point.valid else None) for point, mean in values]
-        sizes = {point.size for point, _mean in shown if point.valid}
+        valid = {row[0].size for row in rows if row[0].valid}
         shown = [
-            (point, mean)
-            for point, mean in shown
-            if mean is not None or (not point.valid and point.size not in sizes)
+            (point, at, mean if point.valid else None)
+            for point, at, mean in rows
+            if (mean is not None if point.valid else point.size not in valid)
         ]
-        if not any(mean is not None for _point, mean in shown):
+        if not any(mean is not None for _point, _at, mean in shown):
             return []
-        line = self._curve(curve, [point for point, _mean in shown]) | {
-            "x": [point.size for point, _mean in shown],
-            "y": [None if mean is None else _rounded(mean.mean) for _point, mean in shown],
+        line = self._curve(curve, [point for point, _at, _mean in shown]) | {
+            "x": [at for _point, at, _mean in shown],
+            "y": [None if mean is None else _rounded(mean.mean) for _point, _at, mean in shown],
             "connectgaps": False,
         }
         if dotted:
             style = line["line"] | {"dash": "dot", "width": 1.5}
             return [line | {"mode": "lines", "line": style, "hoverinfo": "skip"}]
-        line["text"] = [_hover(curve.by, point, mean, unit) for point, mean in shown]
+        line["text"] = [_hover(curve.by, point, mean, unit) for point, _at, mean in shown]
         line["hovertemplate"] = "%{text}" + self._name(curve)
-        bars = _bars([mean for _point, mean in shown])
+        bars = _bars([mean for _point, _at, mean in shown])
         return [line | ({"error_y": bars | {"color": line["line"]["color"]}} if bars else {})]
 
-    def _apart(
-        self,
-        curve: Curve,
-        values: Iterable[tuple[Point, Interval | None]],
-        unit: str,
-        rings: bool,
-    ) -> list[Trace]:
+    def _apart(self, curve: Curve, rows: Sequence[Row], unit: str, rings: bool) -> list[Trace]:
         """Return the levels that are no part of the curve, and rings around those saturated."""
         own, named = colour(curve.configuration), self._name(curve)
-        measured = [(point, mean) for point, mean in values if mean is not None]
-        kinds = [
-            ([pair for pair in measured if pair[0].status == status], STATUS[status], symbol, tone)
-            for status, symbol, tone in (
-                ("INVALID", "circle-x-open", own),
-                ("FAILED", "x-thin-open", "var(--failed)"),
-            )
-        ]
-        if rings:
-            full = [pair for pair in measured if pair[0].saturated]
-            kinds.append((full, "saturated", "circle-open", own))
+        measured = [(point, mean) for point, _at, mean in rows if mean is not None]
+        kinds = (
+            ("INVALID", "circle-x-open", own, [it for it in measured if it[0].status == "INVALID"]),
+            ("failed", "x-thin-open", _FAILED, [it for it in measured if it[0].status == "FAILED"]),
+            ("saturated", "circle-open", own, [it for it in measured if rings and it[0].saturated]),
+        )
         return [
             {
                 "type": "scatter",
@@ -245,7 +202,7 @@ class _Maker:
                     "line": {"width": 1.5, "color": tone},
                 },
             }
-            for shown, kind, symbol, tone in kinds
+            for kind, symbol, tone, shown in kinds
             if shown
         ]
 
@@ -260,6 +217,16 @@ def escaped(text: str) -> str:
     """Return text in which plotly finds no markup and no template."""
     plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return plain.replace("%{", "%&#123;")
+
+
+def _rows(curve: Curve, name: str, scale: float = 1, against: str | None = None) -> list[Row]:
+    """Return the points of a curve by their load, or the valid ones by another value."""
+    if against is None:
+        return [(one, one.size, _scaled(one.values.get(name), scale)) for one in curve.points]
+    points = [one for one in curve.points if one.valid and against in one.values]
+    return [
+        (one, _rounded(one.values[against].mean * 1000), one.values.get(name)) for one in points
+    ]
 
 
 def _scaled(value: Interval | None, scale: float) -> Interval | None:

@@ -29,14 +29,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure: a value by load, or ``against`` another value."""
+    """One figure: a value by load, or ``against`` a latency, whose axis says ``axis``."""
 
     id: str
     title: str
     value: str
     note: str
     unit: str = ""
+    per_gpu: bool = False
     against: str | None = None
+    axis: str = ""
     scale: float = 1
     log: bool = False
     limited: bool = False
