@@ -7,44 +7,19 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 from ansible.utils.display import Display
 
 from ..module_utils.load.run import unpacked
 from ..plugin_utils.adapters import Deciding
-from ..plugin_utils.bench.of_plan import served_by
-from ..plugin_utils.bench.run import options
-from ..plugin_utils.bench.run.conduct import Order, conduct, requested_of
+from ..plugin_utils.bench.run.conduct import conduct
+from ..plugin_utils.bench.run.options import begin, served_of
 from ..plugin_utils.bench.run.progress import found_words, told, words
-from ..plugin_utils.bench.run.session import NextEngineRun, Session
+from ..plugin_utils.bench.run.session import NextEngineRun
 from ..plugin_utils.documents import to_document
-from ..plugin_utils.files import read_text
 from ..plugin_utils.findings import error
-from ..plugin_utils.plan.check import parse_plan
 
 DISPLAY = Display()
-
-
-def served_of(names):
-    """Return what the plans in these files on the controller say; None where there are none."""
-    texts = {name: read_text(name) for name in names}
-    plans = [(parse_plan(text, name), text) for name, text in texts.items()]
-    return served_by(plans) if plans else None
-
-
-def client_of(arguments, served):
-    """Return the load generator that the options name; raises ApiaryError."""
-    command = arguments["command"] or ["vllm"]
-    try:
-        return options.client_of(
-            arguments, served, command, arguments["container_engine"], arguments["gpu_metrics"]
-        )
-    except ValueError:
-        lists = filter(None, [arguments["client_cpus"], *arguments["replica_cpus"]])
-        raise error(
-            "BENCH-CPUS", "client_cpus, replica_cpus", f"{' and '.join(lists)}: not lists of CPUs"
-        ) from None
 
 
 class ActionModule(Deciding):
@@ -54,21 +29,8 @@ class ActionModule(Deciding):
         """Return the benchmark; refuse with the findings that keep it from beginning."""
         if self._task.check_mode:
             return {"done": True, "findings": []}
-        served = served_of(arguments["plans"])
-        target = options.target_of(arguments, served, arguments["urls"], arguments["metrics"])
         execute = partial(self._execute, arguments["key_file"], task_vars)
-        session = Session(
-            target, client_of(arguments, served), execute, engine_run=arguments["engine_run"]
-        )
-        requested = arguments["requested"]
-        order = Order(
-            arguments["name"],
-            requested_of(requested, arguments["workload"], arguments["slo"], "requested"),
-            Path(arguments["dest"]),
-            {**(served.environment if served else {}), **arguments["environment"]},
-            arguments["rules"],
-            own_seed="seed" not in requested,
-        )
+        order, session = begin(arguments, served_of(arguments["plans"]), execute)
         try:
             bench = conduct(order, session, self._show)
         except NextEngineRun as ended:

@@ -11,42 +11,30 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import click
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_plan import (
-    Served,
-    served_by,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.conduct import (
-    Order,
-    conduct,
-    requested_of,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import (
-    Backend,
-    Client,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_plan import Served
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.conduct import conduct
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import Backend
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.options import (
-    client_of,
-    target_of,
+    begin,
+    served_of,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.preflight import (
     plain_addresses,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.session import Session
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Bench,
     Phase,
     Requested,
-    Target,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import parse_cpulist
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 
-from apiary.app.inputs import json_option, load_plan
+from apiary.app.inputs import json_option
 from apiary.app.output import exit_code, print_document, report, show
 from apiary.bench.numbers import numbers, replaced_rules
 from apiary.bench.progress import Shown
@@ -153,52 +141,71 @@ def bench(**options: Any) -> int:
 
     Levels are kept in OUT/raw before they are evaluated: run again with the same --out to go on.
     """
-    served = _served(options["plans"])
-    options["model"] = options["model"] or (served.model if served else "")
-    target = _target(options, served)
-    order = Order(
-        options["name"] or options["model"] or "bench",
-        _requested(options),
-        Path(options["out"]),
-        {**(served.environment if served else {}), "command": _repeatable()},
-        replaced_rules(options["rule"]),
-        own_seed=options["seed"] is None,
-    )
-    as_json = options["as_json"]
+    served, out = served_of(options["plans"]), options["out"]
+    arguments = _arguments(options, served)
     try:
-        result = _measure(options, order, target, _client(options, served, target))
+        result = _measure(options, arguments, served)
     except KeyboardInterrupt:
-        click.echo(f"{order.directory} keeps what was measured; the same command goes on", err=True)
+        click.echo(f"{out} keeps what was measured; the same command goes on", err=True)
         raise
-    if as_json:
+    if options["as_json"]:
         print_document(result)
     else:
         show(bench_summary(result))
-        click.echo(f"{order.directory}/bench.json: apiary report {order.directory}/bench.json")
-    report(result.findings, as_json)
+        click.echo(f"{out}/bench.json: apiary report {out}/bench.json")
+    report(result.findings, options["as_json"])
     return exit_code(result.findings)
 
 
-def _measure(options: Options, order: Order, target: Target, client: Client) -> Bench:
+def _measure(options: Options, arguments: Options, served: Served | None) -> Bench:
     """Run it on the load host, with its progress on stderr."""
     secrets, load_host = _secrets(options["api_key_file"]), options["load_host"]
     ssh = SshOptions(identity=options["identity"], known_hosts=options["known_hosts"])
     where = Remote(load_host, ssh, secrets) if load_host else Here(secrets)
     with where, Shown(quiet=options["as_json"]) as shown:
-        session = Session(target, client, where.execute)
+        order, session = begin(arguments, served, where.execute)
         if options["restart_command"]:
             argv = tuple(shlex.split(options["restart_command"]))
             session.restart = Restart(argv, session)
         return conduct(order, session, shown)
 
 
-def _served(names: Iterable[str]) -> Served | None:
-    plans = [(load_plan(name), read_text(name)) for name in names]
-    return served_by(plans) if plans else None
+def _arguments(options: Options, served: Served | None) -> Options:
+    """Return the arguments of module `bench`: what was typed, else what the plan says."""
+    urls, metrics = _addresses(options, served)
+    model = options["model"] or (served.model if served else "")
+    cpus, plain = options["client_cpus"], not options["command"] and not options["image"]
+    if cpus == "apart" and not served:
+        raise click.UsageError("--client-cpus apart needs --plan, which says where replicas run")
+    try:
+        parse_cpulist(cpus if cpus and cpus != "apart" else "0")
+    except ValueError:
+        raise click.UsageError("--client-cpus: a list as 0-15,32 is meant, or `apart`") from None
+    here = options["load_host"] is None and all(map(_local, urls))
+    engine = served.container_engine if served else "docker"
+    return {
+        **options,
+        "name": options["name"] or model or "bench",
+        "dest": options["out"],
+        "urls": urls,
+        "metrics": metrics,
+        "model": model,
+        "workload": options["workload"] or "500/100",
+        "requested": _requested(options),
+        "command": shlex.split(options["command"] or (served.executable if served else "vllm")),
+        "image": options["image"] or (served.image if served and plain else None),
+        "container_engine": options["container_engine"] or engine,
+        "replica_cpus": [],
+        "gpu_metrics": options["gpu_metrics"] or ("sysfs" if here else "none"),
+        # The words that were typed; none of them is a key.
+        "environment": {"command": ["apiary", *sys.argv[1:]]},
+        "rules": replaced_rules(options["rule"]),
+        "engine_run": 0,
+    }
 
 
-def _target(options: Options, served: Served | None) -> Target:
-    """Return what is measured: what was typed, else what the plan says."""
+def _addresses(options: Options, served: Served | None) -> tuple[Sequence[str], Sequence[str]]:
+    """Return what is measured, and the pages of metrics behind it."""
     urls = options["urls"]
     if not urls and served and served.hosts == 1:
         host = served.environment["hosts"][0]
@@ -210,31 +217,25 @@ def _target(options: Options, served: Served | None) -> Target:
         if "@" not in url and not url.startswith(("http://", "https://")):
             raise click.UsageError(f"{url} is no URL: http://HOST:PORT is meant")
     plain_addresses((*urls, *own))
-    usual = (f"{url.rstrip('/')}/metrics" for url in urls)
-    return target_of(options, served, urls, own if options["metrics"] else usual)
+    usual = [f"{url.rstrip('/')}/metrics" for url in urls]
+    return urls, own if options["metrics"] else usual
 
 
-def _requested(options: Options) -> Requested:
-    """Return what is requested; raises UsageError where options do not go together."""
+def _requested(options: Options) -> dict[str, Any]:
+    """Return fields of what is requested; raises UsageError where options do not go together."""
     timeout = options["timeout"]
     if timeout is not None and not math.isfinite(timeout):
         raise click.UsageError(f"--timeout: {timeout} is no number of seconds")
     if options["engine_runs"] > 1 and not options["restart_command"]:
         raise click.UsageError("--engine-runs needs a --restart-command")
-    fields = {
-        name: options[name] for name in ("most", "stress", "repeats", "engine_runs", "search_by")
-    }
-    fields |= {
-        "seed": options["seed"] or 0,
+    names = ("most", "stress", "repeats", "engine_runs", "search_by")
+    fields = {name: options[name] for name in names} | {
         "concurrency": numbers(options["concurrency"], int, "--concurrency"),
         "request_rate": numbers(options["request_rate"], float, "--request-rate"),
+        "phases": _phases(options),
     }
-    phases = _phases(options)
-    if phases:
-        fields["phases"] = phases
-    if options["soak"]:
-        fields["soak_seconds"] = options["soak"]
-    return requested_of(fields, options["workload"] or "500/100", options["slo"], "the options")
+    given = {"seed": options["seed"], "soak_seconds": options["soak"]}
+    return fields | {name: value for name, value in given.items() if value is not None}
 
 
 def _phases(options: Options) -> list[str]:
@@ -253,27 +254,6 @@ def _phases(options: Options) -> list[str]:
     return chosen
 
 
-def _client(options: Options, served: Served | None, target: Target) -> Client:
-    """Return the load generator that was requested, else that of the plan's own engine."""
-    if options["client_cpus"] == "apart" and not served:
-        raise click.UsageError("--client-cpus apart needs --plan, which says where replicas run")
-    plain = not options["command"] and not options["image"]
-    image = options["image"] or (served.image if served and plain else None)
-    usual = [served.executable if served else "vllm"]
-    engine = served.container_engine if served else "docker"
-    here = options["load_host"] is None and all(_local(url) for url in target.urls)
-    try:
-        return client_of(
-            {**options, "image": image},
-            served,
-            shlex.split(options["command"] or "") or usual,
-            options["container_engine"] or engine,
-            options["gpu_metrics"] or ("sysfs" if here else "none"),
-        )
-    except ValueError:
-        raise click.UsageError("--client-cpus: a list as 0-15,32 is meant, or `apart`") from None
-
-
 def _local(url: str) -> bool:
     """Return whether a URL is of this machine."""
     host = urlsplit(url).hostname or ""
@@ -287,8 +267,3 @@ def _secrets(path: str | None) -> dict[str, str]:
     """Return the engines' key by the variable that load generators read it from."""
     key = read_text(path).strip() if path else os.environ.get(KEY_VARIABLE, "").strip()
     return {"OPENAI_API_KEY": key} if key else {}
-
-
-def _repeatable() -> list[str]:
-    """Return the words that were typed; none of them is a key."""
-    return ["apiary", *sys.argv[1:]]
