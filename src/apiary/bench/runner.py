@@ -13,9 +13,8 @@ import shlex
 import subprocess
 import time
 import zipfile
-from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.session 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
-from apiary.host.ssh.config import parse_target
-from apiary.host.ssh.connect import Connector, unreachable, words
+from apiary.host.ssh.config import target_of
+from apiary.host.ssh.connect import Connector, run, unreachable, words
 from apiary.host.ssh.probe import SshOptions
 
 KEEPALIVE_SECONDS = 30
@@ -85,8 +84,11 @@ class Remote:
     def execute(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run one request over there; raise PROBE-… or BENCH-HOST."""
         requested = json.dumps({**request, "secrets": self.secrets})
+        command = f"{shlex.quote(self.options.python)} -c {shlex.quote(BOOT)}"
+        sent = f"{programs()}\n{requested}\n".encode()
         try:
-            out, reported, status = self._run(f"{programs()}\n{requested}\n".encode())
+            # The end of the channel is that of its stdin, which ends all that it started.
+            status, out, reported = run(self._connect(), self.options, command, sent)
         except (paramiko.SSHException, OSError, EOFError) as failure:
             self._transport = None
             raise unreachable(self.name, f"the connection broke: {words(failure)}") from failure
@@ -103,40 +105,11 @@ class Remote:
 
     def _connect(self) -> paramiko.Transport:
         if self._transport is None or not self._transport.is_active():
-            target = parse_target(self.name)
-            target = replace(
-                target,
-                user=target.user or self.options.user,
-                port=target.port or self.options.port,
-            )
-            connector = Connector(self.options, self._stack)
-            self._transport = connector.connect(target, self.name)
+            target = target_of(self.name, self.options)
+            self._transport = Connector(self.options, self._stack).connect(target, self.name)
             # A level is silent for minutes, and a firewall forgets who is silent.
             self._transport.set_keepalive(KEEPALIVE_SECONDS)
         return self._transport
-
-    def _run(self, sent: bytes) -> tuple[str, str, int]:
-        """Run our program there; return its output, what it complained of and its exit status.
-
-        Closing the channel is the end of its stdin, which ends all that it started.
-        """
-        with self._connect().open_session(timeout=self.options.timeout) as channel:
-            channel.exec_command(f"{shlex.quote(self.options.python)} -c {shlex.quote(BOOT)}")
-            channel.sendall(sent)
-            complaint = channel.makefile_stderr("rb")
-            out = b"".join(_chunks(channel))
-            status = channel.recv_exit_status()
-            reported = complaint.read()
-        return out.decode(errors="replace"), reported.decode(errors="replace"), status
-
-
-def _chunks(channel: paramiko.Channel) -> Iterator[bytes]:
-    """Yield what a channel prints until its end."""
-    while True:
-        chunk = channel.recv(1 << 20)
-        if not chunk:
-            return
-        yield chunk
 
 
 def programs() -> str:

@@ -18,7 +18,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
-from rich.progress import Progress
 
 from apiary.app import output
 from apiary.app.inputs import json_option, load_placement, load_plan, load_topology
@@ -86,9 +85,7 @@ def _several(
     refused = faulty = 0
     names: set[str] = set()
     # Tables go by as they are read; only where they go elsewhere is there something to wait for.
-    console = output.console(stderr=True)
-    hidden = not output.alive(console) or (sys.stdout.isatty() and not as_json)
-    with Progress(console=console, disable=hidden, transient=True) as progress:
+    with output.progress(quiet=sys.stdout.isatty() and not as_json) as progress:
         for name in progress.track(captures, description="reading"):
             try:
                 result = load_topology(name)

@@ -22,7 +22,7 @@ from apiary.app.runner import Ended, run_playbook
 from apiary.fleet.hosts import ARTIFACTS, FleetHost, Hosts, read_hosts
 from apiary.help.doctor.gather import open_to_others
 from apiary.help.doctor.types import AnsibleFacts, Inventory, Reached
-from apiary.host.ssh.config import SshOptions, Target, parse_target, settings_of
+from apiary.host.ssh.config import SshOptions, settings_of, target_of
 from apiary.host.ssh.keys import known_keys, offers
 from apiary.host.ssh.probe import ProbeRequest
 
@@ -82,14 +82,8 @@ def _way(request: ProbeRequest, ansible: AnsibleFacts) -> Reached:
     """Return how one host is reached; raise PROBE-CONFIG, PROBE-TARGET or FILE-UNREADABLE."""
     if request.target is None:
         return Reached(request.name, local=True)
-    target = parse_target(request.target) if isinstance(request.target, str) else request.target
-    settings = settings_of(
-        Target(
-            target.host, target.user or request.options.user, target.port or request.options.port
-        ),
-        request.options,
-        request.options.arguments,
-    )
+    options = request.options
+    settings = settings_of(target_of(request.target, options), options, options.arguments)
     direct = not settings.jumps and not settings.command
     notes: list[str] = []
     with ExitStack() as stack:

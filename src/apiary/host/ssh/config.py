@@ -12,7 +12,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
@@ -109,6 +109,12 @@ def parse_target(text: str) -> Target:
         if target.possible:
             return target
     raise error("PROBE-TARGET", text, "is no host that SSH could reach")
+
+
+def target_of(host: Target | str, options: SshOptions) -> Target:
+    """Return a host with the options' user and port where it has none; raise PROBE-TARGET."""
+    target = parse_target(host) if isinstance(host, str) else host
+    return replace(target, user=target.user or options.user, port=target.port or options.port)
 
 
 def refusal(subject: str, message: str) -> ApiaryError:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +27,8 @@ from apiary.host.ssh.config import Settings, SshOptions, Target, refusal, settin
 from apiary.host.ssh.keys import check_host_key, known_keys, log_in, refused
 
 MAX_JUMPS = 8
+MAX_OUTPUT = 256 << 20  # bytes; a bundle of evidence has less than one MiB
+LONGEST_POLL = 3600.0  # seconds
 
 # Paramiko logs the tracebacks of its threads; a person gets findings instead.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -176,6 +181,61 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(5)
             return
+
+
+def run(
+    transport: paramiko.Transport,
+    options: SshOptions,
+    command: str,
+    sent: bytes,
+    seconds: float | None = None,
+) -> tuple[int | None, str, str]:
+    """Run a command on its stdin; return its status (None: out of time), stdout and stderr.
+
+    Without a limit of ``seconds`` its stdin stays open until it ends.
+    """
+    deadline = time.monotonic() + seconds if seconds is not None else float("inf")
+    out, complaint = bytearray(), bytearray()
+
+    def text() -> tuple[str, str]:
+        return out.decode(errors="replace"), complaint.decode(errors="replace")
+
+    with transport.open_session(timeout=options.timeout) as channel:
+        channel.settimeout(options.timeout)
+        _start(channel, command, options.timeout)
+        with contextlib.suppress(OSError):  # whoever does not read says why on stderr
+            channel.sendall(sent)
+            if seconds is not None:
+                channel.shutdown_write()
+        poll = select.poll()  # unlike select(), for any number of open files
+        poll.register(channel.fileno(), select.POLLIN)
+        while True:
+            ended = channel.eof_received or channel.closed  # before the last look at data
+            left = deadline - time.monotonic()
+            if left < 0 or len(out) + len(complaint) > MAX_OUTPUT:
+                return (None, *text())
+            if channel.recv_ready():
+                out += channel.recv(1 << 16)
+            elif channel.recv_stderr_ready():
+                complaint += channel.recv_stderr(1 << 16)
+            elif ended:
+                break
+            else:
+                poll.poll(min(left, LONGEST_POLL) * 1000)
+        if not channel.status_event.wait(max(0.0, min(deadline - time.monotonic(), LONGEST_POLL))):
+            return (None, *text())
+        return (channel.exit_status, *text())
+
+
+def _start(channel: paramiko.Channel, command: str, timeout: float) -> None:
+    """Start a command; paramiko itself would await the server's answer for ever."""
+    watchdog = threading.Timer(timeout, channel.close)
+    watchdog.start()
+    try:
+        channel.exec_command(command)
+    finally:
+        watchdog.cancel()
+        watchdog.join()
 
 
 def words(failure: BaseException) -> str:

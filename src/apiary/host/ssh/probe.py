@@ -6,17 +6,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import select
 import shlex
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,12 +22,10 @@ from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program import standalone
 
-from apiary.host.ssh.config import SshOptions, Target, parse_target
-from apiary.host.ssh.connect import Connector, unreachable, words
+from apiary.host.ssh.config import SshOptions, Target, parse_target, target_of
+from apiary.host.ssh.connect import Connector, run, unreachable, words
 
 __all__ = ["ProbeRequest", "Probed", "SshOptions", "failures", "labels", "probe_each"]
-
-MAX_OUTPUT = 64 << 20  # bytes; a bundle has less than one MiB
 
 
 @dataclass(frozen=True)
@@ -111,14 +105,16 @@ def _probe(request: ProbeRequest) -> Probed:
 
 def _gather(request: ProbeRequest) -> dict[str, Any]:
     host, options = request.name, request.options
-    target = parse_target(request.target) if isinstance(request.target, str) else request.target
-    if target is None or not target.possible:
+    target = target_of(request.target or host, options)
+    if not target.possible:
         raise error("PROBE-TARGET", host, f"{target} is no host that SSH could reach")
-    target = replace(target, user=target.user or options.user, port=target.port or options.port)
     with ExitStack() as stack:
         transport = Connector(options, stack).connect(target, host)
+        command = f"{shlex.quote(options.python)} -"
         try:
-            status, text, complaint = _run(transport, options)
+            status, text, complaint = run(
+                transport, options, command, collector_program(), options.collect_timeout
+            )
         except (paramiko.SSHException, OSError, EOFError) as failure:
             raise unreachable(host, f"the connection broke: {words(failure)}", target) from failure
     problem = f"ended with status {status}"
@@ -144,48 +140,3 @@ def _gather(request: ProbeRequest) -> dict[str, Any]:
 def collector_program() -> bytes:
     """Return the collector as one file."""
     return standalone(Path(collector.__file__)).encode()
-
-
-def _run(transport: paramiko.Transport, options: SshOptions) -> tuple[int | None, str, str]:
-    """Run the collector; return its status (None: out of time), stdout and stderr."""
-    deadline = time.monotonic() + options.collect_timeout
-    out, complaint = bytearray(), bytearray()
-
-    def text() -> tuple[str, str]:
-        return out.decode(errors="replace"), complaint.decode(errors="replace")
-
-    with transport.open_session(timeout=options.timeout) as channel:
-        channel.settimeout(options.timeout)
-        _start(channel, options)
-        with contextlib.suppress(OSError):  # whoever does not read says why on stderr
-            channel.sendall(collector_program())
-            channel.shutdown_write()
-        poll = select.poll()  # unlike select(), for any number of open files
-        poll.register(channel.fileno(), select.POLLIN)
-        while True:
-            ended = channel.eof_received or channel.closed  # asked before the last look at data
-            left = deadline - time.monotonic()
-            if left < 0 or len(out) + len(complaint) > MAX_OUTPUT:
-                return (None, *text())
-            if channel.recv_ready():
-                out += channel.recv(1 << 16)
-            elif channel.recv_stderr_ready():
-                complaint += channel.recv_stderr(1 << 16)
-            elif ended:
-                break
-            else:
-                poll.poll(left * 1000)
-        if not channel.status_event.wait(max(0.0, deadline - time.monotonic())):
-            return (None, *text())
-        return (channel.exit_status, *text())
-
-
-def _start(channel: paramiko.Channel, options: SshOptions) -> None:
-    """Start Python; paramiko itself would await the server's answer for ever."""
-    watchdog = threading.Timer(options.timeout, channel.close)
-    watchdog.start()
-    try:
-        channel.exec_command(f"{shlex.quote(options.python)} -")
-    finally:
-        watchdog.cancel()
-        watchdog.join()
