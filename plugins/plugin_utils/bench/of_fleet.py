@@ -19,36 +19,27 @@ def measured_of(benches: Iterable[Bench]) -> tuple[Measured, ...]:
 
     Raises its refusals, and FLEET-PLAN-BENCH-UNKNOWN where a result does not say what it is of.
     """
-    found: dict[tuple[str, str, str, str], list[Bench]] = {}
+    groups: dict[tuple[str, ...], list[Bench]] = {}
     for bench in benches:
-        found.setdefault(_configuration(bench), []).append(bench)
-    made = []
-    for (model, layout, engine, gpu), engine_runs in found.items():
-        counted = capacity(engine_runs, 1.0, spare=0, batch=0)
-        made.append(
-            Measured(
-                model,
-                layout,
-                engine,
-                gpu,
-                counted.per_host,
-                counted.assumptions,
-                counted.findings,
-            )
-        )
-    return tuple(made)
+        groups.setdefault(_configuration(bench), []).append(bench)
+    measured = []
+    for (model, layout, engine, gpu), group in groups.items():
+        counted = capacity(group, 1.0, spare=0, batch=0)
+        facts = (counted.per_host, counted.assumptions, counted.findings)
+        measured.append(Measured(model, layout, engine, gpu, *facts))
+    return tuple(measured)
 
 
-def _configuration(bench: Bench) -> tuple[str, str, str, str]:
+def _configuration(bench: Bench) -> tuple[str, ...]:
     """Return model, layout, engine and GPU of a result."""
-    known = bench.environment
-    engine = known.get("engine")
+    facts = bench.environment
+    engine = facts.get("engine")
     named = f"{engine.get('name')} {engine.get('version')}" if isinstance(engine, dict) else None
     parts = {
-        "model": known.get("model"),
-        "layout": known.get("layout"),
+        "model": facts.get("model"),
+        "layout": facts.get("layout"),
         "engine": named,
-        "GPU": known.get("gpu"),
+        "GPU": facts.get("gpu"),
     }
     for part, value in parts.items():
         if not isinstance(value, str):
@@ -57,4 +48,4 @@ def _configuration(bench: Bench) -> tuple[str, str, str, str]:
                 bench.name,
                 f"the result does not say of which {part} it is, or hosts differed in it",
             )
-    return (str(parts["model"]), str(parts["layout"]), str(parts["engine"]), str(parts["GPU"]))
+    return tuple(map(str, parts.values()))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..documents import knowledge
+from ..documents import from_document, knowledge
 from ..findings import error
 from .types import Workload
 
@@ -55,17 +55,10 @@ def workload(text: str) -> Workload:
     name = f"{tokens}/{output}"
     if kind == "random":
         return Workload(name, tokens, output)
-    facts = knowledge("bench/workloads.yml")["defaults"][kind]
-    return _named(
-        f"{kind}-{name}",
-        {
-            **facts,
-            "kind": kind,
-            "input": tokens,
-            "output": output,
-            "prefix_tokens": int(tokens * facts.get("prefix_share", 0)),
-        },
-    )
+    facts = dict(knowledge("bench/workloads.yml")["defaults"][kind])
+    facts["prefix_tokens"] = int(tokens * facts.pop("prefix_share", 0))
+    lengths = {"input_tokens": tokens, "output_tokens": output}
+    return _named(f"{kind}-{name}", {**facts, "kind": kind, **lengths})
 
 
 @functools.cache
@@ -85,15 +78,6 @@ def _named(name: str, facts: Mapping[str, Any]) -> Workload:
         tokens = round(sum(part.input_tokens for part in parts) / len(parts))
         output = round(sum(part.output_tokens for part in parts) / len(parts))
         return Workload(name, tokens, output, "mixed", parts=parts)
-    pixels = facts.get("image_pixels")
-    return Workload(
-        name,
-        facts["input"],
-        facts["output"],
-        facts.get("kind", "random"),
-        prefixes=facts.get("prefixes", 0),
-        prefix_tokens=facts.get("prefix_tokens", 0),
-        images=facts.get("images", 0),
-        image_pixels=tuple(pixels) if pixels else None,
-        turns=facts.get("turns", 1),
-    )
+    beside = ("parts", "concurrency", "same_as", "meaning", "source")
+    fields = {key: value for key, value in facts.items() if key not in beside}
+    return from_document(Workload, {"name": name, **fields}, "bench/workloads.yml")

@@ -77,12 +77,15 @@ def evaluate_inspection(
             )
         )
     if not any(one.code == "BENCH-UNREACHABLE" for one in findings):
-        findings += _metrics(inspection["metrics"])
+        unread = (url for url, readable in inspection["metrics"].items() if not readable)
+        told = "has no metrics that the load host could read"
+        findings += (Finding("BENCH-METRICS", url, told) for url in unread)
+    version = versions[0] if versions else None
     client, client_version = _client(
-        inspection["client"], known, versions[0] if versions and backend == "vllm" else None
+        inspection["client"], known, version if backend == "vllm" else None
     )
     findings += client
-    if backend == "vllm" and not versions:
+    if backend == "vllm" and version is None:
         findings.append(
             Finding(
                 "BENCH-SERVER-VERSION",
@@ -92,13 +95,7 @@ def evaluate_inspection(
         )
     if has_errors(findings):
         raise ApiaryError(*(one for one in findings if one.severity == "error"))
-    return Seen(
-        names[0],
-        versions[0] if versions else None,
-        client_version,
-        inspection["host"],
-        tuple(findings),
-    )
+    return Seen(names[0], version, client_version, inspection["host"], tuple(findings))
 
 
 def _server(server: dict[str, Any], model: str) -> tuple[list[Finding], str, str | None]:
@@ -106,12 +103,8 @@ def _server(server: dict[str, Any], model: str) -> tuple[list[Finding], str, str
     url = server["url"]
     status, text = server["models"]
     if status is None or status >= 500:
-        why = text if status is None else f"status {status}"
-        return (
-            [Finding("BENCH-UNREACHABLE", url, f"does not answer the load host: {why}")],
-            "",
-            None,
-        )
+        why = f"does not answer the load host: {text if status is None else f'status {status}'}"
+        return [Finding("BENCH-UNREACHABLE", url, why)], "", None
     if status in (401, 403):
         return [Finding("BENCH-KEY", url, f"refuses the request: status {status}")], "", None
     served = _ids(text)
@@ -140,42 +133,24 @@ def _completion(url: str, status: int | None, text: str) -> Iterator[Finding]:
         yield Finding("BENCH-USAGE", url, "answers without `usage`, so tokens can't be counted")
 
 
-def _metrics(seen: dict[str, bool]) -> Iterator[Finding]:
-    for url, readable in seen.items():
-        if not readable:
-            yield Finding("BENCH-METRICS", url, "has no metrics that the load host could read")
-
-
 def _client(
     reported: dict[str, Any] | None, known: str | None, server: str | None
 ) -> tuple[list[Finding], str | None]:
     """Return what is wrong with the load generator, and its version where it was requested."""
-    if reported is None and known is None:
+    text = reported["text"] if reported is not None else known or ""
+    lines = [line for line in text.splitlines() if line.strip()] or ["no output"]
+    version = VERSION.search(lines[-1])
+    if reported is None and version is None:  # command.refusal evaluates what is no version
         return [], None
-    last = known or ""
-    if reported is not None:
-        last = (reported["text"].strip().splitlines() or ["no output"])[-1]
-    found = VERSION.search(last)
-    if reported is None and found is None:  # command.refusal evaluates what is no version
-        return [], None
-    if found is None or (reported is not None and reported["exit"] != 0):
+    if version is None or (reported is not None and reported["exit"] != 0):
         # The last line alone may be a hint on the usage of docker.
-        lines = (
-            [line for line in reported["text"].splitlines() if line.strip()] if reported else [last]
-        )
-        told = " | ".join(lines[-3:]) or last
-        return [
-            Finding("BENCH-CLIENT", "the load host", f"has no load generator that runs: {told}")
-        ], None
-    version = found.group(1)
-    if server is not None and not server.startswith(version):
-        finding = Finding(
-            "BENCH-CLIENT-VERSION",
-            "the load host",
-            f"has the client of vLLM {version}, the server is {server}",
-        )
-        return [finding], version
-    return [], version
+        told = f"has no load generator that runs: {' | '.join(lines[-3:])}"
+        return [Finding("BENCH-CLIENT", "the load host", told)], None
+    number = version.group(1)
+    if server is None or server.startswith(number):
+        return [], number
+    told = f"has the client of vLLM {number}, the server is {server}"
+    return [Finding("BENCH-CLIENT-VERSION", "the load host", told)], number
 
 
 def _ids(text: str) -> list[str]:

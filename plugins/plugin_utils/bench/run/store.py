@@ -54,19 +54,12 @@ class RawStore:
     def begin(self, key: str) -> int:
         """Note that a load is about to be sent; return how often it was before."""
         path = self.directory.with_name(BEGUN)
-        begun: dict[str, int] = {}
-        if path.exists():
-            try:
-                begun = {
-                    name: int(count) for name, count in json.loads(read_text(str(path))).items()
-                }
-            except (ValueError, TypeError, AttributeError) as failure:
-                raise error(
-                    "BENCH-RAW",
-                    str(path),
-                    f"cannot be read as a count of what was begun: {failure}",
-                ) from failure
-        before = begun.get(key, 0)
+        try:
+            begun = json.loads(read_text(str(path))) if path.exists() else {}
+            before = int(begun.get(key, 0))
+        except (ValueError, TypeError, AttributeError) as failure:
+            problem = f"cannot be read as a count of what was begun: {failure}"
+            raise error("BENCH-RAW", str(path), problem) from failure
         write_text(path, dumps({**begun, key: before + 1}))
         return before
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ...documents import is_whole
 from ...slo import Limit
@@ -82,18 +83,16 @@ def usage_cached(raw: Raw) -> tuple[int, int] | None:
 
     None where an answer has none: vLLM tells it with --enable-prompt-tokens-details.
     """
-    cached, prompts = 0, 0
+    rows: list[tuple[Any, int]] = []
     for shard in raw.shards:
         told = shard.get("cached_tokens")
         if not isinstance(told, (list, tuple)) or len(told) != len(shard["input_lens"]):
             return None
-        for given, length, failure in zip(told, shard["input_lens"], shard["errors"], strict=True):
-            if failure:
-                continue
-            if not is_whole(given) or given < 0:
-                return None
-            cached, prompts = cached + given, prompts + length
-    return cached, prompts
+        answers = zip(told, shard["input_lens"], shard["errors"], strict=True)
+        rows += [(cached, length) for cached, length, failure in answers if not failure]
+    if not all(is_whole(cached) and cached >= 0 for cached, _length in rows):
+        return None
+    return sum(cached for cached, _length in rows), sum(length for _cached, length in rows)
 
 
 def announced(workload: Workload) -> float:
