@@ -15,6 +15,7 @@ from typing import Any
 
 from ..documents import dumps, knowledge
 from ..engine.types import Reason, Recipe
+from ..placement.types import Placement
 from .naming import name_of
 from .types import Plan, Replica
 
@@ -31,10 +32,9 @@ def cost_words(fields: Sequence[str], cost: Sequence[int]) -> str:
     return ", ".join(named) or "nothing"
 
 
-def why_these(plan: Plan) -> list[str]:
-    """Say what the cut costs and why the next best was not taken."""
-    placement = plan.placement
-    exact = "the least of all cuts" if placement.exact else "not proven to be the least"
+def why_these(placement: Placement) -> list[str]:
+    """Return what a cut costs and why the next best was not taken."""
+    exact = "no cut as requested costs less" if placement.exact else "not proven to be the least"
     words = cost_words(placement.cost_fields, placement.cost)
     lines = [f"cost of the cut: {words} ({exact})"]
     if placement.runner_up is not None:
@@ -58,7 +58,9 @@ def summary(plan: Plan) -> list[str]:
             f" they meet at {plan.node.master_address}"
         )
     lines += [f"  {replica_line(replica)}" for replica in plan.replicas]
-    lines += [f"  {line}" for line in (*why_these(plan), *_why_layout(plan), *_memory(plan))]
+    lines += [
+        f"  {line}" for line in (*why_these(plan.placement), *_why_layout(plan), *_memory(plan))
+    ]
     lines += [f"  {finding}" for finding in plan.findings if finding.severity != "info"]
     return lines
 

@@ -106,7 +106,8 @@ def topology_svg(topology: Topology, placement: Placement | None = None) -> str:
         column=column,
         card_height=card_height,
         summary=summary,
-        description=_description(view, replicas),
+        replicas=replicas,
+        kinds=NAMES,
         boxes=boxes,
         cards=cards,
         lines=_lines(view, {card.board.name: card for card in cards}, card_height),
@@ -121,7 +122,7 @@ def topology_svg(topology: Topology, placement: Placement | None = None) -> str:
 @cache
 def _template() -> jinja2.Template:
     file = Path(__file__).parent / "templates" / "topology.svg.j2"
-    return template(file, n=_number, fit=_fit, colour=_colour, hint=_hint, gigabits=gigabits)
+    return template(file, n=_number, fit=_fit, colour=_colour, gigabits=gigabits)
 
 
 def _number(value: float) -> str:
@@ -198,8 +199,8 @@ def _lines(view: View, cards: Mapping[str, Card], height: int) -> list[Line]:
         if numbers or pair.kind == "broken":
             mark = _at(curve, ALONG[marked % len(ALONG)])
             marked += 1
-        owners = {view.owner.get(key) for name in pair.ends for key in view.boards[name].devices}
-        owner = owners.pop() if len(owners) == 1 and pair.kind != "broken" else None
+        owner = view.sole_owner(*(view.boards[name] for name in pair.ends))
+        owner = None if pair.kind == "broken" else owner
         parallel = (pair.bandwidth_mb_s or 0) / thin if thin and pair.kind == "xgmi" else 1
         width = 1.3 * max(1, min(parallel, 4)) * (1.4 if owner is not None or mark else 1)
         path = "M{} {} C{} {} {} {} {} {}".format(*(_number(v) for point in curve for v in point))
@@ -226,19 +227,6 @@ def _at(curve: Sequence[Point], t: float) -> Point:
     shares = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
     x, y = (sum(share * p[i] for share, p in zip(shares, curve, strict=True)) for i in (0, 1))
     return x, y
-
-
-def _hint(pair: Pair) -> str:
-    """Return a link in one line."""
-    kind = {"xgmi": "xGMI", "pcie": "PCIe", None: "type unknown"}[pair.type]
-    parts = [NAMES[pair.kind] if pair.kind in ("far", "broken") else kind]
-    if pair.kind == "broken" and pair.type:
-        parts.append(f"now {kind}")
-    if pair.weight:
-        parts.append(f"weight {pair.weight}")
-    if pair.bandwidth_mb_s:
-        parts.append(f"up to {pair.bandwidth_mb_s / 1000:g} GB/s")
-    return f"{' – '.join(pair.ends)}: {', '.join(parts)}"
 
 
 def _legend(
@@ -278,11 +266,3 @@ def _findings(
         items.append((finding, [lines[0].removeprefix(head), *lines[1:]], y))
         y += 16 * len(lines) + 4
     return items, y if findings else top + 8
-
-
-def _description(view: View, replicas: Sequence[ReplicaPlacement]) -> str:
-    """Return the picture in words, for those who cannot see it."""
-    parts = [view.summary]
-    parts += [f"replica {n}: {' '.join(share.gpus)}" for n, share in enumerate(replicas)]
-    parts += [f"{finding.code}: {finding.message}" for finding in view.findings]
-    return ". ".join(parts)

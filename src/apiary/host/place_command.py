@@ -34,7 +34,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types im
     Placement,
     Request,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import cost_words
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
+    cost_words,
+    why_these,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.sound import check_sound
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
@@ -159,32 +162,22 @@ def _required(texts: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 
 
 def _show(placement: Placement, request: Request) -> None:
+    nics = any(share.nics for share in placement.replicas)
     rows = [
         (
             str(index),
             " ".join(share.gpus),
             share.cpus or "any",
             ",".join(map(str, share.memory_nodes)) or "any",
-            *(
-                [" ".join(share.nics)]
-                if any(replica.nics for replica in placement.replicas)
-                else []
-            ),
+            *[" ".join(share.nics)] * nics,
             cost_words(placement.cost_fields, share.cost),
         )
         for index, share in enumerate(placement.replicas)
     ]
-    nics = ["nearest NICs"] if any(share.nics for share in placement.replicas) else []
-    columns = ("replica", "GPUs", "CPUs", "memory nodes", *nics, "cost")
+    columns = ("replica", "GPUs", "CPUs", "memory nodes", *["nearest NICs"] * nics, "cost")
     show(grid(f"{placement.host}: {spelled(request.sizes)}", columns, rows))
-    words = cost_words(placement.cost_fields, placement.cost)
-    proof = "no cut costs less" if placement.exact else "not proven to be the least"
-    if placement.exact and (request.require or request.keep):
-        proof = "no cut with what is required and kept costs less"
-    click.echo(f"cost: {words} ({proof})")
-    if placement.runner_up:
-        sets = " | ".join(" ".join(keys) for keys in placement.runner_up.replicas)
-        click.echo(f"runner-up: {sets}: {placement.runner_up.reason}")
+    for line in why_these(placement):
+        click.echo(line)
     click.echo(f"free: {' '.join(placement.free) or 'none'}")
     if placement.usable:
         room = ", ".join(

@@ -257,19 +257,9 @@ class View:
             numbers |= set(range(max(len(other.devices) for other in self.boards.values())))
         return [(number, keys.get(number)) for number in sorted(numbers)]
 
-    def note(self, board: Board) -> str:
-        """Return whose a GPU is, as its card says it."""
-        owners = {self.owner.get(key) for key in board.devices}
-        used = sorted(owner for owner in owners if owner is not None)
-        if board.state != "used" or not self.placement:
-            return "" if board.state == "used" else board.state
-        if len(owners) == 1:
-            return f"replica {used[0]}" if used else "free"
-        return f"r{used[0]} and free" if len(used) == 1 else f"{len(used)} replicas"
-
-    def sole_owner(self, board: Board) -> int | None:
-        """Return the replica that has all of a GPU."""
-        owners = {self.owner.get(key) for key in board.devices}
+    def sole_owner(self, *boards: Board) -> int | None:
+        """Return the replica that has all of some GPUs."""
+        owners = {self.owner.get(key) for board in boards for key in board.devices}
         return owners.pop() if len(owners) == 1 else None
 
     def near(self, nic: Nic) -> list[str]:

@@ -54,7 +54,7 @@ def test_sizes_may_differ_and_gpus_be_required(run):
 
 def test_a_person_reads_what_stays_free_and_what_was_beaten(run):
     _code, out, _err = run("host.json", "--tp", "4")
-    assert "no cut costs less" in out
+    assert "no cut as requested costs less" in out
     assert "runner-up: " in out
     assert f"free: {' '.join(gpus(4, 5, 6, 7))}" in out
     assert "TP4 × 1 (1 on one NUMA node), TP2 × 2 (2 on one NUMA node)" in out
