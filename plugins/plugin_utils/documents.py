@@ -229,6 +229,29 @@ def _plan(hint: Any) -> tuple[dict[str, _Builder], tuple[str, ...]]:
     return {item.name: _builder(hints[item.name]) for item in items}, required
 
 
+def dataclasses_of(document: type) -> dict[str, type]:
+    """Return every dataclass that a document is made of, by name."""
+    matches: dict[str, type] = {}
+    waiting: list[Any] = [document]
+    while waiting:
+        hint = waiting.pop()
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            if hint.__name__ not in matches:
+                matches[hint.__name__] = hint
+                hints = typing.get_type_hints(hint)
+                waiting += [hints[field.name] for field in dataclasses.fields(hint)]
+        else:
+            waiting += typing.get_args(hint)
+    return matches
+
+
+def learn(*documents: type) -> None:
+    """Make what builds these documents, for the processes that are forked from this one."""
+    for document in documents:
+        for part in dataclasses_of(document).values():
+            _plan(part)
+
+
 def _object(hint: Any, value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise _wrong("a mapping", value)

@@ -13,17 +13,23 @@ from __future__ import annotations
 import importlib
 
 from .. import host
-from ..documents import KNOWLEDGE, knowledge
+from ..documents import KNOWLEDGE, knowledge, learn
+from ..engine.rules import rules
+from ..evidence.types import Evidence
+from ..gpus import gpu_models
 from ..host.concerns import CONCERNS
+from ..host.program import findings
 from ..host.role_options import Role, read_role
+from ..plan.types import Plan
 from ..render.files import templates
+from ..render.launcher import supervisor_files
 
 # Read only where somebody measures, or asks what a code means.
 _OTHERS = frozenset({"bench", "findings"})
 
 
 def warm() -> dict[str, Role]:
-    """Read facts, the packages of the concerns and their roles; return these by name."""
+    """Read facts, programs, the packages of the concerns and their roles; return these by name."""
     for path in sorted(KNOWLEDGE.rglob("*.yml")):
         name = path.relative_to(KNOWLEDGE)
         if name.parts[0] not in _OTHERS:
@@ -31,6 +37,11 @@ def warm() -> dict[str, Role]:
     # What serves on hosts, compiled; the programs of routers and monitoring are others'.
     for template in ("replica.service.j2", "target.j2", "slice.j2"):
         templates().get_template(template)
+    supervisor_files()
+    findings("WEIGHTS")
+    rules()
+    gpu_models()
+    learn(Evidence, Plan)
     for concern in CONCERNS:
         importlib.import_module(f"{host.__name__}.{concern}")
     return {name: read_role(name) for name in (*CONCERNS, "replicas")}

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def packaged(path: Path) -> str:
     return text
 
 
+@functools.cache
 def findings(*areas: str) -> str:
     """Return the class of findings with what the catalogue says of some areas' codes.
 

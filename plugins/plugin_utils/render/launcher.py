@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -27,6 +28,7 @@ sys.exit(main())
 """
 
 
+@functools.cache
 def supervisor_files() -> tuple[tuple[str, str, str], ...]:
     """Return (path, octal mode, text) of every file of the supervisor, the entry last.
 

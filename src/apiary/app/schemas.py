@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Acceptance
@@ -17,6 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.c
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dataclasses_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import FleetPlan
@@ -68,7 +67,7 @@ def schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of one document; ``name`` is one of NAMES."""
     derived = TypeAdapter(DOCUMENTS[name]).json_schema()
     nested = derived.get("$defs", {})
-    for title, cls in _dataclasses(DOCUMENTS[name]).items():
+    for title, cls in dataclasses_of(DOCUMENTS[name]).items():
         _close(nested.get(title, derived if title == DOCUMENTS[name].__name__ else {}), cls)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **derived}
 
@@ -81,19 +80,3 @@ def _close(part: dict[str, Any], cls: type) -> None:
     const = getattr(cls, "SCHEMA", None)
     if const:
         part["properties"] = {"schema": {"const": const}, **part["properties"]}
-
-
-def _dataclasses(cls: type) -> dict[str, type]:
-    """Return every dataclass that a document is made of, by name."""
-    matches: dict[str, type] = {}
-    waiting: list[Any] = [cls]
-    while waiting:
-        item = waiting.pop()
-        if dataclasses.is_dataclass(item) and isinstance(item, type):
-            if item.__name__ not in matches:
-                matches[item.__name__] = item
-                hints = typing.get_type_hints(item)
-                waiting += [hints[field.name] for field in dataclasses.fields(item)]
-        else:
-            waiting += typing.get_args(item)
-    return matches
