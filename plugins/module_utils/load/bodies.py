@@ -67,8 +67,9 @@ class Bodies:
         self._reported: dict[int, Any] = {}
         chats = [self._is_chat(part) for part in self._parts]
         if any(chats):
-            self._words = Words(self._seed, *self._units())
-            self._shared_words = Words(self._common, *self._units())
+            units = self._units()
+            self._words = Words(self._seed, *units)
+            self._shared_words = Words(self._common, *units)
         if not all(chats):
             low, high = settings.vocabulary or self._vocabulary()
             self._ids = TokenIds(self._seed, low, high)
@@ -199,29 +200,14 @@ class Bodies:
         raise ValueError(f"the server takes no token ids: {answer.error}")
 
     def _units(self) -> tuple[list[tuple[str, float]], float]:
-        """Return words with their lengths, and what the chat's template adds.
-
-        Without /tokenize both come from what two short answers say of their usage: a mean.
-        """
-        units = [(f" {word}", float(len(self._tokens(f" {word}")))) for word in _VARIED[:8]]
+        """Return words with their lengths, and what the chat's template adds, by /tokenize."""
+        units = [(f" {word}", float(len(self._tokens(f" {word}")))) for word in _VARIED]
+        if not all(length for _word, length in units):
+            raise ValueError("the server has no /tokenize, which chat needs")
         text = " ".join(_VARIED)
         message = [{"role": "user", "content": text}]
-        if all(length for _word, length in units):
-            units += [(f" {word}", float(len(self._tokens(f" {word}")))) for word in _VARIED[8:]]
-            whole = self._ask("/tokenize", {"messages": message}).json()
-            count = whole.get("count") if isinstance(whole, dict) else None
-            if isinstance(count, int):
-                return units, max(0.0, float(count - len(self._tokens(text))))
+        whole = self._ask("/tokenize", {"messages": message}).json()
+        count = whole.get("count") if isinstance(whole, dict) else None
+        if not isinstance(count, int):
             return units, 0.0
-        short, long = self._used(" ".join(_VARIED[:20])), self._used(text)
-        mean = (long - short) / (len(_VARIED) - 20)
-        return [(f" {word}", mean) for word in _VARIED], max(0.0, short - 20 * mean)
-
-    def _used(self, text: str) -> int:
-        requested = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
-        answer = self._ask(CHAT, requested)
-        document = answer.json()
-        usage = document.get("usage") if isinstance(document, dict) else None
-        if not isinstance(usage, dict):
-            raise ValueError(f"the server takes no chat: {answer.error or 'no usage'}")
-        return int(usage.get("prompt_tokens") or 0)
+        return units, max(0.0, float(count - len(self._tokens(text))))

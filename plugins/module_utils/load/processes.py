@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from bisect import bisect
 from itertools import accumulate
 from pathlib import Path
 
@@ -158,23 +159,20 @@ def cpu_within(found: list[tuple[float, float]], window: tuple[float, float]) ->
 
     ``found`` are clock and CPU time used until then, in any order; between them it is even.
     """
-    found = sorted(found)
+    clocks = sorted(clock for clock, _used in found)
     # A process that has ended is missed by the next look, never by the last.
-    grown = list(accumulate((used for _clock, used in found), max))
-    rising = [(clock, used) for (clock, _used), used in zip(found, grown)]
-    first, last = (_cpu_at(rising, at) for at in window)
-    return max(0.0, last - first)
+    grown = list(accumulate((used for _clock, used in sorted(found)), max))
 
+    def used_until(moment: float) -> float:
+        place = bisect(clocks, moment)
+        if place in (0, len(clocks)):
+            return grown[max(0, place - 1)]
+        first, last = clocks[place - 1 : place + 1]
+        share = (moment - first) / (last - first)
+        return grown[place - 1] + share * (grown[place] - grown[place - 1])
 
-def _cpu_at(found: list[tuple[float, float]], at: float) -> float:
-    before = (found[0][0], found[0][1])
-    for clock, used in found:
-        if clock >= at:
-            span = clock - before[0]
-            share = (at - before[0]) / span if span > 0 else 1.0
-            return before[1] + (used - before[1]) * max(0.0, share)
-        before = (clock, used)
-    return before[1]
+    begin, end = window
+    return max(0.0, used_until(end) - used_until(begin))
 
 
 def _end(path: Path) -> str:

@@ -121,18 +121,11 @@ def conduct(order: Order, session: Session, show: Show = drive.silent) -> Bench:
 
 def _evaluated(bench: Bench) -> tuple[Finding, ...]:
     """Return what is to be said of the whole: rules replaced, not checked, nothing answered."""
-    findings = []
     replaced = proof.rules_text(bench.environment.get("rules"))
-    if replaced:
-        findings.append(
-            Finding(
-                "BENCH-THRESHOLD",
-                bench.name,
-                f"was measured by other rules than the protocol's: {replaced}",
-            )
-        )
+    told = f"was measured by other rules than the protocol's: {replaced}"
+    others = (Finding("BENCH-THRESHOLD", bench.name, told),) if replaced else ()
     doubt = proof.doubt(bench.name, proof.unproven([bench]))
-    return (*findings, *doubt, *proof.unanswered(bench))
+    return (*others, *doubt, *proof.unanswered(bench))
 
 
 def _served(order: Order, seen: Seen) -> tuple[Order, tuple[Finding, ...]]:
@@ -142,18 +135,11 @@ def _served(order: Order, seen: Seen) -> tuple[Order, tuple[Finding, ...]]:
         return order, ()
     reported = planned.get("version")
     engine = {**planned, "version": seen.version}
-    if reported is None or _plain(str(reported)) == _plain(seen.version):
-        notes: tuple[Finding, ...] = ()
-    else:
+    notes: tuple[Finding, ...] = ()
+    if reported is not None and _plain(str(reported)) != _plain(seen.version):
         engine["planned_version"] = reported
-        notes = (
-            Finding(
-                "BENCH-PLAN-VERSION",
-                order.name,
-                f"is served by version {seen.version}, its plan says {reported}; the result is of "
-                f"{seen.version}",
-            ),
-        )
+        told = f"is served by version {seen.version}, its plan says {reported}; the result is of "
+        notes = (Finding("BENCH-PLAN-VERSION", order.name, told + seen.version),)
     environment = {**order.environment, "engine": engine}
     return dataclasses.replace(order, environment=environment), notes
 

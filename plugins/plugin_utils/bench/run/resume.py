@@ -23,25 +23,15 @@ def again(level: Level, raw: Raw) -> bool:
     some attempts is evidence: it is what that load does.
     """
     facts = knowledge("bench/protocol.yml")["resume"]
-    if silent(level):
-        return True
     codes = {finding.code for finding in level.findings if has_errors([finding])}
     if level.status == "FAILED":
+        served = level.measured.completed if level.measured is not None else 0
+        if not served or level.load.phase == "warmup":
+            # Nothing answered: a stopped engine is no evidence once it runs again.
+            return True
         died = bool(codes & set(facts["died"])) or any(map(_fell_silent, raw.shards))
-        return died and attempt_of(raw) + 1 < facts["attempts"]
+        return died and int(raw.load.get("attempt", 0)) + 1 < facts["attempts"]
     return level.status == "INVALID" and bool(codes & set(facts["again"]))
-
-
-def silent(level: Level) -> bool:
-    """Return whether nothing answered: a stopped engine is no evidence once it runs again."""
-    served = level.measured.completed if level.measured is not None else 0
-    return level.status == "FAILED" and (not served or level.load.phase == "warmup")
-
-
-def attempt_of(raw: Raw) -> int:
-    """Return how often the load of a raw result had been begun before."""
-    attempt = raw.load.get("attempt", 0)
-    return attempt if isinstance(attempt, int) else 0
 
 
 def _fell_silent(shard: Mapping[str, Any]) -> bool:
