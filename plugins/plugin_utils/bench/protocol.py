@@ -38,6 +38,7 @@ class _Run:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger, self.requested, self.rules = ledger, ledger.requested, ledger.rules
+        self.name = self.requested.workload.name
         # The engine runs in which a search ended.
         self.searched: dict[By, list[int]] = {by: [] for by in searches(ledger.requested)}
 
@@ -69,7 +70,7 @@ class _Run:
 
     def _found(self, by: By, engine_runs: list[int]) -> SearchResult:
         levels = [level for level in self.ledger.levels if level.load.engine_run in engine_runs]
-        return conclude(levels, self.requested.workload.name, by)
+        return conclude(levels, self.name, by)
 
     def _warmup(self) -> Steps[None]:
         """Warm the engine until two levels in a row have the same median latency."""
@@ -110,10 +111,13 @@ class _Run:
                 return
             slots = min(slots * 2, self.requested.most)
 
+    def _known(self) -> dict[float, tuple[Level, ...]]:
+        """Return the closed levels of this engine run that tell anything, by concurrency."""
+        return self.ledger.known(self.requested.workload, "concurrency")
+
     def _enough(self) -> bool:
         """Return whether doubling further can show nothing that scaling is for."""
-        known = self.ledger.known(self.requested.workload, "concurrency")
-        missed = [not keeps(levels) for levels in known.values()]
+        missed = [not keeps(levels) for levels in self._known().values()]
         if self.requested.slo and missed[-2:] == [True, True]:
             return True
         return self._saturated() is not None
@@ -122,7 +126,7 @@ class _Run:
         if not self.requested.slo:
             self.ledger.find(
                 "BENCH-SLO-NOT-ASKED",
-                self.requested.workload.name,
+                self.name,
                 "no limits were given, so there is none to search for",
             )
             return
@@ -136,7 +140,7 @@ class _Run:
         if not self.searched[by]:
             return None
         levels = self.ledger.of_run(self.searched[by][-1])
-        return edge(levels, self.requested.workload.name, by)
+        return edge(levels, self.name, by)
 
     def _stress(self) -> Steps[None]:
         for workload in self.requested.stress:
@@ -151,14 +155,13 @@ class _Run:
 
     def _saturation(self) -> Steps[None]:
         while self._saturated() is None:
-            known = self.ledger.known(self.requested.workload, "concurrency")
-            highest = int(max(known, default=0))
+            highest = int(max(self._known(), default=0))
             slots = max(highest + 1, int(highest * self.rules.gain_step))
             if slots > self.requested.most:
                 self.ledger.find(
                     "BENCH-NOT-SATURATED",
-                    self.requested.workload.name,
-                    f"the throughput still grew at {int(max(known, default=0))} concurrent "
+                    self.name,
+                    f"the throughput still grew at {highest} concurrent "
                     f"requests, and {self.requested.most} is the most that was asked",
                 )
                 return
@@ -166,7 +169,7 @@ class _Run:
                 return
 
     def _saturated(self) -> Saturation | None:
-        return saturation.of(self.ledger.of_run(), self.requested.workload.name, self.rules)
+        return saturation.of(self.ledger.of_run(), self.name, self.rules)
 
     def _open(self) -> Steps[None]:
         best = self._best_rate()
@@ -185,12 +188,9 @@ class _Run:
         if self.ledger.engine_run:
             return
         slots, windows = self._good_concurrency(), []
-        known = self.ledger.known(self.requested.workload, "concurrency")
-        if slots not in known:
-            if not (yield from self._level("scaling", slots)):
-                return
-            known = self.ledger.known(self.requested.workload, "concurrency")
-        rate = mean_rate(known.get(slots, ())) or 0.0
+        if slots not in self._known() and not (yield from self._level("scaling", slots)):
+            return
+        rate = mean_rate(self._known().get(slots, ())) or 0.0
         seconds = self.requested.soak_seconds / self.rules.soak_windows
         for _window in range(self.rules.soak_windows):
             level = yield from self.ledger.measure(
@@ -208,7 +208,7 @@ class _Run:
             return
         self.ledger.find(
             "BENCH-SOAK-DRIFT",
-            self.requested.workload.name,
+            self.name,
             "the same load got slower: " + ", ".join(f"{rate:.4g}" for rate in rates) + " req/s",
         )
 
@@ -235,7 +235,6 @@ class _Run:
 
     def _best_rate(self) -> float | None:
         """Return the rate at the SLO, or without one the highest that a valid level served."""
-        workload = self.requested.workload
         # Of both searches that by random arrivals, which come last.
         for by in reversed(self.searched):
             rate = None
@@ -243,8 +242,7 @@ class _Run:
                 rate = self._found(by, [self.ledger.engine_run]).request_rate
             if rate is not None:
                 return rate.mean
-        known = self.ledger.known(workload, "concurrency")
-        rates = [mean_rate(levels) for levels in known.values()]
+        rates = [mean_rate(levels) for levels in self._known().values()]
         return max((rate for rate in rates if rate is not None), default=None)
 
     def _good_concurrency(self) -> int:
@@ -252,11 +250,9 @@ class _Run:
 
         Where no level of a concurrency is known it is the highest that was asked.
         """
-        if not self.ledger.known(self.requested.workload, "concurrency"):
+        if not self._known():
             return max(self.requested.concurrency, default=1)
-        return int(
-            edge(self.ledger.of_run(), self.requested.workload.name, "concurrency").best or 1
-        )
+        return int(edge(self.ledger.of_run(), self.name, "concurrency").best or 1)
 
 
 def _near(first: float, second: float, share: float) -> bool:

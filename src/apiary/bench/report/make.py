@@ -47,18 +47,11 @@ def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:
 
 def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:
     """Yield what makes configurations hard to compare, and what has no result."""
-    first = configurations[0].benches[0]
+    first = _requested(configurations[0].benches[0])
     for configuration in configurations:
-        bench = configuration.benches[0]
-        differs = []
-        if bench.target.model != first.target.model:
-            differs.append(f"model {bench.target.model} instead of {first.target.model}")
-        if bench.requested.slo != first.requested.slo:
-            texts = slo_text(bench.requested.slo), slo_text(first.requested.slo)
-            differs.append(f"{texts[0]} instead of {texts[1]}")
-        if bench.requested.workload != first.requested.workload:
-            texts = workload_text(bench.requested.workload), workload_text(first.requested.workload)
-            differs.append(f"{texts[0]} instead of {texts[1]}")
+        requested = _requested(configuration.benches[0])
+        pairs = zip(requested, first, strict=True)
+        differs = [f"{mine} instead of {other}" for mine, other in pairs if mine != other]
         if differs:
             yield Finding(
                 "REPORT-DIFFERENT",
@@ -71,3 +64,10 @@ def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:
                 configuration.name,
                 f"none of its {sum(configuration.counts.values())} levels is valid",
             )
+
+
+def _requested(bench: Bench) -> tuple[str, str, str]:
+    """Return what a benchmark was of, in words."""
+    requested = bench.requested
+    limits, workload = slo_text(requested.slo), workload_text(requested.workload)
+    return f"model {bench.target.model}", limits, workload
