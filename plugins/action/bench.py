@@ -14,7 +14,7 @@ from ..module_utils.load.run import unpacked
 from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.bench.run.conduct import conduct
 from ..plugin_utils.bench.run.options import begin, served_of
-from ..plugin_utils.bench.run.progress import found_words, told, words
+from ..plugin_utils.bench.run.progress import lines, words
 from ..plugin_utils.bench.run.session import NextEngineRun
 from ..plugin_utils.documents import to_document
 from ..plugin_utils.findings import error
@@ -43,7 +43,7 @@ class ActionModule(Deciding):
             "bench": to_document(bench),
             "findings": to_document(bench.findings),
             "path": str(order.directory / "bench.json"),
-            "summary": [*map(told, bench.levels), *map(found_words, bench.searches)],
+            "summary": lines(bench),
         }
 
     def _execute(self, key_file, task_vars, request):

@@ -12,7 +12,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.capacity imp
     capacity,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import slo_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import number, percent, whole
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import slo as slo_of
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -20,10 +22,8 @@ from rich.text import Text
 
 from apiary.app import output
 from apiary.app.inputs import json_option
-from apiary.app.numbers import number, percent, whole
 from apiary.app.output import exit_code, print_document, show
 from apiary.bench.report.inputs import load_benches
-from apiary.bench.report.words import slo_text
 
 # Requests a second; beyond it the answer has more digits than sense.
 _MOST = 1e9

@@ -10,7 +10,7 @@ import time
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.drive import Progress
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.progress import told, words
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.progress import words
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Level, Load
 from rich.progress import Progress as Bars
 from rich.progress import ProgressColumn, Task, TextColumn, TimeElapsedColumn
@@ -59,11 +59,10 @@ class Shown:
             text = f"level {progress.done + 1}, {words(progress)}"
             self.bars.add_task(text, total=None, expected=expected(progress.load, self.last))
             return
-        line = f"{told(progress.level)}{' (measured before)' if progress.replayed else ''}"
         if self.bars.disable:
-            click.echo(line, err=True)
+            click.echo(words(progress), err=True)
         else:
-            self.bars.console.print(line)
+            self.bars.console.print(words(progress))
         if progress.level.measured is not None:
             self.last = progress.level
 

@@ -10,15 +10,20 @@ from collections.abc import Iterator
 from typing import Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import (
+    STATUS,
+    between,
+    found_text,
+    saturation_text,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import NONE
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from apiary.app.numbers import NONE
 from apiary.bench.report.data import Curve, Report
 from apiary.bench.report.make import make_report
-from apiary.bench.report.tables import found_text, point_table
-from apiary.bench.report.words import STATUS, between, saturation_text
+from apiary.bench.report.tables import point_table
 
 _STYLES = {"OK": "green", "SLO_MISS": "yellow", "FAILED": "red", "INVALID": "dim red"}
 _REFERENCES = 3

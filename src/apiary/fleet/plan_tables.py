@@ -21,12 +21,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types i
     Split,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import number
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
-
-from apiary.app.numbers import number
 
 LISTED = 6  # ranges of hosts that are named; --json and --out have all
 FILES = 4  # changed files of one directory that share a line

@@ -13,7 +13,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger impor
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.protocol import protocol
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.progress import found_words
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import (
     Edge,
     conclude,
@@ -21,6 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search impor
     keeps,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Requested
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import found_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, play
@@ -324,7 +324,7 @@ def test_both_limits_are_searched_and_told():
     for found in outcome.searches:
         assert found.edge.n == 2
         assert found.edge.low <= found.best <= found.edge.high
-        assert "kept the limits (" in found_words(found)
+        assert " (" in found_text(found)
     # The second engine run starts from both edges of the first.
     first, second = (
         sum(one.engine_run == engine_run for one in engine.loads) for engine_run in (0, 1)
@@ -345,4 +345,4 @@ def test_of_one_engine_run_the_edge_lies_between_what_surely_kept_and_what_surel
 def test_no_edge_is_told_as_such():
     found, _ = search(Analytic(base=0.06))
     assert found.edge is None
-    assert found_words(found).endswith("no level kept the limits")
+    assert found_text(found).endswith("no level kept the SLO")

@@ -30,14 +30,19 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Interval,
     Workload,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import (
+    between,
+    found_text,
+    size_text,
+    slo_text,
+    workload_text,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import number, percent
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 
-from apiary.app.numbers import number, percent
 from apiary.bench.report.data import By, Configuration, Curve, Headline, best_load
-from apiary.bench.report.tables import found_text
-from apiary.bench.report.words import between, size_text, slo_text, workload_text
 
 
 def headline_of(

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import (
+    slo_text,
+    workload_text,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 
@@ -21,7 +25,6 @@ from apiary.bench.report.data import (
     workloads_of,
 )
 from apiary.bench.report.headline import headline_of, of_tuning
-from apiary.bench.report.words import slo_text, workload_text
 
 
 def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:

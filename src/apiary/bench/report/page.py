@@ -15,21 +15,27 @@ from typing import Any
 
 import jinja2
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import (
+    flat,
+    found_text,
+    saturation_text,
+    size_text,
+    slo_text,
+    workload_text,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import NONE, number
 
 from apiary.app.inert import inline, policy, template
-from apiary.app.numbers import NONE, number
 from apiary.bench.report.data import Configuration, Report, best_load
 from apiary.bench.report.figures import COLOURS, figures
 from apiary.bench.report.headline import held_rate
 from apiary.bench.report.tables import (
     REFERENCE_HEADS,
-    found_text,
     level_tables,
     point_table,
     reference_cells,
 )
-from apiary.bench.report.words import flat, saturation_text, size_text, slo_text, workload_text
 
 
 def page(report: Report) -> str:

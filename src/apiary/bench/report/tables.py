@@ -18,13 +18,21 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.p
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Interval,
     Level,
-    SearchResult,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import (
+    STATUS,
+    load_text,
+    milliseconds,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import (
+    NONE,
+    number,
+    percent,
+    whole,
 )
 
-from apiary.app.numbers import NONE, number, percent, whole
 from apiary.bench.report.data import Configuration, Curve, Point, Report, values_of
 from apiary.bench.report.shown import Column, shown
-from apiary.bench.report.words import STATUS, load_text, milliseconds, size_text
 
 _SHOW: Mapping[str, Callable[[float | None], str]] = {
     "number": number,
@@ -150,21 +158,6 @@ def _mean(column: Column, interval: Interval | None) -> str:
     if column.show not in scales:
         return text
     return f"{text} ±{number(half * scales[column.show], 2)}"
-
-
-def found_text(found: SearchResult) -> str:
-    """Return between which loads the SLO's limit lies."""
-    if found.best is None:
-        return "no level kept the SLO"
-    kept = size_text(found.by, found.best)
-    if found.edge and found.edge.n > 1:
-        kept += (
-            f" ({number(found.edge.low)} to {number(found.edge.high)}, {found.edge.n} engine runs)"
-        )
-    kept += " of random arrivals" if found.by == "request_rate" else ""
-    if found.fails is None:
-        return f"{kept} and perhaps more: no level broke it"
-    return f"{kept}; {size_text(found.by, found.fails)} broke it"
 
 
 def reference_cells(row: Reference) -> tuple[str, ...]:

@@ -9,15 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Interval,
-    Load,
-    Saturation,
-    Workload,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
-
-from apiary.app.numbers import NONE, number, whole
+from ..numbers import NONE, number, whole
+from ..slo import Limit
+from .types import Interval, Level, Load, Saturation, SearchResult, Workload
 
 METRICS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E"}
 STATUS = {"OK": "OK", "SLO_MISS": "missed SLO", "FAILED": "failed", "INVALID": "INVALID"}
@@ -64,6 +58,38 @@ def load_text(load: Load) -> str:
 def size_text(by: str, size: float | None) -> str:
     """Return a concurrency or request rate with what it is."""
     return f"{whole(size)} concurrent" if by == "concurrency" else f"{number(size)} requests/s"
+
+
+def found_text(found: SearchResult) -> str:
+    """Return between which loads the SLO's limit lies."""
+    if found.best is None:
+        return "no level kept the SLO"
+    kept = size_text(found.by, found.best)
+    if found.edge and found.edge.low is not None and found.edge.high is not None:
+        runs = f", {found.edge.n} engine runs" if found.edge.n > 1 else ""
+        kept += f" ({number(found.edge.low)} to {number(found.edge.high)}{runs})"
+    kept += " of random arrivals" if found.by == "request_rate" else ""
+    if found.fails is None:
+        return f"{kept} and perhaps more: no level broke it"
+    return f"{kept}; {size_text(found.by, found.fails)} broke it"
+
+
+def level_text(level: Level) -> str:
+    """Return one level in one line, with the codes of what is wrong with it."""
+    load, measured = level.load, level.measured
+    head = f"{load.phase}: {load.workload.name}, {load_text(load)}: {level.status}"
+    codes = ", ".join(dict.fromkeys(finding.code for finding in level.findings))
+    if measured is None:
+        return f"{head} {codes}".rstrip()
+    parts = [
+        head,
+        f"{number(measured.achieved_concurrency)} in flight",
+        f"{number(measured.request_rate)} requests/s",
+        f"{number(measured.output_token_rate)} tokens/s",
+        f"TTFT p90 {milliseconds(measured.ttft.p90 if measured.ttft else None)} ms",
+        f"TPOT p90 {milliseconds(measured.tpot.p90 if measured.tpot else None)} ms",
+    ]
+    return ", ".join(parts) + (f" ({codes})" if codes else "")
 
 
 def saturation_text(one: Saturation) -> str:
