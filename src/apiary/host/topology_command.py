@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -61,59 +62,49 @@ def topology(
         placement = load_plan(plan_file).placement
     elif placement_file:
         placement = load_placement(placement_file)
-    if len(captures) == 1:
-        result = load_topology(captures[0])
-        seen = [_of_this_host(result, placement)]
-        if not as_json:
-            show(topology_table(result, placement))
-        if svg:
-            write_text(Path(svg), topology_svg(result, placement))
-        if as_json:
-            print_document(result)
-        findings = [*result.findings, *(item for item in seen if item)]
-        report(findings, as_json)
-        return exit_code(findings)
-    return _several(captures, svg, placement, as_json)
-
-
-def _several(
-    captures: tuple[str, ...], svg: str | None, placement: Placement | None, as_json: bool
-) -> int:
-    """Read many captures; one that cannot be read never keeps the others from being shown."""
+    alone = len(captures) == 1
     topologies: list[Topology] = []
     findings: list[Finding] = []
-    refused = faulty = 0
+    refused = 0
     names: set[str] = set()
     # Tables go by as they are read; only where they go elsewhere is there something to wait for.
-    with output.progress(quiet=sys.stdout.isatty() and not as_json) as progress:
+    with output.progress(quiet=alone or (sys.stdout.isatty() and not as_json)) as progress:
         for name in progress.track(captures, description="reading"):
             try:
-                result = load_topology(name)
+                host = load_topology(name)
             except ApiaryError as refusal:
+                if alone:
+                    raise
                 refused += 1
                 findings += refusal.findings
                 if not as_json:
                     report(refusal.findings, as_json)
                 continue
             # A placement is one host's; the others of a fleet are shown without it.
-            mine = placement if placement and _fits(result, placement) else None
-            topologies.append(result)
-            faulty += has_errors(result.findings)
-            findings += result.findings
+            strangers = _strangers(host, placement) if placement else []
+            own = placement if alone or not strangers else None
+            notes = [*host.findings, *([_other(host, strangers)] if alone and strangers else [])]
+            topologies.append(host)
+            findings += notes
             if svg:
-                stem = f"{Path(svg).with_suffix('').name}-{result.host}"
-                path = Path(svg).with_name(file_name(stem, ".svg", names))
-                write_text(path, topology_svg(result, mine))
+                path = Path(svg) if alone else _beside(Path(svg), host, names)
+                write_text(path, topology_svg(host, own))
             if not as_json:
-                show(topology_table(result, mine))
-                click.echo()
-                report(result.findings, as_json)
+                show(topology_table(host, own))
+                click.echo(nl=not alone)
+                report(notes, as_json)
     if as_json:
-        print_document(topologies)
+        print_document(topologies[0] if alone else topologies)
         report(findings, as_json)
-    else:
+    elif not alone:
+        faulty = sum(has_errors(host.findings) for host in topologies)
         click.echo(_summary(len(captures), len(topologies), faulty, refused))
     return exit_code(findings)
+
+
+def _beside(svg: Path, host: Topology, taken: set[str]) -> Path:
+    """Return where the picture of one host of several goes."""
+    return svg.with_name(file_name(f"{svg.with_suffix('').name}-{host.host}", ".svg", taken))
 
 
 def _summary(captures: int, read: int, faulty: int, refused: int) -> str:
@@ -122,23 +113,16 @@ def _summary(captures: int, read: int, faulty: int, refused: int) -> str:
     return f"{captures} captures: {read} {topologies}{errors}; {refused} refused"
 
 
-def _fits(of_host: Topology, placement: Placement) -> bool:
-    return not _strangers(of_host, placement)
-
-
-def _strangers(of_host: Topology, placement: Placement) -> list[str]:
+def _strangers(host: Topology, placement: Placement) -> list[str]:
     """Return the GPUs of a placement that a topology does not have."""
-    present = {*of_host.by_key, *map(board_of, of_host.by_key)}
+    present = {*host.by_key, *map(board_of, host.by_key)}
     return [key for share in placement.replicas for key in share.gpus if key not in present]
 
 
-def _of_this_host(of_host: Topology, placement: Placement | None) -> Finding | None:
+def _other(host: Topology, strangers: Sequence[str]) -> Finding:
     """Return the finding that a placement is another host's, which the picture cannot show."""
-    strangers = _strangers(of_host, placement) if placement else []
-    if not strangers:
-        return None
     return Finding(
         "TOPO-OTHER-PLACEMENT",
-        of_host.host,
+        host.host,
         f"{len(strangers)} GPUs of the placement, {strangers[0]} first, are not in this topology",
     )
