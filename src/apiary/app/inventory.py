@@ -75,13 +75,13 @@ def choose(
     ignored: dict[str, list[str]] = {}
     for name, entry in answer["hosts"].items():
         try:
-            request, notes = _asked(name, entry, options)
+            request, notes = _request(name, entry, options)
             requests.append(request)
             for note in notes:
                 ignored.setdefault(note, []).append(name)
         except ApiaryError as failure:
             refused.append(Probed(name, None, failure))
-    unheard = [
+    unsupported = [
         Finding(
             "PROBE-OPTION",
             names[0] if len(names) == 1 else f"{len(names)} hosts, {names[0]} first",
@@ -92,7 +92,7 @@ def choose(
     for argument, label in labels(strangers).items():
         taken = label in answer["hosts"]
         requests.append(ProbeRequest(argument if taken else label, argument, options))
-    return Selection(tuple(requests), tuple(refused), (*reported, *unheard))
+    return Selection(tuple(requests), tuple(refused), (*reported, *unsupported))
 
 
 def _read(
@@ -126,7 +126,7 @@ def _nobody(
     return error("PROBE-NO-HOSTS", where, f"{requests}{limited}leaves none of its {total} hosts")
 
 
-def _asked(
+def _request(
     name: str, entry: Mapping[str, Any], options: SshOptions
 ) -> tuple[ProbeRequest, list[str]]:
     """Return one host as its variables have it, and what of them is not honoured."""
@@ -149,26 +149,26 @@ def _asked(
             name,
             f"ansible_connection is {entry['ansible_connection']}; SSH and local are supported",
         )
-    given = entry["options"]
+    variables = entry["options"]
     arguments: list[str] = []
     for variable in ARGUMENTS:
-        text = given[variable] or ""
+        text = variables[variable] or ""
         try:
             arguments += shlex.split(text)
         except ValueError as failure:
             raise refusal(f"{name}: {variable}", f"{text}: {failure}") from failure
         ignored = NOT_HONOURED.findall(text)
         notes += [f"{variable}: {argument} is not honoured" for argument in ignored]
-    notes += _unheard(given)
-    key = given["private_key_file"]
+    notes += _unsupported(variables)
+    key = variables["private_key_file"]
     if key and not options.identity:
         if not os.path.isfile(os.path.expanduser(key)):
             notes.append(f"the private key file {key} does not exist; other keys are tried")
         arguments = ["-o", f'IdentityFile "{key}"', *arguments]
     target = Target(
-        str(given["host"]),
-        options.user or given["remote_user"] or None,
-        options.port or (int(given["port"]) if given["port"] else None),
+        str(variables["host"]),
+        options.user or variables["remote_user"] or None,
+        options.port or (int(variables["port"]) if variables["port"] else None),
     )
     # As with ssh itself, another ssh_config is its jump hosts' as well.
     configs = [after for flag, after in itertools.pairwise(arguments) if flag == "-F"]
@@ -178,18 +178,18 @@ def _asked(
     if python and not DISCOVERED.fullmatch(python):
         changed = replace(changed, python=python)
     return ProbeRequest(
-        name, target, changed, bool(given["password"] or given["private_key"])
+        name, target, changed, bool(variables["password"] or variables["private_key"])
     ), notes
 
 
-def _unheard(given: Mapping[str, Any]) -> list[str]:
+def _unsupported(variables: Mapping[str, Any]) -> list[str]:
     notes = []
-    if given["password"]:
+    if variables["password"]:
         notes.append("the password in the inventory is not honoured: logins are by key")
-    if given["private_key"]:
+    if variables["private_key"]:
         notes.append("the private key in a variable is not honoured: give ansible_private_key_file")
-    if given["host_key_checking"] is False:
+    if variables["host_key_checking"] is False:
         notes.append("host_key_checking false is not honoured: host keys must be known")
-    if given["ssh_executable"] not in (None, "ssh", "/usr/bin/ssh"):
-        notes.append(f"ssh_executable {given['ssh_executable']} is not honoured")
+    if variables["ssh_executable"] not in (None, "ssh", "/usr/bin/ssh"):
+        notes.append(f"ssh_executable {variables['ssh_executable']} is not honoured")
     return notes
