@@ -127,6 +127,7 @@ def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> R
     ):
         counter = _Counter(progress, len(hosts))
         parts = _parts(hosts)
+        spanning = {host.name for host in hosts if host.spans}
         lost: dict[str, Lost] = {}
         result = False
         for number, part in enumerate(parts):
@@ -141,6 +142,7 @@ def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> R
                 on_event=counter,
                 forks=options.forks,
                 vault_password_files=options.vault_password_files,
+                skip_tags=None if spanning.intersection(part) else "look_together",
                 stop=stopped.is_set,
             )
             if stopped.is_set():

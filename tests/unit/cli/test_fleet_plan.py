@@ -367,6 +367,9 @@ def test_a_large_fleet_is_surveyed_in_parts(here, capsys, monkeypatch):
         [names[4]],
     ]
     assert len({options["artifacts"] for _playbook, options in asked}) == 3
+    # To decide together is a task of each host; only the first part has hosts for it.
+    skipped = [options["skip_tags"] for _playbook, options in asked]
+    assert skipped == [None, "look_together", "look_together"]
     assert printed(capsys)[0].startswith("6 hosts: 0 would change, 6 would not\n")
 
 
