@@ -19,9 +19,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads im
     slo,
     workload,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
 from browser.chromium import browser
 
-from apiary.bench.report.make import make_report
 from apiary.bench.report.page import page
 from engine_simulator import benches, parameters
 

@@ -25,6 +25,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import LaunchSpec
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.data import Report
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import Rollout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import TelemetryPlan
@@ -32,7 +33,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 from pydantic import TypeAdapter
 
-from apiary.bench.report.data import Report
 from apiary.help.bundle.types import SupportBundle
 from apiary.help.doctor.types import Doctor
 

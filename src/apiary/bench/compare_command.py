@@ -21,6 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import between
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import NONE, number, percent
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import against_text
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -28,7 +29,6 @@ from rich.text import Text
 from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.output import exit_code, print_document, show
-from apiary.bench.report.headline import against_text
 from apiary.bench.report.inputs import load_benches
 
 _STYLES = {"better": "green", "worse": "red"}

@@ -17,13 +17,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import
     saturation_text,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import NONE
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.data import Curve, Report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.tables import point_table
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
-
-from apiary.bench.report.data import Curve, Report
-from apiary.bench.report.make import make_report
-from apiary.bench.report.tables import point_table
 
 _STYLES = {"OK": "green", "SLO_MISS": "yellow", "FAILED": "red", "INVALID": "dim red"}
 _REFERENCES = 3

@@ -16,10 +16,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     SearchResult,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.data import curves_of, gather
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
-from apiary.bench.report.data import curves_of, gather
-from apiary.bench.report.make import make_report
 from support.bench.documents import (
     BLOG,
     DP2,

@@ -8,11 +8,15 @@ import json
 from dataclasses import replace
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.figures import (
+    colour,
+    escaped,
+    figures,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
 from plotly.graph_objects import Figure as Plotly
 
 from apiary.app.inert import TEMPLATES
-from apiary.bench.report.figures import colour, escaped, figures
-from apiary.bench.report.make import make_report
 from support.bench.documents import TP8, Curve, bench, failed
 
 STEPS = (1, 8, 32, 64, 128, 256)

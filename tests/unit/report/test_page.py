@@ -11,8 +11,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
 
-from apiary.bench.report.make import make_report
 from apiary.bench.report.page import page, plotly_js
 from support.bench.documents import TP8, bench, level, loads
 

@@ -10,8 +10,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.p
     sources,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-
-from apiary.bench.report.tables import REFERENCE_HEADS, reference_cells
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.tables import (
+    REFERENCE_HEADS,
+    reference_cells,
+)
 
 ROWS = knowledge("bench/published.yml")["rows"]
 METRICS = {

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
 
 from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.output import exit_code, print_document, show
 from apiary.bench.report.inputs import load_results
-from apiary.bench.report.make import make_report
 from apiary.bench.report.page import page
 from apiary.bench.summary import report_summary
 

@@ -25,17 +25,21 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import NONE, number
-
-from apiary.app.inert import inline, policy, template
-from apiary.bench.report.data import Configuration, Report, best_load
-from apiary.bench.report.figures import COLOURS, figures
-from apiary.bench.report.headline import held_rate
-from apiary.bench.report.tables import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.data import (
+    Configuration,
+    Report,
+    best_load,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.figures import COLOURS, figures
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import held_rate
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.tables import (
     REFERENCE_HEADS,
     level_tables,
     point_table,
     reference_cells,
 )
+
+from apiary.app.inert import inline, policy, template
 
 
 def page(report: Report) -> str:

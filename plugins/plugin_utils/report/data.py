@@ -10,39 +10,18 @@ import statistics as plain
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.engine_runs import (
-    by_engine_run,
-    merged,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.published import (
-    Reference,
-    Source,
-    references,
-    sources,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.sameness import (
-    conditions,
-    question,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.statistics import (
-    interval,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import conclude
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Bench,
-    Interval,
-    Level,
-    Saturation,
-    SearchResult,
-    Status,
-    Workload,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
+from ..bench.comparison.engine_runs import by_engine_run, merged
+from ..bench.comparison.published import Reference, Source, references, sources
+from ..bench.comparison.sameness import conditions, question
+from ..bench.comparison.statistics import interval
+from ..bench.ledger import By
+from ..bench.search import conclude
+from ..bench.types import Bench, Interval, Level, Saturation, SearchResult, Status, Workload
+from ..findings import Finding
+from ..slo import Limit
 
-By = Literal["concurrency", "request_rate"]
 SPREADS = ("ttft", "tpot", "itl", "e2el")
 PERCENTILES = ("mean", "p50", "p90", "p95", "p99")
 _MEASURED = (

@@ -8,23 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import (
-    slo_text,
-    workload_text,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
-
-from apiary.bench.report.data import (
-    Configuration,
-    Report,
-    curves_of,
-    gather,
-    references_of,
-    workloads_of,
-)
-from apiary.bench.report.headline import headline_of, of_tuning
+from ..bench.types import Bench
+from ..bench.words import slo_text, workload_text
+from ..findings import Finding
+from ..tune.types import Tune
+from .data import Configuration, Report, curves_of, gather, references_of, workloads_of
+from .headline import headline_of, of_tuning
 
 
 def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:

@@ -10,39 +10,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
-    Verdict,
-    compare,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.engine_runs import (
-    by_engine_run,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.proof import (
-    doubt,
-    unproven,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.sameness import (
-    question,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import searched_by
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Bench,
-    Interval,
-    Workload,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import (
-    between,
-    found_text,
-    size_text,
-    slo_text,
-    workload_text,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import number, percent
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
-
-from apiary.bench.report.data import By, Configuration, Curve, Headline, best_load
+from ..bench.comparison.compare import Verdict, compare
+from ..bench.comparison.engine_runs import by_engine_run
+from ..bench.comparison.proof import doubt, unproven
+from ..bench.comparison.sameness import question
+from ..bench.ledger import By
+from ..bench.search import searched_by
+from ..bench.types import Bench, Interval, Workload
+from ..bench.words import between, found_text, size_text, slo_text, workload_text
+from ..findings import ApiaryError, Finding
+from ..numbers import number, percent
+from ..tune.summary import summary
+from ..tune.types import Tune
+from .data import Configuration, Curve, Headline, best_load
 
 
 def headline_of(

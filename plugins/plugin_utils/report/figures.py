@@ -15,16 +15,12 @@ from dataclasses import dataclass, field
 from math import floor, log10
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import (
-    between,
-    limit_text,
-    size_text,
-)
-
-from apiary.bench.report.data import By, Curve, Point, Report
-from apiary.bench.report.shown import Drawing, shown
-from apiary.bench.report.tables import percentile_of, verdict_text
+from ..bench.ledger import By
+from ..bench.types import Interval
+from ..bench.words import between, limit_text, size_text
+from .data import Curve, Point, Report
+from .shown import Drawing, shown
+from .tables import percentile_of, verdict_text
 
 COLOURS = 8
 DASHES = ("solid", "dash", "dot", "dashdot")

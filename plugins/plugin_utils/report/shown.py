@@ -2,17 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a report shows of levels and loads: shown.yml, which says what each field means."""
+"""What a report shows of levels and loads: knowledge/bench/shown.yml says what each field means."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
-import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ..documents import from_document, knowledge
 
 
 @dataclass(frozen=True)
@@ -60,5 +58,4 @@ class Shown:
 @cache
 def shown() -> Shown:
     """Return what the file says."""
-    file = Path(__file__).with_name("shown.yml")
-    return from_document(Shown, yaml.safe_load(file.read_text(encoding="utf-8")), file.name)
+    return from_document(Shown, dict(knowledge("bench/shown.yml")), "bench/shown.yml")

@@ -9,30 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.engine_runs import (
-    by_engine_run,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.published import (
-    Reference,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
-    Interval,
-    Level,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import (
-    STATUS,
-    load_text,
-    milliseconds,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import (
-    NONE,
-    number,
-    percent,
-    whole,
-)
-
-from apiary.bench.report.data import Configuration, Curve, Point, Report, values_of
-from apiary.bench.report.shown import Column, shown
+from ..bench.comparison.engine_runs import by_engine_run
+from ..bench.comparison.published import Reference
+from ..bench.types import Interval, Level
+from ..bench.words import STATUS, load_text, milliseconds
+from ..numbers import NONE, number, percent, whole
+from .data import Configuration, Curve, Point, Report, values_of
+from .shown import Column, shown
 
 _SHOW: Mapping[str, Callable[[float | None], str]] = {
     "number": number,
