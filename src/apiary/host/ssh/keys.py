@@ -82,26 +82,19 @@ def check_host_key(host: str, key: paramiko.PKey, keys: KnownKeys, settings: Set
     shown = f"{key.get_name()} {key.fingerprint}"
     files = ", ".join(settings.known_hosts) or "known_hosts"
     if blob in keys.revoked:
-        raise error(
-            "PROBE-HOST-KEY", host, f"the host key {shown} is revoked by {keys.revoked[blob]}"
-        )
-    if keys.trusted:
+        why = f"is revoked by {keys.revoked[blob]}"
+    elif keys.trusted:
         places = ", ".join(place for _kind, place in keys.trusted.values())
-        raise error(
-            "PROBE-HOST-KEY",
-            host,
-            f"the host key {shown} is not the known one of {places}: "
-            "somebody may be in between, or the host was reinstalled",
-        )
-    notes = [f"{place} cannot be read" for place in keys.unreadable[:3]]
-    notes += [f"{place}: host certificates are not supported" for place in keys.authorities[:3]]
-    if settings.checking not in ("yes", "ask"):
-        notes.append(f"StrictHostKeyChecking {settings.checking} is not followed")
-    raise error(
-        "PROBE-HOST-KEY",
-        host,
-        "; ".join([f"the host key {shown} of {settings.host_key_name} is not in {files}", *notes]),
-    )
+        why = f"is not the known one of {places}: somebody may be in between, or the host was "
+        why += "reinstalled"
+    else:
+        notes = [f"of {settings.host_key_name} is not in {files}"]
+        notes += [f"{place} cannot be read" for place in keys.unreadable[:3]]
+        notes += [f"{place}: host certificates are not supported" for place in keys.authorities[:3]]
+        if settings.checking not in ("yes", "ask"):
+            notes.append(f"StrictHostKeyChecking {settings.checking} is not followed")
+        why = "; ".join(notes)
+    raise error("PROBE-HOST-KEY", host, f"the host key {shown} {why}")
 
 
 class _Agent(paramiko.agent.AgentSSH):
