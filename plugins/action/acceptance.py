@@ -25,7 +25,6 @@ from ..plugin_utils.host.role_options import options_of, read_role, settings_of
 
 _NO_SETTINGS = ("evidence", "concerns", "dest")
 # What is asked of the host, of the document `Asked`.
-_ARGUMENTS = ("health", "reading", "runs", "run_seconds", "idle_bytes")
 
 
 class ActionModule(Deciding):
@@ -99,9 +98,8 @@ class ActionModule(Deciding):
         """Return what the host answers; it is not asked where nothing is to be measured."""
         if wanted.nothing:
             return Measured()
-        document = to_document(wanted)
-        given = {name: document[name] for name in _ARGUMENTS if document[name] is not None}
-        result = self._module("acceptance_probe", given, task_vars)
+        requested = {"requested": to_document(wanted)}
+        result = self._module("acceptance_probe", requested, task_vars)
         answer = {name: result[name] for name in ("health", "read", "runs") if name in result}
         return from_document(Measured, answer, f"{task_vars['inventory_hostname']}: measured")
 

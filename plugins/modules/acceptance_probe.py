@@ -21,53 +21,23 @@ author:
 extends_documentation_fragment:
   - apiary.instinct.attributes.reads
 options:
-  health:
-    description: Replicas to ask.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      unit: {description: "The replica's unit.", type: str, required: true}
-      port: {description: Where it listens., type: int, required: true}
-      address: {description: Where it listens., type: str, default: 127.0.0.1}
-  reading:
-    description: Files to read with direct I/O, the largest first.
+  requested:
+    description:
+      - What to measure, as M(apiary.instinct.acceptance) decides it - replicas to ask in C(health),
+        files to read with direct I/O in C(reading), programs to run one after another in C(runs),
+        each ended after C(run_seconds) and not begun while a process holds more VRAM than
+        C(idle_bytes).
     type: dict
-    suboptions:
-      paths: {description: Directories., type: list, elements: path, required: true}
-      bytes: {description: After how much to stop., type: int, required: true}
-      seconds: {description: After which time to stop., type: float, required: true}
-      readers: {description: How many read at once., type: int, default: 8}
-      block_bytes: {description: How much one read asks for., type: int, default: 4194304}
-  runs:
-    description: Programs to run, one after another.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      test: {description: What it belongs to., type: str, required: true}
-      name: {description: Its part of it., type: str, required: true}
-      attempts:
-        description: Ways to start it, C(argv) and C(needs), a file; the first possible is taken.
-        type: list
-        elements: dict
-        required: true
-  run_seconds: {description: After which time a program is ended., type: int, default: 900}
-  idle_bytes:
-    description: No program runs while a process holds more VRAM than this.
-    type: int
-    default: 1073741824
+    required: true
 """
 
 EXAMPLES = r"""
-- name: Ask a replica, and measure the weights' mount for at most 20 s
+- name: Ask a replica
   apiary.instinct.acceptance_probe:
-    health:
-      - {unit: apiary-qwen3-235b-0.service, port: 8000}
-    reading:
-      paths: [/srv/models]
-      bytes: 8589934592
-      seconds: 20
+    requested:
+      health:
+        - {unit: apiary-qwen3-235b-0.service, address: 127.0.0.1, port: 8000}
+      runs: []
   register: measured
 """
 
@@ -95,52 +65,18 @@ from ..module_utils.evidence import acceptance as probe
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "health": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "unit": {"type": "str", "required": True},
-                    "port": {"type": "int", "required": True},
-                    "address": {"type": "str", "default": "127.0.0.1"},
-                },
-            },
-            "reading": {
-                "type": "dict",
-                "options": {
-                    "paths": {"type": "list", "elements": "path", "required": True},
-                    "bytes": {"type": "int", "required": True},
-                    "seconds": {"type": "float", "required": True},
-                    "readers": {"type": "int", "default": 8},
-                    "block_bytes": {"type": "int", "default": 4194304},
-                },
-            },
-            "runs": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "test": {"type": "str", "required": True},
-                    "name": {"type": "str", "required": True},
-                    "attempts": {"type": "list", "elements": "dict", "required": True},
-                },
-            },
-            "run_seconds": {"type": "int", "default": 900},
-            "idle_bytes": {"type": "int", "default": 1073741824},
-        },
-        supports_check_mode=True,
+        argument_spec={"requested": {"type": "dict", "required": True}}, supports_check_mode=True
     )
-    parameters = module.params
+    requested = module.params["requested"]
     outcome = {
         "health": [
             probe.health(item["unit"], item["address"], item["port"])
-            for item in parameters["health"]
+            for item in requested["health"]
         ],
         "runs": [],
     }
     if not module.check_mode:
-        reading = parameters["reading"]
+        reading = requested.get("reading")
         if reading:
             outcome["read"] = probe.read(
                 reading["paths"],
@@ -149,8 +85,8 @@ def main() -> None:
                 reading["readers"],
                 reading["block_bytes"],
             )
-        for item in parameters["runs"]:
-            ran = probe.run(item["attempts"], parameters["run_seconds"], parameters["idle_bytes"])
+        for item in requested["runs"]:
+            ran = probe.run(item["attempts"], requested["run_seconds"], requested["idle_bytes"])
             outcome["runs"].append({"test": item["test"], "name": item["name"], **ran})
     module.exit_json(changed=False, **outcome)
 

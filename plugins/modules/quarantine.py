@@ -27,7 +27,7 @@ options:
     default: present
   progress:
     description:
-      - What M(apiary.instinct.rollout_progress) returned of the failure; or O(task) and
+      - What M(apiary.instinct.rollout) returned of the failure; or O(task) and
         O(result).
     type: dict
   task: {description: The name of the task that failed., type: str, default: ""}

@@ -23,27 +23,20 @@ author:
 extends_documentation_fragment:
   - apiary.instinct.attributes.reads
 options:
-  unit: {description: "The replica's unit, for messages.", type: str, required: true}
-  address:
-    description: The address that the replica listens on; a wildcard means loopback.
-    type: str
-    default: 127.0.0.1
-  port: {description: "The replica's port.", type: int, required: true}
-  model: {description: "The model's name, as clients give it.", type: str, required: true}
-  prompts:
-    description: The fixed prompts; the first is the one that is streamed.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      id: {description: What findings call it., type: str, required: true}
-      text: {description: The prompt., type: str, required: true}
-      max_tokens: {description: How many tokens are requested., type: int, default: 16}
-  key_file:
+  plan: {description: The plan that the replica runs., type: dict, required: true}
+  unit: {description: "The replica's unit.", type: str, required: true}
+  smoke:
     description:
-      - A file on the host with the key that the replica asks for. It is read on the host by the
+      - The fixed C(prompts), the C(limits) of time and C(timeout_seconds) of one answer, as
+        M(apiary.instinct.rollout) returns them. The first prompt is the one that is streamed.
+    type: dict
+    required: true
+  directory:
+    description:
+      - Where the keys of deployments lie. One that the replica requests is read on the host by the
         user that the module runs as, and is in no argument, result or log.
     type: path
+    default: /etc/apiary
   before:
     description:
       - What this module returned for the replica before it was replaced.
@@ -63,22 +56,14 @@ options:
         doesn't repeat itself can't be compared; a replica that does not answer is a warning.
     type: bool
     default: false
-  limits:
-    description: The limits of time in seconds, as the rollout's facts have them.
-    type: dict
-    default: {}
-  timeout: {description: "How long one answer may take, in seconds.", type: float, default: 120.0}
 """
 
 EXAMPLES = r"""
-- name: Ask the replica that was replaced
+- name: Request answers of the replica that was replaced
   apiary.instinct.replica_smoke:
+    plan: "{{ __inspected.to.plan }}"
     unit: apiary-qwen3-235b-0.service
-    port: 8000
-    model: Qwen/Qwen3-235B-A22B-Instruct-2507-FP8
-    prompts:
-      - id: count
-        text: "One, two, three,"
+    smoke: "{{ __inspected.smoke }}"
     before: "{{ before }}"
 """
 
@@ -98,18 +83,19 @@ first_token_seconds:
 findings: {description: What a person should know., type: list, elements: dict, returned: always}
 """
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.finding import ApiaryError, Finding, error, fail
 from ..module_utils.replicas import smoke
 
-LIMITS = {"first_token_seconds": 30.0, "slower_factor": 3.0, "slower_least_seconds": 1.0}
+_KEY = "VLLM_API_KEY"
+_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - addresses to compare with
 
 
-def read_key(path, unit) -> str | None:
+def read_key(path, unit) -> str:
     """Return the key; one that cannot be read is a refusal, for every request would fail."""
-    if not path:
-        return None
     try:
         with open(path, encoding="utf-8") as stream:
             return stream.read().strip()
@@ -117,6 +103,22 @@ def read_key(path, unit) -> str | None:
         reason = getattr(failure, "strerror", None) or "no text"
         message = f"the key in {path} cannot be read: {reason}"
         raise error("ROLLOUT-SMOKE-FAILED", unit, message) from None
+
+
+def endpoint_of(plan, unit, directory, timeout) -> smoke.Endpoint:
+    """Return where a replica of a plan answers, and with which key."""
+    deployment = plan["deployment"]
+    address = deployment["listen_address"]
+    key = os.path.join(directory, deployment["name"], "credentials", _KEY)
+    return smoke.Endpoint(
+        unit,
+        # A wildcard address listens on loopback too.
+        "127.0.0.1" if address in _EVERYWHERE else address,
+        next(item["port"] for item in plan["replicas"] if item["unit"] == unit),
+        deployment["model"]["name"],
+        read_key(key, unit) if _KEY in (deployment.get("secrets") or ()) else None,
+        float(timeout),
+    )
 
 
 def compared(parameters, outcome, limits) -> list:
@@ -139,46 +141,28 @@ def compared(parameters, outcome, limits) -> list:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "plan": {"type": "dict", "required": True},
             "unit": {"type": "str", "required": True},
-            "address": {"type": "str", "default": "127.0.0.1"},
-            "port": {"type": "int", "required": True},
-            "model": {"type": "str", "required": True},
-            "prompts": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "id": {"type": "str", "required": True},
-                    "text": {"type": "str", "required": True},
-                    "max_tokens": {"type": "int", "default": 16, "no_log": False},
-                },
-            },
-            "key_file": {"type": "path", "no_log": False},
+            "smoke": {"type": "dict", "required": True},
+            "directory": {"type": "path", "default": "/etc/apiary"},
             "before": {"type": "dict"},
             "compare": {"type": "str", "choices": ["must", "should", "no"], "default": "must"},
             "because": {"type": "str", "default": "the model and the engine are the same"},
             "baseline": {"type": "bool", "default": False},
-            "limits": {"type": "dict", "default": {}},
-            "timeout": {"type": "float", "default": 120.0},
         },
         supports_check_mode=True,
     )
     parameters = module.params
-    unit = parameters["unit"]
-    address = parameters["address"]
-    limits = {**LIMITS, **{name: float(item) for name, item in parameters["limits"].items()}}
-    prompts = [smoke.Prompt(**item) for item in parameters["prompts"]]
+    facts = parameters["smoke"]
+    prompts = [smoke.Prompt(**item) for item in facts["prompts"]]
     outcome = {"answers": {}, "stable": None, "first_token_seconds": None}
     findings = []
     try:
-        endpoint = smoke.Endpoint(
-            unit,
-            # A wildcard address listens on loopback too.
-            "127.0.0.1" if address in ("0.0.0.0", "::", "") else address,  # noqa: S104
-            parameters["port"],
-            parameters["model"],
-            read_key(parameters["key_file"], unit),
-            parameters["timeout"],
+        endpoint = endpoint_of(
+            parameters["plan"],
+            parameters["unit"],
+            parameters["directory"],
+            facts["timeout_seconds"],
         )
         # The first answer of an engine may wait for kernels; the streamed one, which is timed, not.
         outcome["answers"] = {item.id: smoke.complete(endpoint, item) for item in prompts}
@@ -195,11 +179,11 @@ def main() -> None:
         ]
     else:
         if not parameters["baseline"]:
-            findings = compared(parameters, outcome, limits)
+            findings = compared(parameters, outcome, facts["limits"])
     if not all(finding.is_minor for finding in findings):
         fail(module, *findings, **outcome)
-    facts = [finding.facts() for finding in findings]
-    module.exit_json(changed=False, findings=facts, **outcome)
+    documents = [finding.facts() for finding in findings]
+    module.exit_json(changed=False, findings=documents, **outcome)
 
 
 if __name__ == "__main__":

@@ -32,21 +32,24 @@ _FIELDS = {item.name for item in fields(Progress)}
 
 @dataclass(frozen=True)
 class Event:
-    """What happened, with what its function needs: the action's options, and the other hosts'."""
+    """What happened, with what its function needs: the action's options, and the other hosts'.
+
+    ``lock`` is the one that the host had when it was inspected, ``release`` what it is to serve;
+    ``task`` and ``result`` are of the task that failed, ``results`` of a loop.
+    """
 
     host: str
     owner: str = ""
     others: Mapping[str, Progress] = field(default_factory=dict)
-    batch: Collection[str] = ()
-    failure_budget: int = 0
-    out: Sequence[str] = ()
-    step: Mapping[str, Any] = field(default_factory=dict)
-    answers: Sequence[Mapping[str, Any]] = ()
-    unreached: Collection[str] = ()
+    lock: Mapping[str, Any] = field(default_factory=dict)
     release: str = ""
     task: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
-    served: Sequence[Mapping[str, Any]] = ()
+    batch: Collection[str] = ()
+    failure_budget: int = 0
+    step: Mapping[str, Any] = field(default_factory=dict)
+    results: Sequence[Mapping[str, Any]] = ()
+    unreached: Collection[str] = ()
     due: Sequence[str] = ()
     reboot: bool = False
 
@@ -78,7 +81,7 @@ def _gate(now: Progress, event: Event) -> Progress:
 
 
 def _inspected(now: Progress, event: Event) -> Progress:
-    planned = plan_maintenance(event.host, event.served, event.due, event.reboot, event.owner)
+    planned = plan_maintenance(event.host, event.results, event.due, event.reboot, event.owner)
     return replace(now, maintenance=planned)
 
 
@@ -89,7 +92,7 @@ def _leaving(now: Progress, _event: Event) -> Progress:
 def _changed(now: Progress, event: Event) -> Progress:
     if now.maintenance is None:
         return now
-    start = units_to_start(now.maintenance.before, event.served)
+    start = units_to_start(now.maintenance.before, event.results)
     return replace(now, maintenance=replace(now.maintenance, start=start))
 
 
@@ -104,10 +107,10 @@ EVENTS: Mapping[str, Callable[[Progress, Event], Progress]] = {
     "wait": lambda _now, _event: Progress(),
     "gate": _gate,
     # Of a rolling change.
-    "begin": lambda now, event: replace(now, out=tuple(event.out)),
+    "begin": lambda now, event: replace(now, out=tuple(event.lock.get("out", ()))),
     "locked": lambda now, _event: replace(now, outcome="begun", locked=True),
     "draining": lambda now, event: drained(now, step_of(event.step, event.host)),
-    "answered": lambda now, event: answered(now, event.answers),
+    "answered": lambda now, event: answered(now, event.results),
     "stepped": lambda now, event: stepped(now, step_of(event.step, event.host), event.unreached),
     "returning": lambda now, _event: replace(now, late=()),
     "returned": lambda now, event: returned(now, event.host, event.release),

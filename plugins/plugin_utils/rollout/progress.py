@@ -4,7 +4,7 @@
 
 """How far the change of one host is, and what each event of it means.
 
-Playbooks hand an event to `rollout_progress` and register what it returns; they decide nothing.
+Playbooks hand an event to `rollout` and register what it returns; they decide nothing.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def may_begin(hosts: Mapping[str, Progress], batch: Collection[str], budget: int
     return len(failed) <= budget
 
 
-def lost(hosts: Mapping[str, Progress], maintaining: bool) -> Finding | None:
+def lost(hosts: Mapping[str, Progress]) -> Finding | None:
     """Return the finding of hosts that were begun and did not end: they became unreachable."""
     names = [host for host, progress in hosts.items() if progress.outcome == "begun"]
     if not names:
         return None
-    if maintaining:
+    if any(hosts[name].maintaining for name in names):
         doing, out = "maintained", "stays out of the routers"
     else:
         doing, out = "changed", "what was drained stays out"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings import Finding, Severity
+from .types import Rollout, Situation
 
 Result = Mapping[str, Any]
 
@@ -36,6 +37,34 @@ def read_answers(
         answered=answered,
         unreachable=tuple(str(one[variable]) for one in results if one.get("unreachable")),
         lost=tuple(router for router in routers if router not in answered),
+    )
+
+
+def servers_elsewhere(
+    servers: Mapping[str, Mapping[str, Any]], deployment: str, hosts: Collection[str]
+) -> tuple[int, int] | None:
+    """Return how many servers of other hosts a router has, and how many of them get no requests.
+
+    None where no router answered.
+    """
+    serve = [
+        bool(server.get("up")) and server.get("state") == "ready"
+        for name, server in servers.items()
+        if name.partition("/")[0] == deployment
+        and name.partition("/")[2].rpartition("-")[0] not in hosts
+    ]
+    return (len(serve), serve.count(False)) if servers else None
+
+
+def must_learn(rollout: Rollout, situations: Sequence[Situation]) -> bool:
+    """Return whether routers are to be configured anew: other replicas, ports or keys.
+
+    What an interrupted run had not told them is unknown, so they are then, too.
+    """
+    steps = [step for host in rollout.hosts for step in host.steps]
+    locked = {one.host for one in situations if one.lock is not None}
+    return any(step.kind == "swap" or step.later for step in steps) or bool(
+        locked & set(rollout.order)
     )
 
 

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..findings import ApiaryError, Finding, error
 
+Servers = Mapping[str, Mapping[str, Any]]
 # What the lock of a tuning run begins with: a rollout's run leaves a host in another state.
 TUNING = "tuning by "
 
@@ -49,7 +50,7 @@ class Seen:
     planned: bool
     release: str | None
     lock: Lock | None = None
-    servers: Mapping[str, Mapping[str, Any]] | None = None
+    servers: Servers | None = None
     stopped: tuple[str, ...] = ()
 
 
@@ -66,6 +67,44 @@ class Ready:
     resumed: bool
     stopped: bool = False
     findings: tuple[Finding, ...] = ()
+
+
+def seen_of(
+    host: str, deployment: str, info: Mapping[str, Any], answers: Sequence[Servers], dead: bool
+) -> Seen:
+    """Return what a host reported in ``info`` by rollout_info, and routers by router_servers.
+
+    ``dead`` says whether the run has ended that holds its lock.
+    """
+    lock = info.get("lock")
+    return Seen(
+        host=host,
+        deployment=deployment,
+        serving=tuple(info.get("serving") or ()),
+        planned=bool(info.get("plan")),
+        release=info.get("current"),
+        lock=Lock(
+            str(lock.get("owner")),
+            dead,
+            tuple(lock.get("out") or ()),
+            stopped=bool(lock.get("stopped")),
+        )
+        if lock
+        else None,
+        servers=_servers(answers, deployment) if answers else None,
+        stopped=tuple(info.get("stopped") or ()),
+    )
+
+
+def _servers(answers: Sequence[Servers], deployment: str) -> Servers:
+    """Return the deployment's servers by host-number; one that any router has ready is ready."""
+    servers: dict[str, Mapping[str, Any]] = {}
+    for answer in answers:
+        for name, server in answer.items():
+            backend, _slash, number = name.partition("/")
+            if backend == deployment and servers.get(number, {}).get("state") != "ready":
+                servers[number] = server
+    return servers
 
 
 def prepare(seen: Seen, serving: bool = False, take_over: bool = False) -> Ready:

@@ -2,15 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One trial on its host, step by step: what is measured, and what its steps show of it."""
+"""One trial on its host, from its plan to its outcome."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
-from .ending import Stage, Told
+from ..bench.types import Bench
+from ..documents import from_document
+from . import scores
+from .journal import cause, exited, known
+from .types import Outcome, State
 
 Result = Mapping[str, Any]
 _EVERYWHERE = ("0.0.0.0", "::", "*")  # noqa: S104 - addresses to compare with
@@ -21,10 +25,10 @@ class Progress:
     """How far a trial is; a step that failed leaves its ``message``, and no other one follows.
 
     ``began`` is the host's time, ``plan`` what it serves, ``bench`` the arguments of its
-    measurement, ``starts`` how its units were before that.
+    measurement, ``starts`` how its units were before that: a difference is an end or a restart.
     """
 
-    stage: Stage
+    stage: Literal["plan", "prepare", "start", "measure"]
     began: str
     message: str = ""
     failed: bool = False
@@ -39,14 +43,14 @@ class Progress:
 
 
 def planned(
-    host: str, address: str, trial: Result, result: Result, options: Result, began: str
+    host: str, address: str, trial: Result, result: Result, key_file: str | None, began: str
 ) -> Progress:
     """Return a trial whose plan was made, or whose planning failed."""
     if result.get("failed"):
         return Progress("plan", began, message_of(result), failed=True)
     name = trial["deployment"]["name"]
     plan = next(one for one in result["plans"] if one["deployment"]["name"] == name)
-    bench = bench_of(host, address, trial, plan, options)
+    bench = bench_of(host, address, trial, plan, key_file)
     return Progress("prepare", began, plan=plan, bench=bench)
 
 
@@ -70,66 +74,70 @@ def message_of(result: Result) -> str:
     return str(first.get("msg") or first)
 
 
-def ended(
+def outcome_of(
     progress: Progress, measured: Result, starts: str, journal: str, load_host: str, path: str
-) -> Told:
-    """Return what is known of a trial when all of its steps are over."""
-    if progress.failed or progress.stage != "measure":
-        return Told(progress.stage, progress.message, journal)
+) -> Outcome:
+    """Return how a trial ended; only what the candidate itself decides is held against it.
+
+    ``starts`` are its units after the measurement, ``journal`` the engines' lines since the trial
+    began. Where an engine ended while it was measured, its numbers are of no configuration.
+    """
+    first = next(iter(progress.message.splitlines()), "")
+    if progress.stage in ("plan", "prepare"):  # of this host and what else is on it
+        return Outcome("lost", cause=first)
+    if progress.failed or progress.stage == "start":
+        return Outcome("failed", cause=cause(journal, first))
     if measured.get("unreachable"):
-        return Told("load", f"the load host {load_host} could not be reached", journal)
-    bench = measured.get("bench")
-    return Told(
-        "measure",
-        "" if bench else message_of(measured),
-        journal,
-        bench,
-        path if bench else None,
-        engine_runs_before=progress.starts,
-        engine_runs_after=starts,
-    )
+        return Outcome("lost", cause=f"the load host {load_host} could not be reached")
+    if starts != progress.starts:
+        ended = exited(journal) or "an engine ended while it was measured"
+        return Outcome("failed", cause=cause(journal, ended), path=path or None)
+    if not measured.get("bench"):
+        why = next(iter(message_of(measured).splitlines()), "")
+        return Outcome("invalid", cause=why or "there is no measurement")
+    found = scores.outcome_of(from_document(Bench, measured["bench"], path or "bench"), path)
+    if found.status == "failed":
+        why = known(journal)
+        # Engines that live and say nothing: the way to them may be at fault, so it is tried again.
+        state: State = "failed" if why else "invalid"
+        return replace(found, status=state, cause=f"{why} | {found.cause}" if why else found.cause)
+    return found
 
 
 def bench_of(
-    host: str, address: str, trial: Result, plan: Result, options: Result
+    host: str, address: str, trial: Result, plan: Result, key_file: str | None
 ) -> dict[str, Any]:
-    """Return what `bench` is called with for a trial; ``options`` are tune_* of the operator."""
+    """Return what `bench` is called with for a trial; ``key_file`` is the operator's."""
     deployment, load_host = trial["deployment"], trial["load_host"]
     engine, listens = deployment["engine"], deployment["listen_address"]
     itself = load_host == host
     runtime = engine.get("runtime") or "native"
-    contained = runtime != "native" and not options.get("command")
+    contained = runtime != "native" and not trial.get("command")
     if itself:
         # A wildcard address listens on loopback, too.
         address = "127.0.0.1" if listens in _EVERYWHERE else listens
     urls = [f"http://{address}:{one['port']}" for one in plan["replicas"]]
     key = None
     if "VLLM_API_KEY" in (deployment.get("secrets") or ()):
-        own = f"/etc/apiary/{deployment['name']}/credentials/VLLM_API_KEY"
-        key = options.get("key_file") or own
+        key = key_file or f"/etc/apiary/{deployment['name']}/credentials/VLLM_API_KEY"
     return {
         "urls": urls,
         "metrics": [f"{url}/metrics" for url in urls],
-        "command": options.get("command") or [engine["executable"]],
+        "command": trial.get("command") or [engine["executable"]],
         "image": engine.get("image") if contained else None,
         "container_engine": "podman" if runtime == "quadlet" else "docker",
         "client_cpus": "apart" if itself else None,
         "gpu_metrics": "sysfs" if itself else "none",
         "key_file": key,
-        "rules": {**trial["rules"], **(options.get("rules") or {})},
+        "rules": trial["rules"],
     }
 
 
-def client_versions(assigned: Result, told: Result, before: Result) -> dict[str, str]:
-    """Return the version of vLLM's client on each load host: to say it, vLLM loads all of torch."""
-    versions: dict[str, str] = dict(before)
-    for host, item in assigned.items():
-        bench = (told.get(host) or {}).get("bench") or {}
-        clients = [level.get("client") or {} for level in bench.get("levels") or ()]
-        own = [one["version"] for one in clients if one.get("backend") == "vllm"]
-        if own and own[0]:
-            versions.setdefault(item["load_host"], own[0])
-    return versions
+def client_version(bench: Result) -> str | None:
+    """Return the version of vLLM's client, of a benchmark: to say it, vLLM loads all of torch."""
+    clients = [level.get("client") or {} for level in bench.get("levels") or ()]
+    versions = [one["version"] for one in clients if one.get("backend") == "vllm"]
+    return versions[0] if versions else None
 
 
 def numbered(host: str, units: Sequence[str]) -> list[str]:

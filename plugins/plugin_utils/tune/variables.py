@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ..deployment import Deployment
+from . import candidates
+from .types import Tune
 
 _TEMPLATE = ("{{", "{%", "{#")
 
@@ -40,6 +43,27 @@ def tuned_variables(before: Deployment, after: Deployment, evidence: str) -> tup
         old.splitlines(keepends=True), new.splitlines(keepends=True), "as deployed", "tuned.yml"
     )
     return f"---\n# Measured by playbooks/tune.yml: {evidence}\n{new}", "".join(lines)
+
+
+def winner_of(state: Tune) -> str | None:
+    """Return the candidate that is to replace the current configuration, if one is."""
+    chosen, current = state.choice.candidate if state.choice else None, state.current
+    return None if current is not None and chosen == current.id else chosen
+
+
+def variables_of(state: Tune, evidence: Path) -> tuple[str, str]:
+    """Return the text of `tuned.yml` and the difference; both empty where nothing is to change."""
+    winner = winner_of(state)
+    if winner is None:
+        return "", ""
+    after = candidates.deployment_of(state, winner)
+    return tuned_variables(state.requested.deployment, after, shown(evidence))
+
+
+def shown(path: Path) -> str:
+    """Return a path as people write it who stand where the run was started."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def written(deployment: Deployment) -> str:

@@ -9,13 +9,20 @@ import time
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.modules import replica_smoke
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    knowledge,
+    to_document,
+)
 
 from support.modules import run_module
 
 UNIT = "apiary-x-0.service"
 KEY = "sk-planted-4711"
-PROMPTS = [{"id": "count", "text": "One, two,"}, {"id": "capital", "text": "The capital"}]
+FACTS = to_document(knowledge("rollout.yml")["smoke"])
+PROMPTS = [
+    {"id": "count", "text": "One, two,", "max_tokens": 16},
+    {"id": "capital", "text": "The capital", "max_tokens": 16},
+]
 
 
 class Replica(http.server.BaseHTTPRequestHandler):
@@ -68,13 +75,24 @@ def replica():
 
 @pytest.fixture
 def ask(replica, capsys):
-    def ask(**more):
+    def ask(port=None, address="127.0.0.1", secrets=(), prompts=PROMPTS, limits=None, **more):
+        deployment = {
+            "name": "x",
+            "listen_address": address,
+            "model": {"name": "a/b"},
+            "secrets": list(secrets),
+        }
         told = {
+            "plan": {
+                "deployment": deployment,
+                "replicas": [{"unit": UNIT, "port": port or replica.server_address[1]}],
+            },
             "unit": UNIT,
-            "port": replica.server_address[1],
-            "model": "a/b",
-            "prompts": PROMPTS,
-            "timeout": 5,
+            "smoke": {
+                "prompts": prompts,
+                "timeout_seconds": 5,
+                "limits": FACTS["limits"] | (limits or {}),
+            },
             **more,
         }
         return run_module(replica_smoke, capsys, **told)
@@ -108,10 +126,8 @@ def test_prompts_are_asked_greedily(ask, replica):
 
 
 def test_the_facts_fit_the_module(ask):
-    facts = knowledge("rollout.yml")["smoke"]
-    assert set(facts["limits"]) == set(replica_smoke.LIMITS)
-    done = ask(prompts=facts["prompts"], limits=facts["limits"])
-    assert len(done["answers"]) == len(facts["prompts"])
+    done = ask(smoke=FACTS)
+    assert len(done["answers"]) == len(FACTS["prompts"])
 
 
 def test_a_baseline_is_asked_twice(ask, replica):
@@ -211,23 +227,33 @@ def test_a_first_token_later_than_before_is_a_warning(ask, replica):
     assert ask(before=before)["findings"] == []  # a few tenths are noise
 
 
-def test_the_key_is_read_on_the_host_and_told_to_nobody(ask, replica, tmp_path):
-    path = tmp_path / "VLLM_API_KEY"
-    path.write_text(f"{KEY}\n")
-    done = ask(key_file=str(path))
+@pytest.fixture
+def keyed(ask, tmp_path):
+    """Ask a replica whose key is in a file of that content; None for no file."""
+
+    def keyed(content):
+        path = tmp_path / "x/credentials/VLLM_API_KEY"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content is not None:
+            path.write_bytes(content.encode())
+        return ask(secrets=["VLLM_API_KEY"], directory=str(tmp_path))
+
+    return keyed
+
+
+def test_the_key_is_read_on_the_host_and_told_to_nobody(keyed, replica):
+    done = keyed(f"{KEY}\n")
     assert {key for _body, key in replica.asked} == {f"Bearer {KEY}"}
     assert KEY not in json.dumps(done)
     replica.answer = lambda _body: 401
-    assert KEY not in json.dumps(ask(key_file=str(path)))
+    assert KEY not in json.dumps(keyed(f"{KEY}\n"))
 
 
-def test_a_key_that_no_header_can_have_is_told_and_not_shown(ask, tmp_path):
-    (tmp_path / "key").write_bytes(f"{KEY}\rx".encode())
-    done = ask(key_file=str(tmp_path / "key"))
+def test_a_key_that_no_header_can_have_is_told_and_not_shown(keyed):
+    done = keyed(f"{KEY}\rx")
     assert ("ROLLOUT-SMOKE-FAILED", "error") in codes(done)
     assert KEY not in json.dumps(done)
 
 
-def test_a_key_that_cannot_be_read_is_told(ask, tmp_path):
-    done = ask(key_file=str(tmp_path / "none"))
-    assert "cannot be read: No such file or directory" in done["msg"]
+def test_a_key_that_cannot_be_read_is_told(keyed):
+    assert "cannot be read: No such file or directory" in keyed(None)["msg"]

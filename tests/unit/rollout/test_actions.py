@@ -11,8 +11,12 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.action import rollout_steps
+from ansible_collections.apiary.instinct.plugins.action import rollout
 from ansible_collections.apiary.instinct.plugins.plugin_utils import run_owner
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.routers import (
+    must_learn,
+    servers_elsewhere,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
     HostSteps,
     Lock,
@@ -32,17 +36,16 @@ def plan(name="x", count=2):
 
 def test_replicas_of_other_hosts_are_read_from_their_plans(tmp_path):
     for path, text in {
-        "a/plan.json": plan(),
-        "a/x/plan.json": plan(),  # the same one, in the place of one of several
-        "b/plan.json": plan("y", 4),
+        "a/x/plan.json": plan(),
+        "b/y/plan.json": plan("y", 4),
         "b/x/plan.json": plan(count=1),
-        "c/plan.json": "{",
-        "d/plan.json": "[]",
+        "c/x/plan.json": "{",
+        "d/x/plan.json": "[]",
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     hosts = ["a", "b", "c", "d", "e"]
-    assert rollout_steps.replicas_elsewhere(str(tmp_path), hosts, "x") == 3
+    assert rollout.replicas_elsewhere(str(tmp_path), hosts, "x") == 3
 
 
 def test_a_router_knows_better_than_plans_which_replicas_there_are():
@@ -53,8 +56,8 @@ def test_a_router_knows_better_than_plans_which_replicas_there_are():
         "x/gpu-003-0": {"state": "ready", "up": False},
         "y/gpu-002-0": {"state": "ready", "up": False},
     }
-    assert rollout_steps.servers_elsewhere(servers, "x", {"gpu-001"}) == (3, 2)
-    assert rollout_steps.servers_elsewhere({}, "x", {"gpu-001"}) is None
+    assert servers_elsewhere(servers, "x", {"gpu-001"}) == (3, 2)
+    assert servers_elsewhere({}, "x", {"gpu-001"}) is None
 
 
 def test_this_run_is_not_dead():
@@ -77,8 +80,8 @@ def test_of_other_controllers_nobody_knows(holder):
 
 def routed(*steps, lock=None):
     situation = Situation("a", (), (), lock=lock)
-    rollout = Rollout("x", ("a",), (1,), (HostSteps("a", steps, 1),), (), 1, 1, 0)
-    return rollout_steps.routers_must_learn(rollout, [situation])
+    order = Rollout("x", ("a",), (1,), (HostSteps("a", steps, 1),), (), 1, 1, 0)
+    return must_learn(order, [situation])
 
 
 def test_routers_learn_of_what_changes_for_them():

@@ -11,15 +11,16 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.apiary.instinct.plugins.action import (
     quarantine,
-    rollout_progress,
+    rollout,
     router_answers,
 )
 
 
-def run(plugin, check_mode=False, hostvars=None, **arguments):
+def run(plugin, check_mode=False, registered=None, hostvars=None, **arguments):
     task = MagicMock(args=arguments, check_mode=check_mode, async_val=0, diff=False)
     action = plugin.ActionModule(task, MagicMock(), MagicMock(), MagicMock(), MagicMock(), None)
-    return action.run(task_vars={"inventory_hostname": "a", "hostvars": hostvars or {}})
+    own = {"inventory_hostname": "a", "hostvars": hostvars or {}}
+    return action.run(task_vars={**own, **(registered or {})})
 
 
 FAILED = {"msg": "no start", "findings": [{"code": "X-Y", "message": "m"}]}
@@ -40,8 +41,10 @@ def test_a_quarantine_is_written_and_ends(tmp_path):
 
 
 def test_a_quarantine_has_how_going_back_ended(tmp_path):
-    failed = run(rollout_progress, event="failed", task="T", result=FAILED)
-    back = run(rollout_progress, event="returned", progress=failed, release="r7")
+    failed = run(rollout, event="failed", task="T", result=FAILED)
+    before = {"__progress": failed, "__inspected": {"to": {"release": "r7"}}}
+    back = run(rollout, event="returned", registered=before)
+    assert back["release"] == "r7"
     run(quarantine, dest=str(tmp_path), progress=back)
     written = json.loads((tmp_path / "quarantine.json").read_text())
     assert [one["code"] for one in written["findings"]] == ["X-Y", "ROLLOUT-ROLLED-BACK"]
@@ -54,9 +57,9 @@ def test_a_quarantine_may_fail_the_host_with_its_reason(tmp_path):
 
 def test_a_host_is_not_begun_after_others_failed():
     hostvars = {"b": {"__progress": {"outcome": "failed", "changed": False}}, "c": {}}
-    told = run(rollout_progress, event="gate", hosts=["b", "c"], hostvars=hostvars)
+    told = run(rollout, event="gate", hosts=["b", "c"], hostvars=hostvars)
     assert told["may_begin"] is False
-    assert run(rollout_progress, event="lost", hosts=["b", "c"], hostvars=hostvars)["note"] == ""
+    assert run(rollout, event="lost", hosts=["b", "c"], hostvars=hostvars)["note"] == ""
 
 
 DONE = {"__drain_router": "r1", "finished": True}

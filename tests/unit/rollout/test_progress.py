@@ -50,7 +50,7 @@ def closing(now):
     return [(finding.code, finding.subject) for finding in refused.value.findings]
 
 
-BEGUN = (("wait", {}), ("begin", {"out": []}), ("locked", {}))
+BEGUN = (("wait", {}), ("begin", {}), ("locked", {}))
 
 
 def test_what_leaves_is_out_until_it_returns():
@@ -69,7 +69,7 @@ def test_what_waits_for_the_routers_is_late():
 
 
 def test_what_an_interrupted_run_left_out_is_out():
-    now = play(("begin", {"out": [SECOND]}), ("draining", {"step": step()}))
+    now = play(("begin", {"lock": {"out": [SECOND]}}), ("draining", {"step": step()}))
     assert now.out == (SECOND, FIRST)
     returns = step("return", drain=(), ask=(SECOND,), undrain=(SECOND,))
     assert play(("stepped", {"step": returns}), now=now).out == (FIRST,)
@@ -77,7 +77,7 @@ def test_what_an_interrupted_run_left_out_is_out():
 
 def test_answers_before_are_retained_by_unit():
     good = {"__unit": FIRST, "answers": ["a"], "stable": True, "first_token_seconds": 0.1, "x": 1}
-    now = play(("answered", {"answers": [good, {"__unit": SECOND, "skipped": True}]}))
+    now = play(("answered", {"results": [good, {"__unit": SECOND, "skipped": True}]}))
     assert now.before == {
         FIRST: {"answers": ["a"], "stable": True, "first_token_seconds": 0.1},
     }
@@ -144,9 +144,10 @@ def test_a_host_of_an_earlier_batch_that_did_not_end_has_failed():
 
 def test_hosts_that_were_lost_are_named():
     hosts = {"a": Progress("begun"), "b": Progress("done"), "c": Progress("waiting")}
-    assert lost(hosts, maintaining=False).subject == "a"
-    assert "while it was maintained" in lost(hosts, maintaining=True).message
-    assert lost({"b": Progress("done")}, maintaining=False) is None
+    assert lost(hosts).subject == "a"
+    maintained = {**hosts, "a": Progress("begun", maintaining=True)}
+    assert "while it was maintained" in lost(maintained).message
+    assert lost({"b": Progress("done")}) is None
 
 
 def test_servers_are_named_after_the_host_and_the_replica():
@@ -166,7 +167,7 @@ def served(name="x", serving=(FIRST,), stopped=(), lock=None, node=None):
 
 
 def inspect(*documents, due=(), reboot=False):
-    facts = {"served": list(documents), "due": list(due), "reboot": reboot, "owner": "c:/x"}
+    facts = {"results": list(documents), "due": list(due), "reboot": reboot, "owner": "c:/x"}
     return play(("maintain", {}), ("inspected", facts))
 
 
@@ -197,12 +198,12 @@ def test_replicas_that_span_hosts_are_not_maintained_alone():
 def test_what_somebody_stopped_stays_so_and_what_we_stopped_starts():
     before = inspect(served(serving=(FIRST,), stopped=(SECOND,)), due=["rocm"])
     after = served(serving=(), stopped=(FIRST, SECOND))
-    now = play(("changed", {"served": [after]}), now=before)
+    now = play(("changed", {"results": [after]}), now=before)
     assert now.maintenance.start == (FIRST,)
     ours = {"owner": "c:/x, maintain.yml", "out": [SECOND]}
     before = inspect(served(serving=(FIRST,), stopped=(SECOND,), lock=ours), due=["rocm"])
     assert before.maintenance.before[0].out == (FIRST, SECOND)
-    assert play(("changed", {"served": [after]}), now=before).maintenance.start == (FIRST, SECOND)
+    assert play(("changed", {"results": [after]}), now=before).maintenance.start == (FIRST, SECOND)
 
 
 def test_a_maintained_host_that_failed_away_stays_out():

@@ -48,11 +48,11 @@ def kept():
 
 def test_no_fact_of_a_tuning_hides_a_variable_of_the_rollout(kept):
     """A fact is stronger than `vars:`, so the rollout would serve what the last trial had."""
-    assert {"__progress", "__taken", "__measured"} <= kept
+    assert {"__trial", "__taken", "__measured"} <= kept
     named = {
         name
         for one in tasks("rollout.yml", "tasks/rollout_*.yml")
         for name in one.get("vars") or ()
     }
-    assert "__plan" in named
+    assert "__replicas" in named
     assert kept & named == set()

@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import trial as trials
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.scope import scope
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome
 
 
 def plan_of(name, ports=(8000, 8001), **engine):
@@ -72,16 +73,16 @@ def trial(load_host="load-1", **deployment):
     }
 
 
-def begun(given=None, **options):
-    return trials.planned("h", "10.0.0.1", given or trial(), {"plans": [B, A]}, options, "17")
+def begun(given=None, key_file=None):
+    return trials.planned("h", "10.0.0.1", given or trial(), {"plans": [B, A]}, key_file, "17")
 
 
 def test_the_measurement_is_of_the_replicas_from_where_the_load_comes():
-    bench = begun(rules={"b": 2}).bench
+    bench = begun().bench
     assert bench["urls"] == ["http://10.0.0.1:8000", "http://10.0.0.1:8001"]
     assert bench["metrics"] == [f"{url}/metrics" for url in bench["urls"]]
     assert (bench["client_cpus"], bench["gpu_metrics"], bench["key_file"]) == (None, "none", None)
-    assert bench["rules"] == {"a": 1, "b": 2}
+    assert bench["rules"] == {"a": 1}
     assert (bench["command"], bench["image"]) == (["/opt/vllm/bin/vllm"], None)
 
 
@@ -97,41 +98,33 @@ def test_a_containers_client_is_the_image_unless_a_command_is_named():
     engine = {**A["deployment"]["engine"], "runtime": "quadlet"}
     bench = begun(trial(engine=engine)).bench
     assert (bench["image"], bench["container_engine"]) == ("i", "podman")
-    assert begun(trial(engine=engine), command=["x"]).bench["image"] is None
+    assert begun({**trial(engine=engine), "command": ["x"]}).bench["image"] is None
 
 
-def reported(progress, measured=None, starts="s"):
+def outcome(progress, measured=None, starts="s", journal=""):
     path = "short/bench.json" if measured else ""
-    return trials.ended(progress, measured or {}, starts, "journal", "load-1", path)
+    return trials.outcome_of(progress, measured or {}, starts, journal, "load-1", path)
 
 
-def test_each_stage_reports_where_it_ended():
-    refusal = {"failed": True, "msg": "no room"}
-    unplanned = trials.planned("h", "h", trial(), refusal, {}, "17")
-    assert (reported(unplanned).stage, reported(unplanned).message) == ("plan", "no room")
+def test_what_the_candidate_does_not_decide_is_lost():
+    refusal = {"failed": True, "msg": "error: FIT-NO-ROOM: no room\n  remedy: y"}
+    unplanned = trials.planned("h", "h", trial(), refusal, None, "17")
+    assert outcome(unplanned) == Outcome("lost", cause="error: FIT-NO-ROOM: no room")
     unprepared = trials.failed(begun(), {"results": [{}, {"failed": True, "msg": "no user"}]})
-    assert (reported(unprepared).stage, reported(unprepared).message) == ("prepare", "no user")
-    dead = trials.serving(begun(), {"failed": True, "msg": "exit 1"}, "")
-    assert (reported(dead).stage, reported(dead).journal) == ("start", "journal")
+    assert outcome(unprepared) == Outcome("lost", cause="no user")
     serves = trials.serving(begun(), {"changed": True}, "s")
     assert serves.units == ["apiary-a-0.service", "apiary-a-1.service"]
-    lost = reported(serves, {"unreachable": True, "msg": "timeout"})
-    assert (lost.stage, lost.message) == ("load", "the load host load-1 could not be reached")
-    unmeasured = reported(serves, {"failed": True, "msg": "BENCH-CLIENT"})
-    assert (unmeasured.stage, unmeasured.bench, unmeasured.path) == ("measure", None, None)
-    done = reported(serves, {"bench": {"x": 1}}, starts="t")
-    assert (done.bench, done.path) == ({"x": 1}, "short/bench.json")
-    assert (done.engine_runs_before, done.engine_runs_after) == ("s", "t")
+    gone = outcome(serves, {"unreachable": True, "msg": "timeout"})
+    assert gone == Outcome("lost", cause="the load host load-1 could not be reached")
 
 
-def test_the_version_of_a_load_hosts_client_is_remembered():
-    assigned = {"h": {"load_host": "l1"}, "i": {"load_host": "l2"}}
+def test_a_clients_version_is_read_from_what_it_measured():
     levels = [
         {"client": {"backend": "builtin"}},
         {"client": {"backend": "vllm", "version": "0.33.0"}},
     ]
-    versions = trials.client_versions(assigned, {"h": {"bench": {"levels": levels}}}, {"l0": "1"})
-    assert versions == {"l0": "1", "l1": "0.33.0"}
+    assert trials.client_version({"levels": levels}) == "0.33.0"
+    assert trials.client_version({}) is None
 
 
 def test_units_are_named_as_routers_do():

@@ -13,12 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from ansible_collections.apiary.instinct.plugins.action import (
-    tune_begin,
-    tune_end,
-    tune_host,
-    tune_next,
-)
+from ansible_collections.apiary.instinct.plugins.action import tune
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Bench,
     Interval,
@@ -43,13 +38,22 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
     build_plans,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates, steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
+    assign,
+    candidates,
+    request,
+    saved,
+    steps,
+    variables,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import seen_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
     Choice,
     Outcome,
 )
 
 from support.demo import demo_deployment
+from support.topology.simulated import simulated_evidence
 from support.topology.topologies import mi325x
 
 ASKED_LOAD = Workload("32/4", 32, 4)
@@ -64,26 +68,31 @@ ASKED = {
     "budget": {"engine_runs": 2, "confirm_engine_runs": 0},
     "ablate": "",
     "seed": 1,
-    "hosts": ["gpu-001"],
-    "running": [],
     "measured_by": {},
-    "others": [],
-    "evidence": {},
-    "engines": {},
-    "neighbours": {},
-    "gone": [],
 }
+# What hosts are compared by; that they may differ is tested with it.
+EVIDENCE = simulated_evidence()
 
 
-def arguments(**changes):
-    deployment = to_document(demo_deployment())
-    topologies = {name: to_document(mi325x()) for name in changes.get("hosts", ["gpu-001"])}
-    return {**ASKED, "deployment": deployment, "topologies": topologies, **changes}
+def hosts_of(*names, **changes):
+    """What step host returns of each, alike but for the first one's changes."""
+    own = {
+        "deployment": to_document(demo_deployment()),
+        "running": [],
+        "planned": [],
+        "topology": to_document(mi325x()),
+        "evidence": EVIDENCE,
+    }
+    return {name: own | (changes if name == names[0] else {}) for name in names}
 
 
-def begun(**changes):
-    given = arguments(**changes)
-    return tune_begin.begun(tune_begin.question(given), given)
+def question(*names, gone=(), hosts=None, **changes):
+    return request.question(ASKED | changes, hosts or hosts_of(*names or ["gpu-001"]), [*gone])
+
+
+def begun(*names, gone=(), **changes):
+    hosts = hosts_of(*names or ["gpu-001"])
+    return request.begun(question(gone=gone, hosts=hosts, **changes), hosts, [*gone])
 
 
 def code_of(call, *given):
@@ -93,7 +102,7 @@ def code_of(call, *given):
 
 
 def test_the_question_is_read_from_what_an_operator_types():
-    requested = tune_begin.question(arguments(slo="ttft:p90:2s", concurrency=None))
+    requested = question(slo="ttft:p90:2s", concurrency=None)
     assert requested.slo == (Limit("ttft", "p90", 2.0),)
     assert (requested.workload.input_tokens, requested.workload.output_tokens) == (32, 4)
     assert requested.layouts == ()
@@ -101,49 +110,51 @@ def test_the_question_is_read_from_what_an_operator_types():
 
 
 def test_a_deployment_over_several_hosts_is_refused():
-    given = arguments()
-    given["deployment"]["layout"] = {"tensor_parallel_size": 16, "nodes": 2}
-    assert code_of(tune_begin.question, given) == "TRIAL-NODES"
+    deployment = to_document(demo_deployment())
+    deployment["layout"] = {"tensor_parallel_size": 16, "nodes": 2}
+    wide = hosts_of("gpu-001", deployment=deployment)
+    assert code_of(request.question, ASKED, wide, []) == "TRIAL-NODES"
 
 
 def test_another_question_does_not_go_on_with_the_state():
     state = begun()
-    assert tune_begin.same(state, state.requested, "state.json") is state
+    assert request.same(state, state.requested, "state.json") is state
     other = dataclasses.replace(state.requested, concurrency=32)
-    assert code_of(tune_begin.same, state, other, "state.json") == "TRIAL-STATE"
+    assert code_of(request.same, state, other, "state.json") == "TRIAL-STATE"
     # Nor does one that another client measures.
-    again = tune_begin.question(arguments(measured_by={"backend": "builtin"}))
-    assert code_of(tune_begin.same, state, again, "state.json") == "TRIAL-STATE"
+    again = question(measured_by={"backend": "builtin"})
+    assert code_of(request.same, state, again, "state.json") == "TRIAL-STATE"
 
 
 def test_a_host_that_is_gone_need_not_be_there_to_go_on():
-    state = begun(hosts=["a", "b"])
-    assert tune_begin.same(state, tune_begin.question(arguments(hosts=["b"])), "x") is state
-    more = tune_begin.question(arguments(hosts=["a", "c"]))
-    assert code_of(tune_begin.same, state, more, "x") == "TRIAL-STATE"
+    state = begun("a", "b")
+    assert request.same(state, question("b"), "x") is state
+    more = question("a", "c")
+    assert code_of(request.same, state, more, "x") == "TRIAL-STATE"
 
 
 def test_a_named_host_that_cannot_be_reached_is_left_out_with_the_reason():
-    given = arguments(hosts=["b"], gone=["a"])
-    state = tune_begin.begun(tune_begin.question(given), given)
+    state = begun("b", gone=["a"])
     assert [(one.name, one.used) for one in state.hosts] == [("b", True), ("a", False)]
     assert [(one.code, one.subject) for one in state.findings] == [("TRIAL-HOST-GONE", "a")]
     # When it is back, the question is the same, and it still takes no part.
-    back = tune_begin.question(arguments(hosts=["a", "b"]))
-    assert tune_begin.same(state, back, "x") is state
+    back = question("a", "b")
+    assert request.same(state, back, "x") is state
 
 
 def test_check_mode_shows_what_would_be_tried_and_who_takes_no_part(tmp_path, monkeypatch):
     shown = []
     display = SimpleNamespace(display=shown.append, warning=lambda text: None)
-    monkeypatch.setattr(tune_begin, "DISPLAY", display)
-    deployment = to_document(demo_deployment())
-    host = {"deployment": deployment, "running": [], "planned": []}
-    given = arguments(
-        hosts={"gpu-001": host}, gone=["gpu-002"], load_hosts={}, restart=False, take_over=False
-    ) | {"artifacts": str(tmp_path), "topologies": {"gpu-001": to_document(mi325x())}}
+    monkeypatch.setattr(tune, "DISPLAY", display)
+    (host,) = hosts_of("gpu-001").values()
+    given = ASKED | {"artifacts": str(tmp_path), "results": [], "restart": False}
+    variables = {
+        "ansible_play_hosts": ["gpu-001"],
+        "groups": {"tune_gone": ["gpu-002"]},
+        "hostvars": {"gpu-001": {tune.HOST: host}},
+    }
     checking = SimpleNamespace(_task=SimpleNamespace(check_mode=True))
-    tune_begin.ActionModule.decide(checking, given, {})
+    tune.ActionModule._begin(checking, given, variables)
     text = "\n".join(shown)
     assert "max_num_seqs=16  not measured" in text
     assert "host gpu-002 took no part: could not be reached" in text
@@ -153,30 +164,30 @@ def test_check_mode_shows_what_would_be_tried_and_who_takes_no_part(tmp_path, mo
 def test_two_runs_do_not_go_on_with_one_tuning(tmp_path, monkeypatch):
     """Hosts are locked each by itself, and the other run may have other hosts."""
     state = tmp_path / "tune/x/state.json"
-    tune_next.acquire(state)
+    saved.acquire(state)
     with subprocess.Popen(["sleep", "60"]) as other:
-        theirs = re.sub(r"\d+$", str(other.pid), tune_next.owner())
-        tune_next.acquire(state)  # our own
-        monkeypatch.setattr(tune_next, "owner", lambda: theirs)
+        theirs = re.sub(r"\d+$", str(other.pid), saved.owner())
+        saved.acquire(state)  # our own
+        monkeypatch.setattr(saved, "owner", lambda: theirs)
         # Whoever has it, engine runs: this test's own parent.
-        assert code_of(tune_next.acquire, state) == "TRIAL-LOCKED"
-        tune_next.release(state)
-        assert code_of(tune_next.ensure_acquired, state) == "TRIAL-LOCKED"
-        tune_next.acquire(state, take_over=True)
+        assert code_of(saved.acquire, state) == "TRIAL-LOCKED"
+        saved.release(state)
+        assert code_of(saved.ensure_acquired, state) == "TRIAL-LOCKED"
+        saved.acquire(state, take_over=True)
         monkeypatch.undo()
-        assert code_of(tune_next.ensure_acquired, state) == "TRIAL-LOCKED"
+        assert code_of(saved.ensure_acquired, state) == "TRIAL-LOCKED"
         other.kill()
     # A dead one is in nobody's way.
-    tune_next.acquire(state)
-    tune_next.release(state)
-    monkeypatch.setattr(tune_next, "owner", lambda: "ann@elsewhere, process 1")
-    tune_next.acquire(state)
+    saved.acquire(state)
+    saved.release(state)
+    monkeypatch.setattr(saved, "owner", lambda: "ann@elsewhere, process 1")
+    saved.acquire(state)
 
 
 def test_a_lock_is_not_set_aside_with_what_was_measured(tmp_path):
-    tune_next.acquire(tmp_path / "state.json")
-    tune_begin.set_aside(tmp_path)
-    assert [one.name for one in tmp_path.iterdir()] == [tune_next.LOCK]
+    saved.acquire(tmp_path / "state.json")
+    saved.set_aside(tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == [saved.LOCK]
 
 
 def test_what_was_not_checked_is_said_with_the_choice(tmp_path):
@@ -200,57 +211,57 @@ def test_what_was_not_checked_is_said_with_the_choice(tmp_path):
     bench = Bench("x", "2026-11-22T05:00:00Z", Target(("http://a",), "a/b"), BENCH_ASKED, levels)
     (tmp_path / "short").mkdir()
     (tmp_path / "short/bench.json").write_text(dumps(bench))
-    (note,) = tune_next.doubted(state, tmp_path).findings
+    (note,) = saved.doubted(state, tmp_path).findings
     assert (note.code, note.severity) == ("BENCH-UNPROVEN", "warning")
     assert "1 of 2 levels" in note.message
-    assert tune_next.doubted(dataclasses.replace(state, choice=None), tmp_path).findings == ()
+    assert saved.doubted(dataclasses.replace(state, choice=None), tmp_path).findings == ()
     # What is not there any more cannot be doubted.
-    assert tune_next.doubted(state, tmp_path / "elsewhere").findings == ()
+    assert saved.doubted(state, tmp_path / "elsewhere").findings == ()
 
 
 def test_what_others_run_counts_and_not_what_they_are_to_run():
     running = build_plans((PlanRequest(demo_deployment(), ARCHITECTURE),), mi325x())[0]
     document = to_document(dataclasses.replace(demo_deployment(), name="tuned", base_port=9000))
-    given = {**arguments(running=[to_document(running)]), "deployment": document}
-    given["deployment"]["layout"] = {"tensor_parallel_size": 4, "replicas": 1}
+    document["layout"] = {"tensor_parallel_size": 4, "replicas": 1}
+    hosts = hosts_of("gpu-001", deployment=document, running=[to_document(running)])
     assert sum(len(one.gpus) for one in running.replicas) == 8
     # The other one holds all GPUs of the host.
-    assert code_of(tune_begin.begun, tune_begin.question(given), given) == "TRIAL-NOTHING"
+    assert code_of(request.begun, question(hosts=hosts), hosts, []) == "TRIAL-NOTHING"
 
 
 def test_the_winner_written_down_is_no_other_question():
     state = answered()
     winner = candidates.deployment_of(state, state.choice.candidate)
     written = dataclasses.replace(state.requested, deployment=winner)
-    assert tune_begin.same(state, written, "state.json") is state
+    assert request.same(state, written, "state.json") is state
     # What was found is no answer to something else that is asked of the winner.
     for other in ({"concurrency": 32}, {"seed": 2}, {"measured_by": {"backend": "vllm"}}):
         requested = dataclasses.replace(written, **other)
-        assert code_of(tune_begin.same, state, requested, "state.json") == "TRIAL-STATE"
+        assert code_of(request.same, state, requested, "state.json") == "TRIAL-STATE"
 
 
 def test_what_an_earlier_tuning_measured_is_not_taken_for_the_new_ones(tmp_path):
     for number in ("1", "2"):
         (tmp_path / "short-current-0-a/raw").mkdir(parents=True)
         (tmp_path / "state.json").write_text(number)
-        tune_begin.set_aside(tmp_path)
+        saved.set_aside(tmp_path)
         assert [one.name for one in tmp_path.iterdir()] == ["earlier"]
         assert (tmp_path / "earlier" / number / "state.json").read_text() == number
         assert (tmp_path / "earlier" / number / "short-current-0-a/raw").is_dir()
-    tune_begin.set_aside(tmp_path)
+    saved.set_aside(tmp_path)
     assert len(list((tmp_path / "earlier").iterdir())) == 2
 
 
 def test_a_state_that_is_damaged_is_refused(tmp_path):
     path = tmp_path / "state.json"
     path.write_text("{")
-    assert code_of(tune_next.read_state, str(path)) == "TRIAL-STATE"
+    assert code_of(saved.read_state, path) == "TRIAL-STATE"
     path.write_text(dumps(begun()))
-    assert tune_next.read_state(str(path)) == begun()
+    assert saved.read_state(path) == begun()
 
 
 def test_a_host_is_told_all_that_it_needs_for_its_trial():
-    told = tune_next.assignments(begun(), ["gpu-001"], [])
+    told = assign.assignments(begun(), ["gpu-001"], [])
     assert set(told) == {"gpu-001"}
     assert told["gpu-001"]["load_host"] == "gpu-001"
     assert told["gpu-001"]["deployment"]["name"] == demo_deployment().name
@@ -259,53 +270,54 @@ def test_a_host_is_told_all_that_it_needs_for_its_trial():
 
 
 def test_a_load_host_measures_one_host_at_a_time():
-    state = begun(hosts=["a", "b"])
-    assert set(tune_next.assignments(state, ["a", "b"], [])) == {"a", "b"}
-    assert set(tune_next.assignments(state, ["a", "b"], ["load-1"])) == {"a"}
-    both = tune_next.assignments(state, ["a", "b"], ["load-1", "load-2"])
+    state = begun("a", "b")
+    assert set(assign.assignments(state, ["a", "b"], [])) == {"a", "b"}
+    assert set(assign.assignments(state, ["a", "b"], ["load-1"])) == {"a"}
+    both = assign.assignments(state, ["a", "b"], ["load-1", "load-2"])
     assert [one["load_host"] for one in both.values()] == ["load-1", "load-2"]
 
 
 def test_a_lost_load_host_is_held_against_no_candidate():
-    state = begun(hosts=["a", "b"])
-    assigned = tune_next.assignments(state, ["a", "b"], ["load-1", "load-2"])
-    told = {"a": {"stage": "load", "message": "gone"}, "b": {"stage": "start", "message": "x"}}
-    after = tune_next.record(state, assigned, told, now=assigned["a"]["began"])
+    state = begun("a", "b")
+    assigned = assign.assignments(state, ["a", "b"], ["load-1", "load-2"])
+    lost_there = {"outcome": {"status": "lost", "cause": "gone"}, "load_lost": True}
+    told = {"a": lost_there, "b": {"outcome": {"status": "failed"}, "load_lost": False}}
+    after = assign.record(state, assigned, told, now=assigned["a"]["began"])
     assert [one.host for one in after.trials] == ["b"]
-    lost = tune_next.lost_load_hosts(assigned, told)
+    lost = assign.lost_load_hosts(assigned, told)
     assert lost == ["load-1"]
-    left = tune_next.assignments(after, ["a", "b"], ["load-1", "load-2"], lost)
+    left = assign.assignments(after, ["a", "b"], ["load-1", "load-2"], lost)
     assert [(host, one["load_host"]) for host, one in left.items()] == [("a", "load-2")]
     # Without any, no host begins to load itself.
-    assert tune_next.assignments(after, ["a", "b"], ["load-1"], lost) == {}
+    assert assign.assignments(after, ["a", "b"], ["load-1"], lost) == {}
     # A host that loads itself is lost as a GPU host is.
-    alone = tune_next.assignments(state, ["a"], [])
-    assert tune_next.lost_load_hosts(alone, told) == []
-    assert tune_next.record(state, alone, told, now=0).trials[0].outcome.status == "lost"
+    alone = assign.assignments(state, ["a"], [])
+    assert assign.lost_load_hosts(alone, told) == []
+    assert assign.record(state, alone, told, now=0).trials[0].outcome.status == "lost"
 
 
 def test_what_an_interrupted_trial_left_is_of_another_engine_run(tmp_path):
     for _ in range(2):
         (tmp_path / "short-a-0-x/raw").mkdir(parents=True)
-        tune_next.set_aside(tmp_path, ["short-a-0-x", "short-b-0-x"])
+        saved.set_trials_aside(tmp_path, ["short-a-0-x", "short-b-0-x"])
     kept = sorted(one.name for one in (tmp_path / "interrupted").iterdir())
     assert kept == ["short-a-0-x-1", "short-a-0-x-2"]
     assert [one.name for one in tmp_path.iterdir()] == ["interrupted"]
 
 
 def test_every_assigned_trial_is_recorded_and_a_silent_host_is_lost():
-    state = begun(hosts=["a", "b"])
-    assigned = tune_next.assignments(state, ["a", "b"], [])
-    crashed = {"stage": "start", "message": "x", "journal": "ValueError: no"}
-    after = tune_next.record(state, assigned, {"a": crashed}, now=assigned["a"]["began"] + 5)
+    state = begun("a", "b")
+    assigned = assign.assignments(state, ["a", "b"], [])
+    crashed = {"outcome": {"status": "failed", "cause": "ValueError: no"}}
+    after = assign.record(state, assigned, {"a": crashed}, now=5.0)
     ended = {one.host: one.outcome for one in after.trials}
     assert (ended["a"].status, ended["a"].cause) == ("failed", "ValueError: no")
     assert ended["a"].seconds == pytest.approx(5)
     assert ended["b"].status == "lost"
-    lines = tune_next.results_of(after, assigned)
+    lines = [*assign.results_of(after, assigned)]
     assert any("ValueError: no" in line for line in lines)
     # A run that was killed after it had written does not count a trial twice.
-    assert tune_next.record(after, assigned, {"a": crashed}, now=0) == after
+    assert assign.record(after, assigned, {"a": crashed}, now=0) == after
 
 
 def answered():
@@ -323,9 +335,9 @@ def test_the_winner_is_a_file_of_variables_and_a_difference(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     state = answered()
     assert state.choice.verdict == "better"
-    text, diff = tune_end.variables_of(state, tmp_path / "state.json")
+    text, diff = variables.variables_of(state, tmp_path / "state.json")
     assert text.startswith("---\n# Measured by playbooks/tune.yml: state.json\n")
-    winner = candidates.deployment_of(state, tune_end.winner_of(state))
+    winner = candidates.deployment_of(state, variables.winner_of(state))
     assert from_document(Deployment, yaml.safe_load(text)["apiary_deployment"], "x") == winner
     changed = [line for line in diff.splitlines() if line[:1] in "+-"]
     assert "+    max_num_seqs: 32" in changed
@@ -334,8 +346,8 @@ def test_the_winner_is_a_file_of_variables_and_a_difference(tmp_path, monkeypatc
 @pytest.mark.parametrize("choice", [None, Choice("current", "current is best", "")])
 def test_where_nothing_is_to_change_there_is_no_diff(tmp_path, choice):
     state = dataclasses.replace(answered(), choice=choice)
-    assert tune_end.winner_of(state) is None
-    assert tune_end.variables_of(state, tmp_path) == ("", "")
+    assert variables.winner_of(state) is None
+    assert variables.variables_of(state, tmp_path) == ("", "")
 
 
 def test_a_server_that_any_router_has_ready_is_ready():
@@ -343,8 +355,8 @@ def test_a_server_that_any_router_has_ready_is_ready():
         {"x/a-0": {"state": "drain"}, "y/a-0": {"state": "ready"}},
         {"x/a-0": {"state": "ready"}, "x/a-1": {"state": "drain"}},
     ]
-    known = tune_host.known_servers(answers, "x")
-    assert {name: one["state"] for name, one in known.items()} == {"a-0": "ready", "a-1": "drain"}
+    servers = seen_of("a", "x", {}, answers, dead=False).servers
+    assert {name: one["state"] for name, one in servers.items()} == {"a-0": "ready", "a-1": "drain"}
 
 
 def test_what_is_known_of_a_host_comes_from_its_own_words():
@@ -354,9 +366,8 @@ def test_what_is_known_of_a_host_comes_from_its_own_words():
         "current": "r1",
         "lock": {"owner": "tuning by ann@elsewhere, process 1", "out": ["apiary-x-0.service"]},
     }
-    seen = tune_host.seen_of("a", "x", told, [], routers=False)
+    seen = seen_of("a", "x", told, [], dead=False)
     assert (seen.planned, seen.release, seen.servers) == (True, "r1", None)
-    # Of another controller nobody knows whether the run engine runs.
     assert (seen.lock.dead, seen.lock.out) == (False, ("apiary-x-0.service",))
 
 
@@ -364,28 +375,28 @@ def test_an_ablation_is_a_question_of_one_flag():
     state = begun(knobs={}, ablate="max_num_seqs=64")
     assert state.requested.ablate == "limits.max_num_seqs"
     assert [one.stage for one in state.candidates] == ["current", "ablation"]
-    both = arguments(ablate="max_num_seqs=64")
-    assert code_of(tune_begin.question, both) == "TRIAL-KNOB"
+    both = ASKED | {"ablate": "max_num_seqs=64"}
+    assert code_of(request.question, both, hosts_of("gpu-001"), []) == "TRIAL-KNOB"
 
 
-def test_what_hosts_have_in_common_is_of_the_first_one():
-    one = {
-        "deployment": {"name": "x", "engine": {"version": "1"}},
-        "running": [{"a": 1}],
-        "planned": [{"b": 2}],
-    }
-    other = {**one, "deployment": {"name": "x", "engine": {"version": "2"}}, "running": []}
-    options = {"measured_by": {"backend": "vllm"}, "load_hosts": {"l": {}}}
-    single = tune_begin.of_hosts({"hosts": {"h": one}, **options})
-    assert (single["hosts"], single["neighbours"]) == (["h"], {})
-    assert (single["running"], single["others"]) == ([{"a": 1}], [{"b": 2}])
-    assert single["measured_by"] == {"backend": "vllm", "load_hosts": ["l"]}
-    both = tune_begin.of_hosts({"hosts": {"h": one, "i": other}, **options})
-    assert both["engines"] == {"h": "1", "i": "2"}
-    assert both["neighbours"] == {"h": [{"a": 1}, {"b": 2}], "i": [{"b": 2}]}
+def test_hosts_are_compared_with_the_first_one_by_all_that_was_reported():
+    other = to_document(demo_deployment())
+    other["engine"]["version"] = "0.1.0"
+    hosts = hosts_of("a") | hosts_of("b", deployment=other)
+    state = request.begun(question(hosts=hosts), hosts, [])
+    (differs,) = (one for one in state.findings if one.code == "TRIAL-HOSTS-DIFFER")
+    assert differs.subject == "b"
+    assert differs.message.startswith("engine: ")
+
+
+def test_a_client_is_asked_for_its_version_once():
+    assigned = {"h": {"load_host": "l1"}, "i": {"load_host": "l2"}}
+    ended = {"h": {"client": "0.33.0"}, "i": {"client": None}}
+    versions = assign.client_versions(assigned, ended, {"l0": "1"})
+    assert versions == {"l0": "1", "l1": "0.33.0"}
 
 
 def test_an_ablation_has_a_state_of_its_own():
-    assert tune_begin.place_of("/a", "x", "") == Path("/a/tune/x/state.json")
-    state = tune_begin.place_of("/a", "x", "--block size=16")
+    assert saved.place_of("/a", "x", "") == Path("/a/tune/x/state.json")
+    state = saved.place_of("/a", "x", "--block size=16")
     assert state == Path("/a/ablate/x/--block_size=16/state.json")

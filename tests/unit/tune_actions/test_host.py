@@ -22,7 +22,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
     Finding,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.ending import Told, outcome_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import (
     TUNING,
     Lock,
@@ -30,6 +29,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import (
     prepare,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.journal import cause
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.trial import Progress, outcome_of
 
 UNITS = ("apiary-x-0.service", "apiary-x-1.service")
 BARE = Seen("a", "x", (), planned=False, release=None)
@@ -169,27 +169,26 @@ def test_nothing_known_is_said_as_such():
     assert cause("") == "nothing in its journal says why"
 
 
+SERVED = Progress("measure", "17", starts="a\nb")
+
+
+def ended(progress=SERVED, measured=None, starts="a\nb", journal=""):
+    return outcome_of(progress, measured or {}, starts, journal, "load-1", "short/bench.json")
+
+
 def test_only_what_the_candidate_decides_is_held_against_it():
-    assert outcome_of(None, 1.0).status == "lost"
-    # It was possible on the first host: another one has less room.
-    assert outcome_of(Told("plan", "error: FIT-NO-ROOM: x\n  remedy: y"), 1.0).status == "lost"
-    assert outcome_of(Told("load", "load-1 could not be reached"), 1.0).status == "lost"
-    assert outcome_of(Told("prepare", "no sudo"), 1.0).status == "lost"
-    crashed = outcome_of(Told("start", "REPLICA-START-FAILED", STARTED), 1.0)
+    start = Progress("start", "17", "REPLICA-START-FAILED", failed=True)
+    crashed = ended(start, journal=STARTED)
     assert crashed.status == "failed"
     assert "Free memory" in crashed.cause
-    assert outcome_of(Told("measure", "BENCH-CLIENT: x"), 1.0).status == "invalid"
+    assert ended(measured={"failed": True, "msg": "BENCH-CLIENT: x"}).status == "invalid"
     # Also where its benchmark went through: the numbers are of two engine runs.
-    restarted = Told(
-        "measure", journal=STARTED, engine_runs_before="a\nb", engine_runs_after="a\nc"
-    )
-    assert outcome_of(restarted, 1.0).status == "failed"
+    assert ended(starts="a\nc", journal=STARTED).status == "failed"
     # Killed from outside: only systemd says something.
     killed = "a.service: Main process exited, code=killed, status=9/KILL"
-    told = outcome_of(dataclasses.replace(restarted, journal=f"INFO x\n{killed}\nINFO y"), 1.0)
+    told = ended(starts="a\nc", journal=f"INFO x\n{killed}\nINFO y")
     assert (told.status, told.cause) == ("failed", killed)
-    silent = outcome_of(dataclasses.replace(restarted, journal=""), 1.0)
-    assert silent.cause == "an engine ended while it was measured"
+    assert ended(starts="a\nc").cause == "an engine ended while it was measured"
 
 
 def benched(status):
@@ -217,10 +216,9 @@ def benched(status):
 
 
 def test_requests_that_fail_are_the_engines_fault_only_where_it_says_so():
-    engine_runs = {"engine_runs_before": "active", "engine_runs_after": "active"}
-    failed = Told("measure", bench=benched("FAILED"), **engine_runs)
-    assert outcome_of(failed, 1.0).status == "invalid"
-    told = outcome_of(dataclasses.replace(failed, journal=STARTED), 1.0)
+    failed = {"bench": benched("FAILED")}
+    assert ended(measured=failed).status == "invalid"
+    told = ended(measured=failed, journal=STARTED)
     assert told.status == "failed"
     assert "Free memory" in told.cause
 

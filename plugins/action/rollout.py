@@ -1,0 +1,283 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A change of hosts that serve, event by event: the adapter from Ansible to plugin_utils.rollout.
+
+The state of a host is what playbooks register: its progress, and what was inspected of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+
+from ..plugin_utils.adapters import Deciding, module_result, warn
+from ..plugin_utils.documents import from_document, knowledge, to_document
+from ..plugin_utils.evidence.types import Evidence
+from ..plugin_utils.findings import ApiaryError, Finding, error, has_errors
+from ..plugin_utils.host.resources import with_overrides
+from ..plugin_utils.host.role_options import options_of, read_role
+from ..plugin_utils.plan.check import plan_of
+from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.render.replicas import ENGINE_SCOPE, decide
+from ..plugin_utils.rollout.compare import BACK, compare_answers
+from ..plugin_utils.rollout.events import EVENTS, Event, progress_of, server_of
+from ..plugin_utils.rollout.goal import Goal, chosen_plan, goal_of_plan, goal_of_release
+from ..plugin_utils.rollout.plan import plan_rollout, summary
+from ..plugin_utils.rollout.progress import lost, note, outcome_word
+from ..plugin_utils.rollout.read import situation_of, slots_of
+from ..plugin_utils.rollout.room import room_for
+from ..plugin_utils.rollout.routers import (
+    cannot_drain,
+    must_learn,
+    read_answers,
+    servers_elsewhere,
+)
+from ..plugin_utils.rollout.types import HostSteps, Settings, Situation
+from ..plugin_utils.run_owner import is_dead, owner
+
+# What playbooks register: of every event but those that only read, and of inspect.
+PROGRESS, INSPECTED = "__progress", "__inspected"
+_ROUTER = "__router"
+
+
+class ActionModule(Deciding):
+    """The rollout action."""
+
+    def decide(self, arguments, task_vars):
+        """Return the host's progress after an event, or what the event inspects or decides."""
+        host, event = task_vars["inventory_hostname"], arguments["event"]
+        if event in EVENTS:
+            return self._happened(host, event, arguments, task_vars)
+        if event == "lost":
+            finding = lost(_progress(arguments["hosts"], task_vars))
+            return {"note": str(finding) if finding else ""}
+        decides = {"inspect": self._inspect, "order": self._order, "room": self._room}
+        return decides[event](host, arguments, task_vars)
+
+    def _happened(self, host: str, event: str, arguments: dict, variables: dict) -> dict:
+        inspected = variables.get(INSPECTED) or {}
+        happened = Event(
+            host=host,
+            owner=f"{socket.gethostname()}:{os.path.realpath(arguments['artifacts'])}",
+            others=_progress(arguments["hosts"], variables),
+            lock=(inspected.get("situation") or {}).get("lock") or {},
+            release=(inspected.get("to") or {}).get("release", ""),
+            task=arguments["task"],
+            result=arguments["result"],
+            batch=arguments["batch"],
+            failure_budget=arguments["failure_budget"] or 0,
+            step=arguments["step"],
+            results=arguments["results"],
+            unreached=arguments["unreached"],
+            due=arguments["due"],
+            reboot=arguments["reboot"],
+        )
+        after = EVENTS[event](progress_of(variables.get(PROGRESS), host), happened)
+        return {
+            **to_document(after),
+            "late_servers": [server_of(host, unit) for unit in after.late],
+            "word": outcome_word(after),
+            "note": note(after, host),
+        }
+
+    def _room(self, host: str, arguments: dict, _variables: dict) -> dict:
+        """Return what a router says against taking hosts out; fail where that is an error."""
+        answers = read_answers(arguments["results"], (), _ROUTER, "servers")
+        share = str(_chosen(arguments, "max_unavailable"))
+        allow = arguments["allow_outage"]
+        findings = [
+            *cannot_drain(answers.unreachable, host),
+            *(
+                finding
+                for answer in answers.results
+                for finding in room_for(answer["servers"], arguments["hosts"], share, allow)
+            ),
+        ]
+        return {
+            "findings": _allowed(tuple(dict.fromkeys(findings))),
+            "smoke": to_document(knowledge("rollout.yml")["smoke"]),
+        }
+
+    def _order(self, _host: str, arguments: dict, variables: dict) -> dict:
+        """Return the rollout over hosts that were inspected; fail with what forbids it."""
+        documents = [variables["hostvars"][name][INSPECTED] for name in arguments["hosts"]]
+        situations = [from_document(Situation, one["situation"], "situation") for one in documents]
+        name = documents[0]["to"]["plan"]["deployment"]["name"]
+        hosts = {one.host for one in situations}
+        # Whatever a failed change left: the way back is the way out.
+        back = arguments["back"]
+        servers = {} if back else documents[0]["servers"]
+        others = sorted(set(arguments["pool"]) - hosts)
+        elsewhere, down = servers_elsewhere(servers, name, hosts) or (
+            replicas_elsewhere(arguments["artifacts"], others, name),
+            0,
+        )
+        settings = Settings(
+            batches=tuple(map(str, _chosen(arguments, "batches"))),
+            max_unavailable=str(_chosen(arguments, "max_unavailable")),
+            failure_budget=_chosen(arguments, "failure_budget"),
+            canary=tuple(arguments["canary"]),
+            routers=bool(variables["groups"].get("routers")) and not back,
+            elsewhere=elsewhere,
+            down_elsewhere=down,
+            allow_outage=back or arguments["allow_outage"],
+            allow_unhealthy=back or arguments["allow_unhealthy"],
+            take_over=back or arguments["take_over"],
+        )
+        rollout = plan_rollout(name, situations, settings)
+        return {
+            "rollout": to_document(rollout),
+            "steps": {one.host: _steps(one) for one in rollout.hosts},
+            "findings": _allowed(rollout.findings),
+            "moved": must_learn(rollout, situations),
+            "summary": list(summary(rollout)),
+        }
+
+    def _inspect(self, host: str, arguments: dict, variables: dict) -> dict:
+        """Return what the host is to serve, its situation, and how its replicas must answer."""
+        goal, reported, remark = self._goal(host, arguments, variables)
+        back = arguments["back"]
+        would = self._would(host, goal, variables)
+        answers = read_answers(arguments["results"], (), _ROUTER, "servers")
+        servers = answers.results[0]["servers"] if answers.results else {}
+        situation = situation_of(host, reported, goal.plan, would, servers, back)
+        if situation.lock:
+            dead = is_dead(situation.lock.owner)
+            situation = replace(situation, lock=replace(situation.lock, dead=dead))
+        findings = []
+        # On the way back there is no choice; where nothing serves yet, there may be no router.
+        if situation.serving and not back:
+            findings += cannot_drain(answers.unreachable, host)
+            if arguments["results"] and not answers.results and not findings:
+                raise _unrouted(arguments["results"][0])
+        findings += self._weights(host, goal, variables)
+        if findings:
+            raise ApiaryError(*findings)
+        units = {slot.unit for slot in (*situation.running, *situation.wanted)}
+        before = reported.get("plan")
+        return {
+            "to": to_document(goal),
+            "reported": reported,
+            "servers": servers,
+            "situation": to_document(situation),
+            "owner": owner(),
+            "compare": {
+                unit: to_document(BACK if back else compare_answers(before, goal.plan, unit))
+                for unit in sorted(units)
+            },
+            "smoke": to_document(knowledge("rollout.yml")["smoke"]),
+            "note": remark,
+        }
+
+    def _goal(self, host: str, arguments: dict, variables: dict) -> tuple[Goal, dict, str]:
+        """Return the goal, what the host runs, and what a person should know of the choice."""
+        name = arguments["deployment"]
+        if arguments["release"] is None:
+            plans = [plan_of(one, f"{host}: plan") for one in arguments["plans"]]
+            plan = chosen_plan(plans, name, host)
+            goal = goal_of_plan(plan, self._resources(host, plan, variables), owner())
+            name = plan.deployment.name
+            return goal, module_result(self, "rollout_info", {"deployment": name}, variables), ""
+        request = {"deployment": name, "release": arguments["release"]}
+        reported, remark = module_result(self, "rollout_info", request, variables), ""
+        if reported["release"] is None:
+            remark = (
+                f"{host} is back on {reported['current']} already; "
+                f"name another release with rollback_to: {', '.join(reported['releases'])}"
+            )
+            request["release"] = "current"
+            reported = module_result(self, "rollout_info", request, variables)
+        return goal_of_release(reported["release"]), reported, remark
+
+    def _resources(self, host: str, plan: Plan, variables: dict) -> list[dict]:
+        """Return the resources of the role replicas, which a rolling change drains first."""
+        options = options_of(read_role("replicas"), variables, self._templar, host)
+        evidence = None
+        if plan.deployment.engine.runtime != "native":
+            report = module_result(self, "evidence_info", {"scopes": [ENGINE_SCOPE]}, variables)
+            document = {**report["evidence"], "host": host}
+            evidence = from_document(Evidence, document, f"{host}: evidence")
+        later = self._task.check_mode
+        decided = decide(plan, options, evidence, restart=True, engine_later=later)
+        if has_errors(decided.findings):
+            raise ApiaryError(*decided.findings)
+        return with_overrides("replicas", decided.resources, options)
+
+    def _would(self, host: str, goal: Goal, variables: dict) -> dict:
+        """Return what converging the replicas would do."""
+        secrets = {}
+        if not goal.release:
+            options = options_of(read_role("replicas"), variables, self._templar, host)
+            secrets = options["replicas_secrets"]
+        request = {"resources": [*goal.prepare, goal.replicas], "secrets": secrets}
+        report = module_result(self, "converge", request, variables, check=True)
+        name = f"replicas {goal.replicas['deployment']}"
+        ours = [item for item in report["resources"] if item["resource"] == name]
+        return {**ours[0].get("result", {}), "changed": ours[0]["changed"]} if ours else {}
+
+    def _weights(self, host: str, goal: Goal, variables: dict) -> list[Finding]:
+        path = goal.plan["deployment"]["model"]["path"]
+        stat = self._execute_remote_stat(
+            f"{path}/config.json", all_vars=variables, follow=True, checksum=False
+        )
+        if stat["exists"]:
+            return []
+        return list(error("ROLLOUT-NO-WEIGHTS", host, f"{path} has no config.json").findings)
+
+
+def _progress(hosts: list[str], variables: dict) -> dict:
+    """Return the progress of hosts by name."""
+    return {name: progress_of(variables["hostvars"][name].get(PROGRESS), name) for name in hosts}
+
+
+def _chosen(arguments: dict, name: str):
+    """Return an operator's setting, or what holds without it."""
+    value = arguments[name]
+    return knowledge("rollout.yml")[name]["value"] if value in (None, [], "") else value
+
+
+def _allowed(findings: tuple[Finding, ...]) -> list:
+    """Return findings as documents; raise their errors, and show their warnings."""
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise ApiaryError(*errors)
+    warn(findings)
+    return to_document(findings)
+
+
+def replicas_elsewhere(artifacts: str, hosts: list[str], deployment: str) -> int:
+    """Return how many replicas of a deployment the plans of other hosts have."""
+    count = 0
+    for host in hosts:
+        path = Path(artifacts) / host / deployment / "plan.json"
+        try:
+            plan = json.loads(path.read_text(encoding="utf-8"))
+            count += len(slots_of(plan, str(path)))
+        except (OSError, ValueError, AttributeError, ApiaryError):
+            continue
+    return count
+
+
+def _steps(host: HostSteps) -> list[dict]:
+    """Return a host's steps, with the names that routers have of what they drain and undrain."""
+    return [
+        {
+            **to_document(step),
+            "drain_servers": [server_of(host.host, unit) for unit in step.drain],
+            "undrain_servers": [server_of(host.host, unit) for unit in step.undrain],
+        }
+        for step in host.steps
+    ]
+
+
+def _unrouted(answer: dict) -> AnsibleActionFail:
+    """Return the first router's own refusal, where none knows the replicas."""
+    shown = {name: answer[name] for name in ("findings",) if name in answer}
+    return AnsibleActionFail(str(answer.get("msg", "no router answers")), result=shown)

@@ -1,0 +1,110 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The state of a tuning on the controller: a file that is written after each trial, and its lock.
+
+Nothing that decides imports this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..bench.comparison import proof
+from ..bench.types import Bench
+from ..documents import from_document
+from ..files import read_text
+from ..findings import error
+from ..run_owner import is_dead, owner
+from .types import Tune
+
+# Who is at work on a tuning, beside its state.
+LOCK = "lock"
+
+
+def place_of(artifacts: str, name: str, ablate: str) -> Path:
+    """Return the file of the state; an ablation is a question of its own, beside a tuning's."""
+    part = f"ablate/{name}/{re.sub(r'[^A-Za-z0-9_.=-]', '_', ablate)}" if ablate else f"tune/{name}"
+    return Path(artifacts, part, "state.json").absolute()
+
+
+def read_state(path: Path) -> Tune:
+    """Return the state of a tuning from its file; raises FILE-UNREADABLE, DOC-…, TRIAL-STATE."""
+    try:
+        document = json.loads(read_text(str(path)))
+    except ValueError as failure:
+        raise error("TRIAL-STATE", str(path), f"is no JSON: {failure}") from None
+    return from_document(Tune, document, str(path))
+
+
+def acquire(state: Path, take_over: bool = False) -> None:
+    """Keep other runs from this tuning; raise TRIAL-LOCKED where another one is at work on it.
+
+    The locks on hosts do not: another run may have other hosts, and the state is the same.
+    """
+    ours = owner()
+    state.parent.mkdir(parents=True, exist_ok=True)
+    with (state.parent / LOCK).open("a+", encoding="utf-8") as stream:
+        # Held for these lines alone: of two runs that find a dead one's lock, one gets it.
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.seek(0)
+        other = stream.read().strip()
+        if other and other != ours and not is_dead(other) and not take_over:
+            raise error(
+                "TRIAL-LOCKED",
+                str(state),
+                f"{other} is at work on this tuning, or was and left its lock",
+            )
+        stream.truncate(0)
+        stream.write(ours + "\n")
+
+
+def ensure_acquired(state: Path) -> None:
+    """Ensure that no other run has taken the tuning over; raises TRIAL-LOCKED."""
+    if (state.parent / LOCK).exists():
+        acquire(state)
+
+
+def release(state: Path) -> None:
+    """Let other runs go on with the tuning; one that is not ours stays."""
+    path = state.parent / LOCK
+    if path.exists() and path.read_text(encoding="utf-8").strip() == owner():
+        path.write_text("", encoding="utf-8")
+
+
+def set_aside(directory: Path) -> None:
+    """Move what an earlier tuning left into a directory of its own: its raw results stay."""
+    left = [path for path in directory.glob("*") if path.name not in ("earlier", LOCK)]
+    if left:
+        place = directory / "earlier" / str(len(list(directory.glob("earlier/*"))) + 1)
+        place.mkdir(parents=True)
+        for path in left:
+            path.rename(place / path.name)
+
+
+def set_trials_aside(directory: Path, trials: Iterable[str]) -> None:
+    """Move away what an interruption left of trials: it is of another engine run."""
+    for name in trials:
+        left = directory / name
+        if left.exists():
+            place = directory / "interrupted"
+            place.mkdir(exist_ok=True)
+            left.rename(place / f"{name}-{len(list(place.glob(f'{name}-*'))) + 1}")
+
+
+def doubted(state: Tune, directory: Path) -> Tune:
+    """Return a tuning that has chosen with what keeps its numbers from being published."""
+    if state.choice is None:
+        return state
+    paths = [one.outcome.path for one in state.trials if one.outcome and one.outcome.path]
+    here = [path for path in paths if (directory / path).is_file()]
+    texts = {path: read_text(str(directory / path)) for path in here}
+    benches = [from_document(Bench, json.loads(text), path) for path, text in texts.items()]
+    notes = proof.doubt(state.requested.deployment.name, proof.unproven(benches))
+    return dataclasses.replace(state, findings=tuple(dict.fromkeys((*state.findings, *notes))))
