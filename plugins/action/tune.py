@@ -26,9 +26,10 @@ from ..plugin_utils.fleet.given import given_evidence
 from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.check import plan_of
 from ..plugin_utils.render.replicas import decide
+from ..plugin_utils.rollout.events import server_of
 from ..plugin_utils.run_owner import is_dead, owner
 from ..plugin_utils.tune import assign, candidates, request, saved, steps, trial
-from ..plugin_utils.tune.host import TUNING, Seen, prepare, seen_of
+from ..plugin_utils.tune.host import TUNING, prepare
 from ..plugin_utils.tune.scope import scope
 from ..plugin_utils.tune.summary import summary
 from ..plugin_utils.tune.variables import shown, variables_of, winner_of
@@ -66,10 +67,19 @@ class ActionModule(Deciding):
         evidence, _text = given_evidence(arguments["evidence"])
         names = (arguments["deployment"], arguments["workload"], load)
         own = scope(host, decided["plans"], evidence, *names)
-        seen = self._seen(host, own.deployment["name"], arguments["results"], variables)
-        # Check mode shows what would be tried all the same, and warns.
-        serving = arguments["serving"] or self._task.check_mode
-        ready = prepare(seen, serving, arguments["take_over"])
+        name = own.deployment["name"]
+        info = module_result(self, "rollout_info", {"deployment": name}, variables)
+        holder = (info.get("lock") or {}).get("owner")
+        ready = prepare(
+            host,
+            name,
+            info,
+            _servers(host, info, arguments["results"]),
+            dead=bool(holder) and is_dead(holder.removeprefix(TUNING)),
+            # Check mode shows what would be tried all the same, and warns.
+            serving=arguments["serving"] or self._task.check_mode,
+            take_over=arguments["take_over"],
+        )
         warn(ready.findings)
         several = len(variables["ansible_play_hosts"]) > 1
         scopes = {"scopes": ["gpu", "tuning"]}
@@ -77,29 +87,13 @@ class ActionModule(Deciding):
         return {
             **to_document(own),
             "ready": to_document(ready),
-            "drain": trial.numbered(host, ready.drain),
-            "out": trial.numbered(host, ready.out),
+            "drain": [server_of(host, unit) for unit in ready.drain],
+            "out": [server_of(host, unit) for unit in ready.out],
             "owner": TUNING + owner(),
-            "held_by": seen.lock.owner if seen.lock else None,
+            "held_by": holder,
             "topology": decided["topology"],
             "evidence": unlike.get("evidence"),
         }
-
-    def _seen(self, host: str, deployment: str, routers: list[dict], variables: dict) -> Seen:
-        """Return what is reported of a host; raise where a router that may send to it is lost."""
-        info = module_result(self, "rollout_info", {"deployment": deployment}, variables)
-        lost = [one["item"] for one in routers if one.get("unreachable")]
-        if lost and info["serving"]:
-            raise error(
-                "ROLLOUT-ROUTER-UNREACHABLE",
-                ", ".join(lost),
-                f"could not be reached; it may send requests to {host}; if it is dead and gets no"
-                f" request, leave it out: -e '{json.dumps({'drain_skip': lost})}'",
-            )
-        answers = [one["servers"] for one in routers if "servers" in one]
-        holder = str((info.get("lock") or {}).get("owner", ""))
-        dead = is_dead(holder.removeprefix(TUNING))
-        return seen_of(host, deployment, info, answers, dead)
 
     def _begin(self, arguments: dict, variables: dict) -> dict:
         """Return what will be tried; write the state unless in check mode."""
@@ -264,6 +258,19 @@ class ActionModule(Deciding):
 
     def _output(self, argv: list[str]) -> str:
         return str(self._low_level_execute_command(shlex.join(argv))["stdout"])
+
+
+def _servers(host: str, info: dict, routers: list[dict]) -> list[dict]:
+    """Return what each router has of servers; raise where one is lost that may send requests."""
+    lost = [one["item"] for one in routers if one.get("unreachable")]
+    if lost and info["serving"]:
+        raise error(
+            "ROLLOUT-ROUTER-UNREACHABLE",
+            ", ".join(lost),
+            f"could not be reached; it may send requests to {host}; if it is dead and gets no"
+            f" request, leave it out: -e '{json.dumps({'drain_skip': lost})}'",
+        )
+    return [one["servers"] for one in routers if "servers" in one]
 
 
 def _show(lines) -> list[str]:

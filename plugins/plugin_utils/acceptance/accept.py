@@ -17,23 +17,23 @@ from ..host.types import Check, HostPlan
 from ..topology.host import evidence_of, from_evidence
 from ..topology.types import Topology
 from . import board, drift, hardware, measured, replicas
-from .ask import ask
 from .excerpts import excerpts
-from .settings import Asked, Measured, Settings
+from .request import request
+from .settings import Measured, Requested, Settings
 from .types import Acceptance
 
 _NOT_ASKED, _NOT_MEASURED = Settings(), Measured()
 _NO_PLANS: Mapping[str, HostPlan] = MappingProxyType({})
 
 
-def to_measure(bundle: Mapping[str, Any], settings: Settings) -> Asked:
-    """Return what the host is to be asked beside its evidence, and what of it is refused.
+def to_measure(bundle: Mapping[str, Any], settings: Settings) -> Requested:
+    """Return what the host is to be measured for beside its evidence, and what of it is refused.
 
     Raises ApiaryError (DOC-…) for a damaged document.
     """
     evidence = evidence_of(bundle)
     topology, _refusal = _topology(evidence)
-    return ask(evidence, topology, settings)
+    return request(evidence, topology, settings)
 
 
 def accept(

@@ -32,10 +32,10 @@ _PACKAGE = re.compile(r"^ii *\trocm-core\t(?:\d+:)?(\d+\.\d+\.\d+)", re.MULTILIN
 VERSIONS = ("driver", "rocm", "kernel", "bios")
 
 
-def source_of(name: str, file: str = _FACTS) -> str | None:
-    """Return where an entry of a file of facts comes from."""
+def source_of(name: str, file: str = _FACTS) -> str:
+    """Return the source of an entry of a file of facts, or of a name like sources.guide."""
     facts = knowledge(file)
-    label = str(facts[name]["source"])
+    label = str(facts.get(name, {"source": name})["source"])
     source: str = facts.get("sources", {}).get(label.removeprefix("sources."), label)
     return source
 

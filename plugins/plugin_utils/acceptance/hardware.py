@@ -15,8 +15,9 @@ from ..gpus import gpu_facts
 from ..host.facts import command, is_guest
 from ..host.types import Check
 from ..topology.types import Topology
-from .board import bdf_of
+from .board import bdf_of, source_of
 
+_FACTS = "host/acceptance.yml"
 _ERRORS = re.compile(r"^/sys/class/drm/(card\d+)/device/ras/(\w+)_err_count$")
 _UNCORRECTABLE = re.compile(r"\bue:\s*(\d+)")
 _CAP = re.compile(r"^/sys/class/drm/(card\d+)/device/hwmon/[^/]+/power1_cap$")
@@ -55,7 +56,7 @@ def _count(topology: Topology, gpus: int) -> Check:
 
 def _memory_errors(evidence: Evidence) -> Iterator[Check]:
     """Yield one check a card: uncorrectable errors of all its blocks."""
-    limit = knowledge("host/acceptance.yml")["uncorrectable_errors"]["limit"]
+    limit = knowledge(_FACTS)["uncorrectable_errors"]["limit"]
     cards: dict[str, dict[str, int]] = {}
     for path, text in evidence.files.items():
         counter, counted = _ERRORS.match(path), _UNCORRECTABLE.search(text)
@@ -69,7 +70,7 @@ def _memory_errors(evidence: Evidence) -> Iterator[Check]:
             "fail" if bad else "pass",
             ", ".join(f"{count} in {block}" for block, count in bad.items()) or "none",
             f"at most {limit} uncorrectable errors in each of {len(blocks)} blocks",
-            source=_source("uncorrectable_errors"),
+            source=source_of("uncorrectable_errors", _FACTS),
         )
 
 
@@ -112,7 +113,7 @@ def _kernel_log(evidence: Evidence) -> Iterator[Check]:
             advice="let root run `dmesg` on the host",
         )
         return
-    for kind in knowledge("host/acceptance.yml")["kernel_log"]:
+    for kind in knowledge(_FACTS)["kernel_log"]:
         expected = f"no line like {kind['pattern']}"
         subject = f"{evidence.host}: kernel log, {kind['id']}"
         lines = [line for line in output.stdout.splitlines() if re.search(kind["pattern"], line)]
@@ -122,16 +123,7 @@ def _kernel_log(evidence: Evidence) -> Iterator[Check]:
             "fail" if lines else "pass",
             f"{len(lines)} lines, the last one {lines[-1].strip()!r}" if lines else "none",
             expected,
-            source=_source(kind["source"]),
+            source=source_of(kind["source"], _FACTS),
             minor=kind.get("minor", False),
             advice=kind["advice"],
         )
-
-
-def _source(name: str) -> str | None:
-    """Return the source of an entry, or of a name like sources.guide."""
-    facts = knowledge("host/acceptance.yml")
-    entry = facts.get(name, {"source": name})
-    label = str(entry["source"]).removeprefix("sources.")
-    source: str | None = facts["sources"].get(label)
-    return source

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is asked of an acceptance beside its checks of the evidence, and what answered."""
+"""What is requested of an acceptance beside its checks of the evidence, and what answered."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from ..findings import Finding
 
@@ -44,59 +44,25 @@ class Health:
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One way to start a program; ``needs`` is a file without which there is no point."""
+class Requested:
+    """What a host is to be measured for, as acceptance_probe takes it, and what is refused.
 
-    argv: tuple[str, ...]
-    needs: str | None = None
-
-
-@dataclass(frozen=True)
-class Run:
-    """A program to run by its first possible attempt: ``test`` is of TESTS, ``name`` its part."""
-
-    test: Test
-    name: str
-    attempts: tuple[Attempt, ...]
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Where a replica answers on the host itself."""
-
-    unit: str
-    port: int
-    address: str = "127.0.0.1"
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A bounded read of files below ``paths``, beside the page cache."""
-
-    paths: tuple[str, ...]
-    bytes: int
-    seconds: float
-    readers: int
-    block_bytes: int
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a host is to be measured for, and what is refused or needs no measuring.
-
-    ``idle_bytes`` is how much VRAM a process may hold beside a run that needs the GPUs idle.
+    ``health`` are replicas by unit, port and address; ``reading`` is a bounded read of files beside
+    the page cache. ``runs`` are programs to run by the first possible of their ``attempts``, each
+    an argv and what file it ``needs``; ``test`` is of TESTS, ``name`` its part. ``idle_bytes`` is
+    how much VRAM a process may hold beside a run that needs the GPUs idle.
     """
 
-    health: tuple[Endpoint, ...] = ()
-    reading: Reading | None = None
-    runs: tuple[Run, ...] = ()
+    health: tuple[dict[str, Any], ...] = ()
+    reading: dict[str, Any] | None = None
+    runs: tuple[dict[str, Any], ...] = ()
     run_seconds: int = 900
     idle_bytes: int = 0
     refused: tuple[Finding, ...] = ()
 
     @property
     def nothing(self) -> bool:
-        """Say whether the host need not be asked."""
+        """Return whether there is nothing to measure."""
         return not (self.health or self.reading or self.runs)
 
 

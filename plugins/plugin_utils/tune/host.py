@@ -18,43 +18,6 @@ TUNING = "tuning by "
 
 
 @dataclass(frozen=True)
-class Lock:
-    """Who holds a host, whether that run has ended, and how it found it.
-
-    ``out`` is what it took out of the routers, ``stopped`` says that nothing of it was up.
-    """
-
-    owner: str
-    dead: bool
-    out: tuple[str, ...] = ()
-    stopped: bool = False
-
-    @property
-    def left(self) -> bool:
-        """Return whether a tuning run that has ended left it."""
-        return self.dead and self.owner.startswith(TUNING)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A host before it is tuned on.
-
-    ``serving`` are units that are up, ``stopped`` those that somebody stopped. ``planned`` says
-    whether a plan is there, ``release`` is the
-    one to come back to. ``servers`` are what routers know, by host-number; None: there are none.
-    """
-
-    host: str
-    deployment: str
-    serving: tuple[str, ...]
-    planned: bool
-    release: str | None
-    lock: Lock | None = None
-    servers: Servers | None = None
-    stopped: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Ready:
     """What is to be done before and after: units to drain, units to bring back, what to restore.
 
@@ -69,110 +32,74 @@ class Ready:
     findings: tuple[Finding, ...] = ()
 
 
-def seen_of(
-    host: str, deployment: str, info: Mapping[str, Any], answers: Sequence[Servers], dead: bool
-) -> Seen:
-    """Return what a host reported in ``info`` by rollout_info, and routers by router_servers.
-
-    ``dead`` says whether the run has ended that holds its lock.
-    """
-    lock = info.get("lock")
-    return Seen(
-        host=host,
-        deployment=deployment,
-        serving=tuple(info.get("serving") or ()),
-        planned=bool(info.get("plan")),
-        release=info.get("current"),
-        lock=Lock(
-            str(lock.get("owner")),
-            dead,
-            tuple(lock.get("out") or ()),
-            stopped=bool(lock.get("stopped")),
-        )
-        if lock
-        else None,
-        servers=_servers(answers, deployment) if answers else None,
-        stopped=tuple(info.get("stopped") or ()),
-    )
-
-
-def _servers(answers: Sequence[Servers], deployment: str) -> Servers:
-    """Return the deployment's servers by host-number; one that any router has ready is ready."""
-    servers: dict[str, Mapping[str, Any]] = {}
-    for answer in answers:
-        for name, server in answer.items():
-            backend, _slash, number = name.partition("/")
-            if backend == deployment and servers.get(number, {}).get("state") != "ready":
-                servers[number] = server
-    return servers
-
-
-def prepare(seen: Seen, serving: bool = False, take_over: bool = False) -> Ready:
+def prepare(
+    host: str,
+    deployment: str,
+    info: Mapping[str, Any],
+    answers: Sequence[Servers],
+    *,
+    dead: bool = False,
+    serving: bool = False,
+    take_over: bool = False,
+) -> Ready:
     """Return what to do, or raise ApiaryError with TRIAL-LOCKED, -NO-RELEASE or -SERVES.
 
+    ``info`` is what rollout_info returned, ``answers`` are the servers of each router, none where
+    there are no routers. ``dead`` says whether the run has ended that holds the host's lock.
     ``serving`` lets a host be taken that serves, ``take_over`` ends another run's lock.
     """
-    lock = seen.lock
-    if lock is not None and not lock.left and not take_over:
+    lock, release = info.get("lock") or {}, info.get("current")
+    # A tuning leaves a plan of its own; a rollout that died leaves one that serves.
+    tried = str(lock.get("owner", "")).startswith(TUNING)
+    if lock and not (dead and tried) and not take_over:
         raise error(
             "TRIAL-LOCKED",
-            seen.host,
-            f"{lock.owner} is changing {seen.deployment} on this host, or was and left its lock",
+            host,
+            f"{lock.get('owner')} is changing {deployment} on this host, or was and left its lock",
         )
-    resumed = lock is not None
-    # A tuning leaves a plan of its own; a rollout that died leaves one that serves.
-    tried = lock is not None and lock.owner.startswith(TUNING)
-    if seen.planned and seen.release is None and not tried:
+    if info.get("plan") and release is None and not tried:
         raise error(
             "TRIAL-NO-RELEASE",
-            seen.host,
-            f"it has a plan of {seen.deployment} and no release, so it could not be brought back",
+            host,
+            f"it has a plan of {deployment} and no release, so it could not be brought back",
         )
-    routed = _routed(seen)
-    busy = routed if seen.servers is not None else (() if resumed else seen.serving)
+    routed = _routed(host, deployment, answers)
+    busy = routed if answers else () if lock else tuple(info.get("serving", ()))
     findings: tuple[Finding, ...] = ()
     if busy:
-        where = "routers send requests to" if seen.servers is not None else "it serves, undrained:"
-        told = Finding(
-            "TRIAL-SERVES",
-            seen.host,
-            f"{where} {', '.join(busy)}, which tuning replaces",
-            accepted=serving,
-        )
+        where = "routers send requests to" if answers else "it serves, undrained:"
+        message = f"{where} {', '.join(busy)}, which tuning replaces"
+        findings = (Finding("TRIAL-SERVES", host, message, accepted=serving),)
         if not serving:
-            raise ApiaryError(told)
-        findings = (told,)
-    known = lock.out if lock is not None else ()
+            raise ApiaryError(*findings)
     return Ready(
         drain=routed,
-        out=tuple(sorted({*known, *routed})),
-        restore="release" if seen.release else "nothing",
-        resumed=resumed,
+        out=tuple(sorted({*lock.get("out", ()), *routed})),
+        restore="release" if release else "nothing",
+        resumed=bool(lock),
         # What an interrupted tuning left up is a trial of its own.
-        stopped=lock.stopped if lock is not None and tried else _on_purpose(seen),
+        stopped=bool(lock.get("stopped")) if tried else _on_purpose(info),
         findings=findings,
     )
 
 
-def _on_purpose(seen: Seen) -> bool:
+def _on_purpose(info: Mapping[str, Any]) -> bool:
     """Return whether the deployment is there and somebody stopped it.
 
     Where one replica of several is stopped, it is brought back whole.
     """
-    return bool(seen.stopped) and not seen.serving and seen.release is not None
+    return bool(info.get("stopped")) and not info.get("serving") and bool(info.get("current"))
 
 
-def _routed(seen: Seen) -> tuple[str, ...]:
+def _routed(host: str, deployment: str, answers: Sequence[Servers]) -> tuple[str, ...]:
     """Return the units of this host that some router sends requests to, or would if they were up.
 
     A trial brings such a unit up, so one that is down counts, and one that is in no plan.
     """
-    ready = [name for name, told in (seen.servers or {}).items() if told.get("state") == "ready"]
-    return tuple(
-        sorted(
-            f"apiary-{seen.deployment}-{index}.service"
-            for name in ready
-            for host, _dash, index in [name.rpartition("-")]
-            if host == seen.host and index.isdigit()
-        )
-    )
+    ready = {
+        name.removeprefix(f"{deployment}/{host}-")
+        for servers in answers
+        for name, server in servers.items()
+        if name.startswith(f"{deployment}/{host}-") and server.get("state") == "ready"
+    }
+    return tuple(sorted(f"apiary-{deployment}-{one}.service" for one in ready if one.isdigit()))

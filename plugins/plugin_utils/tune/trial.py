@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..bench.types import Bench
 from ..documents import from_document
+from ..rollout.failure import failure_of
 from . import scores
 from .journal import cause, exited, known
 from .types import Outcome, State
@@ -47,7 +48,7 @@ def planned(
 ) -> Progress:
     """Return a trial whose plan was made, or whose planning failed."""
     if result.get("failed"):
-        return Progress("plan", began, message_of(result), failed=True)
+        return Progress("plan", began, failure_of("", result).message, failed=True)
     name = trial["deployment"]["name"]
     plan = next(one for one in result["plans"] if one["deployment"]["name"] == name)
     bench = bench_of(host, address, trial, plan, key_file)
@@ -56,7 +57,7 @@ def planned(
 
 def failed(progress: Progress, result: Result) -> Progress:
     """Return a trial of which a step failed."""
-    return replace(progress, failed=True, message=message_of(result))
+    return replace(progress, failed=True, message=failure_of("", result).message)
 
 
 def serving(progress: Progress, result: Result, starts: str) -> Progress:
@@ -65,13 +66,6 @@ def serving(progress: Progress, result: Result, starts: str) -> Progress:
     if result.get("failed"):
         return failed(started, result)
     return replace(started, stage="measure", starts=starts)
-
-
-def message_of(result: Result) -> str:
-    """Return why a task failed, in its own words; of a loop, its first failed round's."""
-    rounds = [one for one in result.get("results") or () if one.get("failed")]
-    first = rounds[0] if rounds else result
-    return str(first.get("msg") or first)
 
 
 def outcome_of(
@@ -93,7 +87,7 @@ def outcome_of(
         ended = exited(journal) or "an engine ended while it was measured"
         return Outcome("failed", cause=cause(journal, ended), path=path or None)
     if not measured.get("bench"):
-        why = next(iter(message_of(measured).splitlines()), "")
+        why = next(iter(failure_of("", measured).message.splitlines()), "")
         return Outcome("invalid", cause=why or "there is no measurement")
     found = scores.outcome_of(from_document(Bench, measured["bench"], path or "bench"), path)
     if found.status == "failed":
@@ -138,8 +132,3 @@ def client_version(bench: Result) -> str | None:
     clients = [level.get("client") or {} for level in bench.get("levels") or ()]
     versions = [one["version"] for one in clients if one.get("backend") == "vllm"]
     return versions[0] if versions else None
-
-
-def numbered(host: str, units: Sequence[str]) -> list[str]:
-    """Return units as routers name their servers: by host and number."""
-    return [f"{host}-{unit.removesuffix('.service').rpartition('-')[2]}" for unit in units]

@@ -171,7 +171,7 @@ def test_nothing_is_said_of_what_the_host_does_not_tell(host):
 def test_replicas_that_run_are_asked(host):
     asked = to_measure(host, Settings())
     plan = demo_plan()
-    assert [(one.unit, one.port) for one in asked.health] == [
+    assert [(one["unit"], one["port"]) for one in asked.health] == [
         (one.unit, one.port) for one in plan.replicas
     ]
     assert asked.reading is None
@@ -190,16 +190,16 @@ def test_what_would_disturb_replicas_is_refused(host):
 
 def test_reading_beside_replicas_may_be_allowed(host):
     asked = to_measure(host, Settings(nfs_throughput=True, nfs_while_serving=True))
-    assert asked.reading.paths == ("/srv/models/a",)
+    assert asked.reading["paths"] == ["/srv/models/a"]
     assert asked.refused == ()
 
 
 def test_programs_are_started_for_the_hosts_own_gpus(host):
     host["commands"]["replicas"] = said("")
     asked = to_measure(host, Settings(tests=("rccl", "transferbench", "rvs")))
-    first = {(run.test, run.name): run.attempts[0] for run in asked.runs}
-    assert first["rccl", "all_reduce"].argv[-1] == "8"
-    assert first["rvs", "gst"].needs.endswith("/conf/MI325X/gst_single.conf")
+    first = {(run["test"], run["name"]): run["attempts"][0] for run in asked.runs}
+    assert first["rccl", "all_reduce"]["argv"][-1] == "8"
+    assert first["rvs", "gst"]["needs"].endswith("/conf/MI325X/gst_single.conf")
     assert {name for name, _part in first} == {"rccl", "transferbench", "rvs"}
 
 

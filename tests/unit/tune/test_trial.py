@@ -125,7 +125,3 @@ def test_a_clients_version_is_read_from_what_it_measured():
     ]
     assert trials.client_version({"levels": levels}) == "0.33.0"
     assert trials.client_version({}) is None
-
-
-def test_units_are_named_as_routers_do():
-    assert trials.numbered("gpu-1", ["apiary-a-b-12.service"]) == ["gpu-1-12"]

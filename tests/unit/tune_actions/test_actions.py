@@ -46,7 +46,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
     steps,
     variables,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import seen_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
     Choice,
     Outcome,
@@ -348,27 +347,6 @@ def test_where_nothing_is_to_change_there_is_no_diff(tmp_path, choice):
     state = dataclasses.replace(answered(), choice=choice)
     assert variables.winner_of(state) is None
     assert variables.variables_of(state, tmp_path) == ("", "")
-
-
-def test_a_server_that_any_router_has_ready_is_ready():
-    answers = [
-        {"x/a-0": {"state": "drain"}, "y/a-0": {"state": "ready"}},
-        {"x/a-0": {"state": "ready"}, "x/a-1": {"state": "drain"}},
-    ]
-    servers = seen_of("a", "x", {}, answers, dead=False).servers
-    assert {name: one["state"] for name, one in servers.items()} == {"a-0": "ready", "a-1": "drain"}
-
-
-def test_what_is_known_of_a_host_comes_from_its_own_words():
-    told = {
-        "plan": {"deployment": {}},
-        "serving": ["apiary-x-0.service"],
-        "current": "r1",
-        "lock": {"owner": "tuning by ann@elsewhere, process 1", "out": ["apiary-x-0.service"]},
-    }
-    seen = seen_of("a", "x", told, [], dead=False)
-    assert (seen.planned, seen.release, seen.servers) == (True, "r1", None)
-    assert (seen.lock.dead, seen.lock.out) == (False, ("apiary-x-0.service",))
 
 
 def test_an_ablation_is_a_question_of_one_flag():

@@ -4,7 +4,6 @@
 
 """Whether a host may be tuned on, and why an engine failed."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -22,103 +21,107 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
     Finding,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import (
-    TUNING,
-    Lock,
-    Seen,
-    prepare,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import TUNING, prepare
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.journal import cause
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.trial import Progress, outcome_of
 
 UNITS = ("apiary-x-0.service", "apiary-x-1.service")
-BARE = Seen("a", "x", (), planned=False, release=None)
-SERVES = Seen("a", "x", UNITS, planned=True, release="r1")
+# What rollout_info returns of a host.
+BARE = {"serving": [], "stopped": [], "plan": None, "current": None, "lock": None}
+SERVES = BARE | {"serving": UNITS, "plan": {"deployment": {}}, "current": "r1"}
 READY, DRAINED = {"state": "ready"}, {"state": "drain"}
 
 
-def refused(seen, **options):
+def prepared(info, *routers, dead=False, **options):
+    """What is to be done, routers having these servers each."""
+    answers = [{f"x/{name}": server for name, server in each.items()} for each in routers]
+    return prepare("a", "x", info, answers, dead=dead, **options)
+
+
+def locked(info, owner, **more):
+    return info | {"lock": {"owner": owner, **more}}
+
+
+def refused(*seen, **options):
     with pytest.raises(ApiaryError) as refusal:
-        prepare(seen, **options)
+        prepared(*seen, **options)
     (finding,) = refusal.value.findings
     return finding.code
 
 
 def test_a_host_that_serves_nothing_is_taken_and_left_with_nothing():
-    ready = prepare(BARE)
+    ready = prepared(BARE)
     assert (ready.drain, ready.out, ready.restore, ready.resumed) == ((), (), "nothing", False)
 
 
 def test_a_host_that_serves_is_refused_unless_that_is_wanted():
     assert refused(SERVES) == "TRIAL-SERVES"
-    taken = prepare(SERVES, serving=True)
+    taken = prepared(SERVES, serving=True)
     assert taken.restore == "release"
     assert [(one.code, one.severity) for one in taken.findings] == [("TRIAL-SERVES", "warning")]
 
 
 def test_behind_routers_what_counts_is_whether_they_send_requests():
-    routed = dataclasses.replace(SERVES, servers={"a-0": DRAINED, "a-1": READY, "b-0": READY})
-    assert refused(routed) == "TRIAL-SERVES"
-    taken = prepare(routed, serving=True)
+    routed = {"a-0": DRAINED, "a-1": READY, "b-0": READY}
+    assert refused(SERVES, routed) == "TRIAL-SERVES"
+    taken = prepared(SERVES, routed, serving=True)
     assert taken.drain == taken.out == (UNITS[1],)
-    drained = dataclasses.replace(SERVES, servers={"a-0": DRAINED, "a-1": DRAINED})
+    drained = {"a-0": DRAINED, "a-1": DRAINED}
+    # A server that any router has ready is ready.
+    assert prepared(SERVES, drained, routed, drained, serving=True).drain == (UNITS[1],)
     # A trial would bring up what is down, and what no plan has.
-    down = dataclasses.replace(routed, serving=(UNITS[0],))
-    assert refused(down) == "TRIAL-SERVES"
-    assert prepare(dataclasses.replace(down, serving=()), serving=True).drain == (UNITS[1],)
+    assert refused(SERVES | {"serving": UNITS[:1]}, routed) == "TRIAL-SERVES"
+    assert prepared(SERVES | {"serving": ()}, routed, serving=True).drain == (UNITS[1],)
     # Who drained it brings it back, not we.
-    assert prepare(drained).out == ()
+    assert prepared(SERVES, drained).out == ()
 
 
 def test_what_somebody_stopped_is_left_stopped():
-    stopped = dataclasses.replace(SERVES, serving=(), stopped=UNITS)
-    assert prepare(stopped).stopped
+    assert prepared(SERVES | {"serving": (), "stopped": UNITS}).stopped
     # A replica that failed, or still starts, is to serve; so is one whose neighbour serves.
-    assert not prepare(dataclasses.replace(SERVES, serving=())).stopped
-    half = dataclasses.replace(SERVES, serving=UNITS[:1], stopped=UNITS[1:])
-    assert not prepare(half, serving=True).stopped
-    assert not prepare(BARE).stopped
+    assert not prepared(SERVES | {"serving": ()}).stopped
+    half = SERVES | {"serving": UNITS[:1], "stopped": UNITS[1:]}
+    assert not prepared(half, serving=True).stopped
+    assert not prepared(BARE).stopped
+
+
+OURS = f"{TUNING}ann@here, process 1"
 
 
 def test_an_interrupted_run_leaves_what_it_found_to_the_next():
     """What is up by then is a trial's, and what is down may be a trial's end."""
-    ours = TUNING + "ann@here, process 1"
-    found = Lock(ours, dead=True, stopped=True)
-    assert prepare(dataclasses.replace(SERVES, lock=found)).stopped
-    served = Lock(ours, dead=True)
-    between = dataclasses.replace(SERVES, serving=(), stopped=UNITS, lock=served)
-    assert not prepare(between).stopped
+    assert prepared(locked(SERVES, OURS, stopped=True), dead=True).stopped
+    between = locked(SERVES | {"serving": (), "stopped": UNITS}, OURS)
+    assert not prepared(between, dead=True).stopped
 
 
 def test_a_host_without_a_release_could_not_be_brought_back():
-    bare = dataclasses.replace(SERVES, release=None)
+    bare = SERVES | {"current": None}
     assert refused(bare) == "TRIAL-NO-RELEASE"
     # Also where its first rollout died: what it left serves.
-    died = dataclasses.replace(bare, lock=Lock("ann@here, process 1", dead=True))
-    assert refused(died, take_over=True) == "TRIAL-NO-RELEASE"
+    died = locked(bare, "ann@here, process 1")
+    assert refused(died, dead=True, take_over=True) == "TRIAL-NO-RELEASE"
 
 
 @pytest.mark.parametrize(
-    ("owner", "dead", "code"),
+    ("owner", "dead"),
     [
-        ("ann@here, process 1", False, "TRIAL-LOCKED"),
-        ("ann@here, process 1", True, "TRIAL-LOCKED"),  # a rollout left it half done
-        (f"{TUNING}ann@here, process 1", False, "TRIAL-LOCKED"),
+        ("ann@here, process 1", False),
+        ("ann@here, process 1", True),  # a rollout left it half done
+        (OURS, False),
     ],
 )
-def test_the_lock_of_another_run_is_respected(owner, dead, code):
-    locked = dataclasses.replace(BARE, lock=Lock(owner, dead))
-    assert refused(locked) == code
-    assert prepare(locked, take_over=True).resumed
+def test_the_lock_of_another_run_is_respected(owner, dead):
+    assert refused(locked(BARE, owner), dead=dead) == "TRIAL-LOCKED"
+    assert prepared(locked(BARE, owner), dead=dead, take_over=True).resumed
 
 
 def test_what_an_interrupted_tuning_drained_comes_back():
-    lock = Lock(f"{TUNING}ann@here, process 1", dead=True, out=UNITS)
-    left = dataclasses.replace(SERVES, lock=lock, servers={"a-0": DRAINED, "a-1": DRAINED})
-    ready = prepare(left)
+    left = locked(SERVES, OURS, out=UNITS)
+    ready = prepared(left, {"a-0": DRAINED, "a-1": DRAINED}, dead=True)
     assert (ready.resumed, ready.out, ready.drain) == (True, UNITS, ())
     # Without routers, too: what serves is what that run was measuring.
-    assert prepare(dataclasses.replace(left, servers=None, release=None)).restore == "nothing"
+    assert prepared(left | {"current": None}, dead=True).restore == "nothing"
 
 
 STARTED = """\

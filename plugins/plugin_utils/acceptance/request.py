@@ -17,12 +17,12 @@ from ..findings import Finding
 from ..host.facts import command, serving_replicas
 from ..topology.types import Topology
 from .replicas import plans
-from .settings import Asked, Attempt, Endpoint, Reading, Run, Settings, Test
+from .settings import Requested, Settings, Test
 
 _WEIGHTS = "/etc/apiary/weights.json"
 
 
-def ask(evidence: Evidence, topology: Topology | None, settings: Settings) -> Asked:
+def request(evidence: Evidence, topology: Topology | None, settings: Settings) -> Requested:
     """Return what to measure on a host: its replicas always, the rest where it is asked for.
 
     GPU programs are refused while anything serves on the host, reading unless it is allowed.
@@ -30,7 +30,7 @@ def ask(evidence: Evidence, topology: Topology | None, settings: Settings) -> As
     """
     serving = serving_replicas(evidence)
     refused: list[Finding] = []
-    runs: tuple[Run, ...] = ()
+    runs: tuple[dict[str, Any], ...] = ()
     if settings.tests and serving:
         refused.append(_busy(evidence.host, ", ".join(settings.tests), serving))
     elif settings.tests and topology is not None:
@@ -40,7 +40,7 @@ def ask(evidence: Evidence, topology: Topology | None, settings: Settings) -> As
         refused.append(_busy(evidence.host, "nfs", serving))
     elif settings.nfs_throughput:
         reading = _reading(evidence)
-    return Asked(
+    return Requested(
         tuple(_health(evidence)),
         reading,
         runs,
@@ -60,7 +60,7 @@ def _busy(host: str, what: str, serving: tuple[str, ...]) -> Finding:
     )
 
 
-def _health(evidence: Evidence) -> Iterator[Endpoint]:
+def _health(evidence: Evidence) -> Iterator[dict[str, Any]]:
     """Yield the replicas that run and listen; the others fail without being asked."""
     serving = serving_replicas(evidence)
     output = command(evidence, "listening")
@@ -70,7 +70,8 @@ def _health(evidence: Evidence) -> Iterator[Endpoint]:
             continue  # workers serve no HTTP
         for replica in plan.replicas:
             if replica.unit in serving and str(replica.port) in ports:
-                yield Endpoint(replica.unit, replica.port, _address(replica.argv))
+                address = _address(replica.argv)
+                yield {"unit": replica.unit, "port": replica.port, "address": address}
 
 
 def _address(argv: tuple[str, ...]) -> str:
@@ -79,7 +80,7 @@ def _address(argv: tuple[str, ...]) -> str:
     return address if address not in ("", "0.0.0.0", "::", "*") else "127.0.0.1"  # noqa: S104 - is compared
 
 
-def _reading(evidence: Evidence) -> Reading | None:
+def _reading(evidence: Evidence) -> dict[str, Any] | None:
     """Return the read of this host's model directories; None where no weights are mounted."""
     try:
         document = json.loads(evidence.files.get(_WEIGHTS, "{}"))
@@ -91,16 +92,11 @@ def _reading(evidence: Evidence) -> Reading | None:
     facts = knowledge("acceptance/nfs.yml")["throughput"]
     if not mounts:
         return None
-    return Reading(
-        tuple(models or mounts),
-        facts["bytes"],
-        float(facts["seconds"]),
-        facts["readers"],
-        facts["block_bytes"],
-    )
+    limits = {name: facts[name] for name in ("bytes", "readers", "block_bytes")}
+    return {"paths": models or mounts, "seconds": float(facts["seconds"]), **limits}
 
 
-def _runs(test: Test, topology: Topology) -> Iterator[Run]:
+def _runs(test: Test, topology: Topology) -> Iterator[dict[str, Any]]:
     facts: Mapping[str, Any] = knowledge("acceptance/tests.yml")[test]
     models = sorted({gpu.model for gpu in topology.gpus if gpu.model})
     words = {
@@ -109,11 +105,11 @@ def _runs(test: Test, topology: Topology) -> Iterator[Run]:
         "conf": facts.get("conf", ""),
     }
     for run in facts["runs"]:
-        attempts = tuple(
-            Attempt(
-                tuple(word.format(**words) for word in attempt["argv"]),
-                attempt["needs"].format(**words) if "needs" in attempt else None,
-            )
+        attempts = [
+            {
+                "argv": [word.format(**words) for word in attempt["argv"]],
+                "needs": attempt["needs"].format(**words) if "needs" in attempt else None,
+            }
             for attempt in run["attempts"]
-        )
-        yield Run(test, run["name"], attempts)
+        ]
+        yield {"test": test, "name": run["name"], "attempts": attempts}
