@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from ..findings import Finding
 from .batches import allowed_out, cut_batches
+from .room import too_many
 from .steps import down, host_steps
 from .types import HostSteps, Rollout, Settings, Situation, Step
 
@@ -32,6 +33,7 @@ def plan_rollout(deployment: str, hosts: Sequence[Situation], settings: Settings
     allowed = allowed_out(settings.max_unavailable, replicas)
     capacity = max(0, allowed - missing)
     changing = [one for one in hosts if one.host in names]
+    counts = (replicas, allowed, missing)
     findings = [
         *_unknown(settings.canary, decided),
         *_locked(changing, settings),
@@ -40,7 +42,11 @@ def plan_rollout(deployment: str, hosts: Sequence[Situation], settings: Settings
         *_several_nodes(changing),
         *(_new_ports(changing, settings) if settings.routers else ()),
         *(_engine_key(changing, settings) if settings.routers else ()),
-        *_too_many(deployment, chosen, (replicas, allowed, missing), settings.allow_outage),
+        *(
+            finding
+            for one in chosen
+            for finding in too_many(deployment, one.host, one.out, counts, settings.allow_outage)
+        ),
     ]
     return Rollout(
         deployment=deployment,
@@ -181,34 +187,4 @@ def _several_nodes(hosts: Sequence[Situation]) -> Iterator[Finding]:
                 "ROLLOUT-NODES",
                 one.host,
                 f"its replicas span {one.nodes} hosts, which can only change together",
-            )
-
-
-def _too_many(
-    deployment: str, hosts: Sequence[HostSteps], counts: tuple[int, int, int], allow: bool
-) -> Iterator[Finding]:
-    """Refuse hosts that, even alone, take out more than is allowed.
-
-    ``counts`` are the replicas there are, those that may be out, and those that are out already.
-    """
-    replicas, allowed, missing = counts
-    capacity = max(0, allowed - missing)
-    for one in hosts:
-        if one.out <= capacity:
-            continue
-        gone = f"{missing} of {replicas} replicas do not serve already, and " if missing else ""
-        if missing + one.out >= replicas:
-            yield Finding(
-                "ROLLOUT-OUTAGE",
-                one.host,
-                f"{gone}changing it takes out {one.out}: nothing of {deployment}, which has "
-                f"{replicas} replicas, would answer",
-                accepted=allow,
-            )
-        else:
-            yield Finding(
-                "ROLLOUT-MAX-UNAVAILABLE",
-                one.host,
-                f"{gone}changing it takes out {one.out} of {replicas}, {allowed} may be out",
-                accepted=allow,
             )

@@ -44,22 +44,34 @@ def _findings(
         if not any(pool[one] for one in leaving):
             continue
         missing = [one for one, serves in pool.items() if not serves and one not in leaving]
-        out, total = len(leaving) + len(missing), len(pool)
         names = ", ".join(sorted({one.rpartition("-")[0] for one in leaving}))
-        gone = f"{len(missing)} of {total} replicas do not serve already, and " if missing else ""
-        if out >= total:
-            yield Finding(
-                "ROLLOUT-OUTAGE",
-                names,
-                f"{gone}taking it out takes {len(leaving)} more: nothing of {deployment}, which "
-                f"has {total} replicas, would answer",
-                accepted=allow_outage,
-            )
-        elif out > (allowed := allowed_out(max_unavailable, total)):
-            yield Finding(
-                "ROLLOUT-MAX-UNAVAILABLE",
-                names,
-                f"{gone}taking it out takes {len(leaving)} of {total} of {deployment}, "
-                f"{allowed} may be out",
-                accepted=allow_outage,
-            )
+        counts = (len(pool), allowed_out(max_unavailable, len(pool)), len(missing))
+        yield from too_many(deployment, names, len(leaving), counts, allow_outage)
+
+
+def too_many(
+    deployment: str, names: str, out: int, counts: tuple[int, int, int], allow: bool
+) -> Iterator[Finding]:
+    """Yield the refusal of hosts that take out more replicas than is allowed.
+
+    ``counts`` are the replicas there are, those that may be out, and those that are out already.
+    """
+    total, allowed, missing = counts
+    if not out or missing + out <= allowed:
+        return
+    gone = f"{missing} of {total} replicas do not serve already, and " if missing else ""
+    if missing + out >= total:
+        yield Finding(
+            "ROLLOUT-OUTAGE",
+            names,
+            f"{gone}it takes out {out}: nothing of {deployment}, which has {total} "
+            "replicas, would answer",
+            accepted=allow,
+        )
+    else:
+        yield Finding(
+            "ROLLOUT-MAX-UNAVAILABLE",
+            names,
+            f"{gone}it takes out {out} of {total} of {deployment}, {allowed} may be out",
+            accepted=allow,
+        )

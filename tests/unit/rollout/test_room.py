@@ -42,7 +42,7 @@ def test_what_is_down_elsewhere_counts():
     servers = fleet(4) | {"x/gpu-2-0": {"up": True, "state": "drain"}}
     (finding,) = room_for(servers, ["gpu-1"], "25%")
     assert finding.code == "ROLLOUT-MAX-UNAVAILABLE"
-    assert finding.message.startswith("1 of 8 replicas do not serve already, and taking it out")
+    assert finding.message.startswith("1 of 8 replicas do not serve already, and it takes out 2")
 
 
 def test_a_host_that_serves_nothing_costs_nothing():
