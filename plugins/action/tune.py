@@ -100,7 +100,7 @@ class ActionModule(Deciding):
         every = variables["hostvars"]
         hosts = {name: every[name][HOST] for name in variables["ansible_play_hosts"]}
         gone = list(variables["groups"].get("tune_gone", ()))
-        load_hosts = {one["item"]: one for one in arguments["results"]}
+        load_hosts = {answer["item"]: answer for answer in arguments["results"]}
         lost = [name for name, answer in load_hosts.items() if answer.get("unreachable")]
         functions()  # what compares repeats; better refused before the first trial
         measured_by = {**arguments["measured_by"], "load_hosts": list(load_hosts)}
@@ -262,7 +262,7 @@ class ActionModule(Deciding):
 
 def _servers(host: str, info: dict, routers: list[dict]) -> list[dict]:
     """Return what each router has of servers; raise where one is lost that may send requests."""
-    lost = [one["item"] for one in routers if one.get("unreachable")]
+    lost = [router["item"] for router in routers if router.get("unreachable")]
     if lost and info["serving"]:
         raise error(
             "ROLLOUT-ROUTER-UNREACHABLE",
@@ -270,15 +270,15 @@ def _servers(host: str, info: dict, routers: list[dict]) -> list[dict]:
             f"could not be reached; it may send requests to {host}; if it is dead and gets no"
             f" request, leave it out: -e '{json.dumps({'drain_skip': lost})}'",
         )
-    return [one["servers"] for one in routers if "servers" in one]
+    return [router["servers"] for router in routers if "servers" in router]
 
 
 def _show(lines) -> list[str]:
     """Show lines below the task, and return them."""
-    found = list(lines)
-    for line in found:
+    shown_lines = list(lines)
+    for line in shown_lines:
         DISPLAY.display(f"  {line}")
-    return found
+    return shown_lines
 
 
 def _trial(variables: dict) -> trial.Progress:

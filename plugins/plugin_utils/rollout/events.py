@@ -11,20 +11,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..documents import from_document
-from ..findings import ApiaryError
+from ..findings import ApiaryError, Finding
 from .failure import Failure, failure_of
 from .maintenance import plan_maintenance, units_to_start
-from .progress import (
-    Progress,
-    answered,
-    closing,
-    drained,
-    failed,
-    may_begin,
-    returned,
-    stepped,
-    stranded,
-)
+from .progress import Outcome, Progress, closing, may_begin
 from .types import Step
 
 _FIELDS = {item.name for item in fields(Progress)}
@@ -58,17 +48,17 @@ class Event:
         """Return why a task failed."""
         return failure_of(self.task, self.result)
 
+    @property
+    def parsed_step(self) -> Step:
+        """Return the step of its document, which has more."""
+        step = {item.name: self.step[item.name] for item in fields(Step) if item.name in self.step}
+        return from_document(Step, step, f"{self.host}: step")
+
 
 def progress_of(document: Mapping[str, Any] | None, host: str) -> Progress:
     """Return a host's progress of what an earlier task registered."""
-    told = {name: value for name, value in (document or {}).items() if name in _FIELDS}
-    return from_document(Progress, told, f"{host}: progress")
-
-
-def step_of(document: Mapping[str, Any], host: str) -> Step:
-    """Return a step of its document, which may have more."""
-    told = {item.name: document[item.name] for item in fields(Step) if item.name in document}
-    return from_document(Step, told, f"{host}: step")
+    progress = {name: value for name, value in (document or {}).items() if name in _FIELDS}
+    return from_document(Progress, progress, f"{host}: progress")
 
 
 def server_of(host: str, unit: str) -> str:
@@ -78,6 +68,61 @@ def server_of(host: str, unit: str) -> str:
 
 def _gate(now: Progress, event: Event) -> Progress:
     return replace(now, may_begin=may_begin(event.others, event.batch, event.failure_budget))
+
+
+def _draining(now: Progress, event: Event) -> Progress:
+    """Note what leaves the routers, before it does."""
+    return replace(now, out=_union(now.out, event.parsed_step.drain))
+
+
+def _answered(now: Progress, event: Event) -> Progress:
+    """Note how replicas answered before they are replaced."""
+    names = ("answers", "stable", "first_token_seconds")
+    baselines = {
+        str(result["__unit"]): {name: result[name] for name in names}
+        for result in event.results
+        if "answers" in result
+    }
+    return replace(now, before={**now.before, **baselines})
+
+
+def _stepped(now: Progress, event: Event) -> Progress:
+    """Note that a step is done; what returns later is out no longer, for the lock's purpose."""
+    step = event.parsed_step
+    returned = (set(step.drain) - set(step.later)) | set(step.undrain)
+    return replace(
+        now,
+        out=tuple(unit for unit in now.out if unit not in returned),
+        late=_union(now.late, step.later),
+        unreached=_union(now.unreached, event.unreached),
+    )
+
+
+def _returned(now: Progress, event: Event) -> Progress:
+    """Note that a host serves its former release again, of itself or because others failed."""
+    message = f"the change failed; the host serves release {event.release} again"
+    finding = Finding("ROLLOUT-ROLLED-BACK", event.host, message)
+    outcome: Outcome = "back" if now.outcome == "done" else now.outcome
+    return replace(now, outcome=outcome, way_back=finding, release=event.release)
+
+
+def _stranded(now: Progress, event: Event) -> Progress:
+    """Note that there was no way back: the host stays out of the routers, and locked."""
+    failure = event.failure
+    first = failure.message.splitlines()[:1]
+    finding = Finding(
+        "ROLLOUT-ROLLBACK-FAILED",
+        event.host,
+        f"it could not be brought back ({failure.task}: {''.join(first)}); "
+        f"out of the routers: {', '.join(now.out) or 'nothing'}",
+    )
+    return replace(
+        now,
+        outcome="failed",
+        stranded=True,
+        failure=now.failure or replace(failure, findings=()),
+        way_back=finding,
+    )
 
 
 def _inspected(now: Progress, event: Event) -> Progress:
@@ -103,18 +148,22 @@ def _close(now: Progress, event: Event) -> Progress:
     return now
 
 
+def _union(first: Collection[str], second: Collection[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*first, *second]))
+
+
 EVENTS: Mapping[str, Callable[[Progress, Event], Progress]] = {
     "wait": lambda _now, _event: Progress(),
     "gate": _gate,
     # Of a rolling change.
     "begin": lambda now, event: replace(now, out=tuple(event.lock.get("out", ()))),
     "locked": lambda now, _event: replace(now, outcome="begun", locked=True),
-    "draining": lambda now, event: drained(now, step_of(event.step, event.host)),
-    "answered": lambda now, event: answered(now, event.results),
-    "stepped": lambda now, event: stepped(now, step_of(event.step, event.host), event.unreached),
+    "draining": _draining,
+    "answered": _answered,
+    "stepped": _stepped,
     "returning": lambda now, _event: replace(now, late=()),
-    "returned": lambda now, event: returned(now, event.host, event.release),
-    "stranded": lambda now, event: stranded(now, event.host, event.failure),
+    "returned": _returned,
+    "stranded": _stranded,
     # Of a maintenance.
     "maintain": lambda now, _event: replace(now, outcome="begun", maintaining=True),
     "inspected": _inspected,
@@ -122,6 +171,6 @@ EVENTS: Mapping[str, Callable[[Progress, Event], Progress]] = {
     "changed": _changed,
     # Of both.
     "done": lambda now, _event: replace(now, outcome="done"),
-    "failed": lambda now, event: failed(now, event.failure),
+    "failed": lambda now, event: replace(now, outcome="failed", failure=event.failure),
     "close": _close,
 }

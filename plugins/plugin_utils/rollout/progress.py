@@ -9,14 +9,13 @@ Playbooks hand an event to `rollout` and register what it returns; they decide n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..findings import Finding
 from .failure import Failure
 from .maintenance import Maintenance
-from .types import Step
 
 Outcome = Literal["waiting", "begun", "done", "failed", "back"]
 
@@ -71,65 +70,6 @@ def lost(hosts: Mapping[str, Progress]) -> Finding | None:
     return Finding("ROLLOUT-LOST", ", ".join(names), message)
 
 
-def drained(progress: Progress, step: Step) -> Progress:
-    """Note what leaves the routers, before it does."""
-    return replace(progress, out=_union(progress.out, step.drain))
-
-
-def answered(progress: Progress, results: Sequence[Mapping[str, Any]]) -> Progress:
-    """Note how replicas answered before they are replaced; results of a loop over units."""
-    names = ("answers", "stable", "first_token_seconds")
-    baselines = {
-        str(result["__unit"]): {name: result[name] for name in names}
-        for result in results
-        if "answers" in result
-    }
-    return replace(progress, before={**progress.before, **baselines})
-
-
-def stepped(progress: Progress, step: Step, unreached: Collection[str]) -> Progress:
-    """Note that a step is done; what returns later is out no longer, for the lock's purpose."""
-    returned = (set(step.drain) - set(step.later)) | set(step.undrain)
-    return replace(
-        progress,
-        out=tuple(unit for unit in progress.out if unit not in returned),
-        late=_union(progress.late, step.later),
-        unreached=_union(progress.unreached, unreached),
-    )
-
-
-def failed(progress: Progress, failure: Failure) -> Progress:
-    """Note why the host failed."""
-    return replace(progress, outcome="failed", failure=failure)
-
-
-def returned(progress: Progress, host: str, release: str) -> Progress:
-    """Note that a host serves its former release again, of itself or because others failed."""
-    finding = Finding(
-        "ROLLOUT-ROLLED-BACK", host, f"the change failed; the host serves release {release} again"
-    )
-    outcome: Outcome = "back" if progress.outcome == "done" else progress.outcome
-    return replace(progress, outcome=outcome, way_back=finding, release=release)
-
-
-def stranded(progress: Progress, host: str, failure: Failure) -> Progress:
-    """Note that there was no way back: the host stays out of the routers, and locked."""
-    first = failure.message.splitlines()[:1]
-    finding = Finding(
-        "ROLLOUT-ROLLBACK-FAILED",
-        host,
-        f"it could not be brought back ({failure.task}: {''.join(first)}); "
-        f"out of the routers: {', '.join(progress.out) or 'nothing'}",
-    )
-    return replace(
-        progress,
-        outcome="failed",
-        stranded=True,
-        failure=progress.failure or replace(failure, findings=()),
-        way_back=finding,
-    )
-
-
 def outcome_word(progress: Progress) -> str:
     """Return the outcome as `apiary rollout` reads it."""
     way_back = progress.way_back
@@ -179,7 +119,3 @@ def _failed(progress: Progress, host: str) -> Finding:
     elif progress.maintaining:
         message += "; it stays out of the routers" if progress.away else "; nothing was changed"
     return Finding("ROLLOUT-FAILED", host, message)
-
-
-def _union(first: Collection[str], second: Collection[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*first, *second]))

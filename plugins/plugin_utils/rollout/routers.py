@@ -59,10 +59,10 @@ def servers_elsewhere(
 def must_learn(rollout: Rollout, situations: Sequence[Situation]) -> bool:
     """Return whether routers are to be configured anew: other replicas, ports or keys.
 
-    What an interrupted run had not told them is unknown, so they are then, too.
+    What an interrupted run configured is unknown, so they are then, too.
     """
     steps = [step for host in rollout.hosts for step in host.steps]
-    locked = {one.host for one in situations if one.lock is not None}
+    locked = {situation.host for situation in situations if situation.lock is not None}
     return any(step.kind == "swap" or step.later for step in steps) or bool(
         locked & set(rollout.order)
     )
