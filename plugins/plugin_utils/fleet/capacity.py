@@ -52,7 +52,7 @@ def fleet_capacity(hosts: Sequence[Serving], measured: Sequence[Measured] = ()) 
     deployments = tuple(_deployment(name, hosts, measured) for name in names)
     idle = {host.host: max(0, host.gpus - _gpus(host.planned)) for host in hosts}
     assumptions = [
-        note for one in measured for note in one.assumptions if any(d.rate for d in deployments)
+        note for item in measured for note in item.assumptions if any(d.rate for d in deployments)
     ]
     return Capacity(
         gpus=sum(host.gpus for host in hosts),
@@ -68,7 +68,7 @@ def fleet_capacity(hosts: Sequence[Serving], measured: Sequence[Measured] = ()) 
 
 
 def _gpus(served: Iterable[Served]) -> int:
-    return sum(one.replicas * one.gpus_per_replica for one in served)
+    return sum(item.replicas * item.gpus_per_replica for item in served)
 
 
 def _replicas(served: Iterable[Served]) -> int:
@@ -123,24 +123,24 @@ def _deployment(
 
 def _rate(name: str, hosts: Sequence[Serving], measured: Sequence[Measured]) -> Rate | None:
     """Return what was measured of a deployment times the hosts that are like that; else None."""
-    planned = [(host, one) for host in hosts for one in host.planned if one.deployment == name]
-    rates = {host.host: _of(host, one, measured) for host, one in planned}
-    known = {host: rate for host, rate in rates.items() if rate is not None}
+    planned = [(host, item) for host in hosts for item in host.planned if item.deployment == name]
+    rates = {host.host: _of(host, item, measured) for host, item in planned}
+    measured_rates = {host: rate for host, rate in rates.items() if rate is not None}
     now = [
         rate
         for host in hosts
-        for one in host.running
-        if one.deployment == name and one.up == one.replicas
-        if (rate := _of(host, one, measured)) is not None
+        for item in host.running
+        if item.deployment == name and item.up == item.replicas
+        if (rate := _of(host, item, measured)) is not None
     ]
-    if not known and not now:
+    if not measured_rates and not now:
         return None
     by_domain: dict[str, float] = {}
-    for host, _one in planned:
-        by_domain[host.domain] = by_domain.get(host.domain, 0) + known.get(host.host, 0)
+    for host, _item in planned:
+        by_domain[host.domain] = by_domain.get(host.domain, 0) + measured_rates.get(host.host, 0)
     total = sum(by_domain.values())
     return Rate(
-        per_host=min((*known.values(), *now)),
+        per_host=min((*measured_rates.values(), *now)),
         now=sum(now),
         planned=total,
         after_loss=total - max(by_domain.values(), default=0),
@@ -150,12 +150,12 @@ def _rate(name: str, hosts: Sequence[Serving], measured: Sequence[Measured]) -> 
 
 def _of(host: Serving, served: Served, measured: Sequence[Measured]) -> float | None:
     """Return the measured rate of a host that serves like this, None where none was measured."""
-    for one in measured:
-        if (one.model, one.layout, one.engine, one.gpu) == (
+    for item in measured:
+        if (item.model, item.layout, item.engine, item.gpu) == (
             served.model,
             served.layout,
             served.engine,
             host.gpu_model,
         ):
-            return one.per_host
+            return item.per_host
     return None

@@ -44,19 +44,19 @@ def parse_window(text: str, subject: str) -> Window:
     Days are one, a range, a list of both, or "daily"; without a zone the time is UTC.
     Raises FLEET-WINDOW-TEXT.
     """
-    found = _WINDOW.fullmatch(" ".join(text.split()))
-    if not found:
+    match = _WINDOW.fullmatch(" ".join(text.split()))
+    if not match:
         raise _unreadable(text, subject, "is no window")
-    start = int(found["h1"]) * 60 + int(found["m1"])
-    end = int(found["h2"]) * 60 + int(found["m2"])
-    if int(found["m1"]) > 59 or int(found["m2"]) > 59 or start >= 24 * 60 or end > 24 * 60:
+    start = int(match["h1"]) * 60 + int(match["m1"])
+    end = int(match["h2"]) * 60 + int(match["m2"])
+    if int(match["m1"]) > 59 or int(match["m2"]) > 59 or start >= 24 * 60 or end > 24 * 60:
         raise _unreadable(text, subject, "has a time that no clock shows")
-    zone = found["zone"] or "UTC"
+    zone = match["zone"] or "UTC"
     try:
         ZoneInfo(zone)
     except (KeyError, OSError, ValueError) as failure:
         raise _unreadable(text, subject, f"has an unknown time zone, {zone}") from failure
-    return Window(_days(found["days"], text, subject), start, end, zone)
+    return Window(_days(match["days"], text, subject), start, end, zone)
 
 
 def is_open(window: Window, moment: datetime) -> bool:

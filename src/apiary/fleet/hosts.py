@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
@@ -17,6 +17,15 @@ from apiary.app.ask_ansible import ask_inventory, warnings_of
 
 GROUP = "gpu_hosts"
 ARTIFACTS = "artifacts"
+# Where a host's metrics are; a router serves its own.
+METRICS = (
+    "router_admin_port",
+    "telemetry_amd_digest",
+    "telemetry_amd_method",
+    "telemetry_amd_port",
+    "telemetry_amd_suite",
+    "telemetry_node_port",
+)
 VARIABLES = (
     "ansible_host",
     "apiary_address",
@@ -26,29 +35,8 @@ VARIABLES = (
     "apiary_rack",
     "apiary_row",
     "apiary_site",
-    "router_admin_port",
-    "telemetry_amd_digest",
-    "telemetry_amd_method",
-    "telemetry_amd_port",
-    "telemetry_amd_suite",
-    "telemetry_node_port",
+    *METRICS,
 )
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """Where a host's metrics are: the variables of this name that it has; None: as usual.
-
-    ``router_port`` is where a router serves its own. ``amd_method`` is how AMD's exporter comes to
-    the host, ``amd_suite`` the suite of its package, ``amd_digest`` its container's.
-    """
-
-    router_port: int | None = None
-    amd_method: str | None = None
-    amd_digest: str | None = None
-    amd_suite: str | None = None
-    amd_port: int | None = None
-    node_port: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,8 +45,8 @@ class FleetHost:
 
     ``domain`` is what fails as one: apiary_failure_domain, else the rack; None is nobody's but its
     own. ``artifacts`` is the directory with one directory a host. ``addresses`` are those that the
-    inventory gives it, ``windows`` its apiary_maintenance_windows. ``spans`` says that replicas of
-    its own may be on other hosts, too.
+    inventory gives it, ``windows`` its apiary_maintenance_windows, ``metrics`` what METRICS names.
+    ``spans`` says that replicas of its own may be on other hosts, too.
     """
 
     name: str
@@ -70,7 +58,7 @@ class FleetHost:
     artifacts: str = ARTIFACTS
     addresses: tuple[str, ...] = ()
     windows: tuple[str, ...] = ()
-    metrics: Metrics = Metrics()
+    metrics: Mapping[str, str | None] = field(default_factory=dict)
     spans: bool = False
 
 
@@ -139,18 +127,6 @@ def _host(name: str, entry: Mapping[str, Any], pattern: str) -> FleetHost:
         artifacts=first["apiary_artifacts"] or ARTIFACTS,
         addresses=tuple(address for address in addresses if address != name),
         windows=tuple(entry["apiary_maintenance_windows"]),
-        metrics=Metrics(
-            _port(first["router_admin_port"]),
-            first["telemetry_amd_method"],
-            first["telemetry_amd_digest"],
-            first["telemetry_amd_suite"],
-            _port(first["telemetry_amd_port"]),
-            _port(first["telemetry_node_port"]),
-        ),
+        metrics={name: first[name] for name in METRICS},
         spans=bool(entry["spans"]),
     )
-
-
-def _port(text: str | None) -> int | None:
-    """Return a port; None where the variable is no number, which its role refuses."""
-    return int(text) if text and text.isdecimal() else None

@@ -207,18 +207,18 @@ def _prepared(
     run: FleetRollout,
     store: Store,
     path: Path,
-    found: Hosts,
+    hosts: Hosts,
     findings: tuple[Finding, ...],
 ) -> Prepared:
     own = path.parent == PLAYBOOKS
-    outside = (*(found.beside if own else ()), *(() if found.localhost else ("localhost",)))
+    outside = (*(hosts.beside if own else ()), *(() if hosts.localhost else ("localhost",)))
     given = [parse_window(text, "--window") for text in run.options.windows]
     windows = {
         host.name: given
         or [parse_window(text, f"{host.name}: apiary_maintenance_windows") for text in host.windows]
-        for host in found.hosts
+        for host in hosts.hosts
     }
-    domains = {host.name: host.domain for host in found.hosts}
+    domains = {host.name: host.domain for host in hosts.hosts}
     return Prepared(run, store, path, own, windows, domains, request.inline, outside, findings)
 
 
@@ -233,27 +233,27 @@ def _hosts(options: Options, inline: Mapping[str, Any]) -> Hosts:
     )
 
 
-def _as_resumed(one: HostRun, waiting: bool, todo: bool) -> HostRun:
+def _as_resumed(host: HostRun, waiting: bool, todo: bool) -> HostRun:
     if waiting:
-        return replace(one, outcome="waiting")
-    return one if todo else replace(one, outcome="done")
+        return replace(host, outcome="waiting")
+    return host if todo else replace(host, outcome="done")
 
 
 def _without_quarantined(
     hosts: Sequence[FleetHost], store: Store, include: bool
 ) -> tuple[list[FleetHost], tuple[Skipped, ...]]:
     """Return the hosts that are not put aside, and those that are, with the reason."""
-    kept, skipped = [], []
+    chosen, skipped = [], []
     for item in hosts:
         entry = None if include else store.quarantine(item.name)
         if entry is None:
-            kept.append(item)
+            chosen.append(item)
             continue
         reported = entry.message.strip().splitlines()
         skipped.append(
             Skipped(item.name, f"in quarantine: {reported[0] if reported else 'no reason given'}")
         )
-    return kept, tuple(skipped)
+    return chosen, tuple(skipped)
 
 
 def _told(skipped: Sequence[Skipped]) -> tuple[Finding, ...]:

@@ -42,14 +42,14 @@ class Records:
         now = text(self.now())
         changed = {}
         for name in hosts:
-            one = self.run.host(name)
+            host = self.run.host(name)
             changed[name] = replace(
-                one, outcome="begun", attempts=one.attempts + 1, begun_at=now, ended_at=None
+                host, outcome="begun", attempts=host.attempts + 1, begun_at=now, ended_at=None
             )
             if not self.run.asked.check:
                 entry = book.Entry(
                     run=self.run.id,
-                    attempt=one.attempts + 1,
+                    attempt=host.attempts + 1,
                     operator=self.run.operator,
                     controller=self.run.controller,
                     asked=self.run.asked,
@@ -59,36 +59,36 @@ class Records:
         self.run = with_hosts(self.run, changed)
         self.store.save_run(self.run)
 
-    def finish(self, came: Mapping[str, HostOutcome]) -> None:
+    def finish(self, outcomes: Mapping[str, HostOutcome]) -> None:
         """Write down how hosts came out."""
         now = text(self.now())
         changed: dict[str, HostRun] = {}
-        for name, one in came.items():
+        for name, result in outcomes.items():
             host = self.run.host(name)
             changed[name] = replace(
                 host,
-                outcome=one.outcome,
+                outcome=result.outcome,
                 ended_at=now,
-                task=one.task,
-                reason=one.reason,
-                findings=one.findings,
+                task=result.task,
+                reason=result.reason,
+                findings=result.findings,
             )
             if self.run.asked.check:
                 continue
-            kept = self.store.ledger(name)
-            if kept.open is None:
+            ledger = self.store.ledger(name)
+            if ledger.open is None:
                 continue
             entry = replace(
-                kept.open,
+                ledger.open,
                 ended_at=now,
-                outcome=one.outcome,
+                outcome=result.outcome,
                 plan=self.store.plan_digest(name) if self.playbook else "",
-                task=one.task,
-                reason=one.reason,
-                findings=one.findings,
+                task=result.task,
+                reason=result.reason,
+                findings=result.findings,
             )
-            applied = self._applied(name, entry) if one.outcome == "done" else ()
-            self.store.save_ledger(book.end(kept, entry, applied))
+            applied = self._applied(name, entry) if result.outcome == "done" else ()
+            self.store.save_ledger(book.end(ledger, entry, applied))
         self.run = with_hosts(self.run, changed)
         self.store.save_run(self.run)
 

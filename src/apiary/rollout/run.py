@@ -169,14 +169,14 @@ class Conductor:
             self.records.begin(pending)
         return well, lost
 
-    def _again(self, name: str, came: HostOutcome) -> Again | None:
+    def _again(self, name: str, result: HostOutcome) -> Again | None:
         """Return whether a host gets another try, None where it is done, or that would not help."""
-        if came.outcome not in ("failed", "unreachable", "quarantined") or self.signals.soon():
+        if result.outcome not in ("failed", "unreachable", "quarantined") or self.signals.soon():
             return None
         return try_again(
-            came.reason,
-            came.findings,
-            unreachable=came.outcome == "unreachable",
+            result.reason,
+            result.findings,
+            unreachable=result.outcome == "unreachable",
             attempt=self.records.run.host(name).attempts,
             most=self.records.run.options.retries,
         )
@@ -240,5 +240,5 @@ _STOPPING = ("FLEET-OTHER-FAILED", "FLEET-RUN-FAILED")
 
 def not_done(run: FleetRollout) -> list[HostRun]:
     """Return the hosts that have not ended well, failures first."""
-    rest = [one for one in run.hosts if one.outcome != "done"]
-    return sorted(rest, key=lambda one: one.outcome not in BAD)
+    rest = [host for host in run.hosts if host.outcome != "done"]
+    return sorted(rest, key=lambda host: host.outcome not in BAD)

@@ -147,7 +147,7 @@ class Lock:
         except FileNotFoundError:
             return {}
         except OSError:
-            return _told_in(self.path)
+            return _record_in(self.path)
 
     def child(self, pid: int) -> None:
         """Note the ansible-playbook of this run: it may outlive the command."""
@@ -221,7 +221,7 @@ def _read(stream: Any) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _told_in(path: Path) -> dict[str, Any]:
+def _record_in(path: Path) -> dict[str, Any]:
     with open(path, encoding="utf-8") as stream:
         return _read(stream)
 

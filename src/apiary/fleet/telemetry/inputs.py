@@ -68,7 +68,7 @@ def hosts_of_inventory(
             host = replace(_placed(item), exporters=NODE)
         else:
             continue
-        port = (item.metrics.router_port or ROUTER_PORT) if router else None
+        port = (_port(item, "router_admin_port") or ROUTER_PORT) if router else None
         hosts.append(replace(host, router_port=port))
     gpu_hosts = [host for host in hosts if host.name in chosen]
     return tuple(hosts), _without_plan(gpu_hosts)
@@ -129,16 +129,23 @@ def _placed(host: FleetHost) -> MonitoredHost:
         address,
         host.rack,
         host.domain,
-        amd_port=host.metrics.amd_port,
-        node_port=host.metrics.node_port,
+        amd_port=_port(host, "telemetry_amd_port"),
+        node_port=_port(host, "telemetry_node_port"),
     )
+
+
+def _port(host: FleetHost, name: str) -> int | None:
+    """Return a port; None where the variable is no number, which its role refuses."""
+    text = host.metrics.get(name)
+    return int(text) if text and text.isdecimal() else None
 
 
 def _monitored(host: FleetHost, artifacts: Path | None) -> MonitoredHost:
     directory = (artifacts or Path(host.artifacts)) / host.name
-    metrics = host.metrics
-    packaged = bool(metrics.amd_suite) or has_package(saved_system(directory))
-    amd = way(metrics.amd_method or "auto", bool(metrics.amd_digest), packaged) != "none"
+    given = host.metrics.get
+    packaged = bool(given("telemetry_amd_suite")) or has_package(saved_system(directory))
+    method = given("telemetry_amd_method") or "auto"
+    amd = way(method, bool(given("telemetry_amd_digest")), packaged) != "none"
     return replace(
         _placed(host),
         plans=() if quarantined(directory) else saved_plans(directory)[0],

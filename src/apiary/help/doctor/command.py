@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -27,12 +28,11 @@ from apiary.help.doctor.gather import (
     inspect_ansible,
     inspect_artifacts,
     inspect_controller,
+    open_to_others,
 )
 from apiary.help.doctor.inventory import (
     Scope,
-    artifacts_of,
     inspect_ways,
-    inventory_of,
     read_inventory,
     validate_variables,
 )
@@ -135,12 +135,21 @@ def examine(scope: Scope, connect: bool, artifacts: str | None, step: Steps) -> 
         locked = Inventory(scope.sources, {}, (), (*whole, *partly))
         return _made((*checks, unread, judge_vault(locked, ansible)), 0, False, scope)
     names = [host.name for host in hosts.hosts]
-    room = inspect_artifacts(artifacts or artifacts_of(hosts.hosts))
+    room = inspect_artifacts(artifacts or hosts.hosts[0].artifacts)
     checks = judge_controller(controller, room, len(names))
-    ways = inspect_ways(scope, ansible, step("the way to the hosts", len(names)))
+    ways, problems = inspect_ways(scope, ansible, step("the way to the hosts", len(names)))
     step("the variables")
     variables = _variables(scope, names, ansible.refused)
-    seen = inventory_of(scope, hosts, ways, variables, [*whole, *partly], passwords)
+    seen = Inventory(
+        sources=scope.sources,
+        groups=Counter(group for host in hosts.hosts for group in host.groups),
+        hosts=tuple(ways),
+        vaulted=(*whole, *partly),
+        open_passwords=tuple(name for name in passwords if open_to_others(name)),
+        variables=variables,
+        problems=tuple(problems),
+        limited=scope.limit is not None,
+    )
     checks += (*judge_inventory(seen, ansible), *judge_ways(seen.hosts, scope.sources))
     if connect and ansible.refused is None:
         answers = ask_hosts(scope, names, seen.hosts, step("asking the hosts", len(names)))

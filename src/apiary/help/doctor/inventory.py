@@ -19,9 +19,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 
 from apiary.app.inventory import choose
 from apiary.app.runner import Ended, run_playbook
-from apiary.fleet.hosts import ARTIFACTS, FleetHost, Hosts, read_hosts
-from apiary.help.doctor.gather import open_to_others
-from apiary.help.doctor.types import AnsibleFacts, Inventory, Reached
+from apiary.fleet.hosts import Hosts, read_hosts
+from apiary.help.doctor.types import AnsibleFacts, Reached
 from apiary.host.ssh.config import SshOptions, settings_of, target_of
 from apiary.host.ssh.keys import known_keys, offers
 from apiary.host.ssh.probe import ProbeRequest
@@ -101,7 +100,6 @@ def _way(request: ProbeRequest, ansible: AnsibleFacts) -> Reached:
         lenient=not ansible.host_key_checking
         or settings.checking in ("no", "off", "accept-new", "false"),
         known_hosts=files[0] if files else "~/.ssh/known_hosts",
-        host_key_name=settings.host_key_name,
         # Ansible logs in by a password or a key of the inventory, too.
         log_in=has_key or request.secret,
     )
@@ -152,34 +150,3 @@ def run(
             # A prompt is a finding of its own; here nobody is asked.
             environment={"ANSIBLE_ASK_PASS": "0", "ANSIBLE_BECOME_ASK_PASS": "0"},
         )
-
-
-def inventory_of(
-    scope: Scope,
-    hosts: Hosts,
-    ways: tuple[list[Reached], list[Finding]],
-    variables: tuple[Finding, ...],
-    vaulted: Sequence[str],
-    passwords: Sequence[str],
-) -> Inventory:
-    """Return all that was found of the inventory."""
-    groups: dict[str, int] = {}
-    for host in hosts.hosts:
-        for group in host.groups:
-            groups[group] = groups.get(group, 0) + 1
-    reached, problems = ways
-    return Inventory(
-        sources=scope.sources,
-        groups=groups,
-        hosts=tuple(reached),
-        vaulted=tuple(vaulted),
-        open_passwords=tuple(name for name in passwords if open_to_others(name)),
-        variables=variables,
-        problems=tuple(problems),
-        limited=scope.limit is not None,
-    )
-
-
-def artifacts_of(hosts: Sequence[FleetHost]) -> str:
-    """Return where the documents of these hosts go."""
-    return hosts[0].artifacts if hosts else ARTIFACTS

@@ -116,7 +116,6 @@ class Reached:
     known: bool = True
     lenient: bool = False
     known_hosts: str = ""
-    host_key_name: str = ""
     log_in: bool = True
 
 
