@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
@@ -130,6 +130,26 @@ def grid(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> T
         table.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:
         table.add_row(*row)
+    return table
+
+
+def plain_table(*columns: str, title: str | None = None, right: Sequence[int] = ()) -> Table:
+    """Return a table without lines; its first column and those of numbers never wrap."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+        header_style="bold",
+        show_header=any(columns),
+    )
+    for position, name in enumerate(columns):
+        table.add_column(
+            name,
+            justify="right" if position in right else "left",
+            no_wrap=position == 0 or position in right,
+            overflow="fold",
+        )
     return table
 
 

@@ -24,8 +24,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import number
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
+
+from apiary.app.output import plain_table
 
 LISTED = 6  # ranges of hosts that are named; --json and --out have all
 FILES = 4  # changed files of one directory that share a line
@@ -103,18 +104,6 @@ def _remarks(plan: FleetPlan) -> Iterator[str]:
         yield f"{_hosts(totals.drifted)} drifted: changed since they were applied"
 
 
-def _grid(*columns: str, right: Sequence[int] = ()) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_header=bool(columns))
-    for position, name in enumerate(columns):
-        table.add_column(
-            name,
-            justify="right" if position in right else "left",
-            overflow="fold",
-            no_wrap=position in right,
-        )
-    return table
-
-
 def _outliers(found: Sequence[Outlier]) -> Iterator[RenderableType]:
     """Yield hosts with all that sets them apart."""
     by_hosts: dict[tuple[str, ...], list[Outlier]] = {}
@@ -122,9 +111,7 @@ def _outliers(found: Sequence[Outlier]) -> Iterator[RenderableType]:
         by_hosts.setdefault(item.hosts, []).append(item)
     for hosts, odd in by_hosts.items():
         yield Text(f"{_hosts(len(hosts))}: {_who(hosts)}", style="yellow")
-        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-        for _column in range(3):
-            table.add_column(overflow="fold")
+        table = plain_table("", "", "")
         for item in odd:
             table.add_row(
                 item.fact,
@@ -135,7 +122,7 @@ def _outliers(found: Sequence[Outlier]) -> Iterator[RenderableType]:
 
 
 def _splits(found: Sequence[Split]) -> RenderableType:
-    table = _grid("fact", "peers", "value", "hosts", "", right=(3,))
+    table = plain_table("fact", "peers", "value", "hosts", "", right=(3,))
     for split in found:
         for position, one in enumerate(split.values):
             first = position == 0
@@ -151,7 +138,7 @@ def _splits(found: Sequence[Split]) -> RenderableType:
 
 def _groups(groups: Sequence[HostGroup]) -> RenderableType:
     """Return a row for all hosts that have the same changes."""
-    table = _grid("hosts", "", "changes", right=(0,))
+    table = plain_table("hosts", "", "changes", right=(0,))
     for group in groups:
         if not group.changes:
             table.add_row(f"{len(group.hosts):,}", Text("the others", "dim"), Text("none", "dim"))
@@ -215,7 +202,7 @@ def _size(changes: Sequence[Change]) -> str:
 
 
 def _capacity(capacity: Capacity) -> Iterator[RenderableType]:
-    table = _grid(
+    table = plain_table(
         "deployment",
         "layout",
         "hosts",
@@ -276,7 +263,9 @@ def _places(domains: Sequence[PlaceCapacity]) -> Iterator[RenderableType]:
         sizes = [place.planned for place in domains]
         yield Text(f"{len(domains):,} failure domains of {min(sizes):,} to {max(sizes):,} replicas")
         return
-    table = _grid("failure domain", "hosts", "GPUs", "used", "now", "then", right=(1, 2, 3, 4, 5))
+    table = plain_table(
+        "failure domain", "hosts", "GPUs", "used", "now", "then", right=(1, 2, 3, 4, 5)
+    )
     for place in domains:
         counts = (place.hosts, place.gpus, place.used, place.running, place.planned)
         table.add_row(place.name, *(f"{count:,}" for count in counts))

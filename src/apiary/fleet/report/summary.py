@@ -17,6 +17,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from apiary.app.output import plain_table
 from apiary.fleet.report.words import STATE_NAMES, counts_text, outcome_text
 
 _STYLES = {
@@ -54,7 +55,7 @@ def _parts(report: FleetReport) -> Iterator[RenderableType]:
     differs = [item for item in report.shared if len(item.values) > 1]
     if differs:
         yield Text()
-        table = _grid("What peers do not share", "GPU", "fact", "value", "hosts")
+        table = plain_table("GPU", "fact", "value", "hosts", title="What peers do not share")
         for shared in differs:
             for value in shared.values:
                 table.add_row(shared.peers, shared.fact, value.value, fold(value.hosts))
@@ -62,7 +63,7 @@ def _parts(report: FleetReport) -> Iterator[RenderableType]:
 
 
 def _hosts(listed: list[HostReport]) -> Table:
-    table = _grid("Hosts that stand out", "host", "state", "rack", "why")
+    table = plain_table("host", "state", "rack", "why", title="Hosts that stand out")
     for item in listed:
         odd = "; ".join(f"{odd.fact} {odd.value}, peers {odd.usual}" for odd in item.odd[:3])
         why = item.why if item.state != "ok" else odd
@@ -76,16 +77,7 @@ def _hosts(listed: list[HostReport]) -> Table:
 
 
 def _findings(report: FleetReport) -> Table:
-    table = _grid("Findings", "code", "severity", "hosts", "which")
+    table = plain_table("code", "severity", "hosts", "which", title="Findings")
     for group in report.groups:
         table.add_row(group.code, group.severity, str(len(group.hosts)), fold(group.hosts))
-    return table
-
-
-def _grid(title: str, *columns: str) -> Table:
-    table = Table(
-        title=title, title_justify="left", header_style="bold", box=None, padding=(0, 1, 0, 0)
-    )
-    for number, column in enumerate(columns):
-        table.add_column(column, no_wrap=number == 0, overflow="fold")
     return table

@@ -186,9 +186,7 @@ def _made(checks: tuple[Check, ...], hosts: int, connected: bool, scope: Scope) 
 
 
 def _table(checks: tuple[Check, ...]) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for column in ("outcome", "check", "what was found"):
-        table.add_column(column, no_wrap=column != "what was found", overflow="fold")
+    table = output.plain_table("", "", "")
     area = None
     for item in checks:
         if item.area != area:
