@@ -80,7 +80,7 @@ def mean_rate(levels: Iterable[Level]) -> float | None:
     rates = [
         level.measured.request_rate
         for level in levels
-        if level.measured is not None and level.status in ("OK", "SLO_MISS")
+        if level.measured is not None and level.valid
     ]
     return mean(rates) if rates else None
 

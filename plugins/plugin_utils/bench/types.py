@@ -214,6 +214,11 @@ class Level:
     findings: tuple[Finding, ...] = ()
     raw: str | None = None
 
+    @property
+    def valid(self) -> bool:
+        """Return whether its numbers mean what they say."""
+        return self.status in ("OK", "SLO_MISS")
+
 
 @dataclass(frozen=True)
 class Interval:

@@ -230,7 +230,7 @@ def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point,
         size = getattr(level.load, by)
         if level.load.phase == "open":
             size = near.get(size, size)
-        kind = "valid" if level.status in _VALID else str(level.status)
+        kind = "valid" if level.valid else str(level.status)
         groups.setdefault((float(size), kind), []).append(level)
     full = {
         getattr(item, by)

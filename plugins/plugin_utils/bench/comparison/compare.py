@@ -317,11 +317,7 @@ def _engine_runs(
 
 
 def _mean_figure(limit: Limit, levels: Sequence[Level]) -> float | None:
-    spreads = [
-        getattr(level.measured, limit.metric)
-        for level in levels
-        if level.measured is not None and level.status in ("OK", "SLO_MISS")
-    ]
+    spreads = [getattr(level.measured, limit.metric, None) for level in levels if level.valid]
     values = [getattr(spread, limit.percentile) for spread in spreads if spread is not None]
     return mean(values) if values else None
 

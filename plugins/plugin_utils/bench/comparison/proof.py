@@ -21,7 +21,7 @@ _UNSEEN = {
 
 def counts(level: Level) -> bool:
     """Return whether a level is a result: valid, and no warm-up."""
-    return level.status in ("OK", "SLO_MISS") and level.load.phase != "warmup"
+    return level.valid and level.load.phase != "warmup"
 
 
 def unproven(benches: Iterable[Bench]) -> tuple[str, ...]:
@@ -56,16 +56,13 @@ def doubt(subject: str, reasons: Sequence[str]) -> tuple[Finding, ...]:
 def unanswered(bench: Bench) -> tuple[Finding, ...]:
     """Return why a benchmark does not answer what it was asked; empty where it does."""
     levels = [level for level in bench.levels if level.load.phase != "warmup"]
-    if not any(map(counts, levels)):
-        answered, why = False, f"none of its {len(levels)} levels counts"
-    else:
+    why = f"none of its {len(levels)} levels counts"
+    if any(map(counts, levels)):
         searched = bool(bench.requested.slo) and "slo" in bench.requested.phases
-        known = {one.by for one in bench.searches}
-        open_ends = [by for by in searches(bench.requested) if by not in known] if searched else []
-        answered = not open_ends
+        ended = {search.by for search in bench.searches}
+        open_ends = [by for by in searches(bench.requested) if by not in ended]
+        if not searched or not open_ends:
+            return ()
         kinds = " and ".join(by.replace("_", " ") for by in open_ends)
         why = f"its search for the SLO's limit by {kinds} did not end"
-    if answered:
-        return ()
-
     return (Finding("BENCH-NO-ANSWER", bench.name, why),)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
-from ...documents import from_document
-from ...findings import ApiaryError, error
+from ...documents import from_document, knowledge
+from ...findings import ApiaryError, error, has_errors
 from ..ledger import GoneError, Outcome, Steps
 from ..protocol import protocol
 from ..raw import Raw
 from ..rules import Rules
 from ..types import Bench, Level, Load, Requested, Target
 from ..validity.evaluate import evaluate
-from . import resume
 from .store import RawStore
 
 
@@ -53,7 +53,7 @@ class Drive:
     """Measures what is requested, a level a load, whatever happens to it.
 
     A raw result that is already in the store is evaluated again instead of measured, so that an
-    interrupted run goes on where it ended; resume.again says which are measured once more. A load
+    interrupted run goes on where it ended; _again says which are measured once more. A load
     that was begun before has the next ``attempt``, and so other prompts than the engine may know.
     ``run`` raises ApiaryError for a level that failed, Unable where it ends all of them: that is
     ``stopped`` then. ``ready`` is called before a load is begun, and restarts the engine where
@@ -121,7 +121,7 @@ class Drive:
 
     def _stands(self, level: Level, raw: Raw) -> bool:
         """Return whether a kept level is replayed; one of an earlier run cannot be had again."""
-        return level.load.engine_run < self.engine_run or not resume.again(level, raw)
+        return level.load.engine_run < self.engine_run or not _again(level, raw)
 
     def _measured(self, load: Load) -> Level:
         """Run a load; its raw result is stored before it is evaluated."""
@@ -158,3 +158,36 @@ def _cut(steps: Steps[Outcome], refusal: ApiaryError) -> Outcome:
         outcome: Outcome = end.value
         return replace(outcome, findings=(*outcome.findings, *others))
     return Outcome(findings=refusal.findings)
+
+
+def _again(level: Level, raw: Raw) -> bool:
+    """Return whether a kept level tells of circumstances that may be over, not of its load.
+
+    Knowledge bench/protocol.yml `resume` names them. A load under which the engine died in each of
+    some attempts is evidence: it is what that load does.
+    """
+    facts = knowledge("bench/protocol.yml")["resume"]
+    codes = {finding.code for finding in level.findings if has_errors([finding])}
+    if level.status == "FAILED":
+        served = level.measured.completed if level.measured is not None else 0
+        if not served or level.load.phase == "warmup":
+            # Nothing answered: a stopped engine is no evidence once it runs again.
+            return True
+        died = bool(codes & set(facts["died"])) or any(map(_fell_silent, raw.shards))
+        return died and int(raw.load.get("attempt", 0)) + 1 < facts["attempts"]
+    return level.status == "INVALID" and bool(codes & set(facts["again"]))
+
+
+def _fell_silent(shard: Mapping[str, Any]) -> bool:
+    """Return whether a process got no answer any more from some moment until its end.
+
+    An engine that is only too busy still answers some of its last requests.
+    """
+    errors = list(shard.get("errors") or ())
+    starts = shard.get("start_times") or ()
+    if len(starts) == len(errors):
+        order = sorted(range(len(errors)), key=lambda place: starts[place] or 0.0)
+        errors = [errors[place] for place in order]
+    last = sum(1 for _one in takewhile(bool, reversed(errors)))
+    share = float(knowledge("bench/protocol.yml")["resume"]["silent_share"])
+    return last >= max(1, share * len(errors))

@@ -75,8 +75,7 @@ def load_results(names: Iterable[str]) -> Results:
 def _possible(bench: Bench, name: str) -> None:
     """Refuse what no benchmark writes, with REPORT-IMPOSSIBLE: a file was changed by hand."""
     for place, level in enumerate(bench.levels):
-        counted = level.status in ("OK", "SLO_MISS")
-        wrong = counted and level.measured is None
+        wrong = level.valid and level.measured is None
         problem = "counts and has no numbers" if wrong else _negative(to_document(level.measured))
         if problem:
             _refuse(name, f"levels[{place}] {problem}")
