@@ -22,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry import Settings, decide
 
+from support.roles import decide_role
 from support.topology.simulated import simulated_evidence
 
 SYSTEMS = {
@@ -268,3 +269,22 @@ def test_absent_takes_every_service_and_the_repository(evidence):
     services = [item for name, item in resources.items() if name.startswith("configuration")]
     assert {item["state"] for item in services} == {"absent"}
     assert resources["directory /etc/apt/keyrings"]["purge"] == "apiary-amd-exporter.gpg"
+
+
+def test_driver_and_boot_arguments_are_those_that_the_host_s_own_roles_decide(bundle):
+    files = {**bundle["files"], "/etc/os-release": SYSTEMS["ubuntu"]}
+    evidence = {**bundle, "host": "gpu-001", "files": files}
+    told = {
+        "telemetry_driver_version": decide_role("rocm", {}, evidence=evidence, refuse=False)[
+            "plan"
+        ]["driver_version"],
+        "telemetry_arguments": decide_role("host_tuning", {}, evidence=evidence, refuse=False)[
+            "plan"
+        ]["arguments"],
+    }
+    assert all(told.values())
+    decided = [
+        decide_role("telemetry", variables, evidence=evidence)["plan"]
+        for variables in ({}, told, {"telemetry_driver_version": "6.14.14"})
+    ]
+    assert decided[0] == decided[1] != decided[2]

@@ -74,6 +74,7 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
     )
     return RocmPlan(
         package_manager=target.system.package_manager,
+        driver_version=str(target.driver) if target.driver else None,
         repair=(REPAIR,) if state.broken else (),
         remove=remove,
         unhold=unhold,

@@ -109,10 +109,12 @@ class RocmPlan(ConcernPlan):
     ``remove``, ``hold``, ``unhold``, ``join``, ``dkms``, ``initramfs`` None: nothing to do there.
     ``disruptive`` tells what would disturb GPU work that runs now (it is not a reboot reason);
     ``after_reboot`` are the codes of checks that fail now and that the reboot makes pass, or the
-    unit that loads a driver which is blacklisted at boot.
+    unit that loads a driver which is blacklisted at boot. ``driver_version`` is what the role
+    telemetry watches by.
     """
 
     package_manager: PackageManager = "apt"
+    driver_version: str | None = None
     repair: tuple[Argv, ...] = ()
     remove: tuple[str, ...] = ()
     unhold: tuple[str, ...] = ()
