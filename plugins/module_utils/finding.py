@@ -28,13 +28,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Callable, Literal, NoReturn
+from typing import Any, Callable, ClassVar, Literal, NoReturn
 
 Severity = Literal["error", "warning", "info"]
 
 _NOTHING: Mapping[str, Any] = {}
 # No names of values: they are the finding's own.
-_RESERVED = ("code", "severity", "subject", "message", "remedy", "source")
+_RESERVED = ("code", "severity", "subject", "message", "remedy", "source", "parts")
 _CASES = ("accepted", "minor", "unknown")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 # Returns the catalogue's entry of a code, None where it has none. Set on the controller only.
@@ -62,7 +62,8 @@ class Finding:
     remedy: str
     source: str | None = None
 
-    # What only facts() needs; not annotated, so that documents lack them.
+    # Not annotated as fields, so that documents lack them. ``parts`` of the subject are concerned.
+    parts: ClassVar[tuple[tuple[str, ...], ...]] = ()
     _values = _NOTHING
     _case = _NOTHING
 
@@ -76,6 +77,7 @@ class Finding:
         accepted: bool = False,
         minor: bool = False,
         unknown: bool = False,
+        parts: tuple[tuple[str, ...], ...] = (),
         **values: Any,
     ) -> None:
         if "severity" in values or "remedy" in values:
@@ -93,6 +95,7 @@ class Finding:
                     lambda match: str(texts.get(match[1], match[0])), entry.get("remedy", "")
                 ),
                 "source": source or entry.get("source"),
+                "parts": parts,
                 "_values": values,
                 "_case": cases,
             }
@@ -119,7 +122,7 @@ class Finding:
         if not isinstance(values, Mapping) or not all(isinstance(text, str) for text in texts):
             raise ValueError("a finding has code, subject and message as texts")
         named = {name: values[name] for name in values if name not in _RESERVED + _CASES}
-        cases = {name: True for name in _CASES if facts.get(name) is True}
+        cases: dict[str, Any] = {name: True for name in _CASES if facts.get(name) is True}
         return cls(str(code), str(subject), str(message), source=source, **cases, **named)
 
     def facts(self) -> dict[str, Any]:
@@ -133,10 +136,6 @@ class Finding:
         if self._values:
             facts["values"] = {name: str(value) for name, value in self._values.items()}
         return {**facts, **{name: True for name, holds in self._case.items() if holds}}
-
-    def value(self, name: str) -> Any:
-        """Return a fact that it was given by keyword, None where it has none such."""
-        return self._values.get(name)
 
     @property
     def is_minor(self) -> bool:

@@ -19,7 +19,7 @@ CATALOGUE = ROOT / "plugins/plugin_utils/knowledge/findings"
 SEVERITIES = ("error", "warning", "info")
 # A finding's own keywords, and the catalogue's keys that two of them choose.
 CASES = {"accepted", "minor"}
-OWN = {"source", "unknown", *CASES}
+OWN = {"source", "unknown", "parts", *CASES}
 # How many facts a shape takes by position: code, subject and message, a check two more.
 FACTS = {"Finding": 3, "error": 3, "replica_error": 2, "Check": 5}
 # Only these know what a remedy is: the rest gives facts.

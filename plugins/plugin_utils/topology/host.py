@@ -123,9 +123,7 @@ def finished(
         findings.append(_no_gpus(host, observations, slots))
     distinct = tuple(dict.fromkeys(findings))
     marks = tuple(
-        Mark(place, parts)
-        for place, finding in enumerate(distinct)
-        if (parts := finding.value("parts"))
+        Mark(place, parts) for place, finding in enumerate(distinct) if (parts := finding.parts)
     )
     return dataclasses.replace(topology, findings=distinct, marks=marks)
 

@@ -57,7 +57,7 @@ def test_what_is_down_is_data_as_well():
     pair = (KEYS[0], KEYS[5])
     links = Fabric(down_links=(pair,), down_ports={KEYS[0]: (4,), KEYS[2]: (1,)})
     result = check(host(), slots(), fabric=links)
-    assert [finding.value("parts") for finding in result] == [(pair,), ((KEYS[2],),)]
+    assert [finding.parts for finding in result] == [(pair,), ((KEYS[2],),)]
 
 
 def test_a_link_that_is_down_is_not_absent_as_well():
