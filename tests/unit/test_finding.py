@@ -158,11 +158,8 @@ def of_page(report):
         r'<script type="application/json" id="data">(.*?)</script>', fleet_page(report)
     )
     document = json.loads(data[1])
-    shown = []
-    for subject, _message, place in document["hosts"]["h"]["findings"]:
-        code, severity, remedy, _source = document["pool"][place]
-        shown.append((code, severity, subject, remedy))
-    return shown
+    shown = document["pool"][document["hosts"]["h"]["findings"]]
+    return [tuple(one[name] for name in ("code", "severity", "subject", "remedy")) for one in shown]
 
 
 @pytest.mark.parametrize(
