@@ -57,19 +57,19 @@ def served_by(plans: Sequence[tuple[Plan, str]]) -> Served:
         hosts=len(plans),
         cpus=tuple(replica.cpus for _plan, replica in replicas if replica.cpus),
         environment={
-            "plan_hash": _one(hashes),
-            "layout": _one(layouts),
+            "plan_hash": _common(hashes),
+            "layout": _common(layouts),
             "deployment": first.deployment.name,
             "model": model.name,
             "engine": {"name": engine.name, "version": engine.version, "image": engine.image},
             "hosts": [plan.host for plan, _text in plans],
             "gpu": first.gpu_model,
-            "topology": _one({plan.host: _topology(plan) for plan, _text in plans}),
+            "topology": _common({plan.host: _topology(plan) for plan, _text in plans}),
         },
     )
 
 
-def _one(values: dict[str, str]) -> str | dict[str, str]:
+def _common(values: dict[str, str]) -> str | dict[str, str]:
     """Return what all hosts have alike, else each host's."""
     return next(iter(values.values())) if len(set(values.values())) == 1 else values
 

@@ -79,14 +79,14 @@ def place_of(
     metrics: Sequence[str] = (),
 ) -> Place:
     """Return what is measured; raise BENCH-PLAN where hosts have no plan, or several's."""
-    wanted = deployment
+    requested = deployment
     for one in replicas:
         name = (one.plan.get("deployment") or {}).get("name")
-        wanted = wanted or name or ""
+        requested = requested or name or ""
         if name is None:
             raise error("BENCH-PLAN", one.host, f"has no plan at {one.path}")
-        if name != wanted:
-            raise error("BENCH-PLAN", one.host, f"serves {name}, not {wanted}")
+        if name != requested:
+            raise error("BENCH-PLAN", one.host, f"serves {name}, not {requested}")
     first = replicas[0].plan["deployment"]
     direct = [url for one in replicas for url in one.urls]
     hosts = tuple(one.host for one in replicas)
@@ -114,11 +114,11 @@ def same_host(place: Place) -> tuple[Finding, ...]:
     """Return the warning where client and engines share a host."""
     if not place.itself:
         return ()
-    told = (
+    message = (
         "serves and sends the load; the client is kept to NUMA nodes without replicas where there"
         " is one"
     )
-    return (Finding("BENCH-SAME-HOST", place.load_host, told),)
+    return (Finding("BENCH-SAME-HOST", place.load_host, message),)
 
 
 def refuse_serving(name: str, runs: int, answers: Sequence[Mapping[str, Document]]) -> None:

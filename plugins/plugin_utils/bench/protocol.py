@@ -60,13 +60,13 @@ class _Run:
 
     def outcome(self) -> Outcome:
         requested, ledger = self.requested, self.ledger
-        found = tuple(
+        ended = tuple(
             self._found(by, engine_runs) for by, engine_runs in self.searched.items() if engine_runs
         )
         saturated: tuple[Saturation, ...] = ()
         if "saturation" in requested.phases:
             saturated = (saturation.conclude(ledger.levels, requested.workload.name, self.rules),)
-        return Outcome(found, saturated, tuple(ledger.findings))
+        return Outcome(ended, saturated, tuple(ledger.findings))
 
     def _found(self, by: By, engine_runs: list[int]) -> SearchResult:
         levels = [level for level in self.ledger.levels if level.load.engine_run in engine_runs]
@@ -83,9 +83,9 @@ class _Run:
                 return
         message = "it was not checked that the latency has settled: that takes two warm-up levels"
         if len(medians) > 1:
-            told = ", ".join(f"{median:.3g} s" for median in medians)
+            texts = ", ".join(f"{median:.3g} s" for median in medians)
             message = (
-                f"the median latency still changed after {len(medians)} warm-up levels: {told}"
+                f"the median latency still changed after {len(medians)} warm-up levels: {texts}"
             )
         self.ledger.find("BENCH-WARMUP", f"engine run {self.ledger.engine_run}", message)
 

@@ -147,7 +147,7 @@ def gather(benches: Sequence[Bench]) -> tuple[Configuration, ...]:
     for bench in benches:
         groups.setdefault(_identity(bench), []).append(bench)
     given = [group[0].name for group in groups.values()]
-    made: list[Configuration] = []
+    collected: list[Configuration] = []
     for group in groups.values():
         first = group[0]
         layout = _text(first.environment.get("layout"))
@@ -155,10 +155,10 @@ def gather(benches: Sequence[Bench]) -> tuple[Configuration, ...]:
         if given.count(first.name) > 1 and layout is not None and layout != first.name:
             plain_name = f"{first.name} {layout}"
         name, number = plain_name, 1
-        while any(item.name == name for item in made):
+        while any(item.name == name for item in collected):
             number += 1
             name = f"{plain_name} ({number})"
-        made.append(
+        collected.append(
             Configuration(
                 name,
                 first.target.model,
@@ -170,7 +170,7 @@ def gather(benches: Sequence[Bench]) -> tuple[Configuration, ...]:
                 tuple(dict.fromkeys(item for bench in group for item in bench.saturation)),
             )
         )
-    return tuple(made)
+    return tuple(collected)
 
 
 def _identity(bench: Bench) -> tuple[str, ...]:
@@ -206,14 +206,14 @@ def workloads_of(configurations: Iterable[Configuration]) -> tuple[Workload, ...
 def curves_of(configurations: Sequence[Configuration]) -> tuple[Curve, ...]:
     """Return every curve, by workload, then kind, then configuration."""
     kinds: tuple[By, ...] = ("concurrency", "request_rate")
-    made = []
+    collected = []
     for work in workloads_of(configurations):
         for by in kinds:
             for place, one in enumerate(configurations):
                 points = _points(one, work.name, by)
                 if points:
-                    made.append(Curve(place, work.name, by, points))
-    return tuple(made)
+                    collected.append(Curve(place, work.name, by, points))
+    return tuple(collected)
 
 
 def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point, ...]:
@@ -237,14 +237,14 @@ def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point,
         for item in configuration.saturation
         if item.workload == workload and getattr(item, by) is not None
     }
-    made = []
+    collected = []
     for (size, kind), levels in sorted(groups.items()):
         missed = sum(level.status == "SLO_MISS" for level in levels)
         status: Status = levels[0].status
         if status in _VALID:
             status = "SLO_MISS" if missed * 2 > len(levels) else "OK"
         codes = dict.fromkeys(finding.code for level in levels for finding in level.findings)
-        made.append(
+        collected.append(
             Point(
                 size,
                 status,
@@ -255,7 +255,7 @@ def _points(configuration: Configuration, workload: str, by: By) -> tuple[Point,
                 codes=tuple(codes),
             )
         )
-    return tuple(made)
+    return tuple(collected)
 
 
 def best_load(

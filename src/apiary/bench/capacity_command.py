@@ -78,13 +78,13 @@ def capacity_command(
     benches = load_benches(results)
     if slo:
         benches = _of_slo(benches, slo)
-    made = capacity(benches, rate, spare=spare, batch=batch, hosts=hosts)
+    result = capacity(benches, rate, spare=spare, batch=batch, hosts=hosts)
     if as_json:
-        print_document(made)
+        print_document(result)
     else:
-        show(capacity_table(made))
-    output.report(made.findings, as_json)
-    return exit_code(made.findings)
+        show(capacity_table(result))
+    output.report(result.findings, as_json)
+    return exit_code(result.findings)
 
 
 def _of_slo(benches: tuple[Bench, ...], text: str) -> tuple[Bench, ...]:
@@ -101,19 +101,19 @@ def _of_slo(benches: tuple[Bench, ...], text: str) -> tuple[Bench, ...]:
     return kept
 
 
-def capacity_table(made: Capacity) -> RenderableType:
+def capacity_table(result: Capacity) -> RenderableType:
     """Return the arithmetic, a line a step, and the answer."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(overflow="fold")
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", style="dim")
-    for line in made.lines:
+    for line in result.lines:
         value = whole(line.value) if line.unit == "hosts" else number(line.value)
         table.add_row(Text(line.what), value, line.unit, Text(line.how))
     answer = (
-        f"{made.hosts} host{'' if made.hosts == 1 else 's'} for {number(made.target_rate)} "
-        f"requests/s, {percent(made.busy)} busy while all are up"
+        f"{result.hosts} host{'' if result.hosts == 1 else 's'} for {number(result.target_rate)} "
+        f"requests/s, {percent(result.busy)} busy while all are up"
     )
-    notes = [Text(f"assumed: {note}", style="dim") for note in made.assumptions]
+    notes = [Text(f"assumed: {note}", style="dim") for note in result.assumptions]
     return Group(table, Text(), Text(answer, style="bold green"), *notes)

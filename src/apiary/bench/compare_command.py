@@ -39,17 +39,17 @@ class ManyWith(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Say --with before each name that follows one."""
-        told: list[str] = []
+        texts: list[str] = []
         within = False
         for word in args:
             if word == "--with":
                 within = True
             elif word.startswith("-") and word != "-":
                 within = False
-                told.append(word)
+                texts.append(word)
             else:
-                told += ["--with", word] if within else [word]
-        return super().parse_args(ctx, told)
+                texts += ["--with", word] if within else [word]
+        return super().parse_args(ctx, texts)
 
 
 @click.command(name="compare", cls=ManyWith)
@@ -96,13 +96,13 @@ def compare_command(
     if allow_first and not earlier:
         raise click.UsageError("--allow-first is for --regression")
     a, b = load_benches(results), load_benches(others)
-    made = _regression(a, b, allow_first) if earlier else comparison(a, b, flag)
+    outcome = _regression(a, b, allow_first) if earlier else comparison(a, b, flag)
     if as_json:
-        print_document(made)
+        print_document(outcome)
     else:
-        show(comparison_table(made))
-    output.report(made.findings, as_json)
-    return exit_code(made.findings)
+        show(comparison_table(outcome))
+    output.report(outcome.findings, as_json)
+    return exit_code(outcome.findings)
 
 
 def _regression(a: Sequence[Bench], b: Sequence[Bench], allow_first: bool) -> Comparison:
@@ -131,39 +131,39 @@ def _of_regression(found: Comparison, name: str, allow_first: bool) -> Iterator[
         )
     worse = [verdict for verdict in found.verdicts if verdict.verdict == "worse"]
     if worse:
-        told = "; ".join(f"{verdict.what}: {against_text(verdict)}" for verdict in worse)
-        yield Finding("REPORT-REGRESSION", name, f"is worse than it was: {told}")
+        texts = "; ".join(f"{verdict.what}: {against_text(verdict)}" for verdict in worse)
+        yield Finding("REPORT-REGRESSION", name, f"is worse than it was: {texts}")
 
 
-def comparison_table(made: Comparison) -> RenderableType:
+def comparison_table(outcome: Comparison) -> RenderableType:
     """Return the verdict in one line, and a row a figure."""
-    whole = made.verdicts[0] if made.verdicts else None
-    says = made.verdict or "not compared"
+    whole = outcome.verdicts[0] if outcome.verdicts else None
+    says = outcome.verdict or "not compared"
     where = reason = f", {whole.what}: {against_text(whole, word=False)}" if whole else ""
-    if whole is not None and whole.verdict != made.verdict:
-        told = [verdict.what for verdict in made.verdicts if verdict.verdict == made.verdict]
-        where = f" in {', '.join(told)}"
-    if made.verdict in ("better", "worse"):
-        sentence = f"{made.b} is {says} than {made.a}{where}"
-    elif made.verdict is None:
-        sentence = f"{made.b} was not compared with {made.a}"
+    if whole is not None and whole.verdict != outcome.verdict:
+        texts = [verdict.what for verdict in outcome.verdicts if verdict.verdict == outcome.verdict]
+        where = f" in {', '.join(texts)}"
+    if outcome.verdict in ("better", "worse"):
+        sentence = f"{outcome.b} is {says} than {outcome.a}{where}"
+    elif outcome.verdict is None:
+        sentence = f"{outcome.b} was not compared with {outcome.a}"
     else:
-        sentence = f"{made.verdict} between {made.a} and {made.b}{reason}"
+        sentence = f"{outcome.verdict} between {outcome.a} and {outcome.b}{reason}"
     parts: list[RenderableType] = [Text(sentence, style=f"bold {_STYLES.get(says, 'cyan')}")]
-    if made.differs:
-        parts.append(Text("what else differs: " + "; ".join(map(str, made.differs))))
-    if made.verdicts:
-        parts += [Text(), _table(made)]
+    if outcome.differs:
+        parts.append(Text("what else differs: " + "; ".join(map(str, outcome.differs))))
+    if outcome.verdicts:
+        parts += [Text(), _table(outcome)]
     return Group(*parts)
 
 
-def _table(made: Comparison) -> Table:
+def _table(outcome: Comparison) -> Table:
     table = Table(header_style="bold", box=None, padding=(0, 2, 0, 0))
-    heads = ("figure", made.a, made.b, "ratio", "p", "would have shown", "verdict")
+    heads = ("figure", outcome.a, outcome.b, "ratio", "p", "would have shown", "verdict")
     for head in heads:
         left = head in ("figure", "verdict")
         table.add_column(Text(head), justify="left" if left else "right", no_wrap=head == "figure")
-    for item in made.verdicts:
+    for item in outcome.verdicts:
         table.add_row(
             *map(Text, _cells(item)), Text(item.verdict, style=_STYLES.get(item.verdict, ""))
         )

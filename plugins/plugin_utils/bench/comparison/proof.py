@@ -26,17 +26,17 @@ def counts(level: Level) -> bool:
 
 def unproven(benches: Iterable[Bench]) -> tuple[str, ...]:
     """Return each reason why numbers may not be published, though their levels are valid."""
-    told: dict[str, None] = {}
+    reasons: dict[str, None] = {}
     for bench in benches:
         levels = [level for level in bench.levels if counts(level)]
         for code, what in _UNSEEN.items():
             hit = sum(any(one.code == code for one in level.findings) for level in levels)
             if hit:
-                told[f"{what} ({hit} of {len(levels)} levels, {code})"] = None
+                reasons[f"{what} ({hit} of {len(levels)} levels, {code})"] = None
         replaced = rules_text(bench.environment.get("rules"))
         if replaced:
-            told[f"the protocol's numbers were replaced: {replaced}"] = None
-    return tuple(told)
+            reasons[f"the protocol's numbers were replaced: {replaced}"] = None
+    return tuple(reasons)
 
 
 def rules_text(replaced: object) -> str:

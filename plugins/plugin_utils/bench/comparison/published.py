@@ -58,14 +58,16 @@ def sources() -> dict[str, Source]:
 
 def references(*names: str | None) -> tuple[Reference, ...]:
     """Return the rows of the model that any of these names: a checkpoint, a path, a served name."""
-    wanted = [_plain(name) for name in names if name]
+    requested = [_plain(name) for name in names if name]
     facts = knowledge("bench/published.yml")
-    found = []
+    matches = []
     for row in facts["rows"]:
-        if any(_plain(word) in name for word in row["models"] for name in wanted):
-            told = [facts["caveats"][one] for one in row["caveats"]]
-            found.append(from_document(Reference, {**row, "caveats": told}, "bench/published.yml"))
-    return tuple(found)
+        if any(_plain(word) in name for word in row["models"] for name in requested):
+            caveats = [facts["caveats"][one] for one in row["caveats"]]
+            matches.append(
+                from_document(Reference, {**row, "caveats": caveats}, "bench/published.yml")
+            )
+    return tuple(matches)
 
 
 def _plain(name: str) -> str:

@@ -78,8 +78,8 @@ def evaluate_inspection(
         )
     if not any(one.code == "BENCH-UNREACHABLE" for one in findings):
         unread = (url for url, readable in inspection["metrics"].items() if not readable)
-        told = "has no metrics that the load host could read"
-        findings += (Finding("BENCH-METRICS", url, told) for url in unread)
+        message = "has no metrics that the load host could read"
+        findings += (Finding("BENCH-METRICS", url, message) for url in unread)
     version = versions[0] if versions else None
     client, client_version = _client(
         inspection["client"], known, version if backend == "vllm" else None
@@ -111,10 +111,10 @@ def _server(server: dict[str, Any], model: str) -> tuple[list[Finding], str, str
     name = model or (served[0] if served else "")
     findings = []
     if name not in served:
-        told = ", ".join(served) or "none"
+        models = ", ".join(served) or "none"
         hint = "; leave out /v1 at its end" if url.rstrip("/").endswith("/v1") else ""
         findings.append(
-            Finding("BENCH-MODEL", url, f"serves {told}, expected {name or 'a model'}{hint}")
+            Finding("BENCH-MODEL", url, f"serves {models}, expected {name or 'a model'}{hint}")
         )
     else:
         findings += _completion(url, *server["completion"])
@@ -144,13 +144,13 @@ def _client(
         return [], None
     if version is None or (reported is not None and reported["exit"] != 0):
         # The last line alone may be a hint on the usage of docker.
-        told = f"has no load generator that runs: {' | '.join(lines[-3:])}"
-        return [Finding("BENCH-CLIENT", "the load host", told)], None
+        message = f"has no load generator that runs: {' | '.join(lines[-3:])}"
+        return [Finding("BENCH-CLIENT", "the load host", message)], None
     number = version.group(1)
     if server is None or server.startswith(number):
         return [], number
-    told = f"has the client of vLLM {number}, the server is {server}"
-    return [Finding("BENCH-CLIENT-VERSION", "the load host", told)], number
+    message = f"has the client of vLLM {number}, the server is {server}"
+    return [Finding("BENCH-CLIENT-VERSION", "the load host", message)], number
 
 
 def _ids(text: str) -> list[str]:

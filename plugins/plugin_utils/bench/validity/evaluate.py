@@ -48,8 +48,8 @@ def evaluate(raw: Raw, slo: tuple[Limit, ...], name: str | None = None) -> Level
     engine = use_of(raw)
     seconds = max(float(shard["duration"]) for shard in raw.shards)
     cached = engine.cached_tokens if engine else None
-    if cached is None and (told := usage_cached(raw)) is not None:
-        cached = told[0]
+    if cached is None and (counted := usage_cached(raw)) is not None:
+        cached = counted[0]
     client, problem = _client(raw)
     seen = Seen(
         raw=raw,
@@ -82,8 +82,8 @@ def evaluate(raw: Raw, slo: tuple[Limit, ...], name: str | None = None) -> Level
 
 def self_test_holds(raw: Raw) -> bool:
     """Return whether the client's self-test was made and stayed within the rule's threshold."""
-    wrong, problem = _self_test(raw)
-    return problem is None and wrong is not None and wrong <= LIMITS["self_test"]
+    excess, problem = _self_test(raw)
+    return problem is None and excess is not None and excess <= LIMITS["self_test"]
 
 
 def _broken(seen: Seen, subject: str) -> tuple[Finding, ...]:
@@ -130,9 +130,9 @@ def _unread(raw: Raw, load: Load, subject: str, name: str | None, refusal: Apiar
 
 def _client(raw: Raw) -> tuple[ClientUse, str | None]:
     """Return what the client cost and how wrong it measures, and why the latter is not known."""
-    wrong, problem = _self_test(raw)
+    excess, problem = _self_test(raw)
     processes = len(raw.argv) or len(raw.shards)
-    client = ClientUse(raw.backend, raw.version, processes, raw.cpu_seconds, raw.cores, wrong)
+    client = ClientUse(raw.backend, raw.version, processes, raw.cpu_seconds, raw.cores, excess)
     return client, problem
 
 
