@@ -6,15 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..findings import Finding
-from . import attention, elements, ownership
+from . import attention, ownership
 from .conditions import Fact, fill
-from .elements import EnvElement, FlagElement
-from .ownership import Owner
-from .problems import ElementError, Problem, check_of
+from .elements import Element, Reading, read_env, read_flag
+from .problems import Problem, check_of
 from .rules import Rule
 from .types import Reason, Refused
 
@@ -27,8 +26,7 @@ class Command:
     def __init__(self, known: Mapping[str, Fact]) -> None:
         self.version = str(known["version"])
         self.facts: dict[str, Fact] = dict(known)
-        self.flags: dict[str, FlagElement] = {}
-        self.env: dict[str, str] = {}
+        self.elements: dict[str, Element] = {}
         self.choice = attention.Choice()
 
     def hide(self, element: str) -> None:
@@ -36,15 +34,21 @@ class Command:
         for name in [element, *(item for item in self.facts if item.startswith(f"{element}."))]:
             self.facts[name] = None
 
-    def see_flag(self, key: str, element: FlagElement | None) -> None:
-        """Let rules see a flag, and the keys of a JSON value; None is one that is left out."""
-        self.facts[f"flag {key}"] = element.text if element else ""
-        for name, text in (element.keys or {}).items() if element else ():
-            self.facts[f"flag {key}.{name}"] = text.strip('"')
+    def see(self, key: str, element: Element | None) -> None:
+        """Let rules see an element, and the keys of a JSON value; None is one that is left out."""
+        self.facts[key] = element.seen if element else ""
+        for name, text in element.keys.items() if element else ():
+            self.facts[f"{key}.{name}"] = text.strip('"')
 
-    def see_env(self, name: str, text: str | None) -> None:
-        """Let rules see a variable; None is one that is left out."""
-        self.facts[f"env {name}"] = elements.switch(name, text or "", self.version)
+    def meant(self, rule: Rule) -> Reading | None:
+        """Return the element that a rule sets; None where its value is not known."""
+        entry = rule.effect
+        value: Any = fill(entry["value"], self.facts) if "value" in entry else True
+        if value is None:
+            return None
+        if "env" in entry:
+            return read_env(entry["env"], value, self.version)
+        return read_flag(entry["flag"], value, self.version)
 
     def choose_backend(self) -> None:
         """Find out, once all elements are there, which attention backend vLLM will choose."""
@@ -52,10 +56,6 @@ class Command:
         self.facts["attention_backend"] = self.choice.backend
         self.facts["attention_refuses"] = self.choice.refuses
         self.facts["attention_note"] = self.choice.note
-
-    def argv(self) -> list[str]:
-        """Return the flags in order, each with its values."""
-        return [part for element in self.flags.values() for part in element.argv]
 
 
 class Assembly(Command):
@@ -77,30 +77,27 @@ class Assembly(Command):
         self.refused: list[Refused] = []
         self.forced = frozenset(forced)
         self.used: set[str] = set()
-        self._flags: dict[str, FlagElement | None] = {}
-        self._env: dict[str, str | None] = {}
+        self._given: dict[str, Element | None] = {}
         for key, value in args.items():
-            self._read(self._read_flag, key, value)
+            self._override(read_flag(key, value, self.version), value, "engine.args")
         for name, value in env.items():
-            self._read(self._read_env, name, value)
-        self._pending = dict(self._flags)
-        self._pending_env = dict(self._env)
+            self._override(read_env(name, value, self.version), value, "engine.env")
+        self._pending = dict(self._given)
 
-    def _read(self, reader: Callable[[str, Any, list[Problem]], str], key: str, value: Any) -> None:
-        problems: list[Problem] = []
-        try:
-            element = reader(key, value, problems)
-        except ElementError as wrong:
-            problems.append(wrong.problem)
-            element = ""
-        self._note(problems, element)
+    def argv(self) -> list[str]:
+        """Return the flags in order, each with its values."""
+        return [part for element in self.elements.values() for part in element.argv]
 
-    def _note(self, problems: Iterable[Problem], element: str) -> None:
+    def env(self) -> dict[str, str]:
+        """Return the variables."""
+        return {each.name: each.text for each in self.elements.values() if not each.argv}
+
+    def _note(self, problems: Iterable[Problem], key: str) -> None:
         """Refuse what is wrong with one element."""
         for problem in problems:
             self.refuse(problem.check, problem.finding, problem.stage)
             if problem.check not in self.forced:
-                self.hide(element)
+                self.hide(key)
 
     def refuse(self, rule: str, finding: Finding, stage: str | None) -> None:
         """Note a refusal, or a warning where it is forced."""
@@ -117,39 +114,30 @@ class Assembly(Command):
         )
         self.findings.append(forced)
 
-    def _read_flag(self, key: str, value: Any, problems: list[Problem]) -> str:
-        flag, spelling, inner = elements.find(key, self.version, problems)
-        dest = f"{flag.dest}.{inner}" if inner else flag.dest
-        if dest in self._flags:
+    def _override(self, reading: Reading, value: Any, where: str) -> None:
+        key, element = reading.key, reading.element
+        if key in self._given:
             self._refuse_override(
                 "ENGINE-DUPLICATE-OVERRIDE",
-                spelling,
-                f"engine.args sets {flag.name} twice, under two spellings",
+                reading.name,
+                f"{where} sets {reading.flag.name if reading.flag else key} twice, under two"
+                " spellings",
             )
-            return f"flag {dest}"
-        element = None
-        if value is not None:
-            problems.clear()  # an unknown flag is found again
-            element = elements.flag_element(key, value, self.version, problems)
-        self._flags[dest] = element
-        self.see_flag(dest, element)
-        owner = ownership.of_flag(flag.dest)
-        self._check_owned(owner, flag.name, element.text if element else None, "engine.args")
-        return f"flag {dest}"
+        elif element is None and (value is not None or not key):
+            self._note(reading.problems, "")
+        else:
+            self._given[key] = element
+            self.see(key, element)
+            self._check_owned(reading, where)
+            self._note(reading.problems, key)
 
-    def _read_env(self, name: str, value: Any, problems: list[Problem]) -> str:
-        element = None
-        if value is not None:
-            element = elements.env_element(name, value, self.version, problems)
-        self._env[name] = element.text if element else None
-        self.see_env(name, self._env[name])
-        self._check_owned(ownership.of_env(name), name, self._env[name], "engine.env")
-        return f"env {name}"
-
-    def _check_owned(self, owner: Owner | None, name: str, text: str | None, where: str) -> None:
+    def _check_owned(self, reading: Reading, where: str) -> None:
         """Refuse an override of what the plan decides, unless they agree."""
+        flag, text = reading.flag, reading.element.text if reading.element else None
+        owner = ownership.of_flag(flag.dest) if flag else ownership.of_env(reading.name)
         if owner is None or owner.agrees(text, self.facts):
             return
+        name = flag.name if flag else reading.name
         stated = owner.dropped if text is None else text
         decides = (
             f"but {owner.field} decides it" if owner.field else "but it is the plan's to decide"
@@ -193,7 +181,7 @@ class Assembly(Command):
             self.findings.append(rule.finding(self.facts))
 
     def _unchecked(self, rule: Rule) -> None:
-        if rule.kind == "set" and rule.effect.get("env") in self._env:
+        if rule.kind == "set" and f"env {rule.effect.get('env')}" in self._given:
             return
         names = ", ".join(rule.when.unknown(self.facts))
         self.findings.append(
@@ -206,58 +194,31 @@ class Assembly(Command):
         )
 
     def _set(self, rule: Rule) -> None:
-        entry = rule.effect
-        value: Any = fill(entry["value"], self.facts) if "value" in entry else True
-        if value is None:
+        meant = self.meant(rule)
+        if meant is None:
             return
-        reason = fill(rule.reason, self.facts) or rule.reason
-        problems: list[Problem] = []
-        if "env" in entry:
-            name = entry["env"]
-            if name in self._env:
-                self._keep_env(name)
-                return
-            variable = elements.env_element(name, value, self.version, problems)
-            self._add_env(variable, Reason(name, rule.id, reason, rule.source))
-            self._note(problems, f"env {name}")
+        if meant.key in self._given:
+            self._keep(meant.key)
             return
-        element = elements.flag_element(entry["flag"], value, self.version, problems)
-        if element.key in self._flags:
-            self._keep_flag(element.key)
-            return
-        self._add_flag(element, Reason(element.name, rule.id, reason, rule.source))
-        self._note(problems, f"flag {element.key}")  # the deployment's value, in this version
+        if meant.element is not None:
+            reason = fill(rule.reason, self.facts) or rule.reason
+            self._add(meant.element, rule.id, reason, rule.source)
+        self._note(meant.problems, meant.key)  # the deployment's value, in this version
 
-    def _add_flag(self, element: FlagElement, reason: Reason) -> None:
-        self.flags[element.key] = element
-        if self.facts.get(f"flag {element.key}", "") is not None:
-            self.see_flag(element.key, element)
-        self.reasons[f"flag {element.key}"] = reason
+    def _add(self, element: Element, rule: str, reason: str, source: str) -> None:
+        self.elements[element.key] = element
+        if self.facts.get(element.key, "") is not None:
+            self.see(element.key, element)
+        self.reasons[element.key] = Reason(element.name, rule, reason, source)
 
-    def _add_env(self, element: EnvElement, reason: Reason) -> None:
-        self.env[element.name] = element.text
-        if self.facts.get(f"env {element.name}", "") is not None:
-            self.see_env(element.name, element.text)
-        self.reasons[f"env {element.name}"] = reason
-
-    def _keep_flag(self, key: str) -> None:
+    def _keep(self, key: str) -> None:
         """Put an override where the rule's own element would stand."""
         element = self._pending.pop(key, None)
         if element is not None:
-            self._add_flag(element, _operator(element.name, "engine.args"))
-
-    def _keep_env(self, name: str) -> None:
-        text = self._pending_env.pop(name, None)
-        if text is not None:
-            self._add_env(EnvElement(name, text), _operator(name, "engine.env"))
+            where = "engine.args" if element.argv else "engine.env"
+            self._add(element, OPERATOR, "set by the operator", where)
 
     def _finish_overrides(self) -> None:
         """Add the overrides that no rule has a place for, sorted, before the refusals look."""
-        for key in sorted(self._pending):
-            self._keep_flag(key)
-        for name in sorted(self._pending_env):
-            self._keep_env(name)
-
-
-def _operator(element: str, where: str) -> Reason:
-    return Reason(element, OPERATOR, "set by the operator", where)
+        for key in sorted(self._pending, key=lambda key: (key.startswith("env "), key)):
+            self._keep(key)

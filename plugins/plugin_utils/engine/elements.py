@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..documents import knowledge
 from . import flags as known
 from .flags import Flag
 from .problems import ElementError, Problem, wrong_element
-from .values import check_env, check_flag, nearest, scalar
+from .values import bad_choice, bad_value, check_env, check_flag, nearest, scalar
 from .versions import read_span
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -24,54 +24,109 @@ _UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True)
-class FlagElement:
-    """One flag as it will be spelled: ``argv`` with its values, ``text`` what rules compare.
+class Element:
+    """One flag or variable as it will be spelled: ``key`` is `flag dest` or `env NAME`.
 
-    ``keys`` are the single keys of a JSON value, as rules see them.
+    ``text`` is its value, ``seen`` what rules compare, ``argv`` a flag with its values, ``keys``
+    the single keys of a JSON value as rules see them.
     """
 
     key: str
     name: str
-    argv: tuple[str, ...]
     text: str
-    keys: Mapping[str, str] | None = None
+    seen: str
+    argv: tuple[str, ...] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join(self.argv) or f"{self.name}={self.text}"
 
 
-@dataclass(frozen=True)
-class EnvElement:
-    """One environment variable with its text."""
+@dataclass
+class Reading:
+    """What one flag or variable is: its ``element``, None where none can be written.
 
-    name: str
-    text: str
-
-
-def _say(problems: list[Problem] | None, problem: Problem | None) -> None:
-    """Note a problem where there is a list for it, else raise it."""
-    if problem is None:
-        return
-    if problems is None:
-        raise ElementError(problem)
-    problems.append(problem)
-
-
-def find(key: str, version: str, problems: list[Problem] | None = None) -> tuple[Flag, str, str]:
-    """Return the flag that a key means, its spelling, and the config key after a dot.
-
-    Leading dashes may be left out, and underscores stand for dashes as in vLLM's own parser. An
-    unknown flag is a problem, and is taken as it is written.
+    ``name`` is its spelling; ``key`` is empty where not even that can be written. ``flag`` is the
+    one that is meant, unless it is a variable.
     """
+
+    version: str
+    name: str
+    key: str = ""
+    flag: Flag | None = None
+    element: Element | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+    def say(self, problem: Problem | None) -> None:
+        """Note a problem, if it is one."""
+        if problem is not None:
+            self.problems.append(problem)
+
+
+def read_flag(key: str, value: Any, version: str) -> Reading:
+    """Return what a flag with a value is in a version; one without value (None) is left out.
+
+    Leading dashes may be left out, and underscores stand for dashes as in vLLM's own parser. True
+    and false become the flag or its negative spelling, a mapping one JSON element, a list several
+    elements where the flag takes several, else one JSON element; a tuple is the words behind it on
+    a command line. An unknown flag is a problem, and is taken as it is written.
+    """
+    reading = Reading(version, key)
+    try:
+        flag, inner = _find(reading, key)
+        reading.flag = flag
+        reading.key = f"flag {flag.dest}.{inner}" if inner else f"flag {flag.dest}"
+        if isinstance(value, tuple):
+            value = _of_words(flag, key, value)
+        if value is not None:
+            reading.element = _flag_element(reading, flag, inner, value)
+    except ElementError as wrong:
+        reading.say(wrong.problem)
+    return reading
+
+
+def read_env(name: str, value: Any, version: str) -> Reading:
+    """Return what a variable with a value is in a version; one without value is left out.
+
+    Names that begin with VLLM_ must be known to the version; others are not vLLM's to check.
+    """
+    reading = Reading(version, name, f"env {name}")
+    try:
+        if value is not None:
+            reading.element = _env_element(reading, value)
+    except ElementError as wrong:
+        reading.say(wrong.problem)
+    return reading
+
+
+def _find(reading: Reading, key: str) -> tuple[Flag, str]:
+    """Return the flag that a key means, and the config key after a dot."""
     bare, _dot, inner = key.strip().lstrip("-").partition(".")
     bare = bare.replace("_", "-")
-    accepted = known.flags(version)
+    accepted = known.flags(reading.version)
     for spelling in (f"--{bare}", f"-{bare}"):
         if spelling in accepted:
-            return accepted[spelling], spelling, inner
-    spelling = f"--{bare}"
-    problem = _unknown("ENGINE-UNKNOWN-FLAG", spelling, version, accepted, "flags", "parser")
+            reading.name = spelling
+            return accepted[spelling], inner
+    reading.name = spelling = f"--{bare}"
+    problem = _unknown(
+        "ENGINE-UNKNOWN-FLAG", spelling, reading.version, accepted, "flags", "parser"
+    )
     if not re.fullmatch(r"--[a-zA-Z][a-zA-Z0-9-]*", spelling):
         raise ElementError(problem)
-    _say(problems, problem)
-    return Flag(bare.replace("-", "_"), (spelling,), _UNKNOWN), spelling, inner
+    reading.say(problem)
+    return Flag(bare.replace("-", "_"), (spelling,), _UNKNOWN), inner
+
+
+def _of_words(flag: Flag, name: str, words: tuple[str, ...]) -> Any:
+    """Return the value that the words behind a flag are."""
+    if flag.takes_value and words:
+        return words[0] if len(words) == 1 else list(words)
+    if not words and (not flag.takes_value or flag.kind == _UNKNOWN):
+        return True
+    raise bad_value(
+        name, f"it takes no value, found {words[0]!r}" if words else "its value is missing"
+    )
 
 
 def _unknown(
@@ -87,55 +142,44 @@ def _unknown(
     return wrong_element(code, name, message, stage, advice=advice)
 
 
-def flag_element(
-    key: str, value: Any, version: str, problems: list[Problem] | None = None
-) -> FlagElement:
-    """Return the element for one flag and value.
-
-    True and false become the flag or its negative spelling, a mapping one JSON element, a list
-    several elements where the flag takes several, else one JSON element. What is wrong goes to
-    ``problems``; without such a list, or where nothing could be written, ElementError is raised.
-    """
-    flag, spelling, inner = find(key, version, problems)
+def _flag_element(reading: Reading, flag: Flag, inner: str, value: Any) -> Element:
+    spelling = reading.name
     if not flag.takes_value or (flag.kind == _UNKNOWN and isinstance(value, bool)):
-        return _boolean(flag, spelling, value, version)
+        return _boolean(reading, flag, value)
     if isinstance(value, bool) and not inner:
-        raise _bad(spelling, f"it takes a value, found {str(value).lower()}")
+        raise bad_value(spelling, f"it takes a value, found {str(value).lower()}")
     if inner:
-        _check_keys(flag, {inner.partition(".")[0]: value}, version, problems)
+        _check_keys(reading, flag, {inner.partition(".")[0]: value})
         name = f"{flag.name}.{inner}"
         text = scalar(name, value)
-        return FlagElement(f"{flag.dest}.{inner}", name, (name, text), text)
-    if isinstance(value, (list, tuple)) and (flag.nargs or flag.kind == "Append"):
+        return Element(reading.key, name, text, text, (name, text))
+    if isinstance(value, list) and (flag.nargs or flag.kind == "Append"):
         texts = tuple(scalar(spelling, item) for item in value)
         if not texts:
-            raise _bad(spelling, "the list is empty")
+            raise bad_value(spelling, "the list is empty")
     else:
         texts = (scalar(spelling, value),)
     for text in texts if flag.kind != _UNKNOWN else ():
-        _say(problems, check_flag(flag, spelling, text, version))
-    keys = _check_keys(flag, value, version, problems)
+        reading.say(check_flag(flag, spelling, text, reading.version))
+    keys = _check_keys(reading, flag, value)
     if flag.kind == "Append":
         argv = tuple(part for text in texts for part in (flag.name, text))
     else:
         argv = (flag.name, *texts)
-    return FlagElement(flag.dest, flag.name, argv, " ".join(texts), keys)
+    text = " ".join(texts)
+    return Element(reading.key, flag.name, text, text, argv, keys)
 
 
-def _bad(name: str, message: str) -> ElementError:
-    return ElementError(wrong_element("ENGINE-BAD-VALUE", name, message, "parser"))
-
-
-def _boolean(flag: Flag, spelling: str, value: Any, version: str) -> FlagElement:
+def _boolean(reading: Reading, flag: Flag, value: Any) -> Element:
     if not isinstance(value, bool):
-        raise _bad(spelling, f"it takes true or false, found {value!r}")
-    requested = value != (spelling in flag.negative)
-    if requested:
-        return FlagElement(flag.dest, flag.name, (flag.name,), "true")
+        raise bad_value(reading.name, f"it takes true or false, found {value!r}")
+    key = f"flag {flag.dest}"
+    if value != (reading.name in flag.negative):
+        return Element(key, flag.name, "true", "true", (flag.name,))
     if not flag.negative:
-        raise _bad(spelling, f"vLLM {version} has no way to switch it off")
+        raise bad_value(reading.name, f"vLLM {reading.version} has no way to switch it off")
     negative = flag.negative[0]
-    return FlagElement(flag.dest, negative, (negative,), "false")
+    return Element(key, negative, "false", "false", (negative,))
 
 
 def _config_class(flag: Flag) -> str | None:
@@ -145,24 +189,22 @@ def _config_class(flag: Flag) -> str | None:
     return next((name for name in classes if name.lower() == bare), None)
 
 
-def _check_keys(
-    flag: Flag, value: Any, version: str, problems: list[Problem] | None
-) -> Mapping[str, str] | None:
+def _check_keys(reading: Reading, flag: Flag, value: Any) -> dict[str, str]:
     """Return the keys of a JSON value; those its config class does not have are problems."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             value = json.loads(value)
         except json.JSONDecodeError:
-            return None  # the flag's type said so
+            return {}  # the flag's type said so
     if not isinstance(value, Mapping):
-        return None
-    config = _config_class(flag)
+        return {}
+    config, version = _config_class(flag), reading.version
     keys = known.config_keys(version, config) if config else {}
     for key, item in value.items():
         if keys and key not in keys:
-            _say(problems, _unknown_key(flag, config or "", str(key), list(keys), version))
+            reading.say(_unknown_key(flag, config or "", str(key), list(keys), version))
         else:
-            _say(problems, _check_member(flag, str(key), item, keys.get(key), version))
+            reading.say(_check_member(flag, str(key), item, keys.get(key), version))
     return {str(key): scalar(flag.name, item) for key, item in value.items()}
 
 
@@ -176,14 +218,7 @@ def _check_member(
     members = known.enum_names(version, enum) if enum else ()
     if not members or not isinstance(value, str) or value.upper() in members:
         return None
-    close, listed = nearest(value, members), ", ".join(members)
-    return wrong_element(
-        "ENGINE-BAD-CHOICE",
-        flag.name,
-        f"{key} of vLLM {version} does not take {value!r}; it takes {listed}",
-        "parser",
-        advice=f"use {close}" if close else f"use one of {listed}",
-    )
+    return bad_choice(flag.name, f"{key} of vLLM {version}", value, members, "parser")
 
 
 def _unknown_key(flag: Flag, config: str, key: str, keys: list[str], version: str) -> Problem:
@@ -200,28 +235,17 @@ def _unknown_key(flag: Flag, config: str, key: str, keys: list[str], version: st
     )
 
 
-def env_element(
-    name: str, value: Any, version: str, problems: list[Problem] | None = None
-) -> EnvElement:
-    """Return one environment variable; problems as for flags.
-
-    Names that begin with VLLM_ must be known to the version; others are not vLLM's to check.
-    """
+def _env_element(reading: Reading, value: Any) -> Element:
+    name, version = reading.name, reading.version
     if not _ENV_NAME.fullmatch(name):
-        raise _bad(name, "not a variable name")
+        raise bad_value(name, "not a variable name")
     variable = known.env_vars(version).get(name)
     if variable is None and name.startswith("VLLM_"):
         names = [item for item in known.env_vars(version) if item.startswith("VLLM_")]
-        _say(problems, _unknown("ENGINE-UNKNOWN-ENV", name, version, names, "env", None))
-    text = str(int(value)) if isinstance(value, bool) else scalar(name, value)
+        reading.say(_unknown("ENGINE-UNKNOWN-ENV", name, version, names, "env", None))
+    text = seen = str(int(value)) if isinstance(value, bool) else scalar(name, value)
     if variable is not None and name.startswith("VLLM_"):
-        _say(problems, check_env(variable, text, version))
-    return EnvElement(name, text)
-
-
-def switch(name: str, text: str, version: str) -> str:
-    """Return the text that rules compare: of a boolean variable 1 or 0, whatever its spelling."""
-    variable = known.env_vars(version).get(name)
-    if variable is None or variable.type != "bool":
-        return text
-    return {"true": "1", "false": "0"}.get(text.lower(), text)
+        reading.say(check_env(variable, text, version))
+    if variable is not None and variable.type == "bool":  # one value, whatever its spelling
+        seen = {"true": "1", "false": "0"}.get(text.lower(), text)
+    return Element(reading.key, name, text, seen)

@@ -65,7 +65,7 @@ def assess(
     result = Recipe(
         engine=engine.name,
         version=engine.version,
-        env=dict(assembly.env),
+        env=assembly.env(),
         argv=("serve", deployment.model.path, *assembly.argv()),
         reasons=(
             Reason("model", "DEPLOYMENT", "where the weights lie on the host", "model.path"),

@@ -16,13 +16,13 @@ from ..deployment import Deployment, EngineSpec, Layout, Limits
 from ..documents import knowledge
 from ..findings import Finding
 from ..model.types import Architecture
-from . import elements
 from .assembly import Command
 from .command import EngineCommand, Given, read_command
 from .conditions import as_number, fill
+from .elements import Reading, read_env, read_flag
 from .facts import facts
 from .flags import SOURCE, actions, env_vars, flags, resolve_version
-from .problems import ElementError, Problem, wrong_element
+from .problems import Problem
 from .recipe import assess
 from .rules import Rule, rules
 from .types import Recipe
@@ -159,49 +159,28 @@ class _Evaluated(Command):
         self.findings: list[Finding] = list(command.findings)
         self.lines: dict[str, int] = {}
         for name, (text, line) in command.env.items():
-            self.lines[f"env {name}"] = line
-            self._env(name, text, line)
-        for override in command.flags:
-            self._flag(override)
+            self._read(read_env(name, text, self.version), name, line)
+        for given in command.flags:
+            # vLLM rewrites -O, -O3 and -O.key itself before it parses.
+            if not given.name.startswith("-O"):
+                reading = read_flag(given.name, given.values, self.version)
+                self._read(reading, given.name, given.line)
 
-    def _env(self, name: str, text: str, line: int) -> None:
-        problems: list[Problem] = []
-        try:
-            elements.env_element(name, text, self.version, problems)
-        except ElementError as wrong:
-            problems.append(wrong.problem)
-        self.see_env(name, text)
-        self.env[name] = text
-        self._problems(problems, name, line, f"env {name}")
-
-    def _flag(self, given: Given) -> None:
-        if given.name.startswith("-O"):
-            return  # vLLM rewrites -O, -O3 and -O.key itself before it parses
-        problems: list[Problem] = []
-        element, key = None, f"flag {given.name}"
-        try:
-            flag, _spelling, inner = elements.find(given.name, self.version, problems)
-            key = f"flag {flag.dest}.{inner}" if inner else f"flag {flag.dest}"
-            problems.clear()
-            element = elements.flag_element(
-                given.name, _value(given, flag.takes_value), self.version, problems
-            )
-        except ElementError as wrong:
-            problems.append(wrong.problem)
-        else:
-            if flag.deprecated:
-                self._deprecated(given)
-        self.lines[key] = given.line
+    def _read(self, reading: Reading, name: str, line: int) -> None:
+        element, key = reading.element, reading.key
+        if element is not None and reading.flag is not None and reading.flag.deprecated:
+            self._deprecated(name, line)
+        self.lines[key] = line
         if element is not None:
-            self.flags[element.key] = element
-            self.see_flag(element.key, element)
-        self._problems(problems, given.name, given.line, key)
+            self.elements[element.key] = element
+            self.see(element.key, element)
+        self._problems(reading.problems, name, line, key)
 
-    def _deprecated(self, given: Given) -> None:
-        advice = knowledge("vllm/renamed.yml")["flags"].get(given.name, "leave it out")
+    def _deprecated(self, name: str, line: int) -> None:
+        advice = knowledge("vllm/renamed.yml")["flags"].get(name, "leave it out")
         finding = Finding("ENGINE-DEPRECATED", "", "", source=SOURCE, advice=advice)
-        message = f"{given.name}: vLLM {self.version} takes it, and calls it deprecated"
-        self._say(finding, given.line, message, advice)
+        message = f"{name}: vLLM {self.version} takes it, and calls it deprecated"
+        self._say(finding, line, message, advice)
 
     def _problems(self, problems: list[Problem], name: str, line: int, element: str) -> None:
         unset = [
@@ -244,24 +223,14 @@ class _Evaluated(Command):
 
     def _compare(self, rule: Rule) -> None:
         """Say of an element that the recipe has: it is missing here, or otherwise."""
-        value: Any = fill(rule.effect["value"], self.facts) if "value" in rule.effect else True
-        if rule.missing == "none" or value is None:
+        meant = self.meant(rule)
+        if rule.missing == "none" or meant is None or meant.element is None:
             return
         reason = fill(rule.reason, self.facts) or rule.reason
-        if "env" in rule.effect:
-            name = rule.effect["env"]
-            expected, shown = (
-                elements.env_element(name, value, self.version).text,
-                f"{name}={value}",
-            )
-            there, key = self.env.get(name), f"env {name}"
-            there = None if there is None else elements.switch(name, there, self.version)
-        else:
-            element = elements.flag_element(rule.effect["flag"], value, self.version)
-            expected, shown = element.text, " ".join(element.argv)
-            override = self.flags.get(element.key)
-            there, key = override.text if override else None, f"flag {element.key}"
-        if _same(there, expected) or self.facts.get(key, "") is None:
+        key, shown = meant.element.key, str(meant.element)
+        given = self.elements.get(key)
+        there = given.seen if given else None
+        if _same(there, meant.element.seen) or self.facts.get(key, "") is None:
             return
         if there is not None:
             message = f"is {there}, where the recipe has {shown}: {reason}"
@@ -276,26 +245,21 @@ class _Evaluated(Command):
 
     def _redundant(self) -> None:
         """Say of elements that they are the version's default."""
-        defaults = {flag.dest: flag.default for flag in actions(self.version)}
-        for key, element in self.flags.items():
-            shown = " ".join(element.argv)
-            self._default(shown, element.text, defaults.get(key), f"flag {key}")
-        supported = env_vars(self.version)
-        for name, text in self.env.items():
-            if name in supported and name.startswith("VLLM_"):
-                spelled = elements.switch(name, text, self.version)
-                self._default(f"{name}={text}", spelled, supported[name].default, f"env {name}")
-
-    def _default(self, shown: str, text: str, default: Any, key: str) -> None:
-        if default is None or self.facts.get(key) is None:
-            return
-        spelled = str(default).lower() if isinstance(default, bool) else str(default)
-        bits = str(int(default)) if isinstance(default, bool) else spelled
-        if not (_same(text, spelled) or text == bits):
-            return
-        finding = Finding("ENGINE-REDUNDANT", "", "", source=SOURCE)
-        message = f"{shown} is the default of vLLM {self.version}"
-        self._say(finding, self.lines[key], message, finding.remedy)
+        defaults = {f"flag {flag.dest}": flag.default for flag in actions(self.version)}
+        for name, variable in env_vars(self.version).items():
+            if name.startswith("VLLM_"):
+                defaults[f"env {name}"] = variable.default
+        # The flags first.
+        for key in sorted(self.elements, key=lambda key: key.startswith("env ")):
+            element, default = self.elements[key], defaults.get(key)
+            if default is None or self.facts.get(key) is None:
+                continue
+            spelled = str(default).lower() if isinstance(default, bool) else str(default)
+            bits = str(int(default)) if isinstance(default, bool) else spelled
+            if _same(element.seen, spelled) or element.seen == bits:
+                finding = Finding("ENGINE-REDUNDANT", "", "", source=SOURCE)
+                message = f"{element} is the default of vLLM {self.version}"
+                self._say(finding, self.lines[key], message, finding.remedy)
 
 
 def _same(there: str | None, wanted: str) -> bool:
@@ -304,18 +268,6 @@ def _same(there: str | None, wanted: str) -> bool:
         return there == wanted
     number = as_number(there)
     return number is not None and number == as_number(wanted)
-
-
-def _value(given: Given, takes_value: bool) -> Any:
-    """Return what an override of the same flag would be; ElementError for a wrong number."""
-    if takes_value and given.values:
-        return given.values[0] if len(given.values) == 1 else list(given.values)
-    if not takes_value and not given.values:
-        return True
-    message = "its value is missing"
-    if given.values:
-        message = f"it takes no value, found {given.values[0]!r}"
-    raise ElementError(wrong_element("ENGINE-BAD-VALUE", given.name, message, "parser"))
 
 
 def spoken(text: str) -> str:

@@ -25,19 +25,20 @@ _SWITCHES = ("0", "1", "true", "false")
 def scalar(name: str, value: Any) -> str:
     """Return a value as one argv element; mappings, lists and booleans as compact JSON."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise _bad(name, f"{value} is not a number")
+        raise bad_value(name, f"{value} is not a number")
     if value is None or isinstance(value, (bool, Mapping, list, tuple)):
         try:
             return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
         except (TypeError, ValueError) as wrong:
-            raise _bad(name, f"not JSON: {wrong}") from wrong
+            raise bad_value(name, f"not JSON: {wrong}") from wrong
     text = str(value)
     if re.search(r"[\x00-\x1f\x7f]", text):
-        raise _bad(name, "the value holds a control character")
+        raise bad_value(name, "the value holds a control character")
     return text
 
 
-def _bad(name: str, message: str) -> ElementError:
+def bad_value(name: str, message: str) -> ElementError:
+    """Return the error of a value that no element can be made of."""
     return ElementError(wrong_element("ENGINE-BAD-VALUE", name, message, "parser"))
 
 
@@ -61,7 +62,12 @@ def check_flag(flag: Flag, spelling: str, text: str, version: str) -> Problem | 
         if looked_up.get("ignore_case") and text.upper() in choices:
             return None
     if choices:
-        return _check_choice(flag, spelling, text, choices, version, stage)
+        advice = knowledge("vllm/renamed.yml")["values"].get(flag.dest, {}).get(text)
+        return (
+            None
+            if text in choices
+            else bad_choice(spelling, f"vLLM {version}", text, choices, stage, advice)
+        )
     if flag.optional and text in ("", "None"):
         return None
     expected = _mismatch(flag.type, text)
@@ -71,17 +77,20 @@ def check_flag(flag: Flag, spelling: str, text: str, version: str) -> Problem | 
     return wrong_element("ENGINE-BAD-VALUE", spelling, message, "parser")
 
 
-def _check_choice(
-    flag: Flag, spelling: str, text: str, choices: tuple[str, ...], version: str, stage: str
-) -> Problem | None:
-    if text in choices:
-        return None
-    advice = knowledge("vllm/renamed.yml")["values"].get(flag.dest, {}).get(text)
+def bad_choice(
+    name: str,
+    taker: str,
+    text: str,
+    choices: tuple[str, ...],
+    stage: str,
+    advice: str | None = None,
+) -> Problem:
+    """Return the problem of a value that is none of the choices."""
     close, listed = nearest(text, choices), ", ".join(choices)
     return wrong_element(
         "ENGINE-BAD-CHOICE",
-        spelling,
-        f"vLLM {version} does not take {text!r}; it takes {listed}",
+        name,
+        f"{taker} does not take {text!r}; it takes {listed}",
         stage,
         advice=advice or (f"use {close}" if close else f"use one of {listed}"),
     )
@@ -120,14 +129,7 @@ def check_env(variable: EnvVar, text: str, version: str) -> Problem | None:
         wrong = [item for item in items if fold(item.strip()) not in allowed]
         if not wrong:
             return None
-        listed = ", ".join(variable.choices)
-        return wrong_element(
-            "ENGINE-BAD-CHOICE",
-            variable.name,
-            f"vLLM {version} does not take {wrong[0]!r}; it takes {listed}",
-            "load",
-            advice=f"use one of {listed}",
-        )
+        return bad_choice(variable.name, f"vLLM {version}", wrong[0], variable.choices, "load")
     expected = None
     if variable.type == "bool" and text.lower() not in _SWITCHES:
         expected = "0 or 1"

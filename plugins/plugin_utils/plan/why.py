@@ -10,9 +10,8 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..engine import elements
+from ..engine.elements import read_env, read_flag
 from ..engine.flags import env_vars, flags, resolve_version
-from ..engine.problems import ElementError
 from ..engine.rules import Claim, Rule, by_id, rules
 from ..findings import ApiaryError, error
 from .explain import Explained, shown
@@ -176,12 +175,7 @@ def _absent(asked: str, rows: Iterable[Explained], version: str, subject: str) -
 
 def _unknown(name: str, version: str) -> str:
     """Return what the engine's knowledge says of an element that a version does not know."""
-    try:
-        if name.isupper():
-            elements.env_element(name, "1", version)
-        else:
-            elements.find(name, version)
-    except ElementError as problem:
-        finding = problem.problem.finding
+    reading = read_env(name, "1", version) if name.isupper() else read_flag(name, None, version)
+    for finding in (problem.finding for problem in reading.problems[:1]):
         return f"{finding.message} ({finding.remedy})"
     return f"vLLM {version} does not know it either"

@@ -217,6 +217,11 @@ def test_what_is_wrong_is_said_in_the_words_of_a_command_line(text, version, nam
     assert "limits." not in told
 
 
+def test_an_unknown_flag_without_a_value_is_unknown_and_lacks_none():
+    reviewed = judge("vllm serve m --disable-log-request --max-num-seqs 8")
+    assert said(reviewed, "error") == {("ENGINE-UNKNOWN-FLAG", 1)}
+
+
 def test_an_element_that_is_refused_is_judged_no_further():
     reviewed = judge("vllm serve m -tp 4 --quantization nope")
     assert [item.code for item in reviewed.findings if item.severity == "error"] == [
