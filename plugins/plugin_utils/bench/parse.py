@@ -170,16 +170,11 @@ def _whole(key: str, value: Any) -> int:
     return int(value)
 
 
-def _order(request: Request) -> tuple[float, float, float, int, int]:
+def _order(request: Request) -> tuple[float, ...]:
     """Return what requests are sorted by: by starts, and the same whatever shard comes first."""
-    unknown = -1.0
-    return (
-        unknown if request.start is None else request.start,
-        unknown if request.latency is None else request.latency,
-        unknown if request.ttft is None else request.ttft,
-        request.input_tokens,
-        request.output_tokens,
-    )
+    times = (request.start, request.latency, request.ttft)
+    lengths = (request.input_tokens, request.output_tokens)
+    return (*(-1.0 if time is None else time for time in times), *lengths)
 
 
 def _unreadable(subject: str, found: str) -> ApiaryError:
