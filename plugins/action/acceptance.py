@@ -24,7 +24,6 @@ from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role, settings_of
 
 _NO_SETTINGS = ("evidence", "concerns", "dest")
-# What is asked of the host, of the document `Asked`.
 
 
 class ActionModule(Deciding):
