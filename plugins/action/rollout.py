@@ -43,7 +43,8 @@ from ..plugin_utils.rollout.types import HostSteps, Settings, Situation
 from ..plugin_utils.run_owner import is_dead, owner
 
 # What playbooks register: of every event but those that only read, and of inspect.
-PROGRESS, INSPECTED = "__progress", "__inspected"
+PROGRESS = "__progress"
+INSPECTED = "__inspected"
 _ROUTER = "__router"
 
 

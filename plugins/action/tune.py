@@ -36,7 +36,10 @@ from ..plugin_utils.tune.variables import shown, variables_of, winner_of
 
 DISPLAY = Display()
 # What playbooks register: of the steps host, begin, next, and of those of a trial.
-HOST, BEGUN, NEXT, TRIAL = "__taken", "__queue", "__next", "__trial"
+HOST = "__taken"
+BEGUN = "__queue"
+NEXT = "__next"
+TRIAL = "__trial"
 # One that died has its old InvocationID until it is started anew.
 _STARTS = ("systemctl", "show", "--property=InvocationID,MainPID,ActiveState,NRestarts")
 # On a terminal, as over SSH, it would colour errors by their priority.

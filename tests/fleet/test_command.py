@@ -32,8 +32,10 @@ PLAYBOOK = """
         sleep: 1
       when: hurry is not defined
     - name: Break
-      ansible.builtin.fail:
-        msg: "error: ROCM-BROKEN: {{ inventory_hostname }}: no driver\\n  remedy: mend it"
+      apiary.instinct.refuse:
+        code: ROCM-HEADERS
+        subject: "{{ inventory_hostname }}"
+        message: no driver
       when: inventory_hostname == bad | default('')
 """
 PRIVATE = "hunter2"
@@ -183,7 +185,7 @@ def test_a_canary_stops_it_in_its_own_words_and_no_secret_is_kept(controller):
     secret = f"password={PRIVATE}"
     code, said = controller.rollout(*BASE, *TWO_WAVES, "-e", f"hurry=1 bad=h01 {secret}")
     assert code == 1
-    assert "the canary failed: ROCM-BROKEN: no driver" in " ".join(said.split())
+    assert "the canary failed: ROCM-HEADERS: no driver" in " ".join(said.split())
     assert controller.outcomes() == {"h01": "failed", "h04": "waiting", "h07": "waiting"}
     assert controller.did() == {"h01": 1}
     kept = [path for path in controller.directory.glob("artifacts/**/*") if path.is_file()]

@@ -1,0 +1,24 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The order in which maintenance changes a host: no engine runs while its driver changes."""
+
+from pathlib import Path
+
+import yaml
+
+TASKS = Path(__file__).parents[3] / "playbooks/tasks/maintain_change.yml"
+
+
+def test_replicas_that_a_reboot_started_are_stopped_before_the_host_is_inspected():
+    tasks = yaml.safe_load(TASKS.read_text(encoding="utf-8"))
+    names = [task["name"].removeprefix("Change | ") for task in tasks]
+    reboot = names.index("Reboot, as requested")
+    stops = [
+        place
+        for place, task in enumerate(tasks)
+        if "'stop'" in str(task.get("ansible.builtin.command", ""))
+    ]
+    assert stops[0] < reboot < stops[1] < names.index("Inspect again")
+    assert "maintain_reboot" in str(tasks[stops[1]]["when"])
