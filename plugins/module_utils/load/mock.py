@@ -327,8 +327,11 @@ def main(arguments: list[str]) -> int:
     chosen = parser.parse_args(arguments)
     mock = Mock(chosen.host, chosen.port, chosen.ttft, chosen.itl, chosen.model)
 
+    def end(_number: int, _frame: object) -> None:
+        raise SystemExit(0)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_interrupt: sys.exit(0))
+        signal.signal(number, end)
     if stat.S_ISFIFO(os.fstat(0).st_mode):
         mock.watch(0)
     sys.stdout.write(f"{mock.port}\n")

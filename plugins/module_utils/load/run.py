@@ -29,8 +29,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import client as bench_client  # noqa: F401 - so that it is in Ansible's archive
-from . import mock as bench_mock  # noqa: F401 - this one, too
+# So that they are in Ansible's archive.
+from . import client as _client  # noqa: F401  # pylint: disable=unused-import
+from . import mock as _mock  # noqa: F401  # pylint: disable=unused-import
 from .gpus import cards, exported, readings
 from .inspection import inspect_engines
 from .processes import Children, cpu_seconds, cpu_within
@@ -41,7 +42,6 @@ SCHEMA = "apiary.bench-raw/v1"
 PROGRAMS = str(Path(__file__).parents[1])
 MOCK_SECONDS = 30.0
 RESULT_BYTES = 2**30
-# What bench_run is made of, for whoever sends it to a host.
 # Megabytes of random words that nothing reads.
 DROPPED = ("generated_texts",)
 

@@ -95,7 +95,7 @@ def _rise(pairs: Pairs, names: Sequence[str]) -> float | None:
             return None
         for series, sign in ((after, 1), (before, -1)):
             rise += sign * math.fsum(
-                value for (name, _), value in series.items() if name == counter
+                value for (name, _labels), value in series.items() if name == counter
             )
     return rise
 

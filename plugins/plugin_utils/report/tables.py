@@ -182,7 +182,7 @@ def metrics_text(metrics: dict[str, float]) -> Iterable[str]:
         if name in _METRICS:
             yield f"{number(value)} {_METRICS[name]}"
         else:
-            metric, _, percentile = name.partition("_")
+            metric, _underscore, percentile = name.partition("_")
             shown = (
                 f"{milliseconds(value)} ms" if metric in ("ttft", "tpot") else f"{number(value)} s"
             )
