@@ -28,6 +28,7 @@ from .sse import Response
 clock = time.perf_counter
 # A larger buffer is mapped and unmapped by each call, which takes six times as long.
 _READ = 1 << 16
+_CONNECT_SECONDS = 3.0
 Handler = Callable[[int, float], None]
 
 
@@ -98,9 +99,10 @@ class Server:
         self.path = path[: -len("/v1")] if path.endswith("/v1") else path
         self.host = parts.netloc.rpartition("@")[2]
         self.context = ssl.create_default_context() if parts.scheme == "https" else None
-        found = socket.getaddrinfo(self.name, port, type=socket.SOCK_STREAM)[0]
-        self.family: socket.AddressFamily = found[0]
-        self.address: Any = found[4]
+        addresses = socket.getaddrinfo(self.name, port, type=socket.SOCK_STREAM)
+        self.family, self.address = _reachable(
+            [(family, address) for family, _, _, _, address in addresses]
+        )
         self.idle: list[Connection] = []
 
     def request(
@@ -144,6 +146,19 @@ class Server:
         """Close the idle connections."""
         while self.idle:
             self.idle.pop().close()
+
+
+def _reachable(addresses: list[tuple[socket.AddressFamily, Any]]) -> tuple[Any, Any]:
+    """Return the first address that takes a connection, else the last: localhost may be ::1."""
+    for family, address in addresses[:-1]:
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            trial.settimeout(_CONNECT_SECONDS)
+            try:
+                trial.connect(address)
+            except OSError:
+                continue
+            return family, address
+    return addresses[-1]
 
 
 class Connection:

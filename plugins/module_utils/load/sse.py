@@ -16,6 +16,8 @@ from typing import Any
 
 _CHOICE = b'"choices":[{'
 _MOST_HEAD = 1 << 16
+# Of what is no stream: documents and metrics of engines that may be others' machines.
+MOST_BODY = 1 << 24
 
 
 class Response:
@@ -46,6 +48,7 @@ class Response:
         self._tail = b""
         self._last = b""
         self._body: list[bytes] = []
+        self._size = 0
 
     @property
     def body(self) -> bytes:
@@ -164,6 +167,9 @@ class Response:
     def _content(self, piece: bytes, now: float) -> None:
         if not self._stream:
             self._body.append(piece)
+            self._size += len(piece)
+            if self._size > MOST_BODY:
+                self._fail(f"the answer is larger than {MOST_BODY >> 20} MiB")
             return
         if self._tail:
             piece, self._tail = self._tail + piece, b""

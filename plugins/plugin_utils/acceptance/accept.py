@@ -71,7 +71,8 @@ def accept(
         complaints += [item for item in plan.findings if item.severity != "info"]
         checks += plan.checks
     for report in reports:
-        complaints += map(from_host, report["findings"])
+        findings = map(from_host, report["findings"])
+        complaints += [item for item in findings if item.severity != "info"]
     inspected = [role for role, plan in plans.items() if not has_errors(plan.findings)]
     checks += drift.checks(evidence.host, inspected, reports)
     checks += replicas.checks(evidence)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..findings import from_host, has_errors
 from ..host.types import Check, CheckState
 
 _SHORT = 160
@@ -26,9 +27,14 @@ def checks(
             differences = [*report["steps"], *map(_difference, report["diff"])]
             found = f"a run would {'; '.join(differences)}"
             yield _check(f"{host}: {report['resource']}", report["role"], found)
+    differing = {report["role"] for report in reports if report["changed"] or _refused(report)}
     for role in roles:
-        if role not in [report["role"] for report in reports]:
+        if role not in differing:
             yield _check(f"{host}: {role}", role, None)
+
+
+def _refused(report: Mapping[str, Any]) -> bool:
+    return has_errors(tuple(map(from_host, report["findings"])))
 
 
 def _check(subject: str, role: str, found: str | None) -> Check:

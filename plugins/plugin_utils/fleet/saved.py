@@ -41,8 +41,13 @@ def host_directory(artifacts: Path, host: str) -> Path:
 
 def load(cls: type[T], path: Path) -> T | None:
     """Return the document in a file, None where there is none; raise FILE-… or DOC-…."""
-    if not path.exists():
-        return None
+    try:
+        if not path.exists():
+            return None
+    except OSError as failure:
+        raise error(
+            "FILE-UNREADABLE", str(path), f"cannot be read: {failure.strerror}"
+        ) from failure
     try:
         data = json.loads(read_text(str(path)))
     except ValueError as failure:
@@ -62,8 +67,10 @@ def attempt(cls: type[T], path: Path, problems: list[Finding]) -> T | None:
 def load_quarantine(directory: Path, problems: list[Finding]) -> Quarantine | None:
     """Return why a host is kept out, None where it is not; a damaged file keeps it out, too."""
     path = directory / "quarantine.json"
-    kept_out = attempt(Quarantine, path, problems)
-    if kept_out is None and path.exists():
+    damage: list[Finding] = []
+    kept_out = attempt(Quarantine, path, damage)
+    problems += damage
+    if damage:
         return Quarantine(directory.name, "", "quarantine.json cannot be read")
     return kept_out
 
@@ -151,6 +158,6 @@ def saved_topology(directory: Path) -> Topology | None:
 
 
 def saved_system(directory: Path) -> str | None:
-    """Return a host's system as its survey names it (`ubuntu 24.04`); None without a survey."""
-    survey = load(Survey, directory / "survey.json")
+    """Return a host's system as its survey names it (`ubuntu 24.04`), None without one."""
+    survey = attempt(Survey, directory / "survey.json", [])
     return survey.facts.os if survey else None

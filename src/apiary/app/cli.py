@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from apiary.app.ansible_config import print_path
@@ -69,6 +71,12 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
+    if "_APIARY_COMPLETE" in os.environ:
+        from click.shell_completion import add_completion_class
+
+        from apiary.app.completion_command import Bash  # for the Tab key only
+
+        add_completion_class(Bash)
     try:
         code = cli.main(arguments, prog_name="apiary", standalone_mode=False)
     except click.exceptions.Exit as leaving:

@@ -10,8 +10,25 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 VARIABLE = "_APIARY_COMPLETE"
+
+
+class Bash(BashComplete):
+    """Bash cuts words at `=`, which belongs to the option before it."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        args, incomplete = super().get_completion_args()
+        joined: list[str] = []
+        rest = iter(args)
+        for word in rest:
+            if word == "=" and joined:
+                joined[-1] += "=" + next(rest, "")
+            else:
+                joined.append(word)
+        return joined, incomplete
+
+
 SHELLS: dict[str, type[ShellComplete]] = {
-    "bash": BashComplete,
+    "bash": Bash,
     "zsh": ZshComplete,
     "fish": FishComplete,
 }

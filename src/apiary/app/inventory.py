@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,10 +27,7 @@ from apiary.host.ssh.probe import Probed, ProbeRequest, labels
 SSH = {"ssh", "smart", "paramiko", "paramiko_ssh"}
 ARGUMENTS = ("ssh_args", "ssh_common_args", "ssh_extra_args")
 # Arguments of ssh that would change something, and that our own client does not have.
-NOT_HONOURED = re.compile(
-    r"""(?x) (?<!\S) (?: -[LRDWw]\s*\S+
-    | -[cm]\s*\S+ | -o\s*(?i:Ciphers|MACs|KexAlgorithms|HostKeyAlgorithms)[=\s]\S+ )"""
-)
+NOT_HONOURED = re.compile(r"-[LRDWwcm]|-o\s*(?i:Ciphers|MACs|KexAlgorithms|HostKeyAlgorithms)[=\s]")
 DISCOVERED = re.compile(r"auto(_legacy)?(_silent)?")
 
 
@@ -154,11 +151,11 @@ def _request(
     for variable in ARGUMENTS:
         text = variables[variable] or ""
         try:
-            arguments += shlex.split(text)
+            words = shlex.split(text)
         except ValueError as failure:
             raise refusal(f"{name}: {variable}", f"{text}: {failure}") from failure
-        ignored = NOT_HONOURED.findall(text)
-        notes += [f"{variable}: {argument} is not honoured" for argument in ignored]
+        arguments += words
+        notes += [f"{variable}: {shown} is not honoured" for shown in _not_honoured(words)]
     notes += _unsupported(variables)
     key = variables["private_key_file"]
     if key and not options.identity:
@@ -180,6 +177,14 @@ def _request(
     return ProbeRequest(
         name, target, changed, bool(variables["password"] or variables["private_key"])
     ), notes
+
+
+def _not_honoured(words: Sequence[str]) -> Iterator[str]:
+    """Yield the arguments of ssh that our own client does not have."""
+    for word, after in itertools.pairwise((*words, "")):
+        argument = f"{word} {after}" if len(word) == 2 else word
+        if NOT_HONOURED.match(argument):
+            yield argument
 
 
 def _unsupported(variables: Mapping[str, Any]) -> list[str]:

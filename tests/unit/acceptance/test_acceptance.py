@@ -176,3 +176,10 @@ def test_a_resource_that_cannot_be_inspected_is_told_by_its_own_finding(host):
     judged = accept(host, plans=plans, reports=[report(findings=[refused])])
     assert failed(judged) == {"HOST-UNIT"}
     assert "ACCEPT-DRIFT" not in {one.code for one in judged.checks}
+
+
+def test_a_role_of_which_only_a_warning_is_reported_passes(host):
+    warning = {"code": "WEIGHTS-HIDDEN", "subject": "/srv/models", "message": "holds 3 files"}
+    plans = {"host_tuning": ConcernPlan()}
+    checks = accept(host, plans=plans, reports=[report(findings=[warning])]).checks
+    assert [one.state for one in checks if one.code == "ACCEPT-DRIFT"] == ["pass"]

@@ -95,6 +95,10 @@ def test_the_shell_offers_what_it_is_told(offered):
     hosts = offered("probe", "--inventory", "hosts.yml", "gpu-00")
     assert sorted(hosts) == ["gpu-001", "gpu-002", "gpu-003"]
     assert FILES[offered.shell] in offered("explain", "pl")
+    equals = (
+        ["--inventory", "=", "hosts.yml"] if offered.shell == "bash" else ["--inventory=hosts.yml"]
+    )
+    assert offered("doctor", *equals, "--limit", "rack") == ["rack1"]
 
 
 @pytest.fixture

@@ -224,6 +224,7 @@ def test_a_vaulted_variable_is_opened_by_the_configured_password(here, monkeypat
 NOT_HONOURED = {
     "ansible_ssh_common_args='-oCiphers=aes128-ctr'": "-oCiphers=aes128-ctr is not honoured",
     "ansible_ssh_extra_args='-L 1:h:2 -C'": "ssh_extra_args: -L 1:h:2 is not honoured",
+    "ansible_ssh_common_args='-o \"MACs=umac-64\"'": "-o MACs=umac-64 is not honoured",
     "ansible_password=secret": "the password in the inventory is not honoured",
     "ansible_ssh_private_key=secret": "the private key in a variable is not honoured",
     "ansible_become=true": "ansible_become is not honoured",
@@ -252,6 +253,8 @@ def test_what_is_not_honoured_is_named_once_for_all_hosts(here):
 def test_what_changes_nothing_is_not_worth_a_word(here):
     common = "-C -o ControlMaster=auto -oControlPersist=60s -o ServerAliveInterval=30 -vv"
     assert chosen(inventory=f"a ansible_ssh_common_args='{common}'\n").findings == ()
+    proxy = '-o ProxyCommand="ssh -W %h:%p -c aes128-ctr bastion"'
+    assert chosen(inventory=f"a ansible_ssh_common_args='{proxy}'\n").findings == ()
 
 
 NOT_REACHED = {
