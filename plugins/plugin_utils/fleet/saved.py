@@ -41,13 +41,8 @@ def host_directory(artifacts: Path, host: str) -> Path:
 
 def load(cls: type[T], path: Path) -> T | None:
     """Return the document in a file, None where there is none; raise FILE-… or DOC-…."""
-    try:
-        if not path.exists():
-            return None
-    except OSError as failure:
-        raise error(
-            "FILE-UNREADABLE", str(path), f"cannot be read: {failure.strerror}"
-        ) from failure
+    if not path.exists():
+        return None
     try:
         data = json.loads(read_text(str(path)))
     except ValueError as failure:
@@ -59,6 +54,13 @@ def attempt(cls: type[T], path: Path, problems: list[Finding]) -> T | None:
     """Return the document in a file; why there is none although there is a file is a problem."""
     try:
         return load(cls, path)
+    except OSError as failure:
+        origin = "who runs Apiary has to be let into its directory"
+        problem = error(
+            "FILE-UNREADABLE", str(path), f"cannot be read: {failure.strerror}", origin=origin
+        )
+        problems += problem.findings
+        return None
     except ApiaryError as refusal:
         problems += refusal.findings
         return None
