@@ -149,6 +149,9 @@ DEVICE_PLUGIN = Case(
 mkdir -p /var/lib/kubelet/device-plugins
 systemctl daemon-reload
 systemctl restart kubelet.service
+# Its state is part of what the case begins with, and written after the start returns.
+timeout 120 sh -c 'until [ -s /var/lib/kubelet/cpu_manager_state ] \\
+  && [ -s /var/lib/kubelet/memory_manager_state ]; do sleep 0.1; done'
 """,
     values=("/proc/sys/fs/inotify/max_*",),
     reads={
