@@ -33,17 +33,17 @@ class ActionModule(Deciding):
         """Return the acceptance of one host; save it to ``dest`` unless in check mode."""
         host = task_vars["inventory_hostname"]
         dest, concerns = arguments["dest"], arguments["concerns"]
-        asked = {name: value for name, value in arguments.items() if name not in _NO_SETTINGS}
+        requested = {name: value for name, value in arguments.items() if name not in _NO_SETTINGS}
         try:
-            settings = from_document(Settings, asked, f"{host}: acceptance")
-            told = arguments["evidence"] or self._gather(concerns, task_vars)
+            settings = from_document(Settings, requested, f"{host}: acceptance")
+            bundle = arguments["evidence"] or self._gather(concerns, task_vars)
             # The host is named as the inventory names it: that is the name its operator knows.
-            told = {**told, "host": host}
-            plans, resources = self._decided(concerns, told, task_vars)
+            bundle = {**bundle, "host": host}
+            plans, resources = self._decided(concerns, bundle, task_vars)
             reports = self._inspect(resources, task_vars)
-            wanted = to_measure(told, settings)
+            wanted = to_measure(bundle, settings)
             measured = self._measure(wanted, task_vars)
-            judged = accept(told, settings, plans, reports, measured, wanted.refused)
+            judged = accept(bundle, settings, plans, reports, measured, wanted.refused)
             if dest and not self._task.check_mode:
                 directory = Path(dest).absolute()
                 for ran in measured.runs:
@@ -68,14 +68,14 @@ class ActionModule(Deciding):
         """Return fresh evidence of the host."""
         scopes = {"gpu", "acceptance", *(scope for one in concerns for scope in CONCERNS[one])}
         begun = _now()
-        told = self._module("evidence_info", {"scopes": sorted(scopes)}, task_vars)
+        bundle = self._module("evidence_info", {"scopes": sorted(scopes)}, task_vars)
         # By this clock: a host's may be wrong, and reports compare times of many hosts.
-        return {**told["evidence"], "collected_at": begun}
+        return {**bundle["evidence"], "collected_at": begun}
 
-    def _decided(self, concerns, told, task_vars):
+    def _decided(self, concerns, bundle, task_vars):
         """Return the roles' plans of the evidence, and the resources of those not refused."""
         host = task_vars["inventory_hostname"]
-        evidence = from_document(Evidence, told, f"{host}: evidence") if concerns else None
+        evidence = from_document(Evidence, bundle, f"{host}: evidence") if concerns else None
         plans, resources = {}, []
         for name in concerns:
             options = options_of(read_role(name), task_vars, self._templar, host)

@@ -103,9 +103,9 @@ class Configuration:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Return what was found about it and its levels, each once."""
-        told = [finding for bench in self.benches for finding in bench.findings]
-        told += [finding for level in self.levels for finding in level.findings]
-        return tuple(dict.fromkeys(told))
+        findings = [finding for bench in self.benches for finding in bench.findings]
+        findings += [finding for level in self.levels for finding in level.findings]
+        return tuple(dict.fromkeys(findings))
 
 
 @dataclass(frozen=True)
@@ -320,8 +320,8 @@ def values_of(level: Level, configuration: Configuration) -> dict[str, float]:
     if level.engine is not None:
         known |= {name: getattr(level.engine, name) for name in _ENGINE}
     for name, source, join in _GPUS:
-        told = [getattr(gpu, source) for gpu in level.gpus if getattr(gpu, source) is not None]
-        known[name] = join(told) if told else None
+        values = [getattr(gpu, source) for gpu in level.gpus if getattr(gpu, source) is not None]
+        known[name] = join(values) if values else None
     known["client_ttft_error"] = level.client.ttft_error_p90 if level.client else None
     return {name: float(value) for name, value in known.items() if value is not None}
 

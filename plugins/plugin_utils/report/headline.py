@@ -38,15 +38,15 @@ def headline_of(
 
 
 def _doubted(
-    headline: Headline, told: tuple[Finding, ...], configurations: Sequence[Configuration]
+    headline: Headline, findings: tuple[Finding, ...], configurations: Sequence[Configuration]
 ) -> tuple[Headline, tuple[Finding, ...]]:
     doubted = [configuration for configuration in configurations if unproven(configuration.benches)]
     if not doubted:
-        return headline, told
+        return headline, findings
     names = _listed([item.name for item in doubted])
     notes = (note for item in doubted for note in doubt(item.name, unproven(item.benches)))
     text = f"{headline.text} Not to be published: not every rule was checked or kept for {names}."
-    return replace(headline, text=text), tuple(dict.fromkeys((*told, *notes)))
+    return replace(headline, text=text), tuple(dict.fromkeys((*findings, *notes)))
 
 
 def _answer(

@@ -122,8 +122,8 @@ def conduct(order: Order, session: Session, show: Show = drive.silent) -> Bench:
 def _evaluated(bench: Bench) -> tuple[Finding, ...]:
     """Return what is to be said of the whole: rules replaced, not checked, nothing answered."""
     replaced = proof.rules_text(bench.environment.get("rules"))
-    told = f"was measured by other rules than the protocol's: {replaced}"
-    others = (Finding("BENCH-THRESHOLD", bench.name, told),) if replaced else ()
+    message = f"was measured by other rules than the protocol's: {replaced}"
+    others = (Finding("BENCH-THRESHOLD", bench.name, message),) if replaced else ()
     doubt = proof.doubt(bench.name, proof.unproven([bench]))
     return (*others, *doubt, *proof.unanswered(bench))
 
@@ -138,8 +138,10 @@ def _served(order: Order, seen: Seen) -> tuple[Order, tuple[Finding, ...]]:
     notes: tuple[Finding, ...] = ()
     if reported is not None and _plain(str(reported)) != _plain(seen.version):
         engine["planned_version"] = reported
-        told = f"is served by version {seen.version}, its plan says {reported}; the result is of "
-        notes = (Finding("BENCH-PLAN-VERSION", order.name, told + seen.version),)
+        message = (
+            f"is served by version {seen.version}, its plan says {reported}; the result is of "
+        )
+        notes = (Finding("BENCH-PLAN-VERSION", order.name, message + seen.version),)
     environment = {**order.environment, "engine": engine}
     return dataclasses.replace(order, environment=environment), notes
 

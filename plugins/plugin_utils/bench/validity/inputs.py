@@ -74,8 +74,8 @@ def hit_share(seen: Seen) -> float | None:
         return engine.cache_hit_share
     if engine.cached_tokens is not None and engine.prompt_tokens:
         return engine.cached_tokens / engine.prompt_tokens
-    told = usage_cached(seen.raw)
-    return told[0] / told[1] if told and told[1] else None
+    cached = usage_cached(seen.raw)
+    return cached[0] / cached[1] if cached and cached[1] else None
 
 
 def usage_cached(raw: Raw) -> tuple[int, int] | None:
@@ -85,10 +85,10 @@ def usage_cached(raw: Raw) -> tuple[int, int] | None:
     """
     rows: list[tuple[Any, int]] = []
     for shard in raw.shards:
-        told = shard.get("cached_tokens")
-        if not isinstance(told, (list, tuple)) or len(told) != len(shard["input_lens"]):
+        counts = shard.get("cached_tokens")
+        if not isinstance(counts, (list, tuple)) or len(counts) != len(shard["input_lens"]):
             return None
-        answers = zip(told, shard["input_lens"], shard["errors"], strict=True)
+        answers = zip(counts, shard["input_lens"], shard["errors"], strict=True)
         rows += [(cached, length) for cached, length, failure in answers if not failure]
     if not all(is_whole(cached) and cached >= 0 for cached, _length in rows):
         return None

@@ -65,36 +65,36 @@ def _decide(settings: Settings, evidence: Evidence) -> WeightCachePlan:
     if refused:
         return WeightCachePlan(findings=refused)
     kernel = host_facts.kernel_release(evidence)
-    asked = [(mount, options.asked(mount, kernel)) for mount in settings.mounts]
-    refused = tuple(finding for _mount, one in asked for finding in one.findings)
+    requested = [(mount, options.requested(mount, kernel)) for mount in settings.mounts]
+    refused = tuple(finding for _mount, one in requested for finding in one.findings)
     if has_errors(refused):
         return WeightCachePlan(findings=refused)
     here = settings.state == "present"
     family = os_family(evidence)
     shown = mounts.read_mounts(evidence)
     gone = stale_mounts(settings, evidence)
-    wanted = files.files(settings, family, asked)
+    wanted = files.files(settings, family, requested)
     wanted += tuple(HostFile(f"{mounts.UNITS}/{mounts.unit_name(path)}", None) for path in gone)
-    steps = tuple(step(mount, one, shown, here) for mount, one in asked) + tuple(
+    steps = tuple(step(mount, one, shown, here) for mount, one in requested) + tuple(
         MountStep(path, mounts.unit_name(path), "unmount") for path in gone
     )
     steps = tuple(one for one in steps if one.path in gone or not _is_local(settings, one.path))
     live = _live(settings, evidence) if here else ()
     return WeightCachePlan(
         files=wanted,
-        checks=tuple(checks.checks(settings, asked, evidence, shown, steps)),
+        checks=tuple(checks.checks(settings, requested, evidence, shown, steps)),
         findings=(
             *_family_findings(settings, evidence, family),
             *_step_findings(settings, evidence, shown, steps),
-            *_nconnect_findings(asked),
+            *_nconnect_findings(requested),
         ),
-        skipped=tuple(one for _mount, each in asked for one in each.skipped)
+        skipped=tuple(one for _mount, each in requested for one in each.skipped)
         + _skipped_slots(settings, live),
         family=family,
-        packages=_packages(family, asked, evidence) if here else (),
+        packages=_packages(family, requested, evidence) if here else (),
         live=live,
         services=("cachefilesd.service",)
-        if here and any("fsc" in one.options for _mount, one in asked)
+        if here and any("fsc" in one.options for _mount, one in requested)
         else (),
         retired=_retired(wanted, evidence),
         mounts=steps,
@@ -120,7 +120,7 @@ def os_family(evidence: Evidence) -> str:
 
 
 def stale_mounts(settings: Settings, evidence: Evidence) -> tuple[str, ...]:
-    """Return the mount points of an earlier run that are not asked for any more."""
+    """Return the mount points of an earlier run that are not requested any more."""
     try:
         earlier = json.loads(evidence.files.get(files.CONFIGURATION, "{}")).get("mounts", [])
         paths = [one["path"] for one in earlier if one["type"] != LOCAL]
@@ -130,7 +130,9 @@ def stale_mounts(settings: Settings, evidence: Evidence) -> tuple[str, ...]:
     return tuple(path for path in paths if path not in now)
 
 
-def step(mount: Mount, asked: options.Asked, shown: mounts.HostMounts, here: bool) -> MountStep:
+def step(
+    mount: Mount, requested: options.Requested, shown: mounts.HostMounts, here: bool
+) -> MountStep:
     """Return what has to happen at one mount point."""
     unit = mounts.unit_name(mount.path)
     there = shown.at(mount.path)
@@ -143,7 +145,7 @@ def step(mount: Mount, asked: options.Asked, shown: mounts.HostMounts, here: boo
         if name in shown.unit_states
         or any(one.type == "autofs" and one.source == "systemd-1" for one in there)
     )
-    reasons = wrong(mount, asked, shown)
+    reasons = wrong(mount, requested, shown)
     return MountStep(
         mount.path,
         unit,
@@ -155,7 +157,7 @@ def step(mount: Mount, asked: options.Asked, shown: mounts.HostMounts, here: boo
     )
 
 
-def wrong(mount: Mount, asked: options.Asked, shown: mounts.HostMounts) -> tuple[str, ...]:
+def wrong(mount: Mount, requested: options.Requested, shown: mounts.HostMounts) -> tuple[str, ...]:
     """Return why what is mounted can't stay; empty where it can, or where nothing is mounted."""
     there = shown.at(mount.path)
     if not there:
@@ -166,7 +168,7 @@ def wrong(mount: Mount, asked: options.Asked, shown: mounts.HostMounts) -> tuple
         kinds = ", ".join(one.type for one in there)
         reasons.append(f"{len(there)} mounts lie on each other there ({kinds})")
     if mount.type == "bind":
-        text = files.mount_unit(mount, asked)
+        text = files.mount_unit(mount, requested)
         found = shown.unit_hashes.get(mounts.unit_name(mount.path))
         # Where a bind mount comes from does not show; its unit says it.
         if found != hashlib.sha256(text.encode()).hexdigest():
@@ -176,7 +178,7 @@ def wrong(mount: Mount, asked: options.Asked, shown: mounts.HostMounts) -> tuple
     elif _source(top.source) != _source(mount.source):
         reasons.append(f"it comes from {top.source}, not {mount.source}")
     shared = _shares_transport(mount, shown)
-    for one in options.differences(asked.options, top.options):
+    for one in options.differences(requested.options, top.options):
         # What the server grants, and what the first mount of a server decides, stays as it is.
         if not one.lowered and not (one.option == "nconnect" and shared):
             reasons.append(f"{one.option} is {one.found}, not {one.expected}")
@@ -216,10 +218,10 @@ def _skipped_slots(settings: Settings, live: tuple[LiveSetting, ...]) -> tuple[S
 
 
 def _packages(
-    family: str, asked: Sequence[tuple[Mount, options.Asked]], evidence: Evidence
+    family: str, requested: Sequence[tuple[Mount, options.Requested]], evidence: Evidence
 ) -> tuple[str, ...]:
     """Return the packages that are missing, judged by the programs that they bring."""
-    nfs = [one for mount, one in asked if mount.is_nfs]
+    nfs = [one for mount, one in requested if mount.is_nfs]
     if not nfs or not family:
         return ()
     names = knowledge("host/weight_cache.yml")["families"][family]["packages"]
@@ -288,7 +290,7 @@ def _step_findings(
             and serving
             and not settings.remount_while_serving
         ):
-            why = "; ".join(one.reasons) or "it is not asked for any more"
+            why = "; ".join(one.reasons) or "it is not requested any more"
             found.append(
                 Finding(
                     "WEIGHTS-SERVING",
@@ -300,11 +302,11 @@ def _step_findings(
 
 
 def _nconnect_findings(
-    asked: Sequence[tuple[Mount, options.Asked]],
+    requested: Sequence[tuple[Mount, options.Requested]],
 ) -> tuple[Finding, ...]:
     """Return a warning for mounts of one server that ask for different numbers of connections."""
     counts: dict[str, dict[str, list[str]]] = {}
-    for mount, one in asked:
+    for mount, one in requested:
         if mount.is_nfs:
             number = str(one.options.get("nconnect", 1))
             counts.setdefault(mount.server, {}).setdefault(number, []).append(mount.path)

@@ -13,15 +13,15 @@ from ...documents import knowledge
 from ...evidence.types import Evidence
 from ..types import Check, CheckState
 from .mounts import HostMounts
-from .options import Asked, differences
+from .options import Requested, differences
 from .settings import LOCAL, Mount, MountStep, Settings
 
-Mounts = Sequence[tuple[Mount, Asked]]
+Mounts = Sequence[tuple[Mount, Requested]]
 
 
 def checks(
     settings: Settings,
-    asked: Mounts,
+    requested: Mounts,
     evidence: Evidence,
     shown: HostMounts,
     steps: Sequence[MountStep],
@@ -30,8 +30,8 @@ def checks(
     stays = [step.path for step in steps if step.action == "keep"]
     if settings.state == "absent":
         return
-    yield from _keytab(asked, evidence)
-    for mount, options in asked:
+    yield from _keytab(requested, evidence)
+    for mount, options in requested:
         if mount.type == LOCAL:
             yield _local_source(mount, shown)
         elif mount.path in stays:
@@ -56,9 +56,9 @@ def _holds(
     return Check(code, subject, state, expected if state == "pass" else found, expected, **more)
 
 
-def _keytab(asked: Mounts, evidence: Evidence) -> Iterator[Check]:
+def _keytab(requested: Mounts, evidence: Evidence) -> Iterator[Check]:
     """Yield whether there is what Kerberos needs, where a mount is by it."""
-    if not any(mount.is_nfs and one.has_kerberos for mount, one in asked):
+    if not any(mount.is_nfs and one.has_kerberos for mount, one in requested):
         return
     facts = knowledge("host/weight_cache.yml")["kerberos"]
     helpers = evidence.commands.get("nfs_helpers")
@@ -67,25 +67,27 @@ def _keytab(asked: Mounts, evidence: Evidence) -> Iterator[Check]:
     yield _holds("WEIGHTS-KEYTAB", facts["keytab"], there, *words, source=facts["source"])
 
 
-def _mounted(mount: Mount, asked: Asked, evidence: Evidence, shown: HostMounts) -> Iterator[Check]:
+def _mounted(
+    mount: Mount, requested: Requested, evidence: Evidence, shown: HostMounts
+) -> Iterator[Check]:
     """Yield what a mount that stays can't bring itself: what others decide, what vLLM sees."""
     facts = knowledge("host/weight_cache.yml")
-    differing = differences(asked.options, shown.at(mount.path)[-1].options)
+    differing = differences(requested.options, shown.at(mount.path)[-1].options)
     wrong = [item for item in differing if not item.lowered]
     lowered = [f"{item.option}: {item.found}" for item in differing if item.lowered]
     actual = ", ".join(f"{item.option}: {item.found}" for item in wrong)
-    expected = ", ".join(f"{item.option}: {item.expected}" for item in wrong) or asked.text
+    expected = ", ".join(f"{item.option}: {item.expected}" for item in wrong) or requested.text
     source = facts["shown"]["source"]
     yield _holds("WEIGHTS-OPTIONS", mount.path, not wrong, actual, expected, source=source)
     if mount.is_nfs:
         prefetched = facts["prefetched"]
         kind, types = shown.as_vllm_sees(mount.path) or "nothing", prefetched["types"]
-        granted = (not lowered, ", ".join(lowered), "the size of requests that is requested")
+        granted = (not lowered, ", ".join(lowered), "the requested size of requests")
         yield _holds("WEIGHTS-GRANTED", mount.path, *granted)
         words = (f"{kind}, as vLLM reads /proc/mounts", " or ".join(types))
         source = prefetched["source"]
         yield _holds("WEIGHTS-TYPE", mount.path, kind in types, *words, source=source)
-    if "fsc" in asked.options:
+    if "fsc" in requested.options:
         yield _local_cache(mount, evidence)
 
 

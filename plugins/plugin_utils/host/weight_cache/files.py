@@ -14,7 +14,7 @@ from ...documents import knowledge
 from ..program import findings
 from ..types import HostFile
 from .mounts import UNITS, unit_name
-from .options import Asked
+from .options import Requested
 from .settings import LOCAL, Mount, Settings
 
 MANAGED = "# Managed by Apiary; changes made here are overwritten.\n"
@@ -47,17 +47,17 @@ def _standing_alone(name: str) -> str:
 
 
 def files(
-    settings: Settings, family: str, asked: Sequence[tuple[Mount, Asked]]
+    settings: Settings, family: str, requested: Sequence[tuple[Mount, Requested]]
 ) -> tuple[HostFile, ...]:
     """Return every file, in the order in which they are written; those without text go."""
     here = settings.state == "present"
-    mounted = [(mount, options) for mount, options in asked if mount.type != LOCAL]
+    mounted = [(mount, options) for mount, options in requested if mount.type != LOCAL]
     tuned = here and any(mount.wanted_readahead for mount, _options in mounted)
     slots = (
         settings.session_slots if here and any(mount.is_nfs for mount, _options in mounted) else 0
     )
     warm = here and settings.warm_up_enabled
-    cache = local_cache_file(family, asked)
+    cache = local_cache_file(family, requested)
     units = [
         HostFile(f"{UNITS}/{unit_name(mount.path)}", mount_unit(mount, options) if here else None)
         for mount, options in mounted
@@ -104,9 +104,9 @@ def udev_rule() -> str:
     )
 
 
-def mount_unit(mount: Mount, asked: Asked) -> str:
+def mount_unit(mount: Mount, requested: Requested) -> str:
     """Return the unit of one mount; see docs/decisions/0005-plain-mount-unit.md."""
-    remote = mount.is_nfs or "_netdev" in asked.options
+    remote = mount.is_nfs or "_netdev" in requested.options
     kind = {"bind": "none", "nfs4": "nfs"}.get(mount.type, mount.type)
     lines = [
         MANAGED + "[Unit]",
@@ -114,15 +114,17 @@ def mount_unit(mount: Mount, asked: Asked) -> str:
         "Documentation=https://man7.org/linux/man-pages/man5/nfs.5.html" if mount.is_nfs else "",
         "Wants=network-online.target" if remote else "",
         "After=network-online.target" if remote else "",
-        "Wants=cachefilesd.service" if "fsc" in asked.options else "",
-        "After=cachefilesd.service" if "fsc" in asked.options else "",
+        "Wants=cachefilesd.service" if "fsc" in requested.options else "",
+        "After=cachefilesd.service" if "fsc" in requested.options else "",
         "\n[Mount]",
         f"What={_word(mount.source)}",
         f"Where={_word(mount.path)}",
         f"Type={kind}",
-        f"Options={asked.text}" if asked.options else "",
-        "# mount.nfs goes on trying for the minutes of retry=." if "retry" in asked.options else "",
-        "TimeoutSec=infinity" if "retry" in asked.options else "TimeoutSec=90",
+        f"Options={requested.text}" if requested.options else "",
+        "# mount.nfs goes on trying for the minutes of retry=."
+        if "retry" in requested.options
+        else "",
+        "TimeoutSec=infinity" if "retry" in requested.options else "TimeoutSec=90",
         "# Without it, stopping would wait for a server that is gone." if mount.is_nfs else "",
         "ForceUnmount=yes" if mount.is_nfs else "",
         "\n[Install]",
@@ -159,9 +161,9 @@ def _word(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def local_cache_file(family: str, asked: Sequence[tuple[Mount, Asked]]) -> HostFile | None:
+def local_cache_file(family: str, requested: Sequence[tuple[Mount, Requested]]) -> HostFile | None:
     """Return the file without which cachefilesd does not start, where a mount asks for it."""
     entry = knowledge("host/weight_cache.yml")["families"].get(family, {}).get("fsc_file")
-    if not entry or not any("fsc" in options.options for _mount, options in asked):
+    if not entry or not any("fsc" in options.options for _mount, options in requested):
         return None
     return HostFile(entry["path"], entry["content"])

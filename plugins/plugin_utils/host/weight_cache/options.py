@@ -24,7 +24,7 @@ _VALUE = re.compile(r"[^\s,%\\\"']+")
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requested:
     """A mount's options in order, what was left out of the profile, and what is refused."""
 
     options: dict[str, Value]
@@ -58,8 +58,8 @@ def _facts() -> Any:
     return knowledge("host/weight_cache.yml")
 
 
-def asked(mount: Mount, kernel: str | None) -> Asked:
-    """Return what a mount is asked to have on a host with this kernel."""
+def requested(mount: Mount, kernel: str | None) -> Requested:
+    """Return what a mount is requested to have on a host with this kernel."""
     facts = _facts()
     profile = mount.profile or ("read_mostly" if mount.is_nfs else "plain")
     options: dict[str, Value] = {}
@@ -90,7 +90,7 @@ def asked(mount: Mount, kernel: str | None) -> Asked:
         dropped, conflict = _fit_kerberos(mount, options)
         skipped += dropped
         findings += conflict
-    return Asked(options, tuple(skipped), tuple(findings))
+    return Requested(options, tuple(skipped), tuple(findings))
 
 
 def _older(kernel: str, least: str) -> bool:
@@ -161,7 +161,7 @@ def _fit_transport(mount: Mount, options: dict[str, Value]) -> None:
 
 
 def _fit_kerberos(mount: Mount, options: dict[str, Value]) -> tuple[list[Skipped], list[Finding]]:
-    """Keep Kerberos and nconnect apart: the profile's gives way, an asked one is refused."""
+    """Keep Kerberos and nconnect apart: the profile's gives way, a requested one is refused."""
     facts = _facts()["kerberos"]
     name = facts["without"]
     if not str(options.get("sec", "")).startswith("krb5") or name not in options:
@@ -198,7 +198,7 @@ def differences(wanted: Options, shown: Options) -> tuple[Difference, ...]:
 
 
 def _in_force(kind: str, wanted: Value, found: Value | None) -> bool:
-    """Say whether a found value is what was asked for."""
+    """Say whether a found value is what was requested."""
     if found is None:
         return False
     if kind == "flag":

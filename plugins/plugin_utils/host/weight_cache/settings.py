@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is asked of a host's weights, and what has to be done about it."""
+"""What is requested of a host's weights, and what has to be done about it."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def problems(settings: Settings) -> tuple[Finding, ...]:
 
 
 def _numbers(settings: Settings) -> Iterator[tuple[str, int, int, int | None]]:
-    """Yield each number that is asked for: whose it is, itself, the least, the most if any."""
+    """Yield each number that is requested: whose it is, itself, the least, the most if any."""
     yield "weight_cache_session_slots", settings.session_slots, 0, None
     yield "weight_cache_warm_up_memory_percent", settings.warm_up_memory_percent, 1, 100
     for one in settings.mounts:

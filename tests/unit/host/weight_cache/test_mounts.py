@@ -13,8 +13,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.
     unit_name,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.options import (
-    asked,
     differences,
+    requested,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
     Mount,
@@ -27,7 +27,7 @@ KERNEL = "6.1.0"
 
 
 def text(kernel=KERNEL, source="nfs-1:/m", kind="nfs", **options):
-    return asked(Mount("/m", source, kind, options=options), kernel).text.split(",")
+    return requested(Mount("/m", source, kind, options=options), kernel).text.split(",")
 
 
 def test_the_profile_is_the_default_and_in_its_order():
@@ -70,11 +70,11 @@ def test_an_ipv6_address_brings_the_transport_of_its_family():
 
 
 def test_an_old_kernel_goes_without_what_it_does_not_know():
-    found = asked(Mount("/m", "nfs-1:/m"), "4.18.0-553")
+    found = requested(Mount("/m", "nfs-1:/m"), "4.18.0-553")
     assert "nconnect" not in found.options
     assert [one.name for one in found.skipped] == ["nconnect"]
     # Who asks for it by name gets it: distributions port features back.
-    asked_for = asked(Mount("/m", "nfs-1:/m", options={"nconnect": 4}), "4.18.0-553")
+    asked_for = requested(Mount("/m", "nfs-1:/m", options={"nconnect": 4}), "4.18.0-553")
     assert (asked_for.options["nconnect"], asked_for.skipped) == (4, ())
 
 
@@ -154,7 +154,7 @@ def test_vllm_takes_the_first_of_equal_mount_points_and_the_kernel_the_last():
     ],
 )
 def test_units_are_as_reviewed(golden, name, mount):
-    golden(f"host/weight_cache/{name}.mount", files.mount_unit(mount, asked(mount, KERNEL)))
+    golden(f"host/weight_cache/{name}.mount", files.mount_unit(mount, requested(mount, KERNEL)))
 
 
 def test_the_other_files_are_as_reviewed(golden):
@@ -162,7 +162,7 @@ def test_the_other_files_are_as_reviewed(golden):
     settings = Settings(
         mounts=(mount,), models=("/srv/models/100%/b/current",), warm_up_enabled=True
     )
-    written = files.files(settings, "debian", [(mount, asked(mount, KERNEL))])
+    written = files.files(settings, "debian", [(mount, requested(mount, KERNEL))])
     golden(
         "host/weight_cache/files.txt",
         "".join(
