@@ -13,8 +13,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.
     unit_name,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.options import (
-    asked,
     differences,
+    requested,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
     Mount,
@@ -76,15 +76,15 @@ def test_a_unit_is_a_plain_file_name(path):
 
 @given(asking)
 def test_what_is_in_force_never_differs(options):
-    wanted = asked(Mount("/m", "nfs-1:/m", options=options), "6.1.0").options
+    wanted = requested(Mount("/m", "nfs-1:/m", options=options), "6.1.0").options
     assert differences(wanted, as_the_kernel_shows(wanted)) == ()
 
 
 @given(asking, asking)
 def test_what_is_in_force_is_what_differs_in_nothing(one, other):
-    """A mount as asked for before is kept exactly where the two show alike."""
-    first = asked(Mount("/m", "nfs-1:/m", options=one), "6.1.0").options
-    second = asked(Mount("/m", "nfs-1:/m", options=other), "6.1.0").options
+    """A mount as requested before is kept exactly where the two show alike."""
+    first = requested(Mount("/m", "nfs-1:/m", options=one), "6.1.0").options
+    second = requested(Mount("/m", "nfs-1:/m", options=other), "6.1.0").options
     missing = dict(second.items() - first.items()).keys() - {"_netdev", "nofail", "retry"}
     found = {item.option for item in differences(second, as_the_kernel_shows(first))}
     assert bool(found) == bool(missing)
