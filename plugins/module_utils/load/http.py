@@ -100,9 +100,7 @@ class Server:
         self.host = parts.netloc.rpartition("@")[2]
         self.context = ssl.create_default_context() if parts.scheme == "https" else None
         addresses = socket.getaddrinfo(self.name, port, type=socket.SOCK_STREAM)
-        self.family, self.address = _reachable(
-            [(family, address) for family, _, _, _, address in addresses]
-        )
+        self.family, self.address = _reachable([(entry[0], entry[4]) for entry in addresses])
         self.idle: list[Connection] = []
 
     def request(
