@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is asked of engines beside the load: names with several addresses, answers without end."""
+"""What engines answer besides the load: names with several addresses, answers without end."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from support.bench.load_servers import mock
 
 def test_an_engine_that_listens_on_one_of_a_name_s_addresses_is_asked_there(monkeypatch):
     with mock() as url, socket.create_server(("127.0.0.1", 0)) as closed:
-        nobody = closed.getsockname()
+        unreachable = closed.getsockname()
         closed.close()
         resolve = socket.getaddrinfo
 
         def several(*arguments, **options):
             first, *others = resolve(*arguments, **options)
-            return [(*first[:4], nobody), first, *others]
+            return [(*first[:4], unreachable), first, *others]
 
         monkeypatch.setattr(socket, "getaddrinfo", several)
         assert ask(f"{url}/health", 5)[0] == 200
