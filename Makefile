@@ -90,8 +90,8 @@ docs-site: .venv/ready ## The documentation as a web site without network needs,
 build: .venv/ready ## The release's files of the tree as it is, for trying, in dist/
 	python tools/release.py --draft
 
-release: .venv/ready ## The release's files in dist/: collection, wheel, sdist, SBOM, checksums; the same bytes anywhere
-	python tools/release.py
+release: .venv/ready ## The release's files in dist/, the same bytes anywhere, and their provenance; signed (KEY=FILE)
+	python tools/release.py $(if $(KEY),--key '$(KEY)')
 
 pictures: .venv/ready ## Draw the README's pictures again (PICTURE="demo fleet …" for some)
 	python tools/pictures.py $(PICTURE)

@@ -3,10 +3,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Build the files of a release into dist/: collection, wheel, sdist, SBOM and checksums.
+"""Build the files of a release into dist/: collection, wheel, sdist, SBOM and checksums; sign them.
 
 The same commit gives the same bytes in any directory, at any time, under any umask and locale,
-given the pinned tools and one Python. Tagging, signing and uploading stay with the maintainers.
+given the pinned tools and one Python. Who builds says so in the provenance and signs both with a
+key of their own, given by --key or APIARY_RELEASE_KEY. Tagging and uploading stay with the
+maintainers.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import release_collection
 import release_sbom
+import release_signature
 import yaml
+from release_signature import PROVENANCE, SUMS
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON_BIN = Path(sys.executable).parent
@@ -105,6 +110,9 @@ def build(root: Path, out: Path) -> list[Path]:
     epoch = int(git(root, "log", "-1", "--format=%ct"))
     commit = git(root, "rev-parse", "HEAD").strip()
     out.mkdir(parents=True, exist_ok=True)
+    # What an earlier build said of files that are no more.
+    for old in (*out.glob("*.sig"), out / PROVENANCE):
+        old.unlink(missing_ok=True)
     now = version(root)
     with tempfile.TemporaryDirectory(prefix="apiary-release-") as scratch:
         tree, raw = Path(scratch, "tree"), Path(scratch, "raw")
@@ -126,7 +134,7 @@ def build(root: Path, out: Path) -> list[Path]:
             encoding="utf-8",
         )
     made.append(sbom)
-    sums = out / "SHA256SUMS"
+    sums = out / SUMS
     lines = (f"{digest}  {name}\n" for name, digest in checksums(made).items())
     sums.write_text("".join(lines), encoding="utf-8")
     return sorted([*made, sums])
@@ -158,24 +166,74 @@ def checksums(paths: list[Path]) -> dict[str, str]:
     }
 
 
+def seal(root: Path, made: list[Path], key: Path, builder: str, began: float) -> list[Path]:
+    """Write the provenance of the files that were made, sign it and the sums; return the files."""
+    out = made[0].parent
+    strangers = {path.name for path in out.iterdir()} - {path.name for path in made}
+    if strangers:
+        raise RefusedError(
+            str(out), f"has other files as well: {', '.join(sorted(strangers))}", "remove them"
+        )
+    commit = git(root, "rev-parse", "HEAD").strip()
+    epoch = int(git(root, "log", "-1", "--format=%ct"))
+    built = release_signature.Build(version(root), commit, epoch, builder, began, time.time())
+    subjects = checksums([path for path in made if path.name != SUMS])
+    provenance = out / PROVENANCE
+    materials = release_signature.materials(root, commit)
+    provenance.write_text(release_signature.statement(built, subjects, materials), encoding="utf-8")
+    signatures = [release_signature.sign(path, key) for path in (out / SUMS, provenance)]
+    return sorted([*made, provenance, *signatures])
+
+
+def given_key(root: Path, key: str | None) -> Path:
+    """Return the key to sign with."""
+    if not key:
+        raise RefusedError(
+            "the key",
+            "none is given, and a release is signed",
+            "make release KEY=FILE, or APIARY_RELEASE_KEY; `make build` builds without one",
+        )
+    path = Path(key).expanduser()
+    release_signature.usable(path, root)
+    return path
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Check, build and list the release; return the exit code."""
+    """Check, build, sign and list the release; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="directory (dist)")
     parser.add_argument("--draft", action="store_true", help="build the tree as it is, unchecked")
+    parser.add_argument(
+        "--key",
+        default=os.environ.get("APIARY_RELEASE_KEY"),
+        help="what signs: an SSH key's file, or the public one of a key in ssh-agent",
+    )
+    parser.add_argument(
+        "--builder",
+        default=os.environ.get("APIARY_RELEASE_BUILDER"),
+        help="who builds, a URI (mailto: and git's user.email)",
+    )
     options = parser.parse_args(arguments)
+    began = time.time()
     try:
         if not options.draft:
             check(ROOT)
+            key = given_key(ROOT, options.key)
+            builder = options.builder or f"mailto:{git(ROOT, 'config', 'user.email').strip()}"
         made = build(ROOT, options.out)
+        if not options.draft:
+            made = seal(ROOT, made, key, builder, began)
     except RefusedError as refused:
         print(refused, file=sys.stderr)
+        return 1
+    except release_signature.SigningError as refused:
+        print(RefusedError(refused.subject, str(refused), "give another key"), file=sys.stderr)
         return 1
     for path in made:
         print(f"{path.stat().st_size:>10}  {path}")
     if not options.draft:
         tag = f"v{version(ROOT)}"
-        print(f"Next, by a maintainer: git tag --sign {tag}, sign SHA256SUMS, push and upload.")
+        print(f"Next, by a maintainer: git tag --sign {tag}, push and upload.")
     return 0
 
 

@@ -11,7 +11,7 @@ import pytest
 from .conftest import ROOT
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
 def test_every_link_leads_to_a_file(name):
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (ROOT / name).read_text())
     lost = [one for one in links if "://" not in one and not (ROOT / one).exists()]
@@ -28,6 +28,6 @@ def test_the_readme_opens_with_the_two_commands():
 
 def test_make_has_every_target_that_the_pages_name():
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"):
         named = set(re.findall(r"`make ([a-z0-9-]+)", (ROOT / name).read_text()))
         assert named <= targets, name

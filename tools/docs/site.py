@@ -34,7 +34,11 @@ from apiary.help.finding_catalogue import catalogue
 
 ROOT = Path(__file__).parents[2]
 # Files of the repository that are pages of the site, beside docs/.
-OTHERS = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+OTHERS = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 # Where links lead that mean one page in the repository, and another or several in the site.
 MOVED = {
     "README.md": "index.md",

@@ -10,6 +10,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import told_here
@@ -38,10 +39,17 @@ from apiary.help.doctor.inventory import (
 )
 from apiary.help.doctor.judge import check, judge_controller
 from apiary.help.doctor.judge_hosts import judge_answers, judge_inventory, judge_vault, judge_ways
+from apiary.help.doctor.release import verify_release
 from apiary.help.doctor.types import Check, Doctor, Inventory
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red", "skipped": "dim"}
-_TITLES = {"controller": "This machine", "inventory": "The inventory", "hosts": "The hosts"}
+_TITLES = {
+    "controller": "This machine",
+    "inventory": "The inventory",
+    "hosts": "The hosts",
+    "release": "The release",
+}
+_PATH = click.Path(path_type=Path)
 
 
 class Steps:
@@ -75,6 +83,8 @@ def steps(quiet: bool) -> Iterator[Steps]:
     type=click.Path(),
     help="Where documents go; else the inventory's apiary_artifacts.",
 )
+@click.option("--release", type=_PATH, help="Only verify a release: its directory, or a file.")
+@click.option("--release-key", type=_PATH, help="The public key that signs it, a file.")
 @json_option
 def doctor(
     sources: tuple[str, ...],
@@ -82,6 +92,8 @@ def doctor(
     connect: bool,
     vault: tuple[str, ...],
     artifacts: str | None,
+    release: Path | None,
+    release_key: Path | None,
     as_json: bool,
 ) -> int:
     """Check this machine, an inventory and the way to its hosts before a first run.
@@ -94,14 +106,22 @@ def doctor(
     apiary doctor --inventory inventory/mine                 and the inventory
     apiary doctor --inventory inventory/mine --connect       and ask the hosts
     apiary doctor -i inventory/mine --limit rack1 --json     for a script
+    apiary doctor --release dist --release-key signer.pub    is this release the maintainers'?
 
     Exit code 0: nothing of severity error; 1: something is; 2: wrong usage.
     """
     if not sources and (limit or connect):
         raise click.UsageError("--limit and --connect choose and ask hosts; give an --inventory")
+    if (release and sources) or (release_key and not release):
+        raise click.UsageError("--release verifies a release alone; --release-key is for it")
     scope = Scope(sources, limit, vault)
-    with steps(quiet=as_json) as step:
-        result = examine(scope, connect, artifacts, step)
+    if release:
+        checks = verify_release(release, release_key)
+        wrong = any(item.outcome == "error" for item in checks)
+        result = Doctor(checks, 0, False, "do not install it" if wrong else "install it")
+    else:
+        with steps(quiet=as_json) as step:
+            result = examine(scope, connect, artifacts, step)
     if as_json:
         output.print_document(result)
     else:

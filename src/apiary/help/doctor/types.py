@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
 Outcome = Literal["ok", "warning", "error", "skipped"]
-Area = Literal["controller", "inventory", "hosts"]
+Area = Literal["controller", "inventory", "hosts", "release"]
 
 
 @dataclass(frozen=True)
