@@ -53,6 +53,13 @@ class Hang:
             return f"{self._requests} requests and not one token for {duration(still)}"
         return None
 
+    def means_hang(self) -> bool:
+        """Return whether no answer to the last question means a hang.
+
+        Not where tokens were made since: it waits behind a burst that came just before it.
+        """
+        return self._moved <= self._asked
+
     def wants_proof(self, now: float) -> bool:
         """Say whether an idle engine should be asked for a token now; asking counts as asked.
 

@@ -225,7 +225,7 @@ class Supervisor:
                 if event.value is not None:
                     load = event.value
                     self._notifier.status(f"serving {load.running:g}, waiting {load.waiting:g}")
-            elif event.kind == "canary" and not event.value.status:
+            elif event.kind == "canary" and not event.value.status and hang.means_hang():
                 reason = f"a completion of one token got no answer: {event.value.body}"
             elif event.kind == "leader" and event.value.status:
                 led = now

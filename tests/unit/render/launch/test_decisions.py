@@ -181,6 +181,25 @@ def test_an_idle_engine_is_asked_now_and_then():
 
 
 @pytest.mark.parametrize(
+def test_a_question_that_waits_behind_a_burst_is_no_hang():
+    """The burst came between the last look and the question, which waits for its turn."""
+    hang = Hang(300, now=0)
+    hang.take(busy(5, running=0.0), 0)
+    assert hang.wants_proof(301)
+    hang.take(Load(400.0, 100.0, 5), 302)
+    hang.take(Load(400.0, 100.0, 9000), 310)
+    assert not hang.means_hang()
+
+
+def test_a_question_that_nothing_answers_is_a_hang():
+    hang = Hang(300, now=0)
+    hang.take(busy(5, running=0.0), 0)
+    assert hang.wants_proof(301)
+    for second in range(310, 600, 10):
+        hang.take(busy(5, running=0.0), second)
+    assert hang.means_hang()
+
+
     ("since", "progress", "fails"),
     [
         (100, 100, False),
