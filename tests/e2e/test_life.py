@@ -17,6 +17,9 @@ import urllib.error
 import urllib.request
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.mounts import (
+    units_of,
+)
 
 QUICK = "RestartSec=500ms"
 
@@ -259,6 +262,53 @@ def test_missing_weights_are_tried_again(unit):
         # Twice, by systemd's own words: between two starts its properties are those of neither.
         await_true(lambda: unit.journal().count("status=75") > 1)
         assert re.search(r"error: (REPLICA-WEIGHTS|WEIGHTS-ABSENT): ", unit.journal())
+
+
+# As mount.nfs does it: what it takes for permanent ends it at once (here: a name that does not
+# resolve). The simulated hosts' kernel has no NFS, so that the mount itself is of a directory.
+MOUNT_HELPER = """#!/bin/sh
+[ -e /run/late-server ] && exec mount --bind /srv/late-source "$2"
+echo "mount.late: Failed to resolve server late: Name or service not known" >&2
+exit 32
+"""
+LATE = "[Mount]\nWhat=late:/export\nWhere=/srv/late\nType=late\n[Unit]\nStartLimitIntervalSec=0\n"
+
+
+@pytest.fixture
+def late_mount(host, unit):
+    """A mount unit whose server is not there yet, of a directory with the model."""
+    model = unit.plan["deployment"]["model"]["path"]
+    unit.write("/sbin/mount.late", MOUNT_HELPER)
+    unit.write("/run/systemd/system/srv-late.mount", LATE)
+    host.check_output(
+        f"chmod 755 /sbin/mount.late && mkdir -p -m 755 /srv/late-source && mkdir -p -m 0 /srv/late"
+        f" && cp -r {model}/. /srv/late-source && systemctl daemon-reload"
+    )
+    yield "/srv/late"
+    host.run(
+        "systemctl stop srv-late.mount; rm -rf /srv/late-source /srv/late /sbin/mount.late"
+        " /run/late-server /run/systemd/system/srv-late.mount; systemctl daemon-reload"
+    )
+
+
+@pytest.mark.double
+def test_a_mount_that_failed_for_good_comes_and_its_replica_with_it(unit, late_mount):
+    units = " ".join(units_of(late_mount))
+    lines = [QUICK, "[Unit]", f"Wants={units}", f"After={units}", f"PartOf={units}", "[Service]"]
+    with unit.changed(*lines, weights=late_mount):
+        unit.systemctl("stop")
+        # As a boot starts it, which waits for nobody.
+        unit.host.check_output(f"systemctl start --no-block {unit.name}")
+        await_true(lambda: unit.journal().count("status=75") > 2)
+        state = "systemctl show -p Result --value srv-late.mount"
+        assert unit.host.check_output(state) == "exit-code"
+        assert unit.show("ActiveState")["ActiveState"] == "activating"
+        unit.host.check_output("touch /run/late-server")
+        unit.restarted(2)
+        # Who stops the mount stops its replica first, and can unmount.
+        assert unit.host.run("systemctl stop srv-late.mount").rc == 0
+        assert unit.show("ActiveState")["ActiveState"] == "inactive"
+        assert unit.host.run("mountpoint -q /srv/late").rc != 0
 
 
 @pytest.mark.double

@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from support.host.virtual_machines import (
     MODEL,
     MOUNT,
     READAHEAD_KIB,
+    ROOT,
     await_reboot,
     await_true,
     boot_id,
@@ -88,3 +91,51 @@ def test_the_mount_is_still_the_same(host):
     ((kind, options),) = mounted(host)
     assert kind == "nfs4"
     assert {"hard", "nconnect=8", "vers=4.2"} <= options
+
+
+# What a replica's unit says of its mounts, as rendered, around a program that only asks for them.
+DEPENDENCIES = (
+    (ROOT / "tests/golden/demo/etc/systemd/system/apiary-qwen3-235b-0.service")
+    .read_text(encoding="utf-8")
+    .partition("[Service]")[0]
+)
+SERVICE = """[Service]
+Type=exec
+ExecStart=/bin/sh -c '/usr/libexec/apiary/weights-check || exit 75; exec sleep infinity'
+Restart=always
+RestartSec=2
+RestartPreventExitStatus=2 78
+"""
+
+
+@pytest.fixture
+def replica(host):
+    """A unit that needs the weights, stopped."""
+    name = "replica-test.service"
+    text = DEPENDENCIES + SERVICE
+    host.check_output(f"printf %s {shlex.quote(text)} > /run/systemd/system/{name}")
+    host.check_output("systemctl daemon-reload")
+    yield name
+    host.check_output(f"systemctl stop {name}; rm /run/systemd/system/{name}")
+    host.check_output("systemctl daemon-reload; systemctl start srv-models.mount")
+
+
+def test_what_the_server_refuses_at_boot_is_mounted_when_it_does_not(host, server, replica):
+    """mount.nfs takes that for permanent, and systemd tries a mount once."""
+    state = "systemctl show --property=ActiveState --value"
+    host.check_output("systemctl stop srv-models.mount")
+    server.check_output("mv /etc/exports.d/models.exports /run && exportfs -ra")
+    try:
+        # As a boot starts it, which waits for nobody.
+        host.check_output(f"systemctl start --no-block {replica}")
+        tries = f"systemctl show --property=NRestarts --value {replica}"
+        await_true(lambda: int(host.check_output(tries)) > 2, 300)
+        assert mounted(host) == []
+        assert host.check_output(f"{state} srv-models.mount") in ("failed", "activating")
+    finally:
+        server.check_output("mv /run/models.exports /etc/exports.d && exportfs -ra")
+    await_true(lambda: host.check_output(f"{state} {replica}") == "active", 120)
+    assert [kind for kind, _options in mounted(host)] == ["nfs4"]
+    # And who stops the mount stops what reads it.
+    host.check_output("systemctl stop srv-models.mount")
+    assert host.check_output(f"{state} {replica}") == "inactive"

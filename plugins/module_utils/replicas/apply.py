@@ -148,7 +148,7 @@ class Applier:
             write(self._host.module, item.path, item.after, item.mode_after, change=different)
 
     def _start(self, names: list[str]) -> None:
-        """Start units; a replica that used up its start limit gets a new one."""
+        """Start units, also those that had failed for good."""
         states = unit_states(systemctl_of(self._host), names)
         unknown = [name for name in names if states[name].get("LoadState") == "not-found"]
         if unknown:

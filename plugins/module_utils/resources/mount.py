@@ -65,27 +65,31 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     host.reload()
     if difference.steps == ("reload systemd",):
         return
-    stopped = host.marked(_due(resource))
-    if action == "remount":
-        stopped = sorted({*stopped, *_needing(host, unit)})
-        host.mark(_due(resource), *stopped)
-    if action in ("remount", "unmount"):
-        _unmount(host, path, unit)
     if action == "unmount":
+        _unmount(host, path, unit)
         _forget(unit)
         mount_points.reopen(path)
         host.reload_due = True
         return
-    # First: a server that does not answer now may do so after the next boot.
-    host.systemctl("enable", "--", unit)
-    if action != "keep":
-        if mount_points.close(path):
-            message = "held files of its own, which the mount hides"
-            host.warn(Finding("WEIGHTS-HIDDEN", path, message))
-        _mount(host, path, unit, resource["timeout_seconds"])
-    if stopped:
-        host.systemctl("start", "--no-block", "--", *stopped)
-    host.settle(_due(resource))
+    stopped = host.marked(_due(resource))
+    if action == "remount":
+        stopped = sorted({*stopped, *_needing(host, unit)})
+        host.mark(_due(resource), *stopped)
+    try:
+        if action == "remount":
+            _unmount(host, path, unit)
+        # First: a server that does not answer now may do so later.
+        host.systemctl("enable", "--", unit)
+        if action != "keep":
+            if mount_points.close(path):
+                message = "held files of its own, which the mount hides"
+                host.warn(Finding("WEIGHTS-HIDDEN", path, message))
+            _mount(host, path, unit, resource["timeout_seconds"])
+    finally:
+        # Also where nothing could be mounted: they wait for it, and each start tries it again.
+        if stopped:
+            host.systemctl("start", "--no-block", "--", *stopped)
+        host.settle(_due(resource))
     if resource["readahead_kib"] is not None:
         _read_ahead(path, resource["readahead_kib"])
     host.reload_due = True
@@ -155,10 +159,12 @@ def _mount(host: Host, path: str, unit: str, timeout: int) -> None:
 
 
 def _needing(host: Host, unit: str) -> list[str]:
-    """Return the units that run and need a mount: they stop with it, and nobody starts them."""
-    _code, out = host.systemctl("show", "--property=RequiredBy", "--value", "--", unit)
+    """Return the units that run and stop with a mount, which nobody starts again."""
+    properties = "--property=RequiredBy,ConsistsOf"
+    _code, out = host.systemctl("show", properties, "--value", "--", unit)
     running = ("active", "activating", "reloading")
-    return [each for each in out.split() if host.properties(each).get("ActiveState") in running]
+    names = sorted(set(out.split()))
+    return [each for each in names if host.properties(each).get("ActiveState") in running]
 
 
 def _read_ahead(path: str, kib: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..documents import dumps, knowledge
+from ..host.weight_cache.mounts import units_of
 from ..plan.types import Plan, Replica
 from .files import RenderedFile
 from .launch_spec import launch_spec
@@ -67,6 +68,7 @@ def unit_facts(plan: Plan, replica: Replica, index: int) -> dict[str, Any]:
         "spec_digest": digest(spec_file(plan, replica, index).content),
         "credentials": credentials(plan),
         "settings": serving["unit"],
+        "mounts": " ".join(units_of(plan.deployment.model.path)),
         "oom": serving["slice"],
         "groups": serving["groups"]["entries"],
         "caches": [

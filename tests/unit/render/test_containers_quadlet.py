@@ -68,6 +68,9 @@ def test_the_service_is_what_the_replica_needs(services, index):
         "WantedBy=apiary-qwen3-235b.target",
     ):
         assert line in text.splitlines()
+    # The weights' mount may fail; it is wanted, and tried again with each start.
+    assert "RequiresMountsFor=/srv" not in text
+    assert re.search(r"^Wants=.* srv-models\.mount ", text, re.MULTILINE)
     words = exec_words(text, {"APIARY_ARGUMENTS": "--user=998:998 --device=/dev/kfd"})
     for word in ("--cgroups=split", "--sdnotify=container", "--read-only", "--user=998:998"):
         assert word in words

@@ -41,10 +41,11 @@ class World:
         if argv[0] == "journalctl":
             return 0, "mount.nfs: access denied by server\n", ""
         verb = argv[2]
-        if verb == "show" and "--property=RequiredBy" in argv:
+        if verb == "show" and "--property=RequiredBy,ConsistsOf" in argv:
             return 0, " ".join(self.required_by) + "\n", ""
         if verb == "show":
-            state = "failed" if self.broken else "active" if self.mounted else "inactive"
+            broken = self.broken and argv[-1].endswith(".mount")
+            state = "failed" if broken else "active" if self.mounted else "inactive"
             return (
                 0,
                 f"ActiveState={state}\nResult=success\n"
@@ -171,6 +172,15 @@ def test_replicas_that_stop_with_the_mount_start_with_it(world, capsys):
     run(capsys, step(world, "remount"))
     last = "start --no-block apiary-x-0.service apiary-x-1.service"
     assert world.told.index(f"start --no-block {UNIT}") < world.told.index(last)
+
+
+@pytest.mark.parametrize("trouble", ["broken", "busy"])
+def test_replicas_that_stopped_for_a_remount_that_fails_start_all_the_same(world, capsys, trouble):
+    """They wait for the mount; stopped, they would until somebody comes."""
+    world.mounted, world.required_by = 1, ["apiary-x-0.service"]
+    setattr(world, trouble, True)
+    assert run(capsys, step(world, "remount"))["failed"]
+    assert world.told[-1] == "start --no-block apiary-x-0.service"
 
 
 def test_what_is_in_use_is_not_unmounted(world, capsys):

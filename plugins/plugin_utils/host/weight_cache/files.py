@@ -13,7 +13,7 @@ from pathlib import Path
 from ...documents import knowledge
 from ..program import findings
 from ..types import HostFile
-from .mounts import UNITS, unit_name
+from .mounts import UNITS, unit_name, units_of
 from .options import Requested
 from .settings import LOCAL, Mount, Settings
 
@@ -116,6 +116,8 @@ def mount_unit(mount: Mount, requested: Requested) -> str:
         "After=network-online.target" if remote else "",
         "Wants=cachefilesd.service" if "fsc" in requested.options else "",
         "After=cachefilesd.service" if "fsc" in requested.options else "",
+        "# Every start of a replica tries it again, of all replicas of the host.",
+        "StartLimitIntervalSec=0",
         "\n[Mount]",
         f"What={_word(mount.source)}",
         f"Where={_word(mount.path)}",
@@ -135,12 +137,14 @@ def mount_unit(mount: Mount, requested: Requested) -> str:
 
 def warm_unit(settings: Settings) -> str:
     """Return the unit that reads the weights into memory once a boot."""
-    paths = " ".join(f'"{_word(path)}"' for path in settings.models)
+    units = dict.fromkeys(unit for path in settings.models for unit in units_of(path))
+    mounts = " ".join(units) or "local-fs.target"
     return (
         f"{MANAGED}"
         "[Unit]\n"
         "Description=Read the weights into the page cache\n"
-        f"{f'RequiresMountsFor={paths}' if paths else 'After=local-fs.target'}\n"
+        f"Wants={mounts}\n"
+        f"After={mounts}\n"
         "\n[Service]\n"
         "# Not oneshot: neither boot nor a playbook waits for it.\n"
         "Type=exec\n"

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,6 +88,12 @@ def unit_name(path: str, kind: str = "mount") -> str:
         else:
             escaped += "".join(f"\\x{byte:02x}" for byte in letter.encode())
     return f"{escaped or '-'}.{kind}"
+
+
+def units_of(path: str) -> list[str]:
+    """Return the mounts that a path may lie on; in Wants= those that a host has not are ignored."""
+    parts = posixpath.normpath(path).strip("/").split("/")
+    return [unit_name("/".join(parts[:end])) for end in range(1, len(parts) + 1)]
 
 
 def read_mounts(evidence: Evidence) -> HostMounts:
