@@ -159,15 +159,17 @@ def parse(text: str, subject: str) -> Manifest:
 def read(directory: str) -> Manifest:
     """Return the manifest of a directory.
 
-    Raises ApiaryError: WEIGHTS-MANIFEST-MISSING or WEIGHTS-MANIFEST-INVALID.
+    Raises ApiaryError: WEIGHTS-MANIFEST-MISSING, WEIGHTS-MANIFEST-INVALID, and WEIGHTS-ABSENT
+    where a file system does not say whether there is one.
     """
     path = os.path.join(directory, NAME)
     try:
         with open(path, encoding="utf-8") as stream:
             text = stream.read()
     except (OSError, UnicodeDecodeError) as failure:
+        missing = isinstance(failure, (FileNotFoundError, NotADirectoryError, UnicodeDecodeError))
         raise error(
-            "WEIGHTS-MANIFEST-MISSING",
+            "WEIGHTS-MANIFEST-MISSING" if missing else "WEIGHTS-ABSENT",
             path,
             f"cannot be read: {getattr(failure, 'strerror', None) or failure}",
         ) from failure

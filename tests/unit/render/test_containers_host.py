@@ -15,13 +15,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
+from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.files import (
     container_files,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import backoff, container
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import Context
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
+    replica_error,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import read_spec
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import launch_spec
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher import (
@@ -154,8 +157,11 @@ def paused(root, monkeypatch):
     pauses = []
     for name in ("PRIVATE", "SHARED"):
         monkeypatch.setattr(container, name, str(root / getattr(container, name)))
-    monkeypatch.setattr(container, "read_life", lambda: knowledge("serving/life.yml"))
+    life = knowledge("serving/life.yml")
+    life = {**life, "backoff": {**life["backoff"], "jitter": 0}}
+    monkeypatch.setattr(container, "read_life", lambda: life)
     monkeypatch.setattr(container.time, "sleep", pauses.append)
+    monkeypatch.setattr(container.preflight, "check_weights", lambda _context: None)
     return pauses
 
 
@@ -175,6 +181,32 @@ def test_starts_that_fail_pause_longer_and_longer(paused, tmp_path, spec):
         start(tmp_path / "replica-0.json")
     # The unit's RestartSec= of 10 s is beside them.
     assert paused == [10, 30, 70, 150, 290, 290]
+
+
+def test_weights_that_are_not_mounted_yet_end_the_start_after_its_pause(
+    paused, tmp_path, spec, capsys, monkeypatch
+):
+    """Not before: systemd tries the mount anew right before the next start, and not in between."""
+    at = []
+
+    def missing(context):
+        at.append(len(paused))
+        raise replica_error("REPLICA-WEIGHTS", f"{context.spec.weights} has no config.json")
+
+    monkeypatch.setattr(container.preflight, "check_weights", missing)
+    for _start in range(4):
+        assert start(tmp_path / "replica-0.json") == 75
+    assert (paused, at) == ([10, 30], [0, 0, 0, 1])
+    assert "error: REPLICA-WEIGHTS" in capsys.readouterr().err
+    # What is wrong for good the supervisor refuses, whose status systemd takes for that.
+    damaged = ApiaryError(Finding("WEIGHTS-MANIFEST-DAMAGED", "/srv/models/x", "another hash"))
+
+    def wrong(_context):
+        raise damaged
+
+    monkeypatch.setattr(container.preflight, "check_weights", wrong)
+    start(tmp_path / "replica-0.json")
+    assert "error: CONTAINER-NO-USER" in capsys.readouterr().err
 
 
 def test_a_good_start_and_a_stop_forget_those_that_failed(paused, tmp_path, root, spec):

@@ -11,8 +11,10 @@ over restarts, automatic and asked for. A stop forgets the count, so that an ope
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 
+from ....module_utils.finding import ApiaryError
 from ....module_utils.kfd import read
 from .context import Context
 from .phases import duration
@@ -24,11 +26,19 @@ def pause_seconds(context: Context, failed: int) -> float:
     if failed == 0:
         return 0.0
     first, most = float(limits["first_seconds"]), float(limits["most_seconds"])
-    return min(first * 2.0 ** min(failed - 1, 30), most) - first
+    jitter = float(limits["jitter"])
+    pause = min(first * 2.0 ** min(failed - 1, 30), most / (1 + jitter))
+    return pause * (1 + jitter * _share(context.spec.unit, failed)) - first
 
 
-def wait(context: Context) -> None:
-    """Count this start, and wait for its time."""
+def _share(unit: str, failed: int) -> float:
+    """Return a number from 0 to 1 that differs between hosts, units and starts."""
+    text = f"{os.uname().nodename} {unit} {failed}"
+    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) / 0xFFFFFFFF
+
+
+def wait(context: Context, refusal: ApiaryError | None = None) -> None:
+    """Count this start, and wait for its time; ``refusal`` is why it is to end then."""
     path = _path(context)
     if path is None:
         return
@@ -38,7 +48,8 @@ def wait(context: Context) -> None:
         stream.write(f"{failed + 1}\n")
     seconds = pause_seconds(context, failed)
     if seconds > 0:
-        context.notifier.status(f"waiting {duration(seconds)} after {failed} failed starts")
+        why = "".join(f": {one.code}: {one.message}" for one in refusal.findings) if refusal else ""
+        context.notifier.status(f"waiting {duration(seconds)} after {failed} failed starts{why}")
         context.pause(seconds)
 
 

@@ -26,7 +26,7 @@ import time
 
 from ....module_utils.finding import ApiaryError
 from ....module_utils.kfd import read
-from . import backoff
+from . import backoff, preflight
 from .context import Context
 from .gpus import present
 from .problems import replica_error
@@ -120,12 +120,19 @@ def count_start(spec: LaunchSpec, root: str = "/") -> int:
 
 
 def await_turn(spec: LaunchSpec) -> None:
-    """Count this start, and pause as long as failed ones before it demand."""
+    """Count this start, and pause as long as failed ones before it demand.
+
+    Raises ApiaryError where the weights were not there: systemd mounts before the next start only.
+    """
+    context = Context(spec, read_life(), {})
+    refusal = preflight.passing_refusal(context)
     failed = count_start(spec)
-    seconds = backoff.pause_seconds(Context(spec, read_life(), {}), failed)
+    seconds = backoff.pause_seconds(context, failed)
     if seconds > 0:
         print(f"waiting {seconds:.0f} s after {failed} failed starts", file=sys.stderr, flush=True)
         time.sleep(seconds)
+    if refusal:
+        raise refusal
 
 
 def prepare(

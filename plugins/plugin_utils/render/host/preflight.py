@@ -184,6 +184,16 @@ def check_weights(context: Context) -> None:
         raise replica_error("REPLICA-WEIGHTS", f"{directory} has no {facts['needs']}")
 
 
+def passing_refusal(context: Context) -> ApiaryError | None:
+    """Return why weights are not there yet; None where they are, or are wrong for good."""
+    try:
+        check_weights(context)
+    except ApiaryError as refusal:
+        entry = context.life["refusals"]["entries"].get(refusal.findings[0].code)
+        return refusal if entry is None or entry["kind"] == "transient" else None
+    return None
+
+
 def _ask_checker(context: Context, command: list[str]) -> None:
     limit = context.life["weights"]["limit_seconds"]
     deadline = time.monotonic() + limit
@@ -205,13 +215,18 @@ def _ask_checker(context: Context, command: list[str]) -> None:
     try:
         (model,) = json.loads(text)["models"]
         finding = _finding(model["finding"])
+        kinds = {one["kind"] for one in model.get("deviations", ())}
     except (ValueError, KeyError, TypeError) as failure:
         raise replica_error(
             "REPLICA-WEIGHTS",
             f"{command[0]} ended with status {process.returncode}: {text.strip()[-300:]}",
         ) from failure
     if finding is not None:
-        refusal = ApiaryError(finding.reworded(message=f"{finding.subject}: {finding.message}"))
+        message = f"{finding.subject}: {finding.message}"
+        # Another size or hash stays; what could not be read may be there again in a moment.
+        if kinds and not kinds & set(context.life["weights"]["lasting"]):
+            raise replica_error("REPLICA-WEIGHTS", message)
+        refusal = ApiaryError(finding.reworded(message=message))
         if finding.severity == "error":
             raise refusal
         context.report(refusal)

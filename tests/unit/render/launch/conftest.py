@@ -109,6 +109,7 @@ QUICK = {
     "drain": {"poll_seconds": 0.05, "teardown_seconds": 1},
     "after_first": {"poll_seconds": 0.05},
     "weights": {"check": "/nonexistent"},
+    "backoff": {"jitter": 0},
 }
 
 

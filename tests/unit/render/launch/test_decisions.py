@@ -4,6 +4,7 @@
 
 """What the supervisor decides from lines, counters and times."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -180,7 +181,6 @@ def test_an_idle_engine_is_asked_now_and_then():
     assert asked == [301, 602, 903]
 
 
-@pytest.mark.parametrize(
 def test_a_question_that_waits_behind_a_burst_is_no_hang():
     """The burst came between the last look and the question, which waits for its turn."""
     hang = Hang(300, now=0)
@@ -200,6 +200,7 @@ def test_a_question_that_nothing_answers_is_a_hang():
     assert hang.means_hang()
 
 
+@pytest.mark.parametrize(
     ("since", "progress", "fails"),
     [
         (100, 100, False),
@@ -266,6 +267,7 @@ def test_starts_that_fail_wait_longer_and_longer(tmp_path, make_context, life, m
     own = tmp_path / "run/apiary/x.service"
     own.mkdir(parents=True)
     context = make_context({"RUNTIME_DIRECTORY": str(own)})
+    life["backoff"]["jitter"] = 0
     waited = []
     monkeypatch.setattr(context, "pause", waited.append)
     for _start in range(8):
@@ -276,6 +278,33 @@ def test_starts_that_fail_wait_longer_and_longer(tmp_path, make_context, life, m
     backoff.wait(context)
     assert len(waited) == 6
     assert life["backoff"]["first_seconds"] == knowledge("serving.yml")["unit"]["restart_seconds"]
+
+
+def pauses(context, *starts):
+    return [backoff.pause_seconds(context, failed) for failed in starts]
+
+
+def test_no_two_replicas_of_a_rack_start_in_step(make_context, monkeypatch):
+    """And each pauses the same when the same happens again."""
+    seen = {}
+    for number in range(50):
+        host = os.uname_result(("Linux", f"gpu-{number:03}", "6.1", "#1", "x86_64"))
+        monkeypatch.setattr(os, "uname", lambda host=host: host)
+        for unit in ("apiary-x-0.service", "apiary-x-1.service"):
+            context = make_context(unit=unit)
+            seen[host.nodename, unit] = pauses(context, 6)
+            assert pauses(context, 6) == seen[host.nodename, unit]
+    lengths = sorted(seconds for (seconds,) in seen.values())
+    assert len(set(lengths)) == 100
+    assert 215 < lengths[0] < 225
+    assert 285 < lengths[-1] <= 290
+
+
+def test_it_never_gives_up_and_never_pauses_longer_than_the_limit(make_context, life):
+    context = make_context()
+    for failed in (1, 10, 100, 10**6):
+        (pause,) = pauses(context, failed)
+        assert 0 <= pause + life["backoff"]["first_seconds"] <= life["backoff"]["most_seconds"]
 
 
 SHOWN = """Id=a.service

@@ -2,6 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+import builtins
+import dataclasses
+import errno
+import hashlib
 import json
 import os
 import subprocess
@@ -10,6 +14,7 @@ import threading
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import check, manifest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import (
     leftovers,
     preflight,
@@ -141,6 +146,76 @@ def test_the_weights_check_speaks_for_itself(tmp_path, make_context, life):
     preflight.check_weights(context)
     checker(tmp_path, life, 'print(\'{"models": [{"finding": null}]}\')')
     preflight.check_weights(context)
+
+
+def published(tmp_path):
+    """A model of one file, with its manifest."""
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "config.json").write_text("{}")
+    one = manifest.ManifestFile("config.json", 2, hashlib.sha256(b"{}").hexdigest())
+    whole = manifest.Manifest("a/b", "c" * 40, "2026-01-01T00:00:00Z", (one,))
+    manifest.write(str(directory), whole)
+    return directory
+
+
+def answers(tmp_path, life, directory, level="sizes"):
+    """Have weights-check print what this process finds."""
+    report = check.check(str(directory), level)
+    text = json.dumps({"models": [report]}, default=dataclasses.asdict)
+    checker(tmp_path, life, f"print({text!r})")
+    return report
+
+
+@pytest.mark.parametrize("problem", [errno.EIO, errno.ESTALE, errno.EACCES, errno.ETIMEDOUT])
+@pytest.mark.parametrize("name", ["config.json", manifest.NAME])
+def test_what_a_file_system_does_not_tell_now_is_tried_again(
+    tmp_path, make_context, life, monkeypatch, problem, name
+):
+    directory = published(tmp_path)
+
+    def failing(function):
+        def call(path, *arguments, **options):
+            if str(path) == str(directory / name):
+                raise OSError(problem, os.strerror(problem), str(path))
+            return function(path, *arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", failing(os.stat))
+        patch.setattr(builtins, "open", failing(builtins.open))
+        answers(tmp_path, life, directory)
+    context = make_context(weights=str(directory))
+    found = refusal(preflight.check_weights, context)
+    assert os.strerror(problem) in found.message
+    assert life["refusals"]["entries"][found.code]["kind"] == "transient"
+    assert preflight.passing_refusal(context).findings[0].code == found.code
+
+
+def test_a_file_that_is_missing_may_come_and_another_size_stays(tmp_path, make_context, life):
+    directory = published(tmp_path)
+    context = make_context(weights=str(directory))
+    answers(tmp_path, life, directory)
+    preflight.check_weights(context)
+    assert preflight.passing_refusal(context) is None
+    (directory / "config.json").rename(directory / "gone")
+    answers(tmp_path, life, directory)
+    assert refusal(preflight.check_weights, context).code == "REPLICA-WEIGHTS"
+    (directory / "config.json").write_text("{ }")
+    answers(tmp_path, life, directory)
+    found = refusal(preflight.check_weights, context)
+    assert life["refusals"]["entries"][found.code]["kind"] == "permanent"
+    # Of what stays nobody waits for the end.
+    assert preflight.passing_refusal(context) is None
+
+
+def test_another_hash_stays(tmp_path, make_context, life):
+    directory = published(tmp_path)
+    (directory / "config.json").write_text("[]")
+    answers(tmp_path, life, directory, "hashes")
+    found = refusal(preflight.check_weights, make_context(weights=str(directory)))
+    assert life["refusals"]["entries"][found.code]["kind"] == "permanent"
 
 
 @pytest.mark.parametrize("script", ["raise SystemExit('broken')", "print('{}')"])
