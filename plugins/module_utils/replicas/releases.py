@@ -40,13 +40,17 @@ class Shelf:
 
 @dataclass(frozen=True)
 class ShelfChange:
-    """What has to happen to a shelf; ``create`` says whether ``current`` must be written first."""
+    """What has to happen to a shelf; ``create`` says whether ``current`` must be written first.
+
+    ``number`` is its place in the order then.
+    """
 
     create: bool
     current: str
     previous: str | None
     removed: tuple[str, ...]
     unfinished: tuple[str, ...]
+    number: int
 
 
 def content_digest(files: list[dict[str, Any]]) -> str:
@@ -62,15 +66,17 @@ def read_shelf(directory: str) -> Shelf:
         names = sorted(os.listdir(directory))
     except FileNotFoundError:
         names = []
-    releases = {}
+    read = {}
     for name in names:
         if not _ID.fullmatch(name):
             continue
         try:
             with open(os.path.join(directory, name, "release.json"), encoding="utf-8") as stream:
-                releases[name] = json.load(stream)
-        except (OSError, ValueError):
+                read[name] = dict(json.load(stream))
+        except (OSError, ValueError, TypeError):
             continue
+    # By number, for a clock may have been set back; those of earlier versions have none.
+    releases = dict(sorted(read.items(), key=lambda item: (_number(item[1]), item[0])))
     return Shelf(
         releases,
         _link(directory, "current", releases),
@@ -120,11 +126,18 @@ def default_rollback(shelf: Shelf) -> str | None:
     once more must not go forward again. Raises ApiaryError: RELEASE-NONE.
     """
     back = resolve(shelf, "previous")
-    return None if shelf.current is None or back > shelf.current else back
+    order = list(shelf.releases)
+    newer = shelf.current is None or order.index(back) > order.index(shelf.current)
+    return None if newer else back
 
 
 def describe(
-    name: str, deployment: str, files: list[dict[str, Any]], units: dict[str, Any], by: str
+    name: str,
+    deployment: str,
+    files: list[dict[str, Any]],
+    units: dict[str, Any],
+    by: str,
+    number: int = 0,
 ) -> dict[str, Any]:
     """Return a release's document; what it serves is read from the plan among its files."""
     release = {
@@ -132,6 +145,7 @@ def describe(
         "id": name,
         "deployment": deployment,
         "created_at": name.partition("-")[0],
+        "number": number,
         "by": by,
         "sha256": content_digest(files),
         "units": units,
@@ -237,10 +251,15 @@ def listing(current: str | None, previous: str | None, names: list[str]) -> str:
 def _change(shelf: Shelf, current: str, create: bool, keep: int) -> ShelfChange:
     previous = shelf.previous if current == shelf.current else shelf.current
     names = [*shelf.releases, *([current] if create else [])]
-    # Newest first: a host whose clock was set back still keeps what the links name.
-    kept = {*sorted(names)[-keep:], current, previous}
+    kept = {*names[-keep:], current, previous}
     removed = tuple(name for name in names if name not in kept)
-    return ShelfChange(create, current, previous, removed, shelf.unfinished)
+    number = max(map(_number, shelf.releases.values()), default=0) + 1
+    return ShelfChange(create, current, previous, removed, shelf.unfinished, number)
+
+
+def _number(release: dict[str, Any]) -> int:
+    number = release.get("number")
+    return number if isinstance(number, int) else 0
 
 
 def _link(directory: str, name: str, releases: dict[str, dict[str, Any]]) -> str | None:

@@ -51,7 +51,8 @@ def inspect(host: Host, resource: Resource) -> Difference:
         change = _change(shelf, resource, files)
     except OSError as failure:
         raise _unwritable(failure, directory) from None
-    names = sorted({*shelf.releases, change.current} - set(change.removed))
+    created = [change.current] if change.create else []
+    names = [item for item in (*shelf.releases, *created) if item not in change.removed]
     before = releases.listing(shelf.current, shelf.previous, list(shelf.releases))
     before += "".join(f"unfinished: {item}\n" for item in change.unfinished)
     after = releases.listing(change.current, change.previous, names)
@@ -69,7 +70,8 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
         releases.clear(directory, change.unfinished)
         if change.create:
             deployment, units, by = resource["deployment"], resource["units"], resource["by"]
-            document = releases.describe(change.current, deployment, files, units, by)
+            number = change.number
+            document = releases.describe(change.current, deployment, files, units, by, number)
             releases.write_release(directory, document, files)
         # Written, linked, then cleared: an interruption leaves releases that can be read.
         if change.previous != shelf.previous:

@@ -312,3 +312,48 @@ def test_a_plan_that_cannot_be_read_is_none(info, tmp_path, text):
     place.mkdir(parents=True)
     (place / "plan.json").write_text(text)
     assert info()["plan"] is None
+
+
+@pytest.fixture
+def stamped(tmp_path, run, monkeypatch):
+    """Record some content at a time of the host's clock."""
+
+    def stamped(content, stamp):
+        monkeypatch.setattr(release.time, "strftime", lambda _form, *_when: stamp)
+        return run(content)
+
+    return stamped
+
+
+def test_a_clock_that_was_set_back_does_not_turn_releases_around(stamped, info, run):
+    first = stamped("one\n", "20270101T000000Z")["current"]
+    second = stamped("two\n", "20260101T000000Z")
+    assert second["previous"] == first
+    assert info()["releases"] == [first, second["current"]]
+    back = info(release="rollback")["release"]
+    assert back["id"] == first
+    run(release=first)
+    assert info(release="rollback")["release"] is None
+    assert not run(release=first)["changed"]
+
+
+def test_what_is_removed_is_the_oldest_whatever_the_clock_said(stamped, info):
+    names = [
+        stamped(f"{year}\n", f"{year}0101T000000Z")["current"]
+        for year in (2030, 2029, 2028, 2027, 2026, 2025, 2024)
+    ]
+    assert info()["releases"] == names[-5:]
+
+
+def test_releases_of_an_earlier_version_come_first(stamped, info, tmp_path):
+    names = [stamped(f"{n}\n", f"2027010{n}T000000Z")["current"] for n in (1, 2)]
+    for name in names:
+        path = tmp_path / "x" / name / "release.json"
+        document = json.loads(path.read_text())
+        del document["number"]
+        path.chmod(0o600)
+        path.write_text(json.dumps(document))
+    assert info(release="rollback")["release"]["id"] == names[0]
+    third = stamped("3\n", "20260101T000000Z")["current"]
+    assert info()["releases"] == [*names, third]
+    assert info(release="rollback")["release"]["id"] == names[1]
