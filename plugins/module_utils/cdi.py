@@ -17,11 +17,11 @@ import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .durable import write_durably
 from .kfd import read, served_gpus
 
 KIND = "amd.com/gpu"
@@ -128,11 +128,7 @@ def write(path: str, content: str) -> None:
     if read(path) == content.strip():
         return
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".apiary-")
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(content)
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, path)
+    write_durably(path, content)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

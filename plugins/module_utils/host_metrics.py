@@ -19,11 +19,11 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
+from .durable import write_durably
 from .host_plan import parse_host_plan
 from .kfd import FUNCTIONS, read, served_gpus, xgmi_peers
 
@@ -294,19 +294,6 @@ def exposition(samples: list[Any], facts: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def replace_file(path: str, text: str) -> None:
-    """Replace a file in one step; the collector reads no other ending than .prom."""
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".apiary-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(temporary, 0o644)
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def gather(
     settings: dict[str, Any],
     now: float,
@@ -324,7 +311,8 @@ def gather(
 def main() -> None:
     """Write the file that the settings name."""
     settings = json.loads(read(sys.argv[1]))
-    replace_file(settings["file"], gather(settings, time.time()))
+    # In one step; the collector reads no other ending than .prom.
+    write_durably(settings["file"], gather(settings, time.time()))
 
 
 if __name__ == "__main__":

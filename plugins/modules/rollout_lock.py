@@ -69,6 +69,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.durable import sync_directory
 from ..module_utils.finding import Finding, fail
 from ..module_utils.replicas import rollout_lock
 
@@ -91,7 +92,8 @@ def main() -> None:
     owner = parameters["owner"]
     path = os.path.join(parameters["directory"], f"{parameters['deployment']}.lock")
     held = rollout_lock.read_lock(path)
-    foreign = held is not None and held.get("owner") != owner
+    # Of a torn one no run can say that it is its own.
+    foreign = held is not None and held.get("owner") != owner and not held.get("torn")
 
     def refuse(holder) -> None:
         message = f"{holder.get('owner')} has been changing it since {holder.get('since')}"
@@ -104,6 +106,7 @@ def main() -> None:
     if parameters["state"] == "absent":
         if held is not None and not module.check_mode:
             os.unlink(path)
+            sync_directory(parameters["directory"])
         module.exit_json(changed=held is not None, lock=None)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     requested = rollout_lock.wanted_lock(

@@ -20,6 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
+from ..durable import sync_directory, write_durably
 from ..finding import ApiaryError, error
 from ..host_plan import parse_host_plan
 
@@ -208,13 +209,13 @@ def write_release(directory: str, release: dict[str, Any], files: list[dict[str,
     for item in files:
         path = _inside(temporary, item["path"])
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        _write(path, item["content"], int(str(item.get("mode", "0644")), 8))
+        write_durably(path, item["content"], int(str(item.get("mode", "0644")), 8))
     text = json.dumps(release, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    _write(os.path.join(temporary, "release.json"), text, 0o600)
+    write_durably(os.path.join(temporary, "release.json"), text, 0o600)
     place = os.path.join(directory, release["id"])
     shutil.rmtree(place, ignore_errors=True)  # no release: read_shelf found no whole one there
     os.rename(temporary, place)
-    _sync(directory)
+    sync_directory(directory)
 
 
 def switch(directory: str, link: str, target: str | None) -> None:
@@ -229,7 +230,7 @@ def switch(directory: str, link: str, target: str | None) -> None:
         os.unlink(temporary)
     os.symlink(target, temporary)
     os.replace(temporary, path)
-    _sync(directory)
+    sync_directory(directory)
 
 
 def clear(directory: str, names: tuple[str, ...]) -> None:
@@ -283,24 +284,6 @@ def _inside(directory: str, path: str) -> str:
     if not os.path.isabs(path) or os.path.normpath(path) != path:
         raise error("RELEASE-PATH", repr(path), "is no plain absolute path")
     return os.path.join(directory, "files", path.lstrip("/"))
-
-
-def _write(path: str, content: str, mode: int) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.chmod(path, mode)
-
-
-def _sync(directory: str) -> None:
-    """Have a rename outlast a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _sha256(text: str) -> str:

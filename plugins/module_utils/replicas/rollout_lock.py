@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from typing import Any
+
+from ..durable import write_durably
 
 SCHEMA = "apiary.rollout-lock/v1"
 
 
 def read_lock(path: str) -> dict[str, Any] | None:
-    """Return the lock, or None where nobody holds it; a damaged one is held by nobody known."""
+    """Return the lock, or None where nobody holds it; one that can't be read is of nobody known.
+
+    One that is ``torn`` a power cut left, of a run that may have drained anything.
+    """
+    unknown = {"owner": "unknown", "since": "unknown", "out": []}
     try:
         with open(path, encoding="utf-8") as stream:
             lock = json.load(stream)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
-        return {"owner": "unknown", "since": "unknown", "out": []}
-    return lock if isinstance(lock, dict) else {"owner": "unknown", "since": "unknown", "out": []}
+    except OSError:
+        return unknown
+    except ValueError:
+        lock = None
+    return lock if isinstance(lock, dict) else {**unknown, "torn": True}
 
 
 def wanted_lock(
@@ -38,19 +45,10 @@ def wanted_lock(
 
 def take_lock(path: str, told: dict[str, Any], fresh: bool) -> bool:
     """Write the lock; ``fresh`` says nobody may hold it. Return whether it is ours now."""
-    directory = os.path.dirname(path)
-    os.makedirs(directory, mode=0o755, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=".lock-", dir=directory)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(json.dumps(told, indent=2, sort_keys=True) + "\n")
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    text = json.dumps(told, indent=2, sort_keys=True) + "\n"
     try:
-        if not fresh:
-            os.replace(temporary, path)
-            return True
-        # A link, unlike a rename, fails where another run was faster.
-        os.link(temporary, path)
-        os.unlink(temporary)
+        write_durably(path, text, 0o600, exclusive=fresh)
     except FileExistsError:
-        os.unlink(temporary)
         return False
     return True

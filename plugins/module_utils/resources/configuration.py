@@ -21,6 +21,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..durable import write_durably
 from ..finding import error
 from . import file
 from .file import FileChange, read_with_mode, removal
@@ -344,7 +345,4 @@ def _stamp(resource: Resource) -> str:
 def _record(resource: Resource, text: str) -> None:
     """Record what the running service took; gone after a boot."""
     os.makedirs(STAMPS, mode=0o755, exist_ok=True)
-    temporary = _stamp(resource) + ".part"
-    with open(temporary, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    os.replace(temporary, _stamp(resource))
+    write_durably(_stamp(resource), text)

@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..durable import sync_directory, write_durably
 from ..finding import ApiaryError, error
 from .types import UNIT_FOLDERS, Difference, Host, Resource
 
@@ -127,6 +128,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
             keep_original(path, before)
         if after is None:
             os.unlink(path)
+            sync_directory(os.path.dirname(path))
         else:
             os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
             owner = (resource["owner"], resource["group"])
@@ -145,15 +147,8 @@ def write(
     change: bool = True,
 ) -> None:
     """Replace a file in one step, so that nobody reads half of it; set its mode and owner."""
-    if change:
-        # By its name: what a run that was killed left of it, this one replaces.
-        temporary = os.path.join(os.path.dirname(path), f".apiary-{os.path.basename(path)}")
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
-            stream.write(text)
-        os.chmod(temporary, int(mode, 8))
+
+    def own(temporary: str) -> None:
         if os.path.exists(path):
             status = os.stat(path)
             os.chown(temporary, status.st_uid, status.st_gid)
@@ -163,8 +158,10 @@ def write(
         if owner or group:
             os.chown(temporary, _id(pwd.getpwnam, owner), _id(grp.getgrnam, group))
         module.set_context_if_different(temporary, context, False)
+
+    if change:
         # Not Ansible's atomic_move, by which a new file can be read by everybody for a moment.
-        os.rename(temporary, path)
+        write_durably(path, text, int(mode, 8), own)
         return
     os.chmod(path, int(mode, 8))
     if owner or group:
@@ -177,10 +174,7 @@ def keep_original(path: str, text: str) -> None:
     if os.path.exists(kept):
         return
     os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)
-    handle = os.open(kept + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
-        stream.write(text)
-    os.rename(kept + ".part", kept)
+    write_durably(kept, text, 0o600)
 
 
 def properties(path: str, resource: Resource, coming: bool = False) -> list[tuple[str, str, str]]:

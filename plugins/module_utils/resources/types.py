@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 from collections.abc import Mapping
@@ -14,11 +15,13 @@ from typing import Any, Callable, Protocol
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..durable import sync_directory
 from ..finding import Finding, error
 
 Resource = dict[str, Any]
 DUE = "/var/lib/apiary/due"
 PROPERTIES = "ActiveState,UnitFileState,NeedDaemonReload,LoadState"
+LINKS = "/etc/systemd/system/*.wants"
 UNIT_FOLDERS = ("/etc/systemd/", "/run/systemd/", "/usr/lib/systemd/", "/etc/containers/systemd/")
 
 
@@ -79,6 +82,10 @@ class Host:
     def systemctl(self, *arguments: str) -> tuple[int, str]:
         """Return the exit code and output of systemctl, with errors where it failed."""
         code, out, err = self.run(["systemctl", "--no-ask-password", *arguments])
+        if arguments[0] in ("enable", "disable"):
+            # systemctl does not sync its links, and without them nothing starts after a power cut.
+            for folder in glob.glob(LINKS):
+                sync_directory(folder)
         return code, out if code == 0 else out + err
 
     def properties(self, unit: str) -> dict[str, str]:

@@ -17,9 +17,10 @@ import os
 import re
 import socket
 import sys
-import tempfile
 from dataclasses import dataclass
 from typing import Callable
+
+from ..durable import write_durably
 
 SOCKET = "/run/haproxy/admin.sock"
 CONFIGURATION = "/etc/haproxy/haproxy.cfg"
@@ -214,18 +215,10 @@ def read(path: str) -> str:
 
 
 def replace_file(path: str, content: str) -> None:
-    """Replace a file in one step; HAProxy may read it at any moment."""
+    """Replace a file, if it differs; HAProxy may read it at any moment, also after a power cut."""
     if read(path) == content:
         return
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".apiary-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(content)
-        os.chmod(temporary, 0o644)
-        os.rename(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
+    write_durably(path, content)
 
 
 def save(

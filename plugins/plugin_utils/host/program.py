@@ -15,15 +15,15 @@ from ..findings import explained_codes
 
 READER = Path(kfd.__file__)
 _FUTURE = "from __future__ import annotations\n"
-_NEIGHBOUR = re.compile(r"^from \.(\w+) import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
+_NEIGHBOUR = re.compile(r"^from \.(\.?)(\w+) import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _IMPORT = re.compile(r"^from \.+(?:module_utils\.)?(kfd|finding) import ", re.MULTILINE)
 
 
 def standalone(path: Path) -> str:
-    """Return a program of one file: texts of neighbours stand in place of their imports."""
+    """Return a program of one file: what it imports of us stands in place of the imports."""
 
     def body(found: re.Match[str]) -> str:
-        library = path.with_name(f"{found[1]}.py")
+        library = (path.parents[1] if found[1] else path.parent) / f"{found[2]}.py"
         return library.read_text(encoding="utf-8").partition(_FUTURE)[2]
 
     text, count = _NEIGHBOUR.subn(body, path.read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..documents import dumps, knowledge
 from ..findings import error
+from ..host.program import standalone
 from ..router.types import Router
 from .files import RenderedFile, secret_reference, templates
 from .haproxy import CONFIGURATION, DIRECTORY
@@ -45,7 +46,7 @@ def engines_map(keys: Mapping[str, str]) -> RenderedFile:
 @cache
 def program() -> str:
     """Return the text of the program that saves the servers' states."""
-    return _PROGRAM.read_text(encoding="utf-8")
+    return standalone(_PROGRAM)
 
 
 def render_router_host(router: Router, python: str) -> tuple[RenderedFile, ...]:

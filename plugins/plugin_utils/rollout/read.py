@@ -46,16 +46,17 @@ def situation_of(
     """
     lock = told.get("lock")
     deployment = wanted.get("deployment", {}).get("name")
-    out = set(lock.get("out", ())) if lock else set[str]()
     before: Mapping[str, Any] = told.get("plan") or {}
     running = slots_of(before, f"{host}: the plan that it runs")
     new = slots_of(wanted, f"{host}: the new plan")
-    parked = tuple(
+    drained = tuple(
         slot.unit
         for slot in running
-        if slot.unit not in out
-        and _is_parked(servers.get(f"{deployment}/{host}-{_index(slot.unit)}", {}))
+        if _is_parked(servers.get(f"{deployment}/{host}-{_index(slot.unit)}", {}))
     )
+    out = tuple(map(str, lock.get("out", ()))) if lock else ()
+    if lock and lock.get("torn"):
+        out = drained  # it said which of them; nobody else would bring them back
     changed: Sequence[str] = [*would.get("restarted", ()), *would.get("started", ())]
     return Situation(
         host=host,
@@ -64,14 +65,15 @@ def situation_of(
         changed=tuple(dict.fromkeys(unit for unit in changed if unit.endswith(".service"))),
         files=bool(would.get("changed")),
         serving=tuple(map(str, told.get("serving", ()))),
-        parked=parked,
+        parked=tuple(unit for unit in drained if unit not in out),
         kept=told.get("current"),
         lock=None
         if not lock
         else Lock(
             str(lock.get("owner", "unknown")),
             str(lock.get("since", "unknown")),
-            tuple(map(str, lock.get("out", ()))),
+            out,
+            dead=bool(lock.get("torn")),
         ),
         routed=tuple(
             slot.unit

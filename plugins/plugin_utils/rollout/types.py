@@ -28,7 +28,7 @@ class Slot:
 class Lock:
     """Who is changing a host, and which units that run has taken out of the routers.
 
-    ``dead`` says that it was a run of this very controller, which has ended.
+    ``dead`` says that it was a run that has ended.
     """
 
     owner: str

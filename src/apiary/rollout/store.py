@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.module_utils.durable import write_durably
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import FleetRollout
@@ -79,7 +80,7 @@ class Store:
 
     def save_run(self, run: FleetRollout) -> None:
         """Write a run's document so that it is there after a crash."""
-        write_durably(self.run_directory(run.id) / "run.json", dumps(run))
+        save(self.run_directory(run.id) / "run.json", dumps(run))
 
     def ledger(self, host: str) -> Ledger:
         """Return a host's ledger, an empty one where it has none."""
@@ -87,7 +88,7 @@ class Store:
 
     def save_ledger(self, ledger: Ledger) -> None:
         """Write a host's ledger so that it is there after a crash."""
-        write_durably(ledger_path(self._directory(ledger.host)), dumps(ledger))
+        save(ledger_path(self._directory(ledger.host)), dumps(ledger))
 
     def quarantine(self, host: str) -> Quarantine | None:
         """Return why a host was put aside, None where it was not."""
@@ -109,21 +110,11 @@ class Store:
         return host_directory(self.artifacts, host)
 
 
-def write_durably(path: Path, content: str) -> None:
-    """Write a file in one step and have the disk keep it; raise FILE-UNWRITABLE."""
-    temporary = path.with_name(f".{path.name}.new")
+def save(path: Path, content: str) -> None:
+    """Write a file so that it is there after a crash; raise FILE-UNWRITABLE."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "w", encoding="utf-8") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_durably(str(path), content)
     except OSError as failure:
         raise error(
             "FILE-UNWRITABLE", str(path), f"cannot be written: {failure.strerror or failure}"

@@ -83,7 +83,15 @@ def test_who_is_slower_is_refused(lock, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{"])
-def test_a_damaged_lock_is_held_by_nobody_known(lock, tmp_path, text):
+def test_a_torn_lock_is_of_a_run_that_is_gone(lock, tmp_path, text):
+    """Its writer syncs before it gives it its name, so that only an earlier version leaves one."""
     (tmp_path / "x.lock").write_text(text)
-    assert "unknown" in lock()["msg"]
-    assert lock(take_over=True)["changed"]
+    held = store.read_lock(str(tmp_path / "x.lock"))
+    assert (held["owner"], held["torn"]) == ("unknown", True)
+    assert lock()["lock"]["owner"] == "ann"
+
+
+def test_a_lock_that_cannot_be_read_is_held(lock, tmp_path):
+    (tmp_path / "x.lock").mkdir()
+    assert "torn" not in store.read_lock(str(tmp_path / "x.lock"))
+    assert "ROLLOUT-IN-PROGRESS: x: unknown" in lock()["msg"]

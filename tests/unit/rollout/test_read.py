@@ -6,6 +6,7 @@
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.read import situation_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.steps import host_steps
 
 KEY = "/etc/apiary/x/credentials/VLLM_API_KEY"
 
@@ -51,3 +52,26 @@ def test_what_routers_know_counts_on_the_way_back_alone():
     back = situation(plan(1), plan(2), servers=names, back=True)
     assert back.routed == ("apiary-x-1.service",)
     assert situation(plan(1), plan(2), servers=names).routed == ()
+
+
+def torn(states, **lock):
+    told = {"plan": plan(3), "lock": {"owner": "unknown", "since": "unknown", "out": [], **lock}}
+    servers = {f"x/gpu-001-{index}": {"state": state} for index, state in enumerate(states)}
+    return situation_of("gpu-001", told, plan(3), {}, servers)
+
+
+def test_what_is_drained_under_a_torn_lock_is_its_runs():
+    """It said which; nobody else would ever bring them back."""
+    found = torn(["ready", "drain", "maint"], torn=True)
+    assert found.parked == ()
+    assert found.lock.out == ("apiary-x-1.service", "apiary-x-2.service")
+    assert found.lock.dead
+    first = host_steps(found).steps[0]
+    assert (first.kind, first.undrain) == ("return", ("apiary-x-1.service", "apiary-x-2.service"))
+
+
+def test_under_a_whole_lock_what_it_does_not_name_is_an_operators():
+    found = torn(["ready", "drain", "maint"], out=["apiary-x-1.service"])
+    assert found.parked == ("apiary-x-2.service",)
+    assert found.lock.out == ("apiary-x-1.service",)
+    assert not found.lock.dead
