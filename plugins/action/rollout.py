@@ -10,8 +10,6 @@ The state of a host is what playbooks register: its progress, and what was inspe
 from __future__ import annotations
 
 import json
-import os
-import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +38,7 @@ from ..plugin_utils.rollout.routers import (
     servers_elsewhere,
 )
 from ..plugin_utils.rollout.types import HostSteps, Settings, Situation
-from ..plugin_utils.run_owner import is_dead, owner
+from ..plugin_utils.run_owner import controller, is_dead, owner, show_alive
 
 # What playbooks register: of every event but those that only read, and of inspect.
 PROGRESS = "__progress"
@@ -64,9 +62,11 @@ class ActionModule(Deciding):
 
     def _happened(self, host: str, event: str, arguments: dict, variables: dict) -> dict:
         inspected = variables.get(INSPECTED) or {}
+        if event == "begin" and not self._task.check_mode:
+            show_alive(arguments["artifacts"])
         happened = Event(
             host=host,
-            owner=f"{socket.gethostname()}:{os.path.realpath(arguments['artifacts'])}",
+            owner=controller(arguments["artifacts"]) if event == "inspected" else "",
             others=_progress(arguments["hosts"], variables),
             lock=(inspected.get("situation") or {}).get("lock") or {},
             release=(inspected.get("to") or {}).get("release", ""),
@@ -150,7 +150,8 @@ class ActionModule(Deciding):
         servers = answers.results[0]["servers"] if answers.results else {}
         situation = situation_of(host, reported, goal.plan, would, servers, back)
         if situation.lock:
-            dead = is_dead(situation.lock.owner)
+            dead = is_dead(situation.lock.owner, arguments["artifacts"])
+            dead = dead or situation.lock.dead
             situation = replace(situation, lock=replace(situation.lock, dead=dead))
         findings = []
         # On the way back there is no choice; where nothing serves yet, there may be no router.

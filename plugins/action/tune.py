@@ -27,7 +27,7 @@ from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.check import plan_of
 from ..plugin_utils.render.replicas import decide
 from ..plugin_utils.rollout.events import server_of
-from ..plugin_utils.run_owner import is_dead, owner
+from ..plugin_utils.run_owner import is_dead, owner, show_alive
 from ..plugin_utils.tune import assign, candidates, request, saved, steps, trial
 from ..plugin_utils.tune.host import TUNING, prepare
 from ..plugin_utils.tune.scope import scope
@@ -78,7 +78,7 @@ class ActionModule(Deciding):
             name,
             info,
             _servers(host, info, arguments["results"]),
-            dead=bool(holder) and is_dead(holder.removeprefix(TUNING)),
+            dead=bool(holder) and is_dead(holder.removeprefix(TUNING), arguments["artifacts"]),
             # Check mode shows what would be tried all the same, and warns.
             serving=arguments["serving"] or self._task.check_mode,
             take_over=arguments["take_over"],
@@ -112,6 +112,7 @@ class ActionModule(Deciding):
         path = saved.place_of(arguments["artifacts"], name, arguments["ablate"])
         if not self._task.check_mode:
             saved.acquire(path, arguments["take_over"])
+            show_alive(arguments["artifacts"])
         before = None
         if path.is_file() and not arguments["restart"]:
             before = request.same(saved.read_state(path), requested, str(path))

@@ -55,7 +55,8 @@ def acquire(state: Path, take_over: bool = False) -> None:
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.seek(0)
         other = stream.read().strip()
-        if other and other != ours and not is_dead(other) and not take_over:
+        gone = is_dead(other, str(_artifacts(state)))
+        if other and other != ours and not gone and not take_over:
             raise error(
                 "TRIAL-LOCKED",
                 str(state),
@@ -63,6 +64,11 @@ def acquire(state: Path, take_over: bool = False) -> None:
             )
         stream.truncate(0)
         stream.write(ours + "\n")
+
+
+def _artifacts(state: Path) -> Path:
+    """Return the directory that place_of was given."""
+    return state.parents[2 if state.parents[1].name == "tune" else 3]
 
 
 def ensure_acquired(state: Path) -> None:

@@ -16,6 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import d
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import failures
+from ansible_collections.apiary.instinct.plugins.plugin_utils.run_owner import controller
 
 from apiary.app.runner import Ended, arguments, playbook_path
 from apiary.rollout.outcomes import HostOutcome, host_outcomes
@@ -118,7 +119,7 @@ class Plays:
     ) -> Ended:
         """Run what goes around the playbook: for good, with no tags and no check."""
         # The same for every run of this controller and directory: it takes its own locks again.
-        owner = f"{self.records.run.controller}:{self.records.store.artifacts.resolve()}"
+        owner = controller(str(self.records.store.artifacts))
         variables = {"target": list(hosts), "hold_owner": owner, **more}
         return self._run(number, name, playbook_path(playbook), hosts, variables)
 

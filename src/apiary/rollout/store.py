@@ -13,12 +13,13 @@ import hashlib
 import json
 import os
 import platform
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.module_utils.durable import write_durably
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import FleetRollout
@@ -32,6 +33,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import
     read_ledger,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine, Survey
+from ansible_collections.apiary.instinct.plugins.plugin_utils.run_owner import untouched_seconds
+
+# A lock is touched so often, and is of a run that is gone when it was not for so long.
+TOUCH_SECONDS, GONE_SECONDS = 30, 600
 
 
 def operator() -> str:
@@ -152,6 +157,12 @@ class Lock:
         self._stream.write(text)
         self._stream.flush()
 
+    def _touch(self, ended: threading.Event) -> None:
+        """Show other machines that this run is alive."""
+        while not ended.wait(TOUCH_SECONDS):
+            with contextlib.suppress(OSError, ValueError):
+                os.utime(self._stream.fileno())
+
     def _opened(self) -> TextIO:
         """Return the lock's file, which all who may write beside it may take."""
         try:
@@ -174,7 +185,8 @@ class Lock:
         """Hold the lock; raise FLEET-LOCKED while somebody else does.
 
         The kernel gives it back when the process ends, however it ends; the ansible-playbook of a
-        killed command is asked for by its pid. Of another machine's only --take-over helps.
+        killed command is asked for by its pid. One of another machine, as a job's container is, is
+        gone when it has not touched the lock for some minutes.
         """
         with self._opened() as stream:
             try:
@@ -182,7 +194,7 @@ class Lock:
             except OSError:
                 raise _locked(self.path, _read(stream), "it is at work") from None
             before = _read(stream)
-            reason = _alive(before)
+            reason = _alive(before, untouched_seconds(stream))
             if reason and not take_over:
                 raise _locked(self.path, before, reason)
             self._stream = stream
@@ -194,9 +206,12 @@ class Lock:
                 "run": run,
             }
             self._write(json.dumps(self.record))
+            ended = threading.Event()
+            threading.Thread(target=self._touch, args=(ended,), daemon=True).start()
             try:
                 yield self
             finally:
+                ended.set()
                 # Also where it ended in an error: only what may still run is left to be seen.
                 if not _alive(self.record):
                     with contextlib.suppress(OSError):
@@ -217,12 +232,14 @@ def _record_in(path: Path) -> dict[str, Any]:
         return _read(stream)
 
 
-def _alive(record: dict[str, Any]) -> str:
+def _alive(record: dict[str, Any], age: float = 0) -> str:
     """Return why the lock of one who does not hold it any more still counts, "" if it does not."""
     if not record:
         return ""
     if record.get("host") != controller():
-        return "whether it still runs cannot be seen from here"
+        left = max(1, round((GONE_SECONDS - age) / 60))
+        reason = "whether it still runs cannot be seen from here"
+        return "" if age > GONE_SECONDS else f"{reason}; if not, its lock ends in {left} min"
     child = record.get("child")
     if (
         isinstance(child, int)

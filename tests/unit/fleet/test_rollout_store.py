@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
@@ -25,21 +26,21 @@ from click import UsageError
 from apiary.app.extra_vars import split_extra
 from apiary.rollout.command import OWN
 from apiary.rollout.request import Request, asked_of
-from apiary.rollout.store import Lock, Store, controller, write_durably
+from apiary.rollout.store import GONE_SECONDS, Lock, Store, controller, save
 
 NOW = "2026-11-22T09:00:00Z"
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "ledger" / "h01.json"
-    write_durably(path, "one")
+    save(path, "one")
 
     def full(_handle):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ApiaryError) as refusal:
-        write_durably(path, "two")
+        save(path, "two")
     assert refusal.value.findings[0].code == "FILE-UNWRITABLE"
     assert path.read_text() == "one"
 
@@ -138,12 +139,27 @@ def test_a_run_that_ends_in_an_error_leaves_no_holder(tmp_path):
     assert path.read_text() == ""
 
 
-def test_of_another_machine_nobody_can_tell(tmp_path):
+def test_one_of_another_machine_ends_when_nobody_touches_it(tmp_path):
+    """The container of a job is gone with its name, and its process number says nothing here."""
     path = tmp_path / "lock"
     path.write_text(json.dumps({"holder": "bob", "host": f"not-{controller()}", "pid": 1}))
     with pytest.raises(ApiaryError) as refusal, Lock(path).held("run-2", NOW):
         pass
     assert "bob on not-" in refusal.value.findings[0].message
+    assert "its lock ends in 10 min" in refusal.value.findings[0].message
+    before = path.stat().st_mtime - GONE_SECONDS - 60
+    os.utime(path, (before, before))
+    with Lock(path).held("run-2", NOW) as lock:
+        assert lock.holder()["run"] == "run-2"
+
+
+def test_who_is_at_work_touches_the_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr("apiary.rollout.store.TOUCH_SECONDS", 0.01)
+    path = tmp_path / "lock"
+    with Lock(path).held("run-1", NOW):
+        os.utime(path, (1, 1))
+        while path.stat().st_mtime == 1:
+            time.sleep(0.01)
 
 
 def asked(tmp_path, files=(), inline=None, tags=None):

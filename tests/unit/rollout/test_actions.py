@@ -7,8 +7,10 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.action import rollout
@@ -60,22 +62,87 @@ def test_a_router_knows_better_than_plans_which_replicas_there_are():
     assert servers_elsewhere({}, "x", {"gpu-001"}) is None
 
 
-def test_this_run_is_not_dead():
+def test_this_run_is_not_dead(tmp_path):
     ours = run_owner.owner()
     assert f"process {os.getppid()}" in ours
-    assert not run_owner.is_dead(ours)
+    assert not run_owner.is_dead(ours, str(tmp_path))
 
 
-def test_a_run_of_this_controller_that_ended_is_dead():
+def test_a_run_of_this_controller_that_ended_is_dead(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     where = run_owner.owner().partition(",")[0]
-    assert run_owner.is_dead(f"{where}, process {ended.pid}")
+    assert run_owner.is_dead(f"{where}, process {ended.pid}", str(tmp_path))
 
 
 @pytest.mark.parametrize("holder", ["bob@elsewhere, process 1", "unknown", ""])
-def test_of_other_controllers_nobody_knows(holder):
-    assert not run_owner.is_dead(holder)
+def test_of_other_controllers_nobody_knows(tmp_path, holder):
+    assert not run_owner.is_dead(holder, str(tmp_path))
+
+
+RUN = """
+import sys
+from ansible_collections.apiary.instinct.plugins.plugin_utils import run_owner
+run_owner.os.getppid = run_owner.os.getpid  # as an action's parent
+run_owner.socket.gethostname = lambda: "job-12"
+run_owner.SHOWN_SECONDS = 0.01
+run_owner.show_alive(sys.argv[1])
+run_owner.show_alive(sys.argv[1])
+print(run_owner.owner(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_run_elsewhere_is_alive_as_long_as_it_shows_it(tmp_path):
+    """The container of a job, whose processes nobody else sees."""
+    # Killed with its keeper, as a container is; else its keeper says that it has ended.
+    job = subprocess.Popen(
+        [sys.executable, "-c", RUN, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    holder = job.stdout.readline().strip()
+    assert "@job-12, process" in holder
+    (sign,) = (tmp_path / "fleet/alive").iterdir()
+    try:
+        os.utime(sign, (1, 1))
+        while sign.stat().st_mtime == 1:
+            time.sleep(0.01)
+        assert not run_owner.is_dead(holder, str(tmp_path))
+    finally:
+        job.kill()
+        job.communicate()
+    while sign.exists():
+        time.sleep(0.01)
+    assert not run_owner.is_dead(holder, str(tmp_path))
+    sign.touch()
+    long_ago = sign.stat().st_mtime - run_owner.DEAD_SECONDS - 60
+    os.utime(sign, (long_ago, long_ago))
+    assert run_owner.is_dead(holder, str(tmp_path))
+
+
+def test_jobs_that_share_their_artifacts_are_one_controller(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_owner.socket, "gethostname", lambda: "job-12-x")
+    first = run_owner.controller(str(tmp_path))
+    assert first == f"job-12-x:{tmp_path}"
+    monkeypatch.setattr(run_owner.socket, "gethostname", lambda: "job-13-y")
+    assert run_owner.controller(str(tmp_path)) == first
+    # A copy on another machine, or of a machine that had the same path.
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "fleet", copy / "fleet")
+    assert run_owner.controller(str(copy)) == f"job-13-y:{copy}"
+    (tmp_path / "fleet").rename(tmp_path / "old")
+    shutil.copytree(tmp_path / "old", tmp_path / "fleet")
+    assert run_owner.controller(str(tmp_path)) == f"job-13-y:{tmp_path}"
+
+
+@pytest.mark.parametrize("text", ["", "job-12\n", "job-12\ninode 1 of /\n"])
+def test_a_damaged_name_of_the_controller_is_written_anew(tmp_path, text):
+    (tmp_path / "fleet").mkdir()
+    (tmp_path / "fleet/controller").write_text(text)
+    assert run_owner.controller(str(tmp_path)) == run_owner.controller(str(tmp_path))
 
 
 def routed(*steps, lock=None):
