@@ -17,6 +17,7 @@ import pwd
 import shutil
 from typing import Any
 
+from ..finding import error
 from .file import properties
 from .types import Difference, Host, Resource
 
@@ -60,13 +61,20 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
             os.unlink(each)
     if resource["state"] == "absent":
         return
-    os.makedirs(path, mode=0o755, exist_ok=True)
-    if resource["mode"] is not None:
-        os.chmod(path, int(resource["mode"], 8))
-    if resource["owner"] or resource["group"]:
-        owner = pwd.getpwnam(resource["owner"]).pw_uid if resource["owner"] else -1
-        group = grp.getgrnam(resource["group"]).gr_gid if resource["group"] else -1
-        os.chown(path, owner, group)
+    owner = pwd.getpwnam(resource["owner"]).pw_uid if resource["owner"] else -1
+    group = grp.getgrnam(resource["group"]).gr_gid if resource["group"] else -1
+    try:
+        os.makedirs(path, mode=0o755, exist_ok=True)
+        # Who owns the directory above may have put a link here.
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as failure:
+        raise error("HOST-FILE", path, f"is no directory of its own: {failure.strerror}") from None
+    try:
+        if resource["mode"] is not None:
+            os.fchmod(handle, int(resource["mode"], 8))
+        os.fchown(handle, owner, group)
+    finally:
+        os.close(handle)
 
 
 def _strays(resource: Resource) -> list[str]:

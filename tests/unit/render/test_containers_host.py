@@ -54,7 +54,9 @@ def root(tmp_path, monkeypatch):
         )
         (tmp_path / f"dev/dri/renderD{minor}").touch()
     # Only root may give files away.
-    monkeypatch.setattr(container.os, "chown", lambda *_words, **_options: None)
+    if os.getuid() != 0:
+        monkeypatch.setattr(container.os, "chown", lambda *_words, **_options: None)
+        monkeypatch.setattr(container.os, "fchown", lambda *_words, **_options: None)
     return tmp_path
 
 
@@ -138,6 +140,60 @@ def test_what_a_start_resolves_is_written_for_systemd(root, spec, monkeypatch):
     assert not gone.exists()
     assert (root / "var/cache/apiary-qwen3-235b-0/vllm").is_dir()
     assert (root / "run/apiary" / UNIT).is_dir()
+
+
+PLACES = (
+    f"run/apiary/{UNIT}/starts",
+    "var/cache/apiary-qwen3-235b-0/home",
+    "var/cache/apiary-qwen3-235b-0/triton",
+    "var/cache/apiary-qwen3-235b-0/vllm/deep/in",
+)
+ENGINE = "nobody" if os.getuid() == 0 else ME
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("target", ["", "file", "gone"])
+def test_root_follows_no_link_of_the_engine_s(root, spec, place, target):
+    victim = root / "root-s-own"
+    victim.mkdir(mode=0o700)
+    (victim / "file").write_text("as it was")
+    (victim / "file").chmod(0o640)
+    planted = root / place
+    planted.parent.mkdir(parents=True)
+    planted.symlink_to(victim / target)
+    (root / "VLLM_API_KEY").write_text("key")
+    before = [path.stat() for path in (victim, victim / "file")]
+    container.count_start(spec, str(root))
+    container.prepare(spec, ENGINE, str(root), ["triton", "vllm"], ["home"], str(root))
+    after = [path.stat() for path in (victim, victim / "file")]
+    for field in ("st_mode", "st_uid", "st_gid"):
+        assert [getattr(each, field) for each in after] == [
+            getattr(each, field) for each in before
+        ], field
+    assert [path.name for path in victim.iterdir()] == ["file"]
+    assert (victim / "file").read_text() == "as it was"
+    assert (root / "var/cache/apiary-qwen3-235b-0/triton").is_dir()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
+def test_caches_of_an_earlier_user_become_the_new_one_s(root, spec):
+    caches = root / "var/cache/apiary-qwen3-235b-0"
+    (caches / "triton/kernels").mkdir(parents=True)
+    (caches / "triton/kernels/one").write_text("kept")
+    (caches / "triton/root-s").write_text("not the engine's")
+    (caches / "vllm").symlink_to(root / "dev")
+    for path in (caches, caches / "triton", caches / "triton/kernels", caches / "vllm"):
+        os.chown(path, 12345, 12345, follow_symlinks=False)
+    os.chown(caches / "triton/kernels/one", 12345, 12345)
+    nobody = pwd.getpwnam("nobody")
+    (root / "VLLM_API_KEY").write_text("key")
+    for _start in range(2):
+        container.prepare(spec, "nobody", str(root), ["triton"], [], str(root))
+        for path in (caches, caches / "triton", caches / "triton/kernels/one", caches / "vllm"):
+            assert path.lstat().st_uid == nobody.pw_uid, path
+    assert (caches / "triton/kernels/one").read_text() == "kept"
+    assert (caches / "triton/root-s").stat().st_uid == 0
+    assert (root / "dev").stat().st_uid == 0
 
 
 def test_a_secret_that_is_not_there_is_refused(root, spec):

@@ -19,6 +19,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -37,7 +38,7 @@ REFUSED = 75
 PRIVATE = "run/apiary-private"
 SHARED = "run/apiary"
 CREDENTIALS = "/run/credentials"
-ROOT_GROUP = 0
+ROOT = ROOT_GROUP = 0
 # How many starts failed, root's; and what the supervisor in the container removes after a good one.
 STARTS = "starts"
 # What a container may tell systemd of its unit; not MAINPID or descriptors.
@@ -57,17 +58,48 @@ def device_arguments(gpus: tuple[str, ...], root: str = "/") -> list[str]:
         raise replica_error(
             "REPLICA-NO-DEVICE", f"no device node of {', '.join([*unserved, *absent])}"
         )
-    stats = [os.stat(os.path.join(root, path.lstrip("/"))) for path in paths]
+    nodes = [os.stat(os.path.join(root, path.lstrip("/"))) for path in paths]
     # By number: the image's groups have other ones. Root's own group would be a right too many.
-    groups = sorted({stat.st_gid for stat in stats} - {ROOT_GROUP})
+    groups = sorted({node.st_gid for node in nodes} - {ROOT_GROUP})
     return [*(f"--device={path}" for path in paths), *(f"--group-add={gid}" for gid in groups)]
 
 
 def _directory(path: str, uid: int, gid: int, mode: int) -> None:
-    """Make a directory of its user's; what is in it stays."""
+    """Make a directory of its user's; what is in it stays, but of the same user.
+
+    Only the last part may lie where the user writes: what else than a directory he put there goes,
+    and nothing follows a link of his.
+    """
+    if os.path.lexists(path) and not stat.S_ISDIR(os.lstat(path).st_mode):
+        os.unlink(path)
     os.makedirs(path, exist_ok=True)
-    os.chown(path, uid, gid, follow_symlinks=False)
-    os.chmod(path, mode)
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(handle).st_uid != uid:
+            _hand_over(handle, uid, gid)
+        os.fchown(handle, uid, gid)
+        os.fchmod(handle, mode)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: str) -> None:
+    """Remove what is there, a link itself; of a directory what can be."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def _hand_over(handle: int, uid: int, gid: int) -> None:
+    """Give all below a directory to its new user, as systemd does with CacheDirectory=.
+
+    Not what is root's, and the directory itself comes last: a start that was killed goes on.
+    """
+    for _path, folders, files, place in os.fwalk(".", topdown=False, dir_fd=handle):
+        for name in (*folders, *files):
+            if os.stat(name, dir_fd=place, follow_symlinks=False).st_uid not in (uid, ROOT):
+                os.chown(name, uid, gid, dir_fd=place, follow_symlinks=False)
 
 
 def _credentials(spec: LaunchSpec, source: str, private: str, uid: int, gid: int) -> list[str]:
@@ -92,7 +124,7 @@ def _credentials(spec: LaunchSpec, source: str, private: str, uid: int, gid: int
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(value)
-        os.chown(path, uid, gid)
+            os.fchown(descriptor, uid, gid)
     return [f"--volume={target}:{CREDENTIALS}:ro"]
 
 
@@ -113,8 +145,7 @@ def count_start(spec: LaunchSpec, root: str = "/") -> int:
         stream.write(f"{failed + 1}\n")
     # Made anew and never followed: the directory is the engine's. Empty, it has the supervisor
     # in the container count nothing of its own.
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(mark)
+    _remove(mark)
     os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
     return failed
 
@@ -152,10 +183,11 @@ def prepare(
     _directory(private, 0, 0, 0o700)
     _directory(os.path.join(private, "notify"), 0, 0, 0o755)
     _directory(os.path.join(root, SHARED, spec.unit), uid, gid, 0o755)
-    caches = os.path.join(root, "var/cache", os.path.splitext(spec.unit)[0])
+    # A link there is root's own, to a larger disk.
+    caches = os.path.realpath(os.path.join(root, "var/cache", os.path.splitext(spec.unit)[0]))
     _directory(caches, uid, gid, 0o750)
     for name in empty:
-        shutil.rmtree(os.path.join(caches, name), ignore_errors=True)
+        _remove(os.path.join(caches, name))
     for name in (*keep, *empty):
         _directory(os.path.join(caches, name), uid, gid, 0o750)
     words += _credentials(spec, source, private, uid, gid)
@@ -257,6 +289,9 @@ def main(argv: list[str] | None = None) -> int:
         spec, user, source = read_spec(arguments.spec), arguments.user, arguments.credentials
         await_turn(spec)
         prepare(spec, user, source, arguments.keep, arguments.empty)
+    except OSError as failure:
+        print(f"{arguments.spec}: {failure}", file=sys.stderr)
+        return REFUSED
     except ApiaryError as refusal:
         unit = os.path.basename(arguments.spec)
         for finding in refusal.findings:
