@@ -5,8 +5,9 @@
 """Say whether models on this host are what their manifests say.
 
 Installed on hosts as /usr/libexec/apiary/weights-check: standard library, Python 3.9, beside
-weights_manifest.py. Sizes are looked at in any case, which is cheap enough for every start; hashes
-on demand. Exit codes: 0 all right, 1 not, 2 wrong usage.
+weights_manifest.py. Sizes are looked at in any case; the hashes of small files, code, settings and
+templates at every start, which is cheap enough, and there code that was not published is refused;
+all hashes on demand. Exit codes: 0 all right, 1 not, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def configured_models(settings: dict[str, Any]) -> list[str]:
 
 def check(
     directory: str,
-    level: str = "sizes",
+    level: str = "small",
     parallel: int = 4,
     required: bool = False,
     stream: TextIO | None = None,
@@ -116,6 +117,8 @@ def check(
     )
     progress = Progress(manifest.total_bytes, stream)
     found = weights_manifest.verify(directory, manifest, level, parallel, progress)
+    if level != "sizes":
+        found += weights_manifest.unlisted(directory, manifest)
     report["deviations"] = [
         {"path": one.path, "kind": one.kind, "found": one.found, "expected": one.expected}
         for one in found
@@ -142,7 +145,7 @@ def main(argv: list[str] | None = None) -> int:
         prog="weights-check", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("directories", nargs="*", help="default: the models of this host")
-    parser.add_argument("--level", choices=weights_manifest.LEVELS, default="sizes")
+    parser.add_argument("--level", choices=weights_manifest.LEVELS, default="small")
     parser.add_argument("--parallel", type=int, default=4, help="files hashed at once")
     parser.add_argument(
         "--require-manifest", action="store_true", help="refuse a model that has none"
@@ -170,7 +173,8 @@ def shown(report: dict[str, Any]) -> str:
     finding = report["finding"]
     if finding is None:
         size = f"{report['files']} files, {report['total_bytes'] / 2**30:.1f} GiB"
-        return f"{report['directory']}: {report['level']} of {size} as published\n"
+        level = report["level"].replace("small", "sizes and small files")
+        return f"{report['directory']}: {level} of {size} as published\n"
     return f"{finding}\n"
 
 

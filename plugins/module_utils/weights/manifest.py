@@ -32,8 +32,11 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 CHUNK = 4 * 2**20
 
-# How closely files are looked at: their sizes; and the hashes of those touched since; and of all.
-LEVELS = ("sizes", "touched", "hashes")
+# How closely files are looked at: their sizes; and the hashes of small ones, which an engine runs
+# or reads as its settings; and of those touched since; and of all.
+LEVELS = ("sizes", "small", "touched", "hashes")
+SMALL, LARGEST_TEXT = 2**20, 64 * 2**20
+TEXTS = (".py", ".json", ".jinja")
 
 
 @dataclass(frozen=True, order=True)
@@ -43,6 +46,11 @@ class ManifestFile:
     path: str
     size: int
     sha256: str
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether its hash costs little: a small file, or code, settings or a template."""
+        return self.size < SMALL or (self.size <= LARGEST_TEXT and self.path.endswith(TEXTS))
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Deviation:
-    """A file that is not as the manifest has it: `missing`, `size`, `hash`, or `unreadable`."""
+    """A file not as the manifest has it: `missing`, `size`, `hash`, `unreadable`, `unlisted`."""
 
     path: str
     kind: str
@@ -92,7 +100,7 @@ class Deviation:
     expected: str
 
     def __str__(self) -> str:
-        if self.kind in ("missing", "unreadable"):
+        if self.kind in ("missing", "unreadable", "unlisted"):
             return f"{self.path} ({self.found})"
         return f"{self.path} ({self.kind}: found {self.found}, expected {self.expected})"
 
@@ -249,7 +257,8 @@ def deviation(
         if status.st_size != one.size:
             return Deviation(one.path, "size", str(status.st_size), str(one.size))
         touched = status.st_mtime_ns != manifest.timestamp * 10**9
-        if level == "hashes" or (level == "touched" and touched):
+        small = level == "small" and one.is_small
+        if level == "hashes" or (level == "touched" and touched) or small:
             found = hash_file(path, progress)
             if found != one.sha256:
                 return Deviation(one.path, "hash", found, one.sha256)
@@ -259,6 +268,20 @@ def deviation(
         problem = failure.strerror or str(failure)
         return Deviation(one.path, "unreadable", problem, f"{one.size} bytes")
     return None
+
+
+def unlisted(directory: str, manifest: Manifest) -> list[Deviation]:
+    """Return the code that the manifest does not have, and links to where code may lie."""
+    listed = {one.path for one in manifest.files}
+    found = []
+    for folder, folders, names in os.walk(directory):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        code = [name for name in (*names, *folders) if name.lower().endswith(".py")]
+        for name in sorted({*links, *code}):
+            path = os.path.relpath(os.path.join(folder, name), directory)
+            if path not in listed:
+                found.append(Deviation(path, "unlisted", "is not in the manifest", "no such file"))
+    return found
 
 
 def damaged(directory: str, manifest: Manifest, deviations: list[Deviation]) -> ApiaryError:

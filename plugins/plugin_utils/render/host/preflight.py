@@ -182,6 +182,9 @@ def check_weights(context: Context) -> None:
         _ask_checker(context, [program, "--json", directory])
     elif not os.path.exists(os.path.join(directory, facts["needs"])):
         raise replica_error("REPLICA-WEIGHTS", f"{directory} has no {facts['needs']}")
+    else:
+        message = f"{program} is not there: nobody compares {directory} with what was published"
+        context.report(replica_error("REPLICA-WEIGHTS", message, minor=True))
 
 
 def passing_refusal(context: Context) -> ApiaryError | None:

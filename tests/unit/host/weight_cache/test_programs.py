@@ -27,11 +27,12 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture
 def model(tmp_path):
-    """A published model of two files."""
+    """A published model of three files."""
     directory = tmp_path / "org/name" / COMMIT
     (directory / "sub").mkdir(parents=True)
     (directory / "config.json").write_text("{}")
-    (directory / "sub/model.safetensors").write_bytes(b"weights" * 1000)
+    (directory / "sub/model.safetensors").write_bytes(b"weights" * 2**18)
+    (directory / "modeling.py").write_text("print('as published')")
     manifest = weights_manifest.Manifest(
         "org/name",
         COMMIT,
@@ -42,7 +43,7 @@ def model(tmp_path):
                 (directory / path).stat().st_size,
                 weights_manifest.hash_file(str(directory / path)),
             )
-            for path in ("config.json", "sub/model.safetensors")
+            for path in ("config.json", "modeling.py", "sub/model.safetensors")
         ),
     )
     weights_manifest.write(str(directory), manifest)
@@ -77,7 +78,7 @@ def program(tmp_path):
 def test_a_published_model_passes(program, model):
     done = program(model)
     assert done.returncode == 0
-    assert "sizes of 2 files" in done.stderr
+    assert "sizes and small files of 3 files" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -106,6 +107,46 @@ def test_another_byte_shows_in_hashes_only(program, model):
     assert done.returncode == 1
     assert "error: WEIGHTS-MANIFEST-DAMAGED" in done.stderr
     assert "  remedy: " in done.stderr
+
+
+def _same_size(path):
+    path.write_text(path.read_text()[:-1] + "#")
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "kind"),
+    [
+        ("modeling.py", _same_size, "hash"),
+        ("config.json", _same_size, "hash"),
+        ("tokenization.py", lambda path: path.write_text("import os"), "unlisted"),
+        ("sub/tokenization.PY", lambda path: path.symlink_to("/dev/null"), "unlisted"),
+        ("more", lambda path: path.symlink_to("/tmp"), "unlisted"),
+        ("more.py", lambda path: path.mkdir(), "unlisted"),
+    ],
+)
+def test_code_and_settings_that_were_not_published_end_the_start(
+    program, model, path, change, kind
+):
+    change(model / path)
+    done = program("--json", model)
+    assert done.returncode == 1
+    (told,) = json.loads(done.stdout)["models"]
+    assert [(one["path"], one["kind"]) for one in told["deviations"]] == [(path, kind)]
+    assert told["finding"]["code"] == "WEIGHTS-MANIFEST-DAMAGED"
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "small"),
+    [
+        ("model.safetensors", 2**20 - 1, True),
+        ("model.safetensors", 2**20, False),
+        ("tokenizer.json", 64 * 2**20, True),
+        ("chat_template.jinja", 2**21, True),
+        ("tokenizer.json", 64 * 2**20 + 1, False),
+    ],
+)
+def test_what_is_hashed_at_every_start_is_bounded(path, size, small):
+    assert weights_manifest.ManifestFile(path, size, "0" * 64).is_small == small
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir()])
@@ -154,12 +195,12 @@ def test_progress_is_told_now_and_then(monkeypatch, tmp_path):
 def test_a_model_that_does_not_fit_memory_is_left_out(model, tmp_path, capsys):
     assert weights_warm.warm([str(model)], budget=100, parallel=2) == 0
     assert "left out" in capsys.readouterr().err
-    assert weights_warm.warm([str(model)], budget=10**6, parallel=2) == 0
+    assert weights_warm.warm([str(model)], budget=10**7, parallel=2) == 0
     assert capsys.readouterr().err.endswith(" read\n")
 
 
 def test_two_models_share_one_budget(model, capsys):
-    weights_warm.warm([str(model), str(model)], budget=10000, parallel=2)
+    weights_warm.warm([str(model), str(model)], budget=2 * 10**6, parallel=2)
     assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == ["read", "use"]
 
 

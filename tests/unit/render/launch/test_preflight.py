@@ -236,7 +236,10 @@ def test_without_a_weights_check_the_directory_is_looked_at(tmp_path, make_conte
     context = make_context(weights=str(tmp_path))
     assert refusal(preflight.check_weights, context).code == "REPLICA-WEIGHTS"
     (tmp_path / "config.json").write_text("{}")
+    reported = []
+    context.report = lambda refusal: reported.extend(refusal.findings)
     preflight.check_weights(context)
+    assert [(one.code, one.is_minor) for one in reported] == [("REPLICA-WEIGHTS", True)]
 
 
 @pytest.mark.parametrize(

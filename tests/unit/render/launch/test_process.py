@@ -154,7 +154,7 @@ def test_a_deaf_engine_is_killed_soon_after_a_stop(supervise):
     replica.message("STATUS=loading weights")
     replica.stop()
     assert replica.ended() == 0
-    assert "REPLICA" not in replica.error
+    assert "error: REPLICA" not in replica.error
 
 
 @pytest.mark.parametrize(
