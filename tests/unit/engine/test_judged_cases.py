@@ -51,6 +51,7 @@ STRICTER = {
     "ENGINE-OVERRIDE-OWNED",
     "ENGINE-UNKNOWN-ENV",
     "ENGINE-UNKNOWN-KEY",
+    "ENGINE-REMOTE-CODE-NEEDED",
 }
 # What vLLM refuses in the command as given and our recipe puts right by adding an element.
 REPAIRED = {"Q_ptpc", "B_ds_nobs", "B_dsv3_aiter", "B_dsv3_aiter_bs1"}
