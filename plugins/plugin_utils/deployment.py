@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -157,7 +158,8 @@ class Deployment:
 
     ``profile`` (engine/profiles.py) fills limits that are left open, and orders the layouts of an
     open one. ``force`` names rules whose refusals shall be warnings. ``secrets`` names variables
-    that the engine gets from credentials on the host; their values are in no document.
+    that the engine gets from credentials on the host; their values are in no document. ``user`` is
+    an account of the operator's; without one the deployment has its own.
     """
 
     SCHEMA: ClassVar[str] = "apiary.deployment/v1"
@@ -169,11 +171,16 @@ class Deployment:
     limits: Limits = field(default_factory=Limits)
     listen_address: str = "0.0.0.0"  # noqa: S104 - the router is on another host
     base_port: int = 8000
-    user: str = "vllm"
+    user: str | None = None
     profile: str | None = None
     force: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     tracing: Tracing | None = None
+
+    @property
+    def account(self) -> str:
+        """Return the user that the engines run as."""
+        return self.user or own_user(self.name)
 
     @property
     def decided(self) -> Layout:
@@ -187,6 +194,18 @@ class Deployment:
         )
 
 
+def own_user(deployment: str) -> str:
+    """Return the system user of a deployment alone, whom the role replicas makes.
+
+    A name that is too long is cut and has a digest, after a sign that no deployment's name has.
+    """
+    name = f"apiary-{deployment}"
+    digest = hashlib.sha256(deployment.encode()).hexdigest()[:8]
+    return name if len(name) <= LONGEST_USER else f"{name[: LONGEST_USER - 9]}_{digest}"
+
+
+# utmp(5) has 32 bytes with the last one empty; ps and others show a longer name as a number.
+LONGEST_USER = 31
 # Eight GPUs of eight partitions each; render minors end there too.
 MOST_DEVICES = 64
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
@@ -237,7 +256,7 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
         yield _bad("limits.gpu_memory_utilization", share, "a number above 0 and at most 1")
     texts = {
         "name": (deployment.name, _NAME, "lower-case letters, digits and dashes"),
-        "user": (deployment.user, _USER, "a user name"),
+        "user": (deployment.user or "root", _USER, "a user name"),
         "listen_address": (deployment.listen_address, _ADDRESS, "an address or host name"),
         "model.path": (deployment.model.path, _PATH, "an absolute path without spaces"),
         "engine.executable": (engine.executable, _PATH, "an absolute path without spaces"),

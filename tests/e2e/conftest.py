@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import testinfra
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import own_user
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,10 +82,16 @@ def plan(host):
 
 
 @pytest.fixture(scope="session")
-def serve(name, host, plan, tmp_path_factory):
+def account(plan):
+    """Who runs the engines."""
+    return plan["deployment"]["user"] or own_user(plan["deployment"]["name"])
+
+
+@pytest.fixture(scope="session")
+def serve(name, host, plan, account, tmp_path_factory):
     """Run the role on the host with the plan it has, or another; returns the finished process."""
     directory = tmp_path_factory.mktemp("play")
-    home = host.check_output(f"getent passwd {plan['deployment']['user']}").split(":")[5]
+    home = host.check_output(f"getent passwd {account}").split(":")[5]
     # Molecule's own inventory and callbacks are not the operator's.
     clean = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
 

@@ -328,14 +328,14 @@ def test_a_taken_port_is_tried_again_until_it_is_free(unit):
 
 
 @pytest.mark.double
-def test_stale_locks_go_and_modules_stay(unit):
+def test_stale_locks_go_and_modules_stay(unit, account):
     cache = f"/var/cache/{unit.name.removesuffix('.service')}/home/.aiter/jit/build"
     locks = [f"{cache}/lock_module_rmsnorm", f"{cache}/module_norm/lock"]
     stays = [f"{cache}/module_gemm_blockscale.so", "/var/cache/lock"]
     unit.systemctl("stop")
     unit.host.check_output(
         f"mkdir -p {cache}/module_norm && touch {' '.join(locks + stays)}"
-        f" && chown -R {unit.plan['deployment']['user']} {cache}"
+        f" && chown -R {account} {cache}"
     )
     try:
         assert unit.systemctl("start").rc == 0

@@ -303,10 +303,10 @@ def test_the_environment_of_the_engine_is_the_planned_one(host, plan):
             assert differ == set()
 
 
-def test_the_engine_runs_as_its_own_user(host, plan):
+def test_the_engine_runs_as_its_own_user(host, plan, account):
     for replica in plan["replicas"]:
         pid = show(host, replica["unit"], "MainPID")["MainPID"]
-        assert host.check_output(f"stat -c %U /proc/{pid}") == plan["deployment"]["user"]
+        assert host.check_output(f"stat -c %U /proc/{pid}") == account
 
 
 def test_units_are_sound(host, plan):

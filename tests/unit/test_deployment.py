@@ -5,9 +5,13 @@
 """A deployment's own numbers and names."""
 
 import dataclasses
+import re
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import check_deployment
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    check_deployment,
+    own_user,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
@@ -55,6 +59,16 @@ def changed(path, value):
 def test_a_value_that_cannot_be_meant_is_refused(path, value):
     (finding,) = check_deployment(changed(path, value))
     assert (finding.code, finding.severity, finding.subject) == ("DEPLOY-VALUE", "error", path)
+
+
+def test_the_user_of_a_deployment_is_short_valid_and_nobody_else_s():
+    assert own_user("qwen3-235b") == "apiary-qwen3-235b"
+    long = ["a" * 63, "a" * 62 + "b", "a" * 24, "a" * 25, "a" * 15 + "-" + "b" * 40]
+    users = [own_user(name) for name in long]
+    assert len(set(users)) == len(long)
+    assert all(re.fullmatch(r"[a-z_][a-z0-9_-]{0,30}", user) for user in users), users
+    # A cut one is never a name that another deployment has whole.
+    assert [user for user in users if "_" not in user] == ["apiary-" + "a" * 24]
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,22 @@ SHARED = (
     "etc/systemd/system/apiary.slice",
     "usr/libexec/apiary/launch",
     "usr/libexec/apiary/apiary_launch",
+    "usr/libexec/apiary/container",
+    "usr/libexec/apiary/seccomp.json",
 )
 
 
 @dataclass(frozen=True)
 class Remains:
-    """Units to stop, and files and directories to remove, in this order."""
+    """Units to stop, files and directories to remove, in this order, and caches that stay.
+
+    Those become root's until another start takes them: the number of their user may come again.
+    """
 
     units: list[str]
     paths: list[str]
     due: str
+    kept: tuple[str, ...] = ()
 
 
 def remains_of(root: str, deployment: str, caches: bool) -> Remains:
@@ -45,25 +51,28 @@ def remains_of(root: str, deployment: str, caches: bool) -> Remains:
     paths = [path for name in services for path in places.of(name)]
     paths += [places.of(target)[0], below(f"etc/apiary/{deployment}")]
     paths.append(below(f"var/lib/apiary/releases/{deployment}"))
-    if caches and os.path.isdir(below("var/cache")):
-        names = sorted(os.listdir(below("var/cache")))
-        paths += [below(f"var/cache/{name}") for name in names if re.fullmatch(mine, name)]
+    names = sorted(os.listdir(below("var/cache"))) if os.path.isdir(below("var/cache")) else []
+    cached = [below(f"var/cache/{name}") for name in names if re.fullmatch(mine, name)]
+    paths += cached if caches else []
+    kept = [path for path in cached if not caches and os.path.isdir(path)]
     replicas = services_matching(places, r"apiary-.*-[0-9]+\.service")
     if not set(replicas) - set(services):
         paths += [below(path) for path in SHARED]
     present = [path for path in paths if os.path.lexists(path)]
-    return Remains(units, present, f"reload without {deployment}")
+    closed = tuple(path for path in kept if os.stat(path).st_uid != os.getuid())
+    return Remains(units, present, f"reload without {deployment}", closed)
 
 
 def inspect(host: Host, resource: Resource) -> Difference:
     remains = remains_of(resource["root"], resource["deployment"], resource["caches"])
+    steps = tuple(f"give {path} to root" for path in remains.kept)
     if not remains.units and not remains.paths:
         due = host.is_due(remains.due)
-        return Difference(steps=("reload systemd",) if due else (), actual=remains)
+        return Difference(steps=(*steps, *(("reload systemd",) if due else ())), actual=remains)
     before = "".join(
         [*(f"{name} enabled\n" for name in remains.units), *(f"{path}\n" for path in remains.paths)]
     )
-    return Difference(({"before": before, "after": ""},), actual=remains)
+    return Difference(({"before": before, "after": ""},), steps, actual=remains)
 
 
 def apply(host: Host, remains: Remains) -> None:
@@ -79,6 +88,9 @@ def apply(host: Host, remains: Remains) -> None:
             shutil.rmtree(path)
         else:
             os.unlink(path)
+    for path in remains.kept:
+        os.chown(path, os.getuid(), os.getgid())
+        os.chmod(path, 0o700)
     must(host, "daemon-reload")
     if remains.units:
         host.systemctl("reset-failed", "--", *remains.units)

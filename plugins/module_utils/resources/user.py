@@ -2,7 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A user, created where it is missing; groups are added to those it has."""
+"""A user, created where it is missing; groups are added to those it has.
+
+With ``comment`` it is Apiary's alone, with a group of its own: another's user of that name is
+refused, and ``state: absent`` removes the user whose comment it is.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ OPTIONS: dict[str, Any] = {
     "shell": {"type": "path"},
     "system": {"type": "bool", "default": False},
     "groups": {"type": "list", "elements": "str", "default": []},
+    "comment": {"type": "str"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
 
 
@@ -27,11 +33,19 @@ def name(resource: Resource) -> str:
 
 
 def inspect(host: Host, resource: Resource) -> Difference:
-    user, groups = name(resource), resource["groups"]
+    user, groups, present = name(resource), resource["groups"], resource["state"] == "present"
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
+        if not present:
+            return Difference()
         return Difference(steps=(f"create the user {user}",), actual=_create(resource))
+    own = resource["comment"] in (None, entry.pw_gecos)
+    if not present:
+        gone = (f"remove the user {user}",) if own else ()
+        return Difference(steps=gone, actual=["userdel", user])
+    if not own:
+        raise error("HOST-USER", user, "is a user that others made, expected one of Apiary's alone")
     steps, words = [], []
     for key, actual in (("home", entry.pw_dir), ("shell", entry.pw_shell)):
         if resource[key] is not None and resource[key] != actual:
@@ -52,8 +66,9 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
 
 def _create(resource: Resource) -> list[str]:
     words = ["useradd", "--no-create-home", *(["--system"] if resource["system"] else [])]
-    for key in ("home", "shell"):
+    for key in ("home", "shell", "comment"):
         words += [f"--{key}", resource[key]] if resource[key] is not None else []
+    words += ["--user-group"] if resource["comment"] is not None else []
     groups = resource["groups"]
     return [*words, *(["--groups", ",".join(groups)] if groups else []), name(resource)]
 

@@ -93,7 +93,7 @@ def _container(
     env = {name: value for name, value in replica.env.items() if name not in PLACED}
     if options.user is not None:
         # Python's getpass finds no name for a number that the image doesn't know.
-        env.setdefault("USER", plan.deployment.user)
+        env.setdefault("USER", plan.deployment.user or "vllm")
     container: dict[str, Any] = {
         "name": "engine",
         "image": plan.deployment.engine.image,

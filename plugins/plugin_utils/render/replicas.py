@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..deployment import own_user
 from ..documents import to_document
 from ..evidence.types import Evidence
 from ..findings import Finding, error
@@ -60,17 +61,19 @@ def decide(
 
 
 def decide_absent(deployment: str, options: Options) -> ReplicasPlan:
-    """Return what taking a deployment away means."""
+    """Return what taking a deployment away means; a user of the operator's stays."""
+    caches = options["replicas_remove_caches"]
     return ReplicasPlan(
         (
-            {
-                "kind": "replicas",
-                "deployment": deployment,
-                "state": "absent",
-                "caches": options["replicas_remove_caches"],
-            },
+            {"kind": "replicas", "deployment": deployment, "state": "absent", "caches": caches},
+            {"kind": "user", "state": "absent", **_own(deployment)},
         )
     )
+
+
+def _own(deployment: str) -> dict[str, str]:
+    """Return the user of a deployment alone, whom its comment tells from anybody else's."""
+    return {"name": own_user(deployment), "comment": f"Apiary engines of {deployment}"}
 
 
 def absent_deployment(options: Options, plan: Mapping[str, Any] | None, host: str) -> str:
@@ -102,8 +105,8 @@ def _resources(
         "stale_pattern": stale,
     }
     home = options["replicas_home"]
-    user = {"name": plan.deployment.user, "system": True, "home": home, "shell": _SHELL}
-    yield {"kind": "user", **user}
+    user = {"name": plan.deployment.user} if plan.deployment.user else _own(name)
+    yield {"kind": "user", **user, "system": True, "home": home, "shell": _SHELL}
     documents = to_document(tuple(files))
     yield {
         "kind": "replicas",

@@ -225,10 +225,21 @@ def test_all_of_a_deployment_is_found_and_nothing_of_others(tmp_path):
 def test_the_last_deployment_takes_the_supervisor_along(tmp_path):
     grow(tmp_path, "etc/systemd/system/apiary-x-0.service", "etc/systemd/system/apiary.slice")
     grow(tmp_path, "usr/libexec/apiary/launch", "usr/libexec/apiary/weights-check")
+    grow(tmp_path, "usr/libexec/apiary/container", "usr/libexec/apiary/seccomp.json")
     found = absent.remains_of(str(tmp_path), "x", caches=False).paths
-    assert str(tmp_path / "usr/libexec/apiary/launch") in found
+    for name in ("launch", "container", "seccomp.json"):
+        assert str(tmp_path / "usr/libexec/apiary" / name) in found
     assert str(tmp_path / "etc/systemd/system/apiary.slice") in found
     assert str(tmp_path / "usr/libexec/apiary/weights-check") not in found
+
+
+def test_caches_that_stay_are_closed_to_the_next_owner_of_their_number(tmp_path, monkeypatch):
+    grow(tmp_path, "var/cache/apiary-x-0/home/kernel", "var/cache/apiary-xy-0/home/kernel")
+    assert absent.remains_of(str(tmp_path), "x", caches=False).kept == ()
+    monkeypatch.setattr(absent.os, "getuid", lambda: 4711)
+    kept = absent.remains_of(str(tmp_path), "x", caches=False).kept
+    assert kept == (str(tmp_path / "var/cache/apiary-x-0"),)
+    assert absent.remains_of(str(tmp_path), "x", caches=True).kept == ()
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path):

@@ -4,6 +4,8 @@
 
 """What the role replicas brings a host to."""
 
+import dataclasses
+
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
     CommandOutput,
@@ -47,7 +49,7 @@ def test_a_plan_is_a_user_its_replicas_and_a_release():
     decided = decide(plan, OPTIONS, None)
     name = plan.deployment.name
     assert [name_of(resource) for resource in decided.resources] == [
-        f"user {plan.deployment.user}",
+        f"user {plan.deployment.account}",
         f"replicas {name}",
         f"release {name}",
     ]
@@ -62,7 +64,11 @@ def test_a_plan_is_a_user_its_replicas_and_a_release():
 def test_converge_takes_what_was_decided():
     """An extra resource makes the whole list be checked."""
     extra = {"kind": "file", "path": "/etc/x", "content": ""}
-    options = {**OPTIONS, "replicas_extra_resources": [extra], "replicas_omit": ["user vllm"]}
+    options = {
+        **OPTIONS,
+        "replicas_extra_resources": [extra],
+        "replicas_omit": ["user apiary-qwen3-235b"],
+    }
     decided = decide(demo_plan(), options, None)
     result = with_overrides("replicas", decided.resources, options)
     assert result[-1] == {**extra, "role": "replicas"}
@@ -103,9 +109,41 @@ def test_a_secret_that_the_deployment_does_not_name_is_refused_and_not_shown():
     assert "planted" not in str(decided)
 
 
+def user_of(plan):
+    return decide(plan, OPTIONS, None).resources[0]
+
+
+def test_each_deployment_has_a_user_of_its_own_unless_the_operator_names_one():
+    plan = demo_plan()
+    other = dataclasses.replace(plan.deployment, name="other")
+    named = dataclasses.replace(plan.deployment, user="vllm")
+    users = [
+        user_of(dataclasses.replace(plan, deployment=each))
+        for each in (plan.deployment, other, named)
+    ]
+    assert [user["name"] for user in users] == ["apiary-qwen3-235b", "apiary-other", "vllm"]
+    # An account of the operator's has nothing of ours, and stays when the deployment goes.
+    assert [user.get("comment") for user in users] == [
+        "Apiary engines of qwen3-235b",
+        "Apiary engines of other",
+        None,
+    ]
+    for each, user in zip((plan.deployment, other, named), users, strict=True):
+        text = "".join(
+            item.content for item in render_systemd(dataclasses.replace(plan, deployment=each))
+        )
+        assert f"\nUser={user['name']}\n" in text
+
+
 def test_absence_names_its_deployment():
-    (resource,) = decide_absent("x", OPTIONS).resources
+    resource, user = decide_absent("x", OPTIONS).resources
     assert (resource["deployment"], resource["state"]) == ("x", "absent")
+    assert user == {
+        "kind": "user",
+        "state": "absent",
+        "name": "apiary-x",
+        "comment": "Apiary engines of x",
+    }
     plan = {"deployment": {"name": "x"}}
     assert absent_deployment(OPTIONS, plan, "gpu-001") == "x"
     named = {**OPTIONS, "replicas_deployment": "y"}
