@@ -15,6 +15,7 @@ from pathlib import Path
 from ..documents import dumps, knowledge
 from ..findings import error
 from ..host.program import standalone
+from ..host.sandbox import sandbox
 from ..router.types import Router
 from .files import RenderedFile, secret_reference, templates
 from .haproxy import CONFIGURATION, DIRECTORY
@@ -65,6 +66,7 @@ def render_router_host(router: Router, python: str) -> tuple[RenderedFile, ...]:
                 program=PROGRAM,
                 configuration=CONFIGURATION,
                 stop_seconds=facts["stop"]["seconds"],
+                sandbox=sandbox("haproxy.service"),
                 open_files=max(limits["least"], limits["per_connection"] * connections),
             ),
         ),

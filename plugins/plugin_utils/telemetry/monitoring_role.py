@@ -14,6 +14,7 @@ from typing import Any
 from ..documents import from_document
 from ..evidence.types import Evidence
 from ..host.facts import package_manager, version
+from ..host.sandbox import sandbox
 from ..host.types import ConcernPlan
 from .dashboards import dashboards
 from .plan import telemetry_plan
@@ -41,7 +42,7 @@ ExecStart=
 ExecStart={command}
 Restart=on-failure
 RestartSec=5
-"""
+{sandbox}"""
 )
 _DATA_SOURCE = (
     MARK
@@ -178,7 +179,10 @@ def _directories(own: Mapping[str, Any]) -> Iterable[Resource]:
 def _drop_in(own: Mapping[str, Any], program: str) -> dict[str, str]:
     unit, command = own[f"{program}_unit"], " ".join(_COMMANDS[program](own))
     path = f"/etc/systemd/system/{unit}.d/50-apiary.conf"
-    return {"path": path, "content": _DROP_IN.format(command=command)}
+    # A package may start its service before the directory is there.
+    storage = own[{"prometheus": "storage"}.get(program, f"{program}_storage")]
+    limits = sandbox(f"{program}.service", ReadWritePaths=f"-{storage}")
+    return {"path": path, "content": _DROP_IN.format(command=command, sandbox=limits)}
 
 
 def _prometheus_command(own: Mapping[str, Any]) -> list[str]:

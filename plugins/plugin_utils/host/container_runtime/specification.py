@@ -14,9 +14,10 @@ from ....module_utils import cdi
 from ...evidence.types import Evidence
 from ...topology.host import from_evidence
 from ..program import standalone
+from ..sandbox import sandbox
 from ..types import Check, HostFile
 from .engine import Engine
-from .types import PROGRAM, SPECIFICATION, UNIT
+from .types import PROGRAM, SERVICE, SPECIFICATION, UNIT
 
 SPEC_SOURCE = "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md"
 _DRM_NODE = re.compile(r"/sys/class/drm/((card|renderD)\d+)")
@@ -109,10 +110,12 @@ def unit(wanted: Specification) -> HostFile:
         "[Service]",
         "Type=oneshot",
         "RemainAfterExit=yes",
+        # With all rights (+): what is not there cannot be made writable.
+        f"ExecStartPre=+/bin/mkdir -p {PurePosixPath(SPECIFICATION).parent}",
         f"ExecStart={PROGRAM} --cdi-version {wanted.version} --output {SPECIFICATION}",
         "Restart=on-failure",
         "RestartSec=30",
-        "",
+        sandbox(SERVICE),
         "[Install]",
         "WantedBy=multi-user.target",
         "",

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator
 
 from ...evidence.types import Evidence
+from ..sandbox import sandbox
 from ..types import Check, HostFile, LiveSetting, Skipped
 from .catalogue import Chosen, Part
 
@@ -32,21 +33,7 @@ Before=multi-user.target
 [Service]
 Type=oneshot
 {lines}
-# It writes below /sys as root, and needs nothing else.
-CapabilityBoundingSet=
-NoNewPrivileges=yes
-PrivateNetwork=yes
-PrivateTmp=yes
-ProtectControlGroups=yes
-ProtectHome=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectSystem=strict
-RestrictAddressFamilies=none
-RestrictNamespaces=yes
-RestrictRealtime=yes
-SystemCallArchitectures=native
-
+{sandbox}
 [Install]
 WantedBy=multi-user.target
 """
@@ -61,12 +48,7 @@ Before=apiary-cdi.service
 [Service]
 Type=oneshot
 ExecStart=/sbin/modprobe amdgpu
-NoNewPrivileges=yes
-PrivateNetwork=yes
-PrivateTmp=yes
-ProtectHome=yes
-ProtectSystem=strict
-
+{sandbox}
 [Install]
 WantedBy=multi-user.target
 """
@@ -102,11 +84,11 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...], container: bool = False
             continue
         live += [LiveSetting(path, value) for path in paths]
         lines.append(line)
-    unit = _TUNE.format(lines="\n".join(lines)) if lines else None
+    unit = _TUNE.format(lines="\n".join(lines), sandbox=sandbox(UNIT)) if lines else None
     loads = any(one.setting.id == "amdgpu_later" for one in chosen)
     files = (
         HostFile(f"{DIRECTORY}/{UNIT}", unit),
-        HostFile(f"{DIRECTORY}/{LOADER}", _LOAD if loads else None),
+        HostFile(f"{DIRECTORY}/{LOADER}", _LOAD.format(sandbox=sandbox(LOADER)) if loads else None),
     )
     units = tuple(file.path.rpartition("/")[2] for file in files if file.content)
     checks = (_loaded(evidence),) if loads else ()

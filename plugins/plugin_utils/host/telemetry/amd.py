@@ -220,11 +220,19 @@ def _container(settings: Settings) -> Service:
         f"ExecStartPre=-/usr/bin/{engine} rm --force {name}\n"
         f"ExecStart={command}\n"
         f"ExecStop=/usr/bin/{engine} stop --time=10 {name}\n"
-        "Restart=always\nRestartSec=10\n\n"
+        f"Restart=always\nRestartSec=10\n{_client(engine)}\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )
     path = f"{UNITS}/{unit}"
     return Service(unit, path, (HostFile(path, text), HostFile(config, configuration(settings))))
+
+
+def _client(engine: str) -> str:
+    """Return what Docker's client may not do; Podman makes the container itself."""
+    entries = (
+        knowledge("serving/containers.yml")["sandbox"]["entries"] if engine == "docker" else {}
+    )
+    return "".join(f"{name}={value}\n" for name, value in entries.items())
 
 
 def _published(address: str) -> str:

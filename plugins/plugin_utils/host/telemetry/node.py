@@ -21,6 +21,7 @@ from ..facts import os_release
 from ..program import standalone
 from ..rocm.target import driver_facts, system_of
 from ..rocm.versions import parse
+from ..sandbox import sandbox
 from ..types import HostFile
 from ..weight_cache.mounts import unit_name
 from .types import Service, Settings
@@ -42,36 +43,9 @@ TimeoutStopSec=5
 # A process that hangs in a dead mount cannot be ended; the next run does not wait for it either.
 KillMode=process
 # It reads /proc, /sys and systemd's states as root, and writes into one directory.
-CapabilityBoundingSet=
-DevicePolicy=closed
-IPAddressDeny=any
-LockPersonality=yes
-MemoryDenyWriteExecute=yes
 MemoryMax=256M
-NoNewPrivileges=yes
-PrivateDevices=yes
-PrivateNetwork=yes
-PrivateTmp=yes
-ProtectClock=yes
-# Not hidden: weights may be below /home.
-ProtectHome=read-only
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectSystem=strict
-# Not ProtectKernelTunables= and ProtectControlGroups=: they hide what is mounted over /proc.
-ReadOnlyPaths=/proc/sys /sys
-ReadWritePaths={directory}
-RestrictAddressFamilies=AF_UNIX
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallFilter=~@privileged @resources
 TasksMax=64
-UMask=0022
-"""
+{sandbox}"""
 _TIMER = """\
 {mark}[Unit]
 Description=Write what node_exporter tells of this host every {seconds} s (Apiary)
@@ -140,9 +114,7 @@ def exporter(settings: Settings, evidence: Evidence, folder: str) -> Service:
         "[Service]\n"
         f"ExecStart=\nExecStart={command}\n"
         "Restart=always\nRestartSec=5\n"
-        "# Nothing that makes a mount namespace: file systems would all look read-only.\n"
-        "CapabilityBoundingSet=\nLockPersonality=yes\nNoNewPrivileges=yes\nRestrictRealtime=yes\n"
-        "RestrictSUIDSGID=yes\nSystemCallArchitectures=native\n"
+        f"{sandbox('node_exporter.service')}"
     )
     path = f"{UNITS}/{known['unit']}.d/50-apiary.conf"
     return Service(
@@ -221,8 +193,8 @@ def textfile(settings: Settings, told: Mapping[str, Any]) -> Service:
         python=settings.python,
         program=PROGRAM,
         settings=SETTINGS,
-        directory=folder,
         limit=limit,
+        sandbox=sandbox(SERVICE, ReadWritePaths=folder),
     )
     program = standalone(Path(host_metrics.__file__))
     return Service(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...documents import knowledge
 from ..program import findings
+from ..sandbox import sandbox
 from ..types import HostFile
 from .mounts import UNITS, unit_name, units_of
 from .options import Requested
@@ -154,7 +155,7 @@ def warm_unit(settings: Settings) -> str:
         "RuntimeMaxSec=7200\n"
         "Nice=10\n"
         "IOSchedulingPriority=7\n"
-        "ProtectSystem=strict\n"
+        f"{sandbox(WARM_UNIT)}"
         "\n[Install]\n"
         "WantedBy=multi-user.target\n"
     )

@@ -1,0 +1,215 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every unit that Apiary writes, as systemd itself scores it."""
+
+import dataclasses
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    from_document,
+    knowledge,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host import telemetry
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime import (
+    specification,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import live
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.sandbox import sandbox
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import files
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
+    Settings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import (
+    render_router_host,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Router,
+    RouterSettings,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry import monitoring_role
+
+from support.demo import demo_plan
+from support.host.containers import container_plan
+from support.topology.simulated import simulated_evidence
+
+PLUGINS = Path(monitoring_role.__file__).parents[2]
+EXPOSED = knowledge("units.yml")["exposed"]
+# Where a [Service] is written; another file is to come here, and its unit into `units`.
+SOURCES = {
+    "plugin_utils/host/container_runtime/config.py": {"containerd.service", "docker.service"},
+    "plugin_utils/host/container_runtime/specification.py": {"apiary-cdi.service"},
+    "plugin_utils/host/host_tuning/limits.py": {"gpuagent.service", "amd-metrics-exporter.service"},
+    "plugin_utils/host/host_tuning/live.py": {
+        "apiary-host-tuning.service",
+        "apiary-amdgpu.service",
+    },
+    "plugin_utils/host/telemetry/amd.py": {
+        "apiary-amd-exporter.service (docker)",
+        "apiary-amd-exporter.service (podman)",
+        "gpuagent.service",
+        "amd-metrics-exporter.service",
+    },
+    "plugin_utils/host/telemetry/node.py": {
+        "apiary-telemetry.service",
+        "prometheus-node-exporter.service",
+    },
+    "plugin_utils/host/weight_cache/files.py": {"weights-warm.service"},
+    "plugin_utils/render/templates/containers/replica.docker.j2": {
+        "apiary-NAME-N.service (docker)"
+    },
+    "plugin_utils/render/templates/containers/replica.quadlet.j2": {"apiary-NAME-N.container"},
+    "plugin_utils/render/templates/haproxy_drop_in.conf.j2": {"haproxy.service"},
+    "plugin_utils/render/templates/replica.service.j2": {"apiary-NAME-N.service"},
+    "plugin_utils/telemetry/monitoring_role.py": {
+        "prometheus.service",
+        "prometheus-alertmanager.service",
+    },
+}
+# Units of distributions, as far as they matter here: Debian's, and who they run as.
+USERS = dict.fromkeys(
+    ("prometheus-node-exporter.service", "prometheus.service", "prometheus-alertmanager.service"),
+    "prometheus",
+)
+HEAD = re.compile(r'(?m)\[Service\](\\n|",|$)')
+WHOLE = re.compile(r"(?m)^ExecStart=.")
+
+
+def _replica(runtime):
+    plan = demo_plan() if runtime == "native" else container_plan(runtime)
+    (text, *_more) = [
+        file.content
+        for file in render_systemd(plan)
+        if file.path.endswith((".service", ".container"))
+    ]
+    return text
+
+
+def _telemetry(system, **settings):
+    found = from_document(Evidence, {**simulated_evidence(), "host": "gpu-001"}, "evidence")
+    release = {"/etc/os-release": f"ID={system[0]}\nVERSION_ID={system[1]}\n"}
+    found = dataclasses.replace(found, files={**found.files, **release})
+    plan = telemetry.decide(telemetry.Settings(**settings), found)
+    return {
+        re.sub(r"\.d/.*", "", file.path).rpartition("/")[2]: file.content
+        for service in (plan.node, plan.textfile, *plan.amd)
+        for file in service.files
+        if file.path.startswith("/etc/systemd/")
+    }
+
+
+def _monitoring(program):
+    own = {
+        f"{program}_unit": f"{program}.service",
+        f"{program}_program": f"/usr/bin/{program}",
+        "storage": "/var/lib/prometheus/metrics2",
+        "alertmanager_storage": "/var/lib/prometheus/alertmanager",
+        "retention": "15d",
+        "retention_size": "",
+        "listen": "192.0.2.9",
+        "peers": [],
+        "cluster_port": 9094,
+        "prometheus_port": 9090,
+        "alertmanager_port": 9093,
+        "prometheus_options": [],
+        "alertmanager_options": [],
+    }
+    return monitoring_role._drop_in(own, program)["content"]
+
+
+def units():
+    """Return {name: its file or its drop-in} of every unit."""
+    router = Router(RouterSettings(), ())
+    drop_in = [one for one in render_router_host(router, "/usr/bin/python3") if ".d/" in one.path]
+    cdi = specification.Specification(version="0.6.0", devices=(), gids=())
+    tune = live._TUNE.format(lines="ExecStart=/bin/true", sandbox=sandbox(live.UNIT))
+    digest = "sha256:" + "ab" * 32
+    exporter = "apiary-amd-exporter.service"
+    of_engine = {
+        engine: _telemetry(("debian", "12"), amd_digest=digest, amd_engine=engine)
+        for engine in ("docker", "podman")
+    }
+    packaged = _telemetry(("ubuntu", "24.04"))
+    limits = "[Service]\nLimitMEMLOCK=infinity\n"
+    return {
+        **{name: text for name, text in packaged.items() if name.endswith(".service")},
+        **{f"{exporter} ({engine})": found[exporter] for engine, found in of_engine.items()},
+        "apiary-NAME-N.service": _replica("native"),
+        "apiary-NAME-N.service (docker)": _replica("docker"),
+        "apiary-NAME-N.container": _replica("quadlet"),
+        "apiary-cdi.service": specification.unit(cdi).content,
+        live.UNIT: tune,
+        live.LOADER: live._LOAD.format(sandbox=sandbox(live.LOADER)),
+        files.WARM_UNIT: files.warm_unit(Settings(models=("/srv/models/x",))),
+        "haproxy.service": drop_in[0].content,
+        "prometheus.service": _monitoring("prometheus"),
+        "prometheus-alertmanager.service": _monitoring("alertmanager"),
+        "containerd.service": limits,
+        "docker.service": limits,
+    }
+
+
+UNITS = units()
+
+
+def score(name, text, root):
+    """Return systemd's exposure level of a unit, and what it says."""
+    unit = name.partition(" ")[0].replace("NAME-N", "x-0").replace(".container", ".service")
+    place = root / "etc/systemd/system"
+    place.mkdir(parents=True)
+    if not WHOLE.search(text) or "ExecStart=\n" in text:
+        user = f"User={USERS[name]}\n" if name in USERS else ""
+        (place / unit).write_text(f"[Service]\nExecStart=/bin/true\n{user}")
+        (place / f"{unit}.d").mkdir()
+        (place / f"{unit}.d/50-apiary.conf").write_text(text)
+    elif name.endswith(".container"):
+        service = text.partition("[Service]")[2]
+        (place / unit).write_text(f"[Service]\nExecStart=/bin/true\n{service}")
+    else:
+        (place / unit).write_text(text)
+    for program in ("bin/true", "usr/bin/docker", "usr/libexec/apiary/launch"):
+        (root / program).parent.mkdir(parents=True, exist_ok=True)
+        (root / program).touch(mode=0o755)
+    command = ["systemd-analyze", "security", "--no-pager", "--offline=yes", f"--root={root}", unit]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
+    assert said, done.stdout + done.stderr
+    return float(said[1]), done.stdout
+
+
+def has_offline():
+    if not shutil.which("systemd-analyze"):
+        return False
+    said = subprocess.run(
+        ["systemd-analyze", "--version"], capture_output=True, text=True, check=False
+    ).stdout
+    return int((re.search(r"\d+", said) or "0")[0]) >= 252
+
+
+def test_every_unit_that_is_written_is_here():
+    found = {
+        str(path.relative_to(PLUGINS))
+        for path in PLUGINS.rglob("*")
+        if path.suffix in (".py", ".j2") and HEAD.search(path.read_text())
+    }
+    assert found == set(SOURCES)
+    assert set().union(*SOURCES.values()) == set(UNITS)
+    assert set(EXPOSED["entries"]) <= set(UNITS)
+    assert all(len(entry["why"]) > 20 for entry in EXPOSED["entries"].values())
+
+
+@pytest.mark.skipif(not has_offline(), reason="systemd-analyze of systemd 252 or later")
+@pytest.mark.parametrize("name", sorted(UNITS))
+def test_a_unit_scores_below_the_threshold(name, tmp_path):
+    level, said = score(name, UNITS[name], tmp_path)
+    if name in EXPOSED["entries"]:
+        assert level <= EXPOSED["entries"][name]["most"], said
+    else:
+        assert level < EXPOSED["threshold"], said
