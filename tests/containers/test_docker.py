@@ -176,6 +176,8 @@ class Host:
             elif name == "--ulimit" and not value.startswith("core"):
                 # A daemon that is itself in a container can't raise limits.
                 continue
+            elif value.startswith("seccomp="):
+                word = f"{name}=seccomp={self.at(value.removeprefix('seccomp='))}"
             elif word == "/usr/bin/docker":
                 word = shutil.which("docker")
             elif word.startswith(("/usr/libexec/apiary/container", "/run/apiary-private")):
@@ -254,6 +256,12 @@ def test_a_replica_serves_alone_on_its_gpus(serving):
     assert status["Uid"].split() == [str(uid)] * 4
     assert "4242" in status["Groups"].split()
     assert status["NoNewPrivs"] == "1"
+    # Its policy of memory is its own to set; a namespace of its own is not to be had.
+    assert status["Seccomp"] == "2"
+    code = (
+        "import ctypes; c = ctypes.CDLL(None); print(c.syscall(238, 0, 0, 0), c.unshare(1 << 28))"
+    )
+    assert docker("exec", serving.name, "python3", "-c", code).split() == ["0", "-1"]
     assert int(status["CapEff"], 16) == 0
     assert status["Cpus_allowed_list"] == serving.replica.cpus
     assert status["Mems_allowed_list"] == "0"

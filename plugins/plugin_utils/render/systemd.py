@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ..deployment import Runtime
 from ..documents import dumps, knowledge
 from ..plan.types import Plan, Replica
-from .containers.files import container_files, container_program
+from .containers.files import container_files, shared_files
 from .files import UNITS, RenderedFile, environment_file, templates
 from .launcher import supervisor_files
 from .unit import SLICE, digest, directory, plan_path, spec_file, unit_facts
@@ -31,7 +31,7 @@ def render_systemd(plan: Plan) -> tuple[RenderedFile, ...]:
     target = templates().get_template("target.j2").render(plan=plan, units=names)
     return (
         *(RenderedFile(path, mode, text) for path, mode, text in supervisor_files()),
-        *(() if runs_on_host else (container_program(),)),
+        *(() if runs_on_host else shared_files()),
         RenderedFile(f"{UNITS}/{SLICE}", "0644", _slice()),
         *(
             file

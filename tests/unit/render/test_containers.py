@@ -90,7 +90,7 @@ def test_the_engine_has_the_variables_of_the_plan():
         for key, value in section(unit("quadlet"), "Container")
         if key == "Environment"
     ]
-    ours = {"NOTIFY_SOCKET", "APIARY_NOTIFY_SOCKET"}
+    ours = {"NOTIFY_SOCKET"}
     assert {n: v for n, v in quadlet if n not in ours} == {
         n: v for n, v in given.items() if n not in ours
     }

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from ...documents import knowledge
@@ -13,16 +14,24 @@ from ...findings import ApiaryError, has_errors
 from ...plan.types import Plan, Replica
 from ..files import UNITS, RenderedFile, templates
 from ..launcher import program
-from ..unit import spec_file, unit_facts
+from ..unit import digest, spec_file, unit_facts
 from .review import review
-from .run import CREDENTIALS, FACTS, PROGRAM, RELAY, SYSTEMD_NOTIFY, container_run
+from .run import CREDENTIALS, FACTS, PROGRAM, RELAY, container_run
 
 QUADLETS = "/etc/containers/systemd"
 
 
-def container_program() -> RenderedFile:
-    """Return the program that prepares containers, of which a host needs one."""
-    return RenderedFile(PROGRAM, "0755", program("container"))
+def shared_files() -> tuple[RenderedFile, RenderedFile]:
+    """Return what a host's containers share: their system calls, what prepares them."""
+    path = knowledge(FACTS)["rights"]["seccomp"]
+    return (
+        RenderedFile(path, "0644", _seccomp()),
+        RenderedFile(PROGRAM, "0755", program("container")),
+    )
+
+
+def _seccomp() -> str:
+    return json.dumps(knowledge("serving/seccomp.yml")["profile"], indent=1) + "\n"
 
 
 def container_files(plan: Plan, replica: Replica, index: int) -> tuple[RenderedFile, ...]:
@@ -47,7 +56,11 @@ def _unit(plan: Plan, replica: Replica, index: int) -> RenderedFile:
     facts = knowledge(FACTS)
     shared = unit_facts(plan, replica, index)
     pull_seconds = facts["limits"]["pull_seconds"]
-    pause_seconds = knowledge("serving/life.yml")["backoff"]["most_seconds"]
+    life = knowledge("serving/life.yml")
+    pause_seconds = life["backoff"]["most_seconds"]
+    start_seconds = shared["spec"].start_timeout_seconds
+    if plan.deployment.engine.runtime == "quadlet":
+        start_seconds *= life["start"]["most_timeouts"]
     text = (
         templates()
         .get_template(f"containers/replica.{plan.deployment.engine.runtime}.j2")
@@ -58,10 +71,10 @@ def _unit(plan: Plan, replica: Replica, index: int) -> RenderedFile:
             sandbox=facts["sandbox"]["entries"],
             program=PROGRAM,
             credentials_directory=CREDENTIALS,
-            systemd_notify=SYSTEMD_NOTIFY,
+            seccomp_digest=digest(_seccomp()),
             relay=RELAY,
-            # The engine's own limit is the supervisor's.
-            start_seconds=shared["spec"].start_timeout_seconds + pull_seconds + pause_seconds,
+            # The engine's own limit is the supervisor's, whom Podman's conmon lets ask for no more.
+            start_seconds=start_seconds + pull_seconds + pause_seconds,
             stop_spare_seconds=facts["limits"]["stop_spare_seconds"],
         )
     )

@@ -20,7 +20,6 @@ FACTS = "serving/containers.yml"
 PROGRAMS = "/usr/libexec/apiary"
 PROGRAM = f"{PROGRAMS}/container"
 CREDENTIALS = "/run/credentials"
-SYSTEMD_NOTIFY = "/run/systemd/notify"
 RELAY = "/run/apiary-notify"
 
 
@@ -98,7 +97,7 @@ def _environment(plan: Plan, replica: Replica, facts: dict[str, Any]) -> dict[st
     seen = caches["vision"] if plan.model.vision else {}
     return {
         # Python's getpass finds no name for a number that the image doesn't know.
-        "USER": plan.deployment.user,
+        "USER": plan.deployment.account,
         **{variable: f"/var/cache/{name}/{folder}" for variable, folder in seen.items()},
         **replica.env,
         "CACHE_DIRECTORY": f"/var/cache/{name}",
@@ -147,7 +146,7 @@ def _prepare(plan: Plan, facts: dict[str, Any]) -> tuple[str, ...]:
         "--spec",
         facts["spec_path"],
         "--user",
-        plan.deployment.user,
+        plan.deployment.account,
         *(("--credentials", f"{directory(plan)}/credentials") if facts["credentials"] else ()),
         *(word for folder in sorted(retained) for word in ("--keep", folder)),
         *(word for folder in empty for word in ("--empty", folder)),

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 
 # Not the engine's to use: it would ping the watchdog of a supervisor that is gone.
-VARIABLES = ("NOTIFY_SOCKET", "APIARY_NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
 PATIENCE_SECONDS = 2
@@ -22,21 +22,15 @@ class Notifier:
     """Sends assignments to $NOTIFY_SOCKET; where that is missing, closed or full, nothing happens.
 
     Only what must arrive is waited for a little, and sent again with all that comes after it.
-
-    In a container also to $APIARY_NOTIFY_SOCKET, systemd's own: conmon passes on less than all.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        named = [environment.get(name, "") for name in ("NOTIFY_SOCKET", "APIARY_NOTIFY_SOCKET")]
-        self._addresses = [
-            "\0" + address[1:] if address.startswith("@") else address
-            for address in named
-            if address
-        ]
+        address = environment.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
         self._status = ""
-        self._owed: list[tuple[str, bytes]] = []
+        self._owed: bytes | None = None
         self._socket = None
-        if self._addresses:
+        if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             # Not settimeout(): a datagram socket shows as writable while its peer's queue is full.
             patience = struct.pack("ll", PATIENCE_SECONDS, 0)
@@ -48,26 +42,21 @@ class Notifier:
 
     def send(self, **fields: object) -> None:
         """Send assignments in one message, as READY=1."""
-        owed, self._owed = self._owed, []
-        for address, text in owed:
-            if self._is_full(address, text, socket.MSG_DONTWAIT):
-                self._owed.append((address, text))
-        for address in self._addresses:
-            self._is_full(address, _assignments(fields), socket.MSG_DONTWAIT)
+        if self._owed is not None and not self._is_full(self._owed, socket.MSG_DONTWAIT):
+            self._owed = None
+        self._is_full(_assignments(fields), socket.MSG_DONTWAIT)
 
     def tell(self, **fields: object) -> None:
         """Send what must arrive, READY=1 or STOPPING=1; waits a little where nobody reads."""
         text = _assignments(fields)
         # Of two such the later is true.
-        self._owed = [
-            (address, text) for address in self._addresses if self._is_full(address, text, 0)
-        ]
+        self._owed = text if self._is_full(text, 0) else None
 
-    def _is_full(self, address: str, text: bytes, flags: int) -> bool:
+    def _is_full(self, text: bytes, flags: int) -> bool:
         """Send, and say whether that is worth another try."""
         try:
             if self._socket is not None:
-                self._socket.sendto(text, flags, address)
+                self._socket.sendto(text, flags, self._address)
         except BlockingIOError:
             return True
         except OSError:
