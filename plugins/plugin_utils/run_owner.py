@@ -93,11 +93,10 @@ def is_dead(holder: str, artifacts: str) -> bool:
 
     One on this very controller shows it by its process, one elsewhere in the artifacts.
     """
-    with contextlib.suppress(OSError), _sign(artifacts, holder).open(encoding="utf-8") as sign:
-        if untouched_seconds(sign) > DEAD_SECONDS:
-            return True
     theirs = _OWNER.fullmatch(holder)
     ours = _OWNER.fullmatch(owner())
-    if not theirs or not ours or theirs["where"] != ours["where"]:
-        return False
-    return not os.path.exists(f"/proc/{theirs['process']}") and os.path.exists("/proc/self")
+    if theirs and ours and theirs["where"] == ours["where"]:
+        return not os.path.exists(f"/proc/{theirs['process']}") and os.path.exists("/proc/self")
+    with contextlib.suppress(OSError), _sign(artifacts, holder).open(encoding="utf-8") as sign:
+        return untouched_seconds(sign) > DEAD_SECONDS
+    return False
