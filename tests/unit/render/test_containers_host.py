@@ -252,7 +252,7 @@ def test_weights_that_are_not_mounted_yet_end_the_start_after_its_pause(
     monkeypatch.setattr(container.preflight, "check_weights", missing)
     for _start in range(4):
         assert start(tmp_path / "replica-0.json") == 75
-    assert (paused, at) == ([10, 30], [0, 0, 0, 1])
+    assert (paused, at) == ([10, 30], [0, 1])
     assert "error: REPLICA-WEIGHTS" in capsys.readouterr().err
     # What is wrong for good the supervisor refuses, whose status systemd takes for that.
     damaged = ApiaryError(Finding("WEIGHTS-MANIFEST-DAMAGED", "/srv/models/x", "another hash"))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Callable
 
 from ....module_utils.finding import ApiaryError
 from ....module_utils.kfd import read
@@ -37,8 +38,11 @@ def _share(unit: str, failed: int) -> float:
     return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) / 0xFFFFFFFF
 
 
-def wait(context: Context, refusal: ApiaryError | None = None) -> None:
-    """Count this start, and wait for its time; ``refusal`` is why it is to end then."""
+def wait(context: Context, check: Callable[[Context], ApiaryError | None] | None = None) -> None:
+    """Count this start, and wait for its time; raises then what a check before the pause returned.
+
+    Not one after it: systemd has just tried the mount, and tries it again at the next start only.
+    """
     path = _path(context)
     if path is None:
         return
@@ -48,9 +52,12 @@ def wait(context: Context, refusal: ApiaryError | None = None) -> None:
         stream.write(f"{failed + 1}\n")
     seconds = pause_seconds(context, failed)
     if seconds > 0:
+        refusal = check(context) if check else None
         why = "".join(f": {one.code}: {one.message}" for one in refusal.findings) if refusal else ""
         context.notifier.status(f"waiting {duration(seconds)} after {failed} failed starts{why}")
         context.pause(seconds)
+        if refusal:
+            raise refusal
 
 
 def forget(context: Context) -> None:

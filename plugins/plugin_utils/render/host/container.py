@@ -153,17 +153,17 @@ def count_start(spec: LaunchSpec, root: str = "/") -> int:
 def await_turn(spec: LaunchSpec) -> None:
     """Count this start, and pause as long as failed ones before it demand.
 
-    Raises ApiaryError where the weights were not there: systemd mounts before the next start only.
+    Raises ApiaryError after it where the weights were not there before, as backoff.wait does.
     """
     context = Context(spec, read_life(), {})
-    refusal = preflight.passing_refusal(context)
     failed = count_start(spec)
     seconds = backoff.pause_seconds(context, failed)
     if seconds > 0:
+        refusal = preflight.passing_refusal(context)
         print(f"waiting {seconds:.0f} s after {failed} failed starts", file=sys.stderr, flush=True)
         time.sleep(seconds)
-    if refusal:
-        raise refusal
+        if refusal:
+            raise refusal
 
 
 def prepare(

@@ -226,7 +226,7 @@ def _ask_checker(context: Context, command: list[str]) -> None:
         ) from failure
     if finding is not None:
         message = f"{finding.subject}: {finding.message}"
-        # Another size or hash, or more code, stays; what could not be read may be there again in a moment.
+        # Another size or hash, or more code, stays; what could not be read may be there again.
         if kinds and not kinds & set(context.life["weights"]["lasting"]):
             raise replica_error("REPLICA-WEIGHTS", message)
         refusal = ApiaryError(finding.reworded(message=message))

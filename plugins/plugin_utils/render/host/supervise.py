@@ -39,11 +39,7 @@ class Supervisor:
         """Return when the replica was stopped; raises ApiaryError when it ends otherwise."""
         context = self._context
         self._publish("checks")
-        # Before the pause: systemd has just tried the mount, and tries again at the next start.
-        refusal = preflight.passing_refusal(context)
-        backoff.wait(context, refusal)
-        if refusal:
-            raise refusal
+        backoff.wait(context, preflight.passing_refusal)
         self._notifier.status("checking the host")
         leftovers.end_processes(context)
         leftovers.remove_locks(context)

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import backoff, turn
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.client import (
@@ -25,6 +26,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.phases
     Phases,
     duration,
     has_read_weights,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
+    replica_error,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -278,6 +282,27 @@ def test_starts_that_fail_wait_longer_and_longer(tmp_path, make_context, life, m
     backoff.wait(context)
     assert len(waited) == 6
     assert life["backoff"]["first_seconds"] == knowledge("serving.yml")["unit"]["restart_seconds"]
+
+
+def test_a_start_without_weights_pauses_and_ends_for_systemd_mounts_before_the_next(
+    tmp_path, make_context, life, monkeypatch
+):
+    context = make_context({"RUNTIME_DIRECTORY": str(tmp_path)})
+    events = []
+
+    def check(_context):
+        events.append("look")
+        return replica_error("REPLICA-WEIGHTS", "nothing is mounted")
+
+    monkeypatch.setattr(context, "pause", lambda _seconds: events.append("pause"))
+    (tmp_path / "starts").write_text("3\n")
+    with pytest.raises(ApiaryError, match="nothing is mounted"):
+        backoff.wait(context, check)
+    assert events == ["look", "pause"]
+    # Who asks for a start (a stop forgets the count) hears at once what is missing.
+    backoff.forget(context)
+    backoff.wait(context, check)
+    assert events == ["look", "pause"]
 
 
 def pauses(context, *starts):
