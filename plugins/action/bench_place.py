@@ -32,22 +32,13 @@ def replicas_of(host, values, deployment):
     return Replicas(host, str(path), plan, address_of(host, values))
 
 
-def router_of(names, serving, hostvars):
-    """Return what the inventory says of its routers."""
-    if not names:
-        return Router()
-    settings = hostvars[names[0]]
-    deployments = []
-    for host in serving:
-        values = hostvars[host]
-        deployments += values.get("apiary_deployments") or []
-        deployments += [values["apiary_deployment"]] if values.get("apiary_deployment") else []
+def router_of(names, hostvars, answers):
+    """Return the inventory's routers, with the ports that they have by their answers."""
+    tls = hostvars[names[0]].get("router_tls_enabled", False) if names else False
     return Router(
         addresses=tuple(address_of(name, hostvars[name]) for name in names),
-        ports={name: int(port) for name, port in (settings.get("router_ports") or {}).items()},
-        first_port=int(settings.get("router_first_port") or 8080),
-        tls=str(settings.get("router_tls_enabled", False)).lower() in ("true", "yes", "1", "on"),
-        deployments=tuple(one["name"] for one in deployments),
+        ports={name: port for item in answers for name, port in (item.get("ports") or {}).items()},
+        tls=str(tls).lower() in ("true", "yes", "1", "on"),
     )
 
 
@@ -65,7 +56,7 @@ class ActionModule(Deciding):
         load_hosts = [load_host] if load_host else groups.get("load_generators") or []
         place = place_of(
             [replicas_of(host, hostvars[host], deployment) for host in hosts],
-            router_of(routers, groups.get("gpu_hosts") or [], hostvars),
+            router_of(routers, hostvars, arguments["servers"]),
             load_hosts,
             deployment,
             arguments["urls"],

@@ -35,7 +35,8 @@ options:
     type: bool
     default: true
   servers:
-    description: What M(apiary.instinct.router_servers) returned of routers, in a loop.
+    description: What M(apiary.instinct.router_servers) returned of routers, in a loop; it says at
+      which port a router has the deployment.
     type: list
     elements: dict
     default: []

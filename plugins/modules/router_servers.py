@@ -95,6 +95,7 @@ sessions:
   type: int
   returned: success
 queued: {description: "Requests that wait for the servers, together.", type: int, returned: success}
+ports: {description: The port of each deployment at this router., type: dict, returned: success}
 findings: {description: What a person should know., type: list, elements: dict, returned: success}
 """
 
@@ -177,7 +178,8 @@ def main() -> None:
         fail(module, Finding("ROUTER-STATE", str(failure.filename), message))
     waited = module.params["wait"] and not module.check_mode
     outcome = told(after, state, timeout if waited else None)
-    module.exit_json(changed=bool(changes), diff=diff_of(changes, state), **outcome)
+    ports = haproxy.frontend_ports(haproxy.read(module.params["configuration"]))
+    module.exit_json(changed=bool(changes), diff=diff_of(changes, state), ports=ports, **outcome)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,13 @@ class Inventory:
         """Return a host's address by its name; what names no host is an address already."""
         return address_of(host, self.variables[host]) if host in self.variables else host
 
+    def gathered(self, router: str) -> list[Evidence]:
+        """Return what the role router has gathered of another router in this play."""
+        result = self.variables[router].get("__router_gathered") or {}
+        if not result.get("evidence"):
+            return []
+        return [from_document(Evidence, {**result["evidence"], "host": router}, router)]
+
     def watched(self, host: str | Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what is watched of a host: by its name in the inventory, or as it is described."""
         if not isinstance(host, str):
@@ -160,6 +167,8 @@ def _router(
     inventory: Inventory,
 ) -> ConcernPlan:
     plans, missing = [], []
+    names = [name for name in options["router_peers"] if isinstance(name, str)]
+    peers = [peer for name in names if name != evidence.host for peer in inventory.gathered(name)]
     options = {**options, "router_peers": [*map(inventory.place, options["router_peers"])]}
     for place in map(inventory.place, options["router_plans"]):
         found, reason = _plans(place)
@@ -170,7 +179,7 @@ def _router(
     if check_mode and present and not plans and not router_role.runs(evidence):
         # On a fresh fleet check mode has saved no plan: there is nothing to route to yet.
         return router_role.RouterRolePlan(programs=router_role.programs(options, evidence))
-    return router_role.decide(options, evidence, plans, missing, python)
+    return router_role.decide(options, evidence, plans, missing, python, peers)
 
 
 def _plans(place: Mapping[str, Any]) -> tuple[Any, str | None]:

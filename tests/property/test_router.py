@@ -72,11 +72,18 @@ def test_all_routers_get_the_same_document(hosts, sizes, seed):
 @given(
     names=st.lists(st.sampled_from("abcdefgh"), unique=True),
     given_ports=st.dictionaries(st.sampled_from("abcdefgh"), st.integers(8080, 8090)),
+    had=st.lists(st.sampled_from("abcdefgh"), unique=True),
 )
-def test_no_deployment_gets_a_port_that_another_was_given(names, given_ports):
+def test_no_deployment_gets_a_port_that_another_was_given(names, given_ports, had):
     settings = RouterSettings(ports=given_ports)
-    ports = assigned_ports(sorted(names), settings)
+    before = assigned_ports(sorted(had), RouterSettings())
+    ports = assigned_ports(sorted(names), settings, before)
     assert set(ports) == set(names)
     counted = [port for name, port in ports.items() if name not in given_ports]
     assert len(set(counted)) == len(counted)
-    assert not set(counted) & {*given_ports.values(), settings.admin_port}
+    reserved = {*given_ports.values(), settings.admin_port}
+    assert not set(counted) & reserved
+    # Whoever had one keeps it unless somebody names it.
+    for name in set(names) & set(had) - set(given_ports):
+        assert ports[name] == before[name] or before[name] in reserved
+    assert assigned_ports(sorted(names), settings, ports) == ports

@@ -77,7 +77,8 @@ def test_what_a_router_cannot_run_leaves_the_former_configuration(routers):
     )
     wrong = {
         "router_tls_enabled": "{{ inventory_hostname == 'router-001' }}",
-        "router_first_port": "{{ 8080 if inventory_hostname == 'router-001' else 8088 }}",
+        # A first port moves nobody; a deployment's own is one's word for it.
+        "router_ports": "{{ {} if inventory_hostname == 'router-001' else {'qwen3-235b': 8088} }}",
     }
     try:
         refused = playbook("router", "-e", json.dumps(wrong), check=False)

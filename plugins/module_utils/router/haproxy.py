@@ -155,6 +155,7 @@ def chosen(
 
 _SECTION = re.compile(r"(backend|listen)\s+(\S+)")
 _OTHER = re.compile(r"(global|defaults|frontend|peers|resolvers|cache|program|userlist|ring)\b")
+_FRONTEND = re.compile(r"^frontend apiary-in-(\S+)\n\s+bind \S+:(\d+)\s", re.MULTILINE)
 _SERVER = re.compile(r"server\s+(\S+)\s+(\S+):(\d+)(?:\s|$)")
 
 
@@ -174,6 +175,11 @@ def configured_ports(configuration: str) -> dict[tuple[str, str], str]:
             if server and backend is not None:
                 ports[backend, server.group(1)] = server.group(3)
     return ports
+
+
+def frontend_ports(configuration: str) -> dict[str, int]:
+    """Return the port of every deployment of a haproxy.cfg that is Apiary's."""
+    return {name: int(port) for name, port in _FRONTEND.findall(configuration)}
 
 
 def kept_state(text: str, ports: dict[tuple[str, str], str], forced_only: bool) -> str:

@@ -37,19 +37,18 @@ class Replicas:
 
 @dataclass(frozen=True)
 class Router:
-    """What the inventory says of routers: their addresses and their ports of deployments."""
+    """The inventory's routers: their addresses, and the ports of deployments that they have."""
 
     addresses: tuple[str, ...] = ()
     ports: Mapping[str, int] = field(default_factory=dict)
-    first_port: int = 8080
     tls: bool = False
-    deployments: tuple[str, ...] = ()
 
     def urls(self, name: str) -> list[str]:
-        """Return the endpoints of a deployment: the port given to it, else by order of names."""
-        names = sorted({*self.deployments, name} - set(self.ports))
-        port = self.ports[name] if name in self.ports else self.first_port + names.index(name)
-        return [f"http{'s' * self.tls}://{address}:{port}" for address in self.addresses]
+        """Return the endpoints of a deployment; raise BENCH-PLAN where routers do not have it."""
+        if self.addresses and name not in self.ports:
+            raise error("BENCH-PLAN", name, "is at none of the routers")
+        scheme = "https" if self.tls else "http"
+        return [f"{scheme}://{address}:{self.ports[name]}" for address in self.addresses]
 
 
 @dataclass(frozen=True)

@@ -64,17 +64,23 @@ def decide(
     plans: Sequence[PlannedHost],
     missing: Sequence[MissingHost],
     python: str,
+    peers: Sequence[Evidence] = (),
 ) -> RouterRolePlan:
     """Return what the host becomes; raise ApiaryError with every refusal.
 
-    ``options`` are the role's with their prefix, ``python`` is the host's interpreter.
+    ``options`` are the role's with their prefix, ``python`` is the host's interpreter, ``peers``
+    what other routers were seen to run.
     """
     if options["router_state"] == "absent":
         return RouterRolePlan(resources=(*_absent(options, evidence),))
-    before = _before(evidence)
     engine_keys = _texts(options["router_engine_keys"])
     router = decide_router(
-        _settings(options, evidence), plans, missing, before, frozenset(engine_keys)
+        _settings(options, evidence),
+        plans,
+        missing,
+        _before(evidence),
+        frozenset(engine_keys),
+        [router for peer in peers if (router := _before(peer))],
     )
     return RouterRolePlan(
         findings=router.findings,

@@ -6,21 +6,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..findings import Finding
 from .types import Pool, Router
 
 
 def check_change(before: Router, after: Router) -> tuple[Finding, ...]:
-    """Refuse a pool that loses most of its replicas at once (ROUTER-SHRUNK), unless that is meant.
+    """Refuse a pool that moves (ROUTER-PORT-MOVED) or loses most of its replicas (ROUTER-SHRUNK).
 
-    A plan that was lost on the controller looks like a host that was removed.
+    Unless that is meant: a plan that was lost on the controller looks like a host that was removed.
     """
-    if after.settings.allow_removed:
-        return ()
     now = {pool.deployment: pool for pool in after.pools}
-    return tuple(
-        finding for old in before.pools if (finding := _shrunk(old, now.get(old.deployment)))
+    shrunk = () if after.settings.allow_removed else before.pools
+    return (
+        *_moved(before, after),
+        *(finding for old in shrunk if (finding := _shrunk(old, now.get(old.deployment)))),
     )
+
+
+def _moved(before: Router, after: Router) -> Iterator[Finding]:
+    former = {pool.deployment: pool.port for pool in before.pools}
+    for pool in after.pools:
+        port = former.get(pool.deployment, pool.port)
+        if pool.port != port and pool.deployment not in after.settings.ports:
+            yield Finding(
+                "ROUTER-PORT-MOVED",
+                pool.deployment,
+                f"would move from port {port} to {pool.port}: the settings give its port away",
+                port=str(pool.port),
+            )
 
 
 def _shrunk(old: Pool, new: Pool | None) -> Finding | None:

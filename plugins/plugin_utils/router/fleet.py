@@ -33,15 +33,16 @@ def decide_router(
     missing: Sequence[MissingHost] = (),
     before: Router | None = None,
     engine_keys: frozenset[str] = frozenset(),
+    peers: Sequence[Router] = (),
 ) -> Router:
     """Return the router; raise ApiaryError with every refusal.
 
     A host without a plan that the router serves now keeps its replicas: whether they answer is for
     the health checks to say, and an empty directory of plans must not end the service. Hosts that
-    are in no inventory any more are left out. ``engine_keys`` names the deployments whose engines'
-    key the router has.
+    are in no inventory any more are left out. A deployment keeps its port, or has the one that it
+    has at the ``peers``. ``engine_keys`` names the deployments whose engines' key the router has.
     """
-    pools, noted = pools_from_plans(plans, settings)
+    pools, noted = pools_from_plans(plans, settings, _ports(before, peers))
     absent = {item.host: item.reason for item in missing}
     retained = _kept(before, absent, {(item.host, item.plan.deployment.name) for item in plans})
     if retained:
@@ -57,6 +58,16 @@ def decide_router(
     if has_errors(findings):
         raise ApiaryError(*(item for item in findings if item.severity == "error"))
     return replace(router, findings=tuple(findings))
+
+
+def _ports(before: Router | None, peers: Sequence[Router]) -> dict[str, int]:
+    """Return the ports that deployments have: the router's own, then those of the others."""
+    ports: dict[str, int] = {}
+    for router in (*((before,) if before else ()), *peers):
+        for pool in router.pools:
+            if pool.port not in ports.values():
+                ports.setdefault(pool.deployment, pool.port)
+    return ports
 
 
 def _kept(

@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from ..documents import knowledge
 from ..findings import Finding
@@ -53,34 +54,46 @@ def _hash(name: str, attempt: int) -> int:
 
 
 def pools_from_plans(
-    plans: Sequence[PlannedHost], settings: RouterSettings
+    plans: Sequence[PlannedHost],
+    settings: RouterSettings,
+    ports: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[tuple[Pool, ...], tuple[Finding, ...]]:
     """Return one pool for each deployment, in the order of their names, and what to know of them.
 
-    Of a replica that spans hosts only the first host answers requests. The findings are refusals
-    (ROUTER-*, severity error) where the plans do not go together, else notes.
+    Of a replica that spans hosts only the first host answers requests. ``ports`` are those that
+    deployments have. The findings are refusals (ROUTER-*, severity error) where the plans do not go
+    together, else notes.
     """
     groups: dict[str, list[PlannedHost]] = {}
     for host in sorted(plans, key=lambda host: host.host):
         if host.plan.node is None or host.plan.node.rank == 0:
             groups.setdefault(host.plan.deployment.name, []).append(host)
-    ports = assigned_ports(sorted(groups), settings)
+    ports = assigned_ports(sorted(groups), settings, ports)
     pools = tuple(_pool(name, groups[name], ports[name], settings) for name in sorted(groups))
     findings = [finding for name in sorted(groups) for finding in _differences(name, groups[name])]
     return pools, (*findings, *check_pools(pools, settings))
 
 
-def assigned_ports(names: Sequence[str], settings: RouterSettings) -> dict[str, int]:
-    """Return the port of each deployment: the one it was given, else the next that is free."""
-    taken = {*settings.ports.values(), settings.admin_port}
+def assigned_ports(
+    names: Sequence[str],
+    settings: RouterSettings,
+    present: Mapping[str, int] = MappingProxyType({}),
+) -> dict[str, int]:
+    """Return the port of each deployment: its setting, else the present one, else the next free.
+
+    A port that is another's by the settings cannot stay; one that a deployment just left is not
+    given away in the same run, for its clients still ask there.
+    """
+    reserved = {*settings.ports.values(), settings.admin_port}
+    retained = {name: port for name, port in present.items() if port not in reserved}
+    assigned = {**retained, **settings.ports}
+    taken = reserved | set(present.values())
     free = (
         port
         for port in range(settings.first_port, settings.first_port + 65536)
         if port not in taken
     )
-    return {
-        name: settings.ports[name] if name in settings.ports else next(free, 0) for name in names
-    }
+    return {name: assigned[name] if name in assigned else next(free, 0) for name in names}
 
 
 def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSettings) -> Pool:

@@ -145,11 +145,11 @@ class RouterSettings:
     """Everything about a router that an operator sets.
 
     ``listen`` are its addresses, ``ports`` the deployments' ports where they are not counted up
-    from ``first_port`` in the order of their names. Without ``keys`` everybody may ask.
-    ``admin_listen`` and ``admin_port`` serve `/metrics` and `/health`; ``paths`` are more paths
-    that clients may reach. ``active_routers`` share the replicas' concurrency. ``allow_removed``
-    lets most replicas of a deployment go at once. ``name_replica`` tells clients which replica
-    answered (`X-Apiary-Replica`). ``version`` is of the HAProxy that is installed.
+    from ``first_port`` in the order of their names; one that has a port keeps it. Without ``keys``
+    everybody may ask. ``admin_listen`` and ``admin_port`` serve `/metrics` and `/health`; ``paths``
+    are more paths that clients may reach. ``active_routers`` share the replicas' concurrency.
+    ``allow_removed`` lets most replicas of a deployment go at once. ``name_replica`` tells clients
+    which replica answered (`X-Apiary-Replica`). ``version`` is of the HAProxy that is installed.
     """
 
     listen: tuple[str, ...] = ("*",)

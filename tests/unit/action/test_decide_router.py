@@ -12,6 +12,14 @@ from pathlib import Path
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import save_documents
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import (
+    PlannedHost,
+    pools_from_plans,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Router,
+    RouterSettings,
+)
 
 from support.demo import demo_plan
 from support.playbooks import run_playbook
@@ -50,6 +58,7 @@ EVIDENCE = {
 }
 INVENTORY = """
 router-001 apiary_address=192.0.2.1
+router-003 apiary_address=192.0.2.3
 gpu-001 ansible_host=192.0.2.11
 gpu-002 ansible_host=192.0.2.12 apiary_address=198.51.100.2
 """
@@ -59,7 +68,11 @@ gpu-002 ansible_host=192.0.2.12 apiary_address=198.51.100.2
 def decide(tmp_path):
     """Run the action over the artifacts below tmp_path; return its result and its output."""
 
-    def decide(**variables):
+    def decide(gathered=None, **variables):
+        (tmp_path / "host_vars").mkdir(exist_ok=True)
+        (tmp_path / "host_vars/router-003.json").write_text(
+            json.dumps({"__router_gathered": gathered} if gathered else {})
+        )
         (tmp_path / "play.yml").write_text(PLAY)
         (tmp_path / "hosts").write_text(INVENTORY)
         (tmp_path / "variables.json").write_text(
@@ -152,6 +165,25 @@ def test_hosts_without_a_plan_and_quarantined_ones_are_warned_of(decide, artifac
     told, said = decide()
     assert sorted(told["plan"]["pools"]["qwen3-235b"]["servers"]) == ["gpu-001-0", "gpu-001-1"]
     assert "gpu-002: is quarantined; nothing is routed to it" in " ".join(said.split())
+
+
+def test_a_router_takes_the_ports_of_another_one_in_the_play(decide, artifacts):
+    artifacts("gpu-001")
+    artifacts("gpu-001", "alpha")
+    assert {name: pool["port"] for name, pool in decide()[0]["plan"]["pools"].items()} == {
+        "alpha": 8080,
+        "qwen3-235b": 8081,
+    }
+    plans = [PlannedHost("gpu-001", "192.0.2.11", demo_plan())]
+    settings = RouterSettings()
+    document = dumps(Router(settings, pools_from_plans(plans, settings)[0]))
+    ran = {"argv": ["cat"], "exit": 0, "stdout": document, "stderr": "", "seconds": 0.0}
+    gathered = {"evidence": {**EVIDENCE, "commands": {"router_document": ran}}}
+    told, _said = decide(gathered, router_peers=["router-001", "router-003"])
+    assert {name: pool["port"] for name, pool in told["plan"]["pools"].items()} == {
+        "qwen3-235b": 8080,
+        "alpha": 8081,
+    }
 
 
 def test_a_refusal_is_findings_and_no_traceback(decide):

@@ -42,13 +42,13 @@ def test_without_routers_the_replicas_themselves_are_measured():
 
 
 def test_a_load_generator_sends_the_load_to_the_routers_endpoint():
-    router = Router(("r1", "r2"), {"b": 9000}, 8080, True, ("c", "b", "a", "0"))
+    router = Router(("r1", "r2"), {"a": 8081, "b": 9000}, True)
     place = place_of([replicas("h")], router, ("load-1", "load-2"))
     assert (place.load_host, place.itself) == ("load-1", False)
-    # In the order of names of those that have no port of their own.
     assert place.urls == ("https://r1:8081", "https://r2:8081")
     assert place.metrics == ("http://h.lan:8000/metrics",)
-    assert router.urls("b") == ["https://r1:9000", "https://r2:9000"]
+    with pytest.raises(ApiaryError, match="BENCH-PLAN: c: is at none of the routers"):
+        router.urls("c")
     assert same_host(place) == ()
 
 

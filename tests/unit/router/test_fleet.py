@@ -106,6 +106,60 @@ def test_a_deployment_whose_plan_ended_is_left_out_though_its_host_is_missing_no
     assert [pool.deployment for pool in router.pools] == ["qwen3-235b"]
 
 
+def ports(router):
+    return {pool.deployment: pool.port for pool in router.pools}
+
+
+def alpha():
+    """Another host's deployment, whose name is the first of all."""
+    return planned(2, "alpha")
+
+
+def test_a_deployment_that_is_added_moves_nobody():
+    before = decide_router(SETTINGS, fleet(1))
+    after = decide_router(SETTINGS, [*fleet(1), alpha()], (), before)
+    assert ports(after) == {"qwen3-235b": 8080, "alpha": 8081}
+    assert after.findings == ()
+    # Nor does a later setting of the first port, nor the end of another deployment.
+    moved = replace(SETTINGS, first_port=9000)
+    later = decide_router(moved, [*fleet(1), alpha(), planned(3, "beta")], (), after)
+    assert ports(later) == {"qwen3-235b": 8080, "alpha": 8081, "beta": 9000}
+    removed = replace(SETTINGS, allow_removed=True)
+    without = decide_router(removed, [alpha(), planned(3, "gamma")], (), after)
+    # Clients of the one that ended still ask at its port.
+    assert ports(without) == {"alpha": 8081, "gamma": 8082}
+
+
+def test_a_new_router_takes_the_ports_of_the_others():
+    first = decide_router(SETTINGS, fleet(1))
+    first = decide_router(SETTINGS, [*fleet(1), alpha()], (), first)
+    new = decide_router(SETTINGS, [*fleet(1), alpha()], peers=[first])
+    assert ports(new) == ports(first)
+    # Where they differ, a router stays as it is.
+    other = decide_router(replace(SETTINGS, first_port=9000), fleet(1))
+    assert ports(decide_router(SETTINGS, fleet(1), (), other, peers=[first])) == ports(other)
+
+
+def test_a_hosts_port_is_not_given_away_while_its_plan_is_missing():
+    before = decide_router(SETTINGS, fleet(1))
+    router = decide_router(SETTINGS, [alpha()], [missing(1)], before)
+    assert ports(router) == {"alpha": 8081, "qwen3-235b": 8080}
+
+
+@pytest.mark.parametrize("given", [{"ports": {"alpha": 8080}}, {"admin_port": 8080}])
+def test_a_setting_that_moves_a_deployment_is_refused_unless_its_own_port_is_named(given):
+    before = decide_router(SETTINGS, fleet(1))
+    plans = [*fleet(1), alpha()]
+    with pytest.raises(ApiaryError) as refused:
+        decide_router(replace(SETTINGS, **given), plans, (), before)
+    [finding] = refused.value.findings
+    assert (finding.code, finding.subject) == ("ROUTER-PORT-MOVED", "qwen3-235b")
+    assert "would move from port 8080 to 808" in finding.message
+    meant = {**given, "ports": {**given.get("ports", {}), "qwen3-235b": 8090}}
+    after = decide_router(replace(SETTINGS, **meant), plans, (), before)
+    assert ports(after)["qwen3-235b"] == 8090
+
+
 def test_every_refusal_is_told_at_once():
     bad = replace(SETTINGS, listen=(), admin_port=0)
     with pytest.raises(ApiaryError) as refused:
