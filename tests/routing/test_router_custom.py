@@ -96,6 +96,47 @@ def test_more_than_replicas_and_queues_take_is_turned_away():
     assert set(answers) == {200, 429}
 
 
+def test_a_request_that_is_too_large_is_refused():
+    status, answer, _headers = ask(
+        "router-001", PORT, {"pad": "x" * 100_000}, headers=KEY, tls=True
+    )
+    assert (status, answer["error"]["code"]) == (413, "too_large")
+
+
+def test_a_renewed_certificate_is_taken_without_a_lost_request(routers):
+    """The timer's own service is started at once, which it would be within a minute."""
+    router, keeper = routers["router-002"], "apiary-router.service"
+    served = "/etc/haproxy/apiary/served.pem"
+    address = (VARIABLES["router-002"]["apiary_address"], PORT)
+    assert router.run("systemctl is-active apiary-router.timer").rc == 0
+    assert router.run("systemd-analyze security --threshold=30 %s", keeper).rc == 0
+    before, statuses, ending = ssl.get_server_certificate(address), [], threading.Event()
+
+    def load():
+        while not ending.is_set():
+            statuses.append(ask("router-002", PORT, {}, headers=KEY, tls=True)[0])
+
+    clients = [threading.Thread(target=load) for _number in range(2)]
+    for one in clients:
+        one.start()
+    # What is no certificate is not taken.
+    router.check_output("cp %s /root/former.pem; echo nothing > %s", served, served)
+    assert router.run("systemctl start %s", keeper).rc != 0
+    assert ssl.get_server_certificate(address) == before
+    router.check_output("cp /root/renewed.pem %s; systemctl start %s", served, keeper)
+    deadline = time.monotonic() + 20
+    while ssl.get_server_certificate(address) == before:
+        assert time.monotonic() < deadline
+    # Nothing is to do until it changes again.
+    loaded = router.check_output("stat --format=%%y /run/haproxy/certificate")
+    router.check_output("systemctl start %s", keeper)
+    assert router.check_output("stat --format=%%y /run/haproxy/certificate") == loaded
+    ending.set()
+    for one in clients:
+        one.join()
+    assert set(statuses) == {200}
+
+
 def test_one_router_has_the_address_and_it_moves_when_its_haproxy_is_gone(routers):
     (first,) = holders(routers)
     (other,) = set(ROUTERS) - {first}

@@ -67,7 +67,10 @@ class Replica:
             line, headers = await read_head(reader)
         except asyncio.IncompleteReadError:
             return False
-        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        if headers.get("transfer-encoding") == "chunked":
+            body = await read_chunks(reader)
+        else:
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
         if line.split()[1] == "/health":
             writer.write(_reply(200 if self.healthy else 503, b"", self.name, close=True))
             await writer.drain()
@@ -132,6 +135,15 @@ async def read_head(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
     return first, {name.lower(): value.strip() for name, _colon, value in pairs}
 
 
+async def read_chunks(reader: asyncio.StreamReader) -> bytes:
+    """Return a body that comes in chunks."""
+    body = b""
+    while size := int((await reader.readuntil(b"\r\n")), 16):
+        body += (await reader.readexactly(size + 2))[:-2]
+    await reader.readline()
+    return body
+
+
 @dataclass
 class Answer:
     """What a client got: status 0 where the connection ended before the answer did."""
@@ -156,8 +168,8 @@ class Answer:
 class Client:
     """One connection to a router, kept for several requests and made anew when it was closed."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
+        self.port, self.source = port, source
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -186,7 +198,9 @@ class Client:
     ) -> None:
         """Send one request, and leave its answer."""
         if self._writer is None or self._writer.is_closing():
-            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self.port)
+            self._reader, self._writer = await asyncio.open_connection(
+                "127.0.0.1", self.port, local_addr=(self.source, 0)
+            )
         body = asked if isinstance(asked, bytes) else json.dumps(asked or {}).encode()
         extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{extra}\r\n"

@@ -32,8 +32,8 @@ _OLDEST = "2.4"
 _TLS_BUNDLE = "tls_bundle"
 _RENAMED = {"name_replica": "name_replica_enabled", "active_routers": "active"}
 _FIELDS = (
-    *("listen", "first_port", "ports", "affinity", "queueing", "timeouts", "health", "paths"),
-    *("admin_listen", "admin_port", "connections", "threads", "log", "allow_removed"),
+    *("listen", "first_port", "ports", "affinity", "queueing", "limits", "timeouts", "health"),
+    *("paths", "admin_listen", "admin_port", "connections", "threads", "log", "allow_removed"),
     *_RENAMED,
 )
 # What release 0.1.0 sent a router's spans with, in the order in which it goes.
@@ -225,9 +225,13 @@ def _keepalived(options: Mapping[str, Any], evidence: Evidence, python: str) -> 
 
 
 def _absent(options: Mapping[str, Any], evidence: Evidence) -> Iterable[Resource]:
+    yield _timer(present=False)
     yield _keepalived({**options, "router_virtual_addresses": []}, evidence, "")
-    names = ("engines.map", "keys.map", "paths.lst", "rates.map", "replica.lua")
-    paths = [*(f"{DIRECTORY}/{name}" for name in names), PROGRAM, DROP_IN]
+    names = (
+        *("concurrency.map", "engines.map", "keys.map", "paths.lst", "rates.map"),
+        "replica.lua",
+    )
+    paths = [*(f"{DIRECTORY}/{name}" for name in names), PROGRAM, *router_host.UNIT_FILES]
     # A certificate that somebody else brought stays his.
     if options["router_tls_bundle"] is not None:
         paths.append(options["router_tls_path"])

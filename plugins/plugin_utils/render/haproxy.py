@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +17,7 @@ import jinja2
 from ..documents import knowledge
 from ..router.check import since
 from ..router.types import Pool, Router, RouterSettings
-from .files import RenderedFile
+from .files import RenderedFile, templates
 
 CONFIGURATION = "/etc/haproxy/haproxy.cfg"
 DIRECTORY = "/etc/haproxy/apiary"
@@ -28,7 +27,6 @@ STATE_FILE = "/var/lib/haproxy/server-state"
 SESSION = "X-Apiary-Session"
 # HAProxy samples the share of requests that are traced from this many.
 SAMPLING = 1_000_000
-_HERE = Path(__file__).parent
 # Field -> HAProxy's expression, in the order of the line; texts of clients are escaped.
 _LOG_TEXTS = {
     "request": "%[var(txn.request),json(utf8s)]",
@@ -52,6 +50,8 @@ _LOG_NUMBERS = {
     "queued_before": "%sq",
     "running": "%sc",
 }
+# A key's own limits, by the name of their map.
+_LIMITS = {"rates": "requests_per_minute", "concurrency": "concurrent_requests"}
 _LOG_TRACE = {"trace": "%[var(txn.trace)]", "sampled": "%[var(txn.sampled)]"}
 
 
@@ -72,12 +72,17 @@ def render_router(
         RenderedFile(
             f"{DIRECTORY}/keys.map", "0640", _lines(f"{key.sha256} {key.name}" for key in keys)
         ),
-        RenderedFile(
-            f"{DIRECTORY}/rates.map",
-            "0640",
-            _lines(
-                f"{key.name} {key.requests_per_minute}" for key in keys if key.requests_per_minute
-            ),
+        *(
+            RenderedFile(
+                f"{DIRECTORY}/{name}.map",
+                "0640",
+                _lines(
+                    f"{key.name} {limit}"
+                    for key in keys
+                    if (limit := getattr(key, field)) is not None
+                ),
+            )
+            for name, field in _LIMITS.items()
         ),
         RenderedFile(
             f"{DIRECTORY}/engines.map",
@@ -93,15 +98,8 @@ def _lines(lines: Iterable[str]) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - HAProxy's configuration, not HTML; values are checked before
-    )
-    environment.filters |= {
+    environment = templates().overlay()
+    environment.filters = environment.filters | {
         "host": _host,
         "milliseconds": lambda seconds: f"{round(seconds * 1000)}ms",
         "body": _body,
@@ -110,43 +108,71 @@ def _templates() -> jinja2.Environment:
     return environment
 
 
-def _template(name: str) -> jinja2.Template:
-    return _templates().get_template(name)
-
-
 def _chooser(settings: RouterSettings) -> str:
     affinity = settings.affinity
-    return _template("haproxy.lua.j2").render(
-        session=SESSION,
-        share=affinity.free_percent / 100,
-        factor=affinity.balance_percent / 100,
-        candidates=knowledge("router.yml")["chooser"]["candidates"],
+    return (
+        _templates()
+        .get_template("haproxy.lua.j2")
+        .render(
+            session=SESSION,
+            share=affinity.free_percent / 100,
+            factor=affinity.balance_percent / 100,
+            candidates=knowledge("router.yml")["chooser"]["candidates"],
+        )
     )
 
 
 def _configuration(router: Router) -> str:
     settings, facts = router.settings, knowledge("router.yml")
     tls = f" ssl crt {settings.tls.certificate} alpn http/1.1" if settings.tls else ""
-    return _template("haproxy.cfg.j2").render(
-        settings=settings,
-        pools=router.pools,
-        facts=facts,
-        agent=knowledge("serving/life.yml")["agent"],
-        errors=facts["errors"]["entries"],
-        socket=SOCKET,
-        state_file=STATE_FILE,
-        directory=DIRECTORY,
-        session=SESSION,
-        tls=tls,
-        json_keys=any(key.startswith("json:") for key in settings.affinity.keys),
-        limited=any(key.requests_per_minute for key in settings.keys),
-        idle_close=since(settings.version, facts["versions"]["idle_close_on_response"]["since"]),
-        session_rule=lambda key: _session_rule(key, settings),
-        log_format=lambda pool: _log_format(pool, settings.tracing is not None),
-        tracing=settings.tracing,
-        traceparent=knowledge("tracing.yml")["traceparent"],
-        lots=SAMPLING,
+    return (
+        _templates()
+        .get_template("haproxy.cfg.j2")
+        .render(
+            settings=settings,
+            pools=router.pools,
+            facts=facts,
+            agent=knowledge("serving/life.yml")["agent"],
+            errors=facts["errors"]["entries"],
+            socket=SOCKET,
+            state_file=STATE_FILE,
+            directory=DIRECTORY,
+            session=SESSION,
+            tls=tls,
+            body_bytes=lambda pool: _body_bytes(pool, settings),
+            # All of the largest body, and what is before it.
+            buffer=max((_body_bytes(pool, settings) for pool in router.pools), default=0)
+            + facts["bodies"]["beside"],
+            per_source=settings.limits.connections_per_source or settings.connections // 4,
+            limited=any(key.requests_per_minute for key in settings.keys),
+            concurrent=any(key.concurrent_requests for key in settings.keys),
+            share=lambda pool: _share(pool, settings),
+            idle_close=since(
+                settings.version, facts["versions"]["idle_close_on_response"]["since"]
+            ),
+            session_rule=lambda key: _session_rule(key, settings),
+            log_format=lambda pool: _log_format(pool, settings.tracing is not None),
+            tracing=settings.tracing,
+            traceparent=knowledge("tracing.yml")["traceparent"],
+            lots=SAMPLING,
+        )
     )
+
+
+def _body_bytes(pool: Pool, settings: RouterSettings) -> int:
+    """Return the largest body of a request to a pool."""
+    default: int = knowledge("router.yml")["bodies"]["images" if pool.images else "text"]
+    return settings.limits.body_bytes or default
+
+
+def _share(pool: Pool, settings: RouterSettings) -> str | None:
+    """Return HAProxy's expression for how many requests a key may have in work and in the queue."""
+    if settings.limits.requests_per_key:
+        return f"int({settings.limits.requests_per_key})"
+    if len(settings.keys) < 2:
+        return None
+    concurrency = min(server.concurrency for server in pool.servers)
+    return f"nbsrv({pool.deployment}),mul({concurrency + settings.queueing.per_replica // 2})"
 
 
 def _host(address: str) -> str:
@@ -179,15 +205,12 @@ def _session_rule(key: str, settings: RouterSettings) -> str:
         # A client has all of an IPv6 network of 64 bits to itself.
         "address": "src,ipmask(32,64)",
     }[kind]
-    small = f"{{ req.hdr_val(content-length) le {settings.affinity.json_bytes} }}"
+    # Looked for in no larger body, which would be read twice.
+    small = f"{{ req.body_size le {settings.affinity.json_bytes} }}"
     conditions = {"address": unless, "json": f"{unless} {small} {{ {source} -m reg . }}"}
     when = conditions.get(kind, f"{unless} {{ {source} -m reg . }}")
     # Hashed: a text of the body could hold a line feed, and a session is nobody else's business.
-    rule = f"    http-request set-header {SESSION} %[{source},xxh64] if {when}"
-    if kind != "json":
-        return rule
-    seconds = settings.timeouts.request
-    return f"    http-request wait-for-body time {seconds}s if METH_POST {unless} {small}\n{rule}"
+    return f"    http-request set-header {SESSION} %[{source},xxh64] if {when}"
 
 
 def _log_format(pool: Pool, traced: bool) -> str:

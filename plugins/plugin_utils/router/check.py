@@ -72,6 +72,7 @@ def since(version: str, first: str) -> bool:
 def _numbers(settings: RouterSettings) -> Iterator[Finding]:
     """Refuse numbers that are out of their range."""
     queueing, timeouts, health = settings.queueing, settings.timeouts, settings.health
+    limits, size = settings.limits, settings.limits.body_bytes
     ports: dict[str, Any] = {
         "first_port": settings.first_port,
         "admin_port": settings.admin_port,
@@ -81,10 +82,8 @@ def _numbers(settings: RouterSettings) -> Iterator[Finding]:
         if not 1 <= port <= 65535:
             yield _bad(field, port, "a port from 1 to 65535")
     positive: dict[str, float | None] = {
-        "queueing.concurrency": queueing.concurrency,
-        "queueing.per_replica": queueing.per_replica,
-        "queueing.timeout_seconds": queueing.timeout_seconds,
-        "queueing.retry_after_seconds": queueing.retry_after_seconds,
+        **{f"queueing.{name}": value for name, value in vars(queueing).items()},
+        **{f"limits.{name}": value for name, value in vars(limits).items() if name != "body_bytes"},
         "health.rise": health.rise,
         "health.fall": health.fall,
         "health.passive_errors": health.passive_errors,
@@ -102,6 +101,9 @@ def _numbers(settings: RouterSettings) -> Iterator[Finding]:
             yield _bad(f"health.{name}", getattr(health, name), "0.1 to 3600 seconds")
     if not 0 <= health.slow_start <= 3600:
         yield _bad("health.slow_start", health.slow_start, "0 to 3600 seconds")
+    # Text alone may need megabytes, and HAProxy keeps a body as one block of at most 256 MiB.
+    if size is not None and not 65536 <= size <= 134_217_728:
+        yield _bad("limits.body_bytes", size, "65536 to 134217728")
     if not 100 <= settings.connections <= 1_000_000:
         yield _bad("connections", settings.connections, "100 to 1000000")
     factor, size = settings.affinity.balance_percent, settings.affinity.json_bytes
@@ -129,9 +131,10 @@ def _keys(settings: RouterSettings) -> Iterator[Finding]:
             yield _bad("keys.name", entry.name, "letters, digits and . _ @ -, at most 64")
         if not _matches("digest", entry.sha256):
             yield _bad(f"keys.{entry.name}.sha256", "not a digest", "64 hexadecimal digits")
-        if entry.requests_per_minute is not None and entry.requests_per_minute < 1:
-            rate = entry.requests_per_minute
-            yield _bad(f"keys.{entry.name}.requests_per_minute", rate, "at least 1")
+        for field in ("requests_per_minute", "concurrent_requests"):
+            number = getattr(entry, field)
+            if number is not None and number < 1:
+                yield _bad(f"keys.{entry.name}.{field}", number, "at least 1")
     for field, values in (
         ("names", Counter(entry.name for entry in settings.keys)),
         ("values", Counter(entry.sha256 for entry in settings.keys)),

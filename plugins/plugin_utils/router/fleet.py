@@ -18,6 +18,9 @@ from .check import check_router
 from .pools import PlannedHost, check_pools, pools_from_plans, renumbered
 from .types import ApiKey, Pool, Router, RouterSettings, Server
 
+# The limits that a key may have of its own.
+_OF_A_KEY = ("requests_per_minute", "concurrent_requests")
+
 
 @dataclass(frozen=True)
 class MissingHost:
@@ -145,7 +148,7 @@ def _gone(before: Router, after: Router) -> Iterator[Finding]:
 
 
 def api_keys(keys: Mapping[str, Any]) -> tuple[ApiKey, ...]:
-    """Return the digests of keys by name, each a text or `{key, requests_per_minute}`.
+    """Return the digests of keys by name, each a text or a mapping of `key` and its limits.
 
     Raises ApiaryError with ROUTER-KEY, which never shows a key.
     """
@@ -153,8 +156,8 @@ def api_keys(keys: Mapping[str, Any]) -> tuple[ApiKey, ...]:
     result = []
     for name, text in sorted(keys.items()):
         entry = text if isinstance(text, Mapping) else {"key": text}
-        key, rate = entry.get("key"), entry.get("requests_per_minute")
-        unknown = sorted(set(map(str, entry)) - {"key", "requests_per_minute"})
+        key = entry.get("key")
+        unknown = sorted(set(map(str, entry)) - {"key", *_OF_A_KEY})
         if unknown or not isinstance(key, str):
             raise error(
                 "ROUTER-KEY",
@@ -169,7 +172,8 @@ def api_keys(keys: Mapping[str, Any]) -> tuple[ApiKey, ...]:
                 source=least["source"],
             )
         digest = hashlib.sha256(str(key).encode()).hexdigest()
-        result.append(ApiKey(str(name), digest, None if rate is None else int(rate)))
+        limits = {field: int(entry[field]) for field in _OF_A_KEY if entry.get(field) is not None}
+        result.append(ApiKey(str(name), digest, **limits))
     doubles = {key.sha256 for key in result}
     if len(doubles) < len(result):
         raise error("ROUTER-KEY", "keys", "two names have the same key")

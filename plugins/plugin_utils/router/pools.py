@@ -120,7 +120,8 @@ def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSe
     )
     deployment = hosts[0].plan.deployment
     engine_key = knowledge("router.yml")["engine_key"]["variable"] in deployment.secrets
-    return Pool(name, deployment.model.name, port, servers, engine_key)
+    images = any(host.plan.model.vision is not None for host in hosts)
+    return Pool(name, deployment.model.name, port, servers, engine_key, images)
 
 
 def _weights(replicas: Sequence[Replica]) -> list[int]:

@@ -37,6 +37,7 @@ class Pool:
     """All replicas of one deployment behind one port; ``deployment`` names the HAProxy backend.
 
     With ``engine_key`` the engines want a key of their own, which a router with keys sends them.
+    With ``images`` the model takes images, so that requests are larger.
     """
 
     deployment: str
@@ -44,6 +45,7 @@ class Pool:
     port: int
     servers: tuple[Server, ...]
     engine_key: bool = False
+    images: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,23 @@ class Queueing:
     per_replica: int = 64
     timeout_seconds: int = 30
     retry_after_seconds: int = 2
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one client may take of a router, so that it costs the others nothing.
+
+    ``body_bytes`` is the largest body of a request; None is enough for text, or for images where
+    the model takes them. All of a body is at the router within ``body_seconds`` before a replica
+    hears of it. ``connections_per_source`` are an address's at once, None for a quarter of all, and
+    ``requests_per_key`` a key's in work and in the queue; None leaves half of the queue to the
+    other keys, where there are any.
+    """
+
+    body_bytes: int | None = None
+    body_seconds: int = 60
+    connections_per_source: int | None = None
+    requests_per_key: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,11 +140,12 @@ class Tls:
 
 @dataclass(frozen=True)
 class ApiKey:
-    """Who may ask: a ``name`` for logs, the key's SHA-256 in hex, and requests a minute."""
+    """Who may ask: a ``name`` for logs, the key's SHA-256 in hex, requests a minute and at once."""
 
     name: str
     sha256: str
     requests_per_minute: int | None = None
+    concurrent_requests: int | None = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +177,7 @@ class RouterSettings:
     ports: dict[str, int] = field(default_factory=dict)
     affinity: Affinity = field(default_factory=Affinity)
     queueing: Queueing = field(default_factory=Queueing)
+    limits: Limits = field(default_factory=Limits)
     timeouts: Timeouts = field(default_factory=Timeouts)
     health: Health = field(default_factory=Health)
     tls: Tls | None = None

@@ -15,6 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Affinity,
     ApiKey,
+    Limits,
     Router,
     RouterSettings,
     RouterTracing,
@@ -30,7 +31,8 @@ EVERYTHING = RouterSettings(
         keys=("header:X-Session-Id", "cookie:session", "json:prompt_cache_key", "address")
     ),
     tls=Tls(minimum="TLSv1.3"),
-    keys=(ApiKey("alice", "a" * 64, 600), ApiKey("batch@team", "b" * 64)),
+    keys=(ApiKey("alice", "a" * 64, 600), ApiKey("batch@team", "b" * 64, None, 32)),
+    limits=Limits(body_seconds=20, connections_per_source=500),
     paths=("/v1/custom",),
     admin_listen="::1",
     active_routers=2,

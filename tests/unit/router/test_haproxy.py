@@ -11,6 +11,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Affinity,
     ApiKey,
+    Limits,
+    Router,
     RouterSettings,
 )
 
@@ -39,7 +41,9 @@ def test_golden(golden, case):
 def test_what_says_who_may_ask_is_no_ones_to_read():
     modes = {path: file.mode for path, file in rendered(routers()["everything"]).items()}
     secret = {path for path, mode in modes.items() if mode != "0644"}
-    assert {path.rpartition("/")[2] for path in secret} == {"keys.map", "rates.map", "engines.map"}
+    assert {path.rpartition("/")[2] for path in secret} == {
+        *("keys.map", "rates.map", "concurrency.map", "engines.map")
+    }
     assert {modes[path] for path in secret} == {"0640"}
 
 
@@ -58,16 +62,41 @@ def test_every_place_is_where_the_role_puts_files():
 
 
 def test_a_body_is_looked_into_only_where_that_is_asked_for():
-    assert "wait-for-body" not in configuration(RouterSettings())
-    assert "tune.bufsize" not in configuration(RouterSettings())
+    assert "req.body," not in configuration(RouterSettings())
     text = configuration(RouterSettings(affinity=Affinity(keys=("json:user",), json_bytes=65536)))
-    assert "tune.bufsize 81920\n" in text
-    assert text.count("{ req.hdr_val(content-length) le 65536 }") == 2
+    assert text.count("{ req.body_size le 65536 }") == 1
+
+
+def test_the_buffer_has_room_for_the_largest_request_and_what_is_before_it():
+    """What HAProxy cannot hold whole it would hand on while it comes."""
+    images = replace(routers()["default"].pools[0], images=True, deployment="pictures", port=9)
+    router = routers()["default"]
+    pools = (*router.pools, images)
+    for limit, expected in ((None, (8 << 20, 24 << 20)), (100_000, (100_000, 100_000))):
+        settings = replace(router.settings, limits=Limits(body_bytes=limit))
+        files = {one.path: one.content for one in render_router(Router(settings, pools))}
+        text = files["/etc/haproxy/haproxy.cfg"]
+        sizes = [int(size) for size in re.findall(r"req.body_size gt (\d+)", text)]
+        assert sizes == [expected[0], expected[0], expected[1], expected[1]]
+        assert f"tune.bufsize {max(expected) + 65536}\n" in text
+    # Two lines of 16 KiB, a hundred headers with HAProxy's eight bytes each, and its own reserve.
+    bodies = knowledge("router.yml")["bodies"]
+    assert bodies["beside"] > 2 * bodies["headers"] + 101 * 8 + 1024
 
 
 def test_without_keys_nobody_is_asked_for_one():
     assert "Authorization" not in configuration(RouterSettings())
-    assert "apiary-rates" not in configuration(RouterSettings(keys=(ApiKey("a", "a" * 64),)))
+    assert "apiary-keys" not in configuration(RouterSettings())
+    one = configuration(RouterSettings(keys=(ApiKey("a", "a" * 64),)))
+    # Nobody else is there to leave room for.
+    assert "txn.share" not in one
+    assert "txn.limit" not in one
+
+
+def test_an_address_has_a_quarter_of_the_connections_unless_somebody_says():
+    assert "sc1_conn_cur gt 5000 }" in configuration(RouterSettings())
+    limits = Limits(connections_per_source=9)
+    assert "sc1_conn_cur gt 9 }" in configuration(RouterSettings(limits=limits))
 
 
 def test_keys_are_tried_in_their_order():
