@@ -46,6 +46,12 @@ options:
     description: How long to wait, in seconds. What is left then is in the result, with a finding.
     type: float
     default: 300
+  deadline:
+    description:
+      - In how many seconds the router brings back by itself what is drained, so that a run that
+        dies leaves nothing drained. Without it, it stays so until V(ready); so does what somebody
+        has drained without one before.
+    type: float
   missing:
     description: What it is when there is no such server.
     type: str
@@ -71,6 +77,7 @@ EXAMPLES = r"""
     hosts: [gpu-001]
     state: drain
     timeout: 600
+    deadline: 14400
 
 - name: Bring one replica back
   apiary.instinct.router_servers:
@@ -129,6 +136,20 @@ def find(module, send):
     return matches
 
 
+def carry_out(module, send, servers, changes):
+    """Set the states, and when they end: a drain's end before it begins, and after it is over."""
+    state, state_file = module.params["state"], module.params["state_file"]
+    until = module.params["deadline"] and int(time.time() + module.params["deadline"])
+    if state != "ready":
+        haproxy.schedule(servers, until, state_file)
+    for server in changes:
+        haproxy.set_state(send, server, state)
+    if changes:
+        haproxy.save(send, True, module.params["configuration"], state_file)
+    if state == "ready":
+        haproxy.schedule(servers, None, state_file)
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -142,6 +163,7 @@ def main() -> None:
             },
             "wait": {"type": "bool", "default": True},
             "timeout": {"type": "float", "default": 300},
+            "deadline": {"type": "float"},
             "missing": {"type": "str", "choices": ["fail", "ignore"], "default": "fail"},
             "socket": {"type": "path", "default": haproxy.SOCKET},
             "configuration": {"type": "path", "default": haproxy.CONFIGURATION},
@@ -159,10 +181,8 @@ def main() -> None:
         changes = [] if state == "present" else changes_of(matches, state)
         keys = {server.key for server in matches}
         after = matches
-        if changes and not module.check_mode:
-            for server in changes:
-                haproxy.set_state(send, server, state)
-            haproxy.save(send, True, module.params["configuration"], module.params["state_file"])
+        if state != "present" and not module.check_mode:
+            carry_out(module, send, matches, changes)
         if not module.check_mode:
             end = time.monotonic() + timeout
             while True:

@@ -131,6 +131,21 @@ def test_a_drain_waits_for_what_is_in_work_and_outlives_reload_restart_and_playb
     assert all(replicas(name) == {LEFT, TAKEN} for name in ROUTERS)
 
 
+def test_what_a_dead_run_drained_comes_back_by_itself(routers):
+    """As a rollout drains whose controller is then gone; the service is started at once."""
+    playbook("drain", "-e", "target=gpu-001", "-e", "replica=1", "-e", "drain_deadline=1")
+    playbook("drain", "-e", "target=gpu-001", "-e", "replica=0", "-e", "drain_force=true")
+    for host in routers.values():
+        assert host.run("systemctl is-active apiary-router.timer").rc == 0
+        assert host.run("systemd-analyze security --threshold=30 apiary-router.service").rc == 0
+        host.check_output("systemctl start apiary-router.service")
+    try:
+        # The one that was drained without an end is somebody's.
+        assert all(replicas(name) == {TAKEN} for name in ROUTERS)
+    finally:
+        playbook("undrain", "-e", "target=gpu-001")
+
+
 @contextlib.contextmanager
 def without_plan(host):
     """Hide the plans of a host from the controller."""

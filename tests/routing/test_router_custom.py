@@ -4,6 +4,7 @@
 
 """Routers with every default changed: TLS, keys, a shared address; secrets stay in their files."""
 
+import ssl
 import threading
 import time
 

@@ -5,8 +5,8 @@
 """HAProxy's runtime socket: its servers' states, how busy they are, and states that outlive it.
 
 Routers also run this file by itself: `haproxy.py save|trim` when haproxy.service reloads, stops
-and starts, `haproxy.py check` for keepalived. Every table is read by the names in its first line,
-which versions 2.4 to 3.x extend at the end.
+and starts, `expire` every minute, `check` for keepalived. Every table is read by the names in its
+first line, which versions 2.4 to 3.x extend at the end.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ import os
 import re
 import socket
 import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Callable
 
@@ -25,6 +28,8 @@ from ..durable import write_durably
 SOCKET = "/run/haproxy/admin.sock"
 CONFIGURATION = "/etc/haproxy/haproxy.cfg"
 STATE_FILE = "/var/lib/haproxy/server-state"
+# Beside the states: until when servers are drained that come back by themselves.
+DEADLINES = "drain-deadlines"
 # Bits of srv_admin_state. Source: HAProxy include/haproxy/server-t.h (SRV_ADMF_*), 2.4 to 3.x.
 FORCED_MAINT, FORCED_DRAIN = 0x01, 0x08
 ANY_MAINT, ANY_DRAIN = 0x01 | 0x02 | 0x04 | 0x20 | 0x40, 0x08 | 0x10
@@ -227,44 +232,108 @@ def replace_file(path: str, content: str) -> None:
     write_durably(path, content)
 
 
+@contextmanager
+def locked(state_file: str) -> Iterator[None]:
+    """Hold the directory of the states: several hosts may be drained at once."""
+    lock = os.open(os.path.dirname(state_file), os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def save(
     asked: Ask,
     forced_only: bool,
     configuration: str = CONFIGURATION,
     state_file: str = STATE_FILE,
 ) -> None:
-    """Write what the next HAProxy starts from; raise OSError.
+    """Write what the next HAProxy starts from; raise OSError. Who asks last must write last."""
+    with locked(state_file):
+        _save(asked, forced_only, configuration, state_file)
 
-    Several hosts may be drained at once: who asks last must write last.
+
+def _save(asked: Ask, forced_only: bool, configuration: str, state_file: str) -> None:
+    answer = asked("show servers state")
+    if not answer.startswith("1"):
+        raise ConnectionError(f"show servers state: {answer.strip()[:200] or 'no answer'}")
+    ports = configured_ports(read(configuration))
+    replace_file(state_file, kept_state(answer, ports, forced_only))
+
+
+def deadlines(state_file: str = STATE_FILE) -> dict[str, int]:
+    """Return when each server comes back by itself, in seconds since 1970, by backend/server."""
+    lines = read(os.path.join(os.path.dirname(state_file), DEADLINES)).splitlines()
+    pairs = (line.partition(" ") for line in lines)
+    return {key: int(until) for key, _space, until in pairs if until.isdecimal()}
+
+
+def _set_deadlines(changes: dict[str, int | None], state_file: str) -> None:
+    former = deadlines(state_file)
+    merged = {key: until for key, until in {**former, **changes}.items() if until is not None}
+    if merged != former:
+        text = "".join(f"{key} {until}\n" for key, until in sorted(merged.items()))
+        replace_file(os.path.join(os.path.dirname(state_file), DEADLINES), text)
+
+
+def schedule(
+    servers: Iterable[ServerState], until: int | None, state_file: str = STATE_FILE
+) -> None:
+    """Write when servers that are about to be drained come back, if nobody brings them before.
+
+    Without ``until`` they stay out, as those do that somebody has drained so before.
     """
-    lock = os.open(os.path.dirname(state_file), os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        answer = asked("show servers state")
-        if not answer.startswith("1"):
-            raise ConnectionError(f"show servers state: {answer.strip()[:200] or 'no answer'}")
-        ports = configured_ports(read(configuration))
-        replace_file(state_file, kept_state(answer, ports, forced_only))
-    finally:
-        os.close(lock)
+    with locked(state_file):
+        former = deadlines(state_file)
+        keys = [
+            server.key
+            for server in servers
+            if not until or server.wanted == "ready" or server.key in former
+        ]
+        _set_deadlines(dict.fromkeys(keys, until), state_file)
+
+
+def expire(
+    asked: Ask, now: float, configuration: str = CONFIGURATION, state_file: str = STATE_FILE
+) -> list[str]:
+    """Bring back what was drained until now, and return it; raise OSError.
+
+    Whether a replica then gets requests is for its health checks to say. A deadline goes last, so
+    that a run that was cut off is completed by the next one.
+    """
+    with locked(state_file):
+        due = [key for key, until in deadlines(state_file).items() if until <= now]
+        if not due:
+            return []
+        servers = [server for server in server_states(asked) if server.key in due]
+        drained = [one for one in servers if one.wanted != "ready" and not one.inherited]
+        for server in drained:
+            set_state(asked, server, "ready")
+        _save(asked, True, configuration, state_file)
+        _set_deadlines(dict.fromkeys(due), state_file)
+    return [server.key for server in drained]
 
 
 def main(arguments: list[str]) -> int:
     """Save all states before a reload (`save`), or leave of the saved what was forced (`trim`).
 
     A reload follows at once, so that what is down stays down; a start may come hours later.
-    `check` says whether HAProxy answers at all.
+    `expire` ends drains whose time is over, `check` says whether HAProxy answers at all.
     """
     try:
         if arguments == ["save"]:
             save(ask, forced_only=False)
+        elif arguments == ["expire"]:
+            for key in expire(ask, time.time()):
+                sys.stderr.write(f"ROUTER-DRAIN-EXPIRED: {key}: the time of its drain is over\n")
         elif arguments == ["trim"]:
             ports = configured_ports(read(CONFIGURATION))
             replace_file(STATE_FILE, kept_state(read(STATE_FILE), ports, forced_only=True))
         elif arguments == ["check"]:
             return 0 if "Pid: " in ask("show info", seconds=CHECK_SECONDS) else 1
         else:
-            sys.stderr.write("usage: haproxy.py save|trim|check\n")
+            sys.stderr.write("usage: haproxy.py save|trim|expire|check\n")
             return 2
     except OSError as failure:
         # The service goes on without it; the journal has the line.

@@ -11,15 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...module_utils.router.haproxy import DEADLINES
 from ..documents import from_document, to_document
 from ..evidence.types import Evidence
 from ..host.facts import default_interface, package_manager, version
 from ..host.types import ConcernPlan
+from ..render import router_host
 from ..render.files import UNITS, RenderedFile, secret_reference
 from ..render.haproxy import CONFIGURATION, DIRECTORY, SOCKET, STATE_FILE, render_router
 from ..render.keepalived import CONFIGURATION as KEEPALIVED
 from ..render.keepalived import PASSWORD, SECRET, VirtualAddress, password_file, render_keepalived
-from ..render.router_host import DOCUMENT, DROP_IN, PROGRAM, engines_map, render_router_host
+from ..render.router_host import DOCUMENT, PROGRAM, engines_map, render_router_host
 from ..router.fleet import MissingHost, api_keys, decide_router
 from ..router.pools import PlannedHost
 from ..router.types import Router, RouterSettings
@@ -89,6 +91,7 @@ def decide(
             *_selinux(evidence),
             *_without_traces(evidence),
             _haproxy(options, router, engine_keys, python),
+            _timer(present=True),
             _keepalived(options, evidence, python),
         ),
         pools={
@@ -193,6 +196,11 @@ def _haproxy(
     }
 
 
+def _timer(present: bool) -> Resource:
+    state = "started" if present else "stopped"
+    return {"kind": "service", "name": router_host.TIMER, "enabled": present, "state": state}
+
+
 def _file(item: RenderedFile, secrets: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "path": item.path,
@@ -237,7 +245,7 @@ def _absent(options: Mapping[str, Any], evidence: Evidence) -> Iterable[Resource
         paths.append(options["router_tls_path"])
     # What the service saves is ours while the document says so, which goes after it.
     if runs(evidence):
-        paths.append(STATE_FILE)
+        paths += [STATE_FILE, f"{STATE_FILE.rpartition('/')[0]}/{DEADLINES}"]
     yield {
         "kind": "configuration",
         "service": "haproxy.service",

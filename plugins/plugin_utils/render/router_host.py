@@ -17,12 +17,19 @@ from ..findings import error
 from ..host.program import standalone
 from ..host.sandbox import sandbox
 from ..router.types import Router
-from .files import RenderedFile, secret_reference, templates
-from .haproxy import CONFIGURATION, DIRECTORY
+from .files import UNITS, RenderedFile, secret_reference, templates
+from .haproxy import CONFIGURATION, DIRECTORY, STATE_FILE
 
 DOCUMENT = f"{DIRECTORY}/router.json"
 PROGRAM = "/usr/libexec/apiary/haproxy.py"
-DROP_IN = "/etc/systemd/system/haproxy.service.d/50-apiary.conf"
+DROP_IN = f"{UNITS}/haproxy.service.d/50-apiary.conf"
+# Ends drains whose time is over, and has HAProxy take a certificate that was renewed.
+TIMER = "apiary-router.timer"
+UNIT_FILES = {
+    DROP_IN: "haproxy_drop_in.conf.j2",
+    f"{UNITS}/apiary-router.service": "router.service.j2",
+    f"{UNITS}/{TIMER}": "router.timer.j2",
+}
 _WORD = re.compile(r"[!-~]+", re.ASCII)
 # The module that drains and the service that keeps drains read states by the same code.
 _PROGRAM = Path(__file__).parents[2] / "module_utils/router/haproxy.py"
@@ -55,20 +62,22 @@ def render_router_host(router: Router, python: str) -> tuple[RenderedFile, ...]:
     facts = knowledge("router_unit.yml")
     limits = facts["open_files"]
     connections = router.settings.connections
-    drop_in = templates().get_template("haproxy_drop_in.conf.j2")
+    values = {
+        "python": python,
+        "program": PROGRAM,
+        "configuration": CONFIGURATION,
+        "stop_seconds": facts["stop"]["seconds"],
+        "sandbox": sandbox("haproxy.service"),
+        "open_files": max(limits["least"], limits["per_connection"] * connections),
+        "certificate": router.settings.tls and router.settings.tls.certificate,
+        "stamp": facts["certificate"]["stamp"],
+        "states": Path(STATE_FILE).parent,
+    }
     return (
         RenderedFile(PROGRAM, "0644", program()),
-        RenderedFile(
-            DROP_IN,
-            "0644",
-            drop_in.render(
-                python=python,
-                program=PROGRAM,
-                configuration=CONFIGURATION,
-                stop_seconds=facts["stop"]["seconds"],
-                sandbox=sandbox("haproxy.service"),
-                open_files=max(limits["least"], limits["per_connection"] * connections),
-            ),
+        *(
+            RenderedFile(path, "0644", templates().get_template(name).render(values))
+            for path, name in UNIT_FILES.items()
         ),
         # It names the digests of API keys. Findings are of the day, and change nothing.
         RenderedFile(DOCUMENT, "0600", dumps(replace(router, findings=()))),

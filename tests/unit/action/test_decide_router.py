@@ -206,7 +206,7 @@ def test_no_key_is_shown_however_much_is_asked(decide, artifacts):
 def test_routers_are_found_in_the_inventory(decide, artifacts):
     artifacts("gpu-001")
     told, _said = decide()
-    [main] = told["resources"][1]["files"]
+    [main] = told["resources"][-1]["files"]
     assert "unicast_src_ip 192.0.2.1\n" in main["content"]
 
 
@@ -216,7 +216,8 @@ def test_resources_are_added_and_omitted(decide, artifacts):
     told, _said = decide(
         router_extra_resources=[extra], router_omit=["configuration keepalived.service"]
     )
-    assert [item["kind"] for item in told["resources"]] == ["configuration", "file"]
+    named = [item.get("service") or item.get("name") or item["path"] for item in told["resources"]]
+    assert named == ["haproxy.service", "apiary-router.timer", "/etc/motd"]
 
 
 def test_a_new_router_gets_its_programs_first(decide, artifacts):

@@ -173,12 +173,36 @@ def test_what_a_former_release_left_is_removed_and_its_document_is_read():
     assert names[-1] == "configuration keepalived.service"
 
 
+def test_a_router_ends_drains_by_itself_and_takes_a_certificate_that_somebody_renews():
+    units = "/etc/systemd/system"
+    timer = "service apiary-router.timer"
+    plain = role()
+    assert by_name(plain)[timer]["state"] == "started"
+    text = haproxy(plain)[f"{units}/apiary-router.service"]["content"]
+    assert "/usr/libexec/apiary/haproxy.py expire\n" in text
+    assert "systemctl" not in text
+    files = haproxy(role(router_tls_enabled=True, router_tls_path="/etc/ssl/router.pem"))
+    assert (
+        "test ! /etc/ssl/router.pem -nt /run/haproxy/certificate ||"
+        in (files[f"{units}/apiary-router.service"]["content"])
+    )
+    # Every start and reload has taken the certificate that there is.
+    drop_in = files[f"{units}/haproxy.service.d/50-apiary.conf"]["content"]
+    assert drop_in.count("=-/bin/touch /run/haproxy/certificate\n") == 2
+    absent = role(evidence(before={}), router_state="absent")
+    assert next(iter(by_name(absent))) == timer
+    assert by_name(absent)[timer]["enabled"] is False
+    paths = [item["path"] for item in by_name(absent)["configuration haproxy.service"]["files"]]
+    assert {f"{units}/apiary-router.timer", f"{units}/apiary-router.service"} < set(paths)
+
+
 def test_an_absent_router_keeps_what_somebody_else_brought():
     plan = role(evidence(before={}), router_state="absent")
     files = by_name(plan)["configuration haproxy.service"]["files"]
     paths = [item["path"] for item in files]
     assert "/etc/haproxy/apiary/tls.pem" not in paths
     assert "/var/lib/haproxy/server-state" in paths
+    assert "/var/lib/haproxy/drain-deadlines" in paths
     # The document comes after the states, which are ours while it is there.
     assert paths[-2:] == ["/etc/haproxy/apiary/router.json", "/etc/haproxy/haproxy.cfg"]
     gone = role(router_state="absent", router_tls_bundle="planted")
