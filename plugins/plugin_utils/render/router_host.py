@@ -18,7 +18,7 @@ from ..host.program import standalone
 from ..host.sandbox import sandbox
 from ..router.types import Router
 from .files import UNITS, RenderedFile, secret_reference, templates
-from .haproxy import CONFIGURATION, DIRECTORY, STATE_FILE
+from .haproxy import CONFIGURATION, DIRECTORY
 
 DOCUMENT = f"{DIRECTORY}/router.json"
 PROGRAM = "/usr/libexec/apiary/haproxy.py"
@@ -71,7 +71,7 @@ def render_router_host(router: Router, python: str) -> tuple[RenderedFile, ...]:
         "open_files": max(limits["least"], limits["per_connection"] * connections),
         "certificate": router.settings.tls and router.settings.tls.certificate,
         "stamp": facts["certificate"]["stamp"],
-        "states": Path(STATE_FILE).parent,
+        "keeper_sandbox": sandbox("apiary-router.service"),
     }
     return (
         RenderedFile(PROGRAM, "0644", program()),

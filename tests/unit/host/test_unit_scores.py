@@ -67,6 +67,7 @@ SOURCES = {
     },
     "plugin_utils/render/templates/containers/replica.quadlet.j2": {"apiary-NAME-N.container"},
     "plugin_utils/render/templates/haproxy_drop_in.conf.j2": {"haproxy.service"},
+    "plugin_utils/render/templates/router.service.j2": {"apiary-router.service"},
     "plugin_utils/render/templates/replica.service.j2": {"apiary-NAME-N.service"},
     "plugin_utils/telemetry/monitoring_role.py": {
         "prometheus.service",
@@ -127,7 +128,11 @@ def _monitoring(program):
 def units():
     """Return {name: its file or its drop-in} of every unit."""
     router = Router(RouterSettings(), ())
-    drop_in = [one for one in render_router_host(router, "/usr/bin/python3") if ".d/" in one.path]
+    routers = {
+        re.sub(r"\.d/.*", "", one.path).rpartition("/")[2]: one.content
+        for one in render_router_host(router, "/usr/bin/python3")
+        if one.path.endswith((".conf", ".service"))
+    }
     cdi = specification.Specification(version="0.6.0", devices=(), gids=())
     tune = live._TUNE.format(lines="ExecStart=/bin/true", sandbox=sandbox(live.UNIT))
     digest = "sha256:" + "ab" * 32
@@ -148,7 +153,7 @@ def units():
         live.UNIT: tune,
         live.LOADER: live._LOAD.format(sandbox=sandbox(live.LOADER)),
         files.WARM_UNIT: files.warm_unit(Settings(models=("/srv/models/x",))),
-        "haproxy.service": drop_in[0].content,
+        **routers,
         "prometheus.service": _monitoring("prometheus"),
         "prometheus-alertmanager.service": _monitoring("alertmanager"),
         "containerd.service": limits,
