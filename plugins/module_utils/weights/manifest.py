@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Callable
@@ -182,28 +181,6 @@ def read(directory: str) -> Manifest:
             f"cannot be read: {getattr(failure, 'strerror', None) or failure}",
         ) from failure
     return parse(text, path)
-
-
-def write(directory: str, manifest: Manifest) -> None:
-    """Replace the manifest of a directory in one step, durable and readable by all."""
-    handle, temporary = tempfile.mkstemp(dir=directory, prefix=".apiary-")
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(render(manifest))
-        stream.flush()
-        os.fchmod(stream.fileno(), 0o444)
-        os.fsync(stream.fileno())
-    os.utime(temporary, (manifest.timestamp, manifest.timestamp))
-    os.rename(temporary, os.path.join(directory, NAME))
-    sync_directory(directory)
-
-
-def sync_directory(path: str) -> None:
-    """Make the names in a directory durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def hash_file(path: str, progress: Callable[[int], None] | None = None) -> str:

@@ -20,9 +20,10 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..durable import sync_directory, write_durably
 from ..finding import ApiaryError, error
 from . import manifest as weights_manifest
-from .manifest import COMMIT, Manifest, sync_directory
+from .manifest import COMMIT, Manifest
 
 CURRENT = "current"
 PARTIAL = ".partial-"
@@ -174,11 +175,18 @@ def unseal(directory: str) -> None:
         os.chmod(parent, OPEN_DIRECTORY)
 
 
+def write_manifest(directory: str, manifest: Manifest) -> None:
+    """Replace the manifest of a directory; it bears its own time, as all that it lists."""
+    path, times = os.path.join(directory, weights_manifest.NAME), (manifest.timestamp,) * 2
+    text = weights_manifest.render(manifest)
+    write_durably(path, text, 0o444, lambda temporary: os.utime(temporary, times))
+
+
 def publish(shelf: Shelf, manifest: Manifest) -> None:
     """Make a complete partial revision a published one, in one step."""
     partial = shelf.partial(manifest.revision)
     remove_unknown(partial, manifest)
-    weights_manifest.write(partial, manifest)
+    write_manifest(partial, manifest)
     seal(partial, manifest)
     sync_tree(partial)
     os.rename(partial, shelf.revision(manifest.revision))
@@ -209,7 +217,7 @@ def replace(shelf: Shelf, manifest: Manifest, paths: list[str]) -> None:
             fresh = os.path.join(partial, path)
             os.utime(fresh, (manifest.timestamp, manifest.timestamp))
             os.rename(fresh, place)
-        weights_manifest.write(directory, manifest)
+        write_manifest(directory, manifest)
     finally:
         seal(directory, manifest)
     sync_tree(directory)

@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.weights import che
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
     manifest as weights_manifest,
 )
-from ansible_collections.apiary.instinct.plugins.module_utils.weights import readahead
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import readahead, store
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import warm as weights_warm
 from ansible_collections.apiary.instinct.plugins.modules import converge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program import findings
@@ -46,7 +46,7 @@ def model(tmp_path):
             for path in ("config.json", "modeling.py", "sub/model.safetensors")
         ),
     )
-    weights_manifest.write(str(directory), manifest)
+    store.write_manifest(str(directory), manifest)
     (directory.parent / "current").symlink_to(COMMIT)
     return directory.parent / "current"
 

@@ -14,7 +14,7 @@ import threading
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
-from ansible_collections.apiary.instinct.plugins.module_utils.weights import check, manifest
+from ansible_collections.apiary.instinct.plugins.module_utils.weights import check, manifest, store
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import (
     leftovers,
     preflight,
@@ -155,7 +155,7 @@ def published(tmp_path):
     (directory / "config.json").write_text("{}")
     one = manifest.ManifestFile("config.json", 2, hashlib.sha256(b"{}").hexdigest())
     whole = manifest.Manifest("a/b", "c" * 40, "2026-01-01T00:00:00Z", (one,))
-    manifest.write(str(directory), whole)
+    store.write_manifest(str(directory), whole)
     return directory
 
 
