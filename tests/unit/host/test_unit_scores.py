@@ -133,7 +133,7 @@ def units():
         for one in render_router_host(router, "/usr/bin/python3")
         if one.path.endswith((".conf", ".service"))
     }
-    cdi = specification.Specification(version="0.6.0", devices=(), gids=())
+    cdi = specification.Specification(version="0.5.0", devices=(), gids=())
     tune = live._TUNE.format(lines="ExecStart=/bin/true", sandbox=sandbox(live.UNIT))
     digest = "sha256:" + "ab" * 32
     exporter = "apiary-amd-exporter.service"

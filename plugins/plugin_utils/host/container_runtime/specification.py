@@ -110,7 +110,7 @@ def unit(wanted: Specification) -> HostFile:
         "[Service]",
         "Type=oneshot",
         "RemainAfterExit=yes",
-        # With all rights (+): what is not there cannot be made writable.
+        # With all rights (+): what is not there when it starts cannot be written.
         f"ExecStartPre=+/bin/mkdir -p {PurePosixPath(SPECIFICATION).parent}",
         f"ExecStart={PROGRAM} --cdi-version {wanted.version} --output {SPECIFICATION}",
         "Restart=on-failure",
