@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 GPU_HOSTS, ROUTERS = "gpu_hosts", "routers"
+# There only where the lab has some: playbooks ask whether anybody watches.
+OTHERS = ("monitoring", "storage")
 
 
 def lab_directory() -> Path:
@@ -61,7 +63,7 @@ def inventory(lab: Path) -> dict[str, Any]:
     variables = {name: host_variables(lab, host) for name, host in hosts.items()}
     grouped = {
         group: [name for name, host in hosts.items() if host.get("group", GPU_HOSTS) == group]
-        for group in (GPU_HOSTS, ROUTERS)
+        for group in (GPU_HOSTS, ROUTERS, *OTHERS)
     }
     # A group of its own lets a lab's GPU hosts differ from the others by its group_vars.
     own = f"lab_{lab.name.replace('-', '_')}"
@@ -69,6 +71,7 @@ def inventory(lab: Path) -> dict[str, Any]:
         GPU_HOSTS: {"hosts": grouped[GPU_HOSTS], "children": [own]},
         own: {"hosts": grouped[GPU_HOSTS]},
         ROUTERS: {"hosts": grouped[ROUTERS]},
+        **{group: {"hosts": grouped[group]} for group in OTHERS if grouped[group]},
         "_meta": {"hostvars": variables},
     }
 

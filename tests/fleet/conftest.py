@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from loss.fleet import ROOT, Fleet, start, stop
+from loss.fleet import ROOT, Fleet, kill_tree, start, stop
 
 NAME = os.environ.get("APIARY_FLEET_LAB", "fleet")
 HOSTS = int(os.environ.get("APIARY_FLEET_HOSTS", "12"))
@@ -129,28 +128,6 @@ class Operator:
         elif entry["outcome"] != "begun":
             assert entry["reason"], (host, entry)
             assert entry["ended_at"], (host, entry)
-
-
-def kill_tree(process: subprocess.Popen[str]) -> None:
-    """End a command and all that it started at once, as a machine that loses power does."""
-    parents: dict[int, list[int]] = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            fields = Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(entry))
-    found, todo = [process.pid], [process.pid]
-    while todo:
-        children = parents.get(todo.pop(), [])
-        found += children
-        todo += children
-    for one in found:
-        try:
-            os.kill(one, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    process.communicate()
 
 
 @pytest.fixture(scope="session")

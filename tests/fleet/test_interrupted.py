@@ -15,9 +15,9 @@ import threading
 
 import pytest
 
-from loss.fleet import await_true
+from loss.fleet import await_true, kill_tree
 
-from .conftest import HOSTS, ROOT, kill_tree
+from .conftest import HOSTS, ROOT
 
 ASKED = ("site", "-i", "inventory/lab", "-e", f"@{ROOT}/tests/fleet/variables.yml", "--yes")
 FULL, SUDO, CUT, REBOOT, APT, *FINE = (f"gpu-{number:03d}" for number in range(1, HOSTS + 1))

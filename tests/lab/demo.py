@@ -67,7 +67,9 @@ def python(script: str, *arguments: str | Path, quiet: bool = False) -> None:
     program(sys.executable, LAB / script, *arguments, quiet=quiet)
 
 
-def start_hosts(lab: Lab, count: int, faults: Sequence[str] = (), routers: int = 0) -> None:
+def start_hosts(
+    lab: Lab, count: int, faults: Sequence[str] = (), routers: int = 0, others: Sequence[str] = ()
+) -> None:
     """Start hosts that have the double of the deployment's vLLM and its model's config.json."""
     requested = deployment("gpu_hosts")
     version, model = str(requested["engine"]["version"]), requested["model"]["name"]
@@ -78,7 +80,7 @@ def start_hosts(lab: Lab, count: int, faults: Sequence[str] = (), routers: int =
     python(
         *("lab.py", "up", "--name", lab.name, "--hosts", str(count), "--routers", str(routers)),
         *("--engine-dir", engine, "--models-dir", models),
-        *options,
+        *(*others, *options),
     )
     bring_repositories(lab)
 
@@ -236,7 +238,8 @@ def e2e(lab: Lab, arguments: argparse.Namespace) -> None:
 
 def hosts(lab: Lab, arguments: argparse.Namespace) -> None:
     """Only the hosts, for tests that run playbooks themselves."""
-    start_hosts(lab, arguments.hosts, arguments.fault, arguments.routers)
+    others = (f"--monitoring={arguments.monitoring}", f"--storage={arguments.storage}")
+    start_hosts(lab, arguments.hosts, arguments.fault, arguments.routers, others)
 
 
 def down(lab: Lab, arguments: argparse.Namespace) -> None:
@@ -261,7 +264,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             sub.add_argument("--hosts", type=int, default=1, metavar="N")
         if run is hosts:
             sub.add_argument("--fault", action="append", default=[], metavar="HOST=FAULT")
-            sub.add_argument("--routers", type=int, default=0, metavar="N")
+            for group in ("routers", "monitoring", "storage"):
+                sub.add_argument(f"--{group}", type=int, default=0, metavar="N")
     arguments = parser.parse_args(argv)
     # In a pipe, our lines must stay between those of the programs we run.
     sys.stdout.reconfigure(line_buffering=True)

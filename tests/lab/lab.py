@@ -31,8 +31,14 @@ BIND_MOUNTS = {"engine_dir": "/opt/vllm", "models_dir": "/srv/models"}
 
 def up(lab: Lab, arguments: argparse.Namespace) -> None:
     """Bring the lab to the hosts asked for, and tell where they are."""
-    names = spec.host_names(arguments.hosts)
-    routers = spec.host_names(arguments.routers, "router")
+    counts = {
+        spec.GPU_HOSTS: arguments.hosts,
+        spec.ROUTERS: arguments.routers,
+        spec.MONITORING: arguments.monitoring,
+        spec.STORAGE: arguments.storage,
+    }
+    members = {group: spec.host_names(count, spec.KINDS[group]) for group, count in counts.items()}
+    names = members[spec.GPU_HOSTS]
     faults = spec.faults_by_host(arguments.fault, names)
     options = [
         f"--cpus-per-node {spec.cpus_per_node(os.cpu_count())}",
@@ -45,7 +51,7 @@ def up(lab: Lab, arguments: argparse.Namespace) -> None:
     tag = image.image_tag(mirror)
     with lab.locked():
         prerequisites.ensure_docker(lab)
-        prerequisites.ensure_room(arguments.hosts + arguments.routers)
+        prerequisites.ensure_room(sum(counts.values()))
         subnet = network.ensure(lab)
         specs = [
             spec.HostSpec(
@@ -53,13 +59,13 @@ def up(lab: Lab, arguments: argparse.Namespace) -> None:
                 tag,
                 tuple(options),
                 faults.get(name, ()),
-                mounts if group == spec.GPU_HOSTS else (),
+                mounts if group in (spec.GPU_HOSTS, spec.STORAGE) else (),
                 group,
                 network.address(subnet, group, number),
                 network.address(subnet, "virtual") if group == spec.ROUTERS else None,
             )
-            for group, members in ((spec.GPU_HOSTS, names), (spec.ROUTERS, routers))
-            for number, name in enumerate(members, 1)
+            for group, named in members.items()
+            for number, name in enumerate(named, 1)
         ]
         if not image.image_exists(tag):
             prerequisites.ensure_debootstrap()
@@ -195,6 +201,10 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     start.add_argument(
         "--routers", type=int, default=0, metavar="N", help="router hosts beside them (default: 0)"
     )
+    for group in (spec.MONITORING, spec.STORAGE):
+        start.add_argument(
+            f"--{group}", type=int, default=0, metavar="N", help=f"hosts of {group} (default: 0)"
+        )
     start.add_argument(
         "--fault", action="append", default=[], metavar="HOST=FAULT", help="may be repeated"
     )

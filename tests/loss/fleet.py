@@ -11,6 +11,7 @@ import io
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,8 @@ from typing import Any
 from loss.load import Load
 
 ROOT = Path(__file__).parents[2]
+# An engine's processes, as /proc/PID/comm has them.
+CORE, WORKER = "VLLM::EngineCor", "VLLM::Worker_TP"
 SOCKET = "/run/haproxy/admin.sock"
 # An image without socat: what HAProxy answers to one command on its admin socket.
 ASK = f"""
@@ -41,6 +44,28 @@ def await_true(condition: Callable[[], object], seconds: float, what: str) -> fl
             raise AssertionError(f"not within {seconds:g} s: {what}")
         time.sleep(0.1)
     return time.monotonic() - started
+
+
+def kill_tree(process: subprocess.Popen[Any]) -> None:
+    """End a command and all that it started at once, as a machine that loses power does."""
+    parents: dict[int, list[int]] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(entry))
+    found, todo = [process.pid], [process.pid]
+    while todo:
+        children = parents.get(todo.pop(), [])
+        found += children
+        todo += children
+    for one in found:
+        try:
+            os.kill(one, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.communicate()
 
 
 @dataclass(frozen=True)
@@ -139,16 +164,25 @@ class Fleet:
         argv = ["docker", action, self.hosts[host]["container"]]
         subprocess.run(argv, capture_output=True, timeout=60, check=True)
 
+    def command(self, name: str, *options: str) -> dict[str, Any]:
+        """Return how a playbook is started as an operator does, for subprocess."""
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        extra = [part for one in self.variables for part in ("-e", one)]
+        return {
+            "args": [program, "-i", "inventory/lab", f"playbooks/{name}.yml", *extra, *options],
+            "cwd": ROOT,
+            "env": {
+                **os.environ,
+                "APIARY_LAB": self.lab,
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            },
+            "stdin": subprocess.DEVNULL,
+        }
+
     def playbook(self, name: str, *options: str) -> str:
         """Run a playbook as an operator does and return its output."""
-        program = str(Path(sys.executable).with_name("ansible-playbook"))
-        argv = [program, "-i", "inventory/lab", f"playbooks/{name}.yml"]
-        extra = [part for one in self.variables for part in ("-e", one)]
         done = subprocess.run(
-            [*argv, *extra, *options],
-            cwd=ROOT,
-            env={**os.environ, "APIARY_LAB": self.lab, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
-            stdin=subprocess.DEVNULL,
+            **self.command(name, *options),
             capture_output=True,
             text=True,
             timeout=600,
@@ -157,6 +191,22 @@ class Fleet:
         if done.returncode != 0:
             raise AssertionError(f"{name}.yml {options}:\n{done.stdout}{done.stderr}")
         return done.stdout
+
+    def begin(self, name: str, *options: str) -> subprocess.Popen[bytes]:
+        """Begin a playbook in a session of its own, to be killed as a whole."""
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(**self.command(name, *options), **quiet, start_new_session=True)
+
+    def cut(self, host: str) -> Callable[[], None]:
+        """Take a host off the network, and return what brings it back."""
+        gateway = self.run(host, "ip route show default | cut -d' ' -f3").strip()
+        self.run(host, "ip link set eth0 down")
+        joined = f"ip link set eth0 up; ip route replace default via {gateway}"
+
+        def join() -> None:
+            self.run(host, joined)
+
+        return join
 
     def show(self, replica: Replica, *properties: str) -> dict[str, str]:
         """Return properties of a replica's unit."""
@@ -239,10 +289,10 @@ class Fleet:
         return ""
 
 
-def start(lab: str, *, hosts: int, routers: int) -> None:
-    """Bring up the hosts of a lab, with the double and its model."""
+def start(lab: str, **hosts: int) -> None:
+    """Bring up so many hosts of each kind, with the double and its model."""
     argv = [sys.executable, str(ROOT / "tests/lab/demo.py"), "hosts", "--name", lab]
-    argv += ["--hosts", str(hosts), "--routers", str(routers)]
+    argv += [f"--{kind}={count}" for kind, count in hosts.items()]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

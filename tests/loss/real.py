@@ -8,9 +8,9 @@ import os
 
 import pytest
 
-from loss.fleet import Fleet
+from loss.fleet import CORE, Fleet
 from loss.load import under
-from loss.test_crashes import CORE, crash
+from loss.test_crashes import crash
 from loss.test_planned import nothing_failed, roll
 
 

@@ -7,49 +7,14 @@
 Where a whole process is killed that was writing a stream, that error is the missing last chunk.
 """
 
-from contextlib import contextmanager
-from dataclasses import dataclass
-
-from loss.fleet import await_true
+from loss.fleet import CORE, WORKER, await_true
 from loss.load import under
-
-# As /proc/PID/comm has them.
-CORE, WORKER = "VLLM::EngineCor", "VLLM::Worker_TP"
-
-
-# How long a router may take to notice: until then it sends requests to what is dead.
-NOTICED = 1.0
-
-
-@dataclass
-class Moment:
-    """When something died: it takes a moment to kill, so this is a span of the load's time."""
-
-    began: float
-    ended: float
-
-    def took(self, one, noticed):
-        """Say whether a request was under way on what died, or sent there before it was noticed."""
-        return one.ended >= self.began and one.started <= self.ended + noticed
-
-
-@contextmanager
-def at(running):
-    """The moment in which the block breaks something."""
-    moment = Moment(running.now(), float("inf"))
-    yield moment
-    moment.ended = running.now()
+from loss.moment import NOTICED, at, unexplained
 
 
 def only_those_in_flight_failed(report, moment, names, *, cut=False, noticed=NOTICED):
     """Only requests of these replicas or routers failed, and each was told so."""
-    late = [one for one in report.failed if not moment.took(one, noticed)]
-    assert not late, f"{len(late)} of {len(report.failed)} were not in flight: {late[:3]}"
-    elsewhere = [one for one in report.failed if one.replica and one.replica not in names]
-    assert not elsewhere, elsewhere[:3]
-    kinds = {"error", "refused", "cut"} if cut else {"error", "refused"}
-    silent = [one for one in report.failed if one.kind not in kinds]
-    assert not silent, f"{len(silent)} without an error: {silent[:3]}"
+    assert not unexplained(report, moment, names, cut=cut, noticed=noticed)
 
 
 def crash(
@@ -113,14 +78,13 @@ def test_a_host_that_loses_power_and_boots(whole, told):
 def test_a_host_that_vanishes_from_the_network(whole, told):
     """No packet says that it is gone: what was in flight ends when TCP gives up, in 30 s."""
     host, gone = last_host(whole)
-    gateway = whole.run(host, "ip route show default | cut -d' ' -f3").strip()
     with under(whole.load(seconds=120, timeout_seconds=60)) as running:
         with at(running) as moment:
-            whole.run(host, "ip link set eth0 down")
+            join = whole.cut(host)
         whole.await_out(gone)
         caught = [one.number for one in running.report().outcomes]
         running.go_on(34)  # TCP gives up
-        whole.run(host, f"ip link set eth0 up; ip route replace default via {gateway}")
+        join()
         whole.await_whole()
     report = told("a host vanishes and comes back", running.report())
     assert len(report.outcomes) > len(caught)

@@ -4,8 +4,8 @@
 
 """The network of a lab: a bridge of its own, where hosts keep their addresses over a reboot.
 
-A lab has 1022 addresses: routers come first, then the virtual address of the routers, then GPU
-hosts. The machine itself is the gateway and reaches all of them.
+A lab has 1022 addresses: routers come first, then what watches and stores, the virtual address of
+the routers, then GPU hosts. The machine itself is the gateway and reaches all of them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Network
 
 from .console import error, run
-from .spec import ROUTERS
+from .spec import GPU_HOSTS, MONITORING, ROUTERS, STORAGE
 from .state import Lab
 
 PRIVATE = IPv4Network("10.222.0.0/16")  # of RFC 1918, and rarely anybody's
 PREFIX = 22
-FIRST = {ROUTERS: 11, "virtual": 250, "gpu_hosts": 257}
-MOST = {ROUTERS: 200, "gpu_hosts": 700}
+FIRST = {ROUTERS: 11, MONITORING: 211, STORAGE: 231, "virtual": 250, GPU_HOSTS: 257}
+MOST = {ROUTERS: 200, MONITORING: 10, STORAGE: 10, GPU_HOSTS: 700}
 
 
 def name_of(lab: Lab) -> str:

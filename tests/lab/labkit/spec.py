@@ -22,9 +22,12 @@ SECCOMP = HERE / "image" / "seccomp.json"
 UNIT = "etc/systemd/system/simgpu.service"
 UNIT_LINK = "etc/systemd/system/sysinit.target.wants/simgpu.service"
 
-GPU_HOSTS, ROUTERS = "gpu_hosts", "routers"  # groups of the inventory
+# Groups of the inventory, and what their hosts are called.
+GPU_HOSTS, ROUTERS, MONITORING, STORAGE = "gpu_hosts", "routers", "monitoring", "storage"
+KINDS = {GPU_HOSTS: "gpu", ROUTERS: "router", MONITORING: "monitor", STORAGE: "storage"}
 # What each listens on, published to the machine: sshd, then replicas, or endpoints and statistics.
 PORTS = {GPU_HOSTS: (22, *range(8000, 8008)), ROUTERS: (22, *range(8080, 8084), 8404)}
+PORTS |= {MONITORING: (22, 9090), STORAGE: (22,)}
 
 # systemd mounts, sets affinity and reboots; overlay and bind mounts make the simulated /sys.
 CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN", "SYS_NICE", "IPC_LOCK", "SYS_PTRACE", "SYS_BOOT")
