@@ -6,7 +6,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 unexport PYTHONDONTWRITEBYTECODE
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm test-busy
+.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm test-busy chaos
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,9 @@ faults: .venv/ready ## Break a simulated host in every way and see that it is fo
 
 loss: .venv/ready ## Change and break replicas, hosts and routers under load: requests lost
 	pytest --quiet tests/router tests/loss
+
+chaos: .venv/ready ## Kills, hangs, cuts, full disks, clock jumps, stalls of NFS and rollouts at random, under load (MINUTES=30 SEED= STEPS=)
+	PYTHONPATH=tests:tests/lab python -m chaos --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(if $(JSON),--json $(JSON))
 
 fleet: .venv/ready ## Rollouts over twelve simulated hosts, interrupted in every way, and tunings over two (long, as e2e)
 	pytest --quiet tests/fleet tests/tune/lab

@@ -61,7 +61,7 @@ STAGES = {
     stage.name: stage
     for stage in (
         *map(_make, ("lint", "sanity", "unit", "browser", "telemetry")),
-        *map(_make, ("fleet", "e2e", "test-vm", "test-engine", "stranger")),
+        *map(_make, ("chaos", "fleet", "e2e", "test-vm", "test-engine", "stranger")),
         Stage("molecule", (sys.executable, "tests/lab/scenarios.py", "ci")),
         Stage("molecule-night", (sys.executable, "tests/lab/scenarios.py", "night")),
         _pytest("bench", "bench", "-n=auto"),
@@ -73,6 +73,7 @@ STAGES = {
         _pytest("day-2", "docs/test_day2.py", lab="docs-2"),
         _pytest("measured", "docs/test_day1_measured.py", lab="docs-3"),
         _pytest("killed", "faults/test_killed.py", "-m=night"),
+        _pytest("chaos-seeds", "chaos", "-m=night"),
         _pytest("doubles", "doubles", "-n=auto"),
         _pytest("property", "property", "--hypothesis-profile=night", "-n=auto"),
         _pytest("packaging", "packaging", "-m=night"),
@@ -91,6 +92,8 @@ SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("property",),
         (*DOCS, "molecule-night", "packaging"),
         ("killed",),
+        ("chaos",),
+        ("chaos-seeds",),
         *((name,) for name in ("fleet", "e2e", "test-vm", "test-engine", "stranger")),
     ),
 }

@@ -23,6 +23,7 @@ PROGRAMS = {
     "chromium": "chromium",
     "createrepo_c": "createrepo-c",
     "debootstrap": "debootstrap",
+    "gcc": "build-essential",
     "gpg": "gnupg",
     "haproxy": "haproxy",
     "ip": "iproute2",
