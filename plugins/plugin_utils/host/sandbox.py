@@ -7,8 +7,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from ..documents import knowledge
+
+_UNITS = Path(__file__).parent / "units"
+
+
+def unit_text(name: str, **values: object) -> str:
+    """Return a unit that lies in `units` beside this file, with what it may not do."""
+    if name.endswith(".service"):
+        values = {"sandbox": sandbox(name), **values}
+    return (_UNITS / name).read_text(encoding="utf-8").format(**values)
 
 
 def sandbox(unit: str, **more: str) -> str:

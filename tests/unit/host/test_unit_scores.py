@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     specification,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import live
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.sandbox import sandbox
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.sandbox import unit_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import files
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
     Settings,
@@ -47,20 +47,16 @@ SOURCES = {
     "plugin_utils/host/container_runtime/config.py": {"containerd.service", "docker.service"},
     "plugin_utils/host/container_runtime/specification.py": {"apiary-cdi.service"},
     "plugin_utils/host/host_tuning/limits.py": {"gpuagent.service", "amd-metrics-exporter.service"},
-    "plugin_utils/host/host_tuning/live.py": {
-        "apiary-host-tuning.service",
-        "apiary-amdgpu.service",
-    },
+    "plugin_utils/host/units/apiary-host-tuning.service": {"apiary-host-tuning.service"},
+    "plugin_utils/host/units/apiary-amdgpu.service": {"apiary-amdgpu.service"},
+    "plugin_utils/host/units/apiary-telemetry.service": {"apiary-telemetry.service"},
     "plugin_utils/host/telemetry/amd.py": {
         "apiary-amd-exporter.service (docker)",
         "apiary-amd-exporter.service (podman)",
         "gpuagent.service",
         "amd-metrics-exporter.service",
     },
-    "plugin_utils/host/telemetry/node.py": {
-        "apiary-telemetry.service",
-        "prometheus-node-exporter.service",
-    },
+    "plugin_utils/host/telemetry/node.py": {"prometheus-node-exporter.service"},
     "plugin_utils/host/weight_cache/files.py": {"weights-warm.service"},
     "plugin_utils/render/templates/containers/replica.docker.j2": {
         "apiary-NAME-N.service (docker)"
@@ -134,7 +130,7 @@ def units():
         if one.path.endswith((".conf", ".service"))
     }
     cdi = specification.Specification(version="0.5.0", devices=(), gids=())
-    tune = live._TUNE.format(lines="ExecStart=/bin/true", sandbox=sandbox(live.UNIT))
+    tune = unit_text(live.UNIT, lines="ExecStart=/bin/true")
     digest = "sha256:" + "ab" * 32
     exporter = "apiary-amd-exporter.service"
     of_engine = {
@@ -151,7 +147,7 @@ def units():
         "apiary-NAME-N.container": _replica("quadlet"),
         "apiary-cdi.service": specification.unit(cdi).content,
         live.UNIT: tune,
-        live.LOADER: live._LOAD.format(sandbox=sandbox(live.LOADER)),
+        live.LOADER: unit_text(live.LOADER),
         files.WARM_UNIT: files.warm_unit(Settings(models=("/srv/models/x",))),
         **routers,
         "prometheus.service": _monitoring("prometheus"),
@@ -202,7 +198,7 @@ def test_every_unit_that_is_written_is_here():
     found = {
         str(path.relative_to(PLUGINS))
         for path in PLUGINS.rglob("*")
-        if path.suffix in (".py", ".j2") and HEAD.search(path.read_text())
+        if path.suffix in (".py", ".j2", ".service") and HEAD.search(path.read_text())
     }
     assert found == set(SOURCES)
     assert set().union(*SOURCES.values()) == set(UNITS)

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator
 
 from ...evidence.types import Evidence
-from ..sandbox import sandbox
+from ..sandbox import unit_text
 from ..types import Check, HostFile, LiveSetting, Skipped
 from .catalogue import Chosen, Part
 
@@ -20,38 +20,6 @@ UNIT = "apiary-host-tuning.service"
 LOADER = "apiary-amdgpu.service"
 DIRECTORY = "/etc/systemd/system"
 IDLE = "/sys/devices/system/cpu/cpu[0-9]*/cpuidle/state[0-9]*"
-
-# No RemainAfterExit: what has run is not a service that is up.
-_TUNE = """\
-# Written by Apiary (host_tuning).
-[Unit]
-Description=Host settings for inference (Apiary)
-Documentation=https://docs.kernel.org/admin-guide/pm/cpuidle.html
-After=sysinit.target
-Before=multi-user.target
-
-[Service]
-Type=oneshot
-{lines}
-{sandbox}
-[Install]
-WantedBy=multi-user.target
-"""
-_LOAD = """\
-# Written by Apiary (host_tuning).
-[Unit]
-Description=Load amdgpu once the GPUs' firmware is ready (Apiary)
-After=sysinit.target
-Before=multi-user.target docker.service containerd.service kubelet.service gpuagent.service
-Before=apiary-cdi.service
-
-[Service]
-Type=oneshot
-ExecStart=/sbin/modprobe amdgpu
-{sandbox}
-[Install]
-WantedBy=multi-user.target
-"""
 
 
 def plan(evidence: Evidence, chosen: tuple[Chosen, ...], container: bool = False) -> Part:
@@ -84,11 +52,12 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...], container: bool = False
             continue
         live += [LiveSetting(path, value) for path in paths]
         lines.append(line)
-    unit = _TUNE.format(lines="\n".join(lines), sandbox=sandbox(UNIT)) if lines else None
+    # No RemainAfterExit there: what has run is not a service that is up.
+    unit = unit_text(UNIT, lines="\n".join(lines)) if lines else None
     loads = any(one.setting.id == "amdgpu_later" for one in chosen)
     files = (
         HostFile(f"{DIRECTORY}/{UNIT}", unit),
-        HostFile(f"{DIRECTORY}/{LOADER}", _LOAD.format(sandbox=sandbox(LOADER)) if loads else None),
+        HostFile(f"{DIRECTORY}/{LOADER}", unit_text(LOADER) if loads else None),
     )
     units = tuple(file.path.rpartition("/")[2] for file in files if file.content)
     checks = (_loaded(evidence),) if loads else ()

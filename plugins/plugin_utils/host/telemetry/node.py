@@ -21,7 +21,7 @@ from ..facts import os_release
 from ..program import standalone
 from ..rocm.target import driver_facts, system_of
 from ..rocm.versions import parse
-from ..sandbox import sandbox
+from ..sandbox import sandbox, unit_text
 from ..types import HostFile
 from ..weight_cache.mounts import unit_name
 from .types import Service, Settings
@@ -31,33 +31,6 @@ MARK = "# Managed by Apiary; changes made here are overwritten.\n"
 PROGRAM = "/usr/libexec/apiary/host_metrics.py"
 SETTINGS = "/etc/apiary/telemetry.json"
 SERVICE, TIMER = "apiary-telemetry.service", "apiary-telemetry.timer"
-_SERVICE = """\
-{mark}[Unit]
-Description=Write what node_exporter tells of this host (Apiary)
-
-[Service]
-Type=oneshot
-ExecStart={python} -B {program} {settings}
-TimeoutStartSec={limit}
-TimeoutStopSec=5
-# A process that hangs in a dead mount cannot be ended; the next run does not wait for it either.
-KillMode=process
-# It reads /proc, /sys and systemd's states as root, and writes into one directory.
-MemoryMax=256M
-TasksMax=64
-{sandbox}"""
-_TIMER = """\
-{mark}[Unit]
-Description=Write what node_exporter tells of this host every {seconds} s (Apiary)
-
-[Timer]
-OnActiveSec=0
-OnUnitActiveSec={seconds}
-AccuracySec=1
-
-[Install]
-WantedBy=timers.target
-"""
 
 
 def exporters() -> Mapping[str, Any]:
@@ -188,7 +161,8 @@ def textfile(settings: Settings, told: Mapping[str, Any]) -> Service:
     folder = str(Path(told["file"]).parent)
     seconds = settings.interval_seconds or facts["interval_seconds"]
     limit = 2 * host_metrics.SYSTEMCTL_SECONDS + len(told["mounts"]) * (told["mount_seconds"] + 1)
-    service = _SERVICE.format(
+    service = unit_text(
+        SERVICE,
         mark=MARK,
         python=settings.python,
         program=PROGRAM,
@@ -204,6 +178,6 @@ def textfile(settings: Settings, told: Mapping[str, Any]) -> Service:
             HostFile(PROGRAM, program),
             HostFile(SETTINGS, dumps(told)),
             HostFile(f"{UNITS}/{SERVICE}", service),
-            HostFile(f"{UNITS}/{TIMER}", _TIMER.format(mark=MARK, seconds=seconds)),
+            HostFile(f"{UNITS}/{TIMER}", unit_text(TIMER, mark=MARK, seconds=seconds)),
         ),
     )
