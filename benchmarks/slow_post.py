@@ -9,7 +9,8 @@
 A real HAProxy with the default limits stands before two replicas of 1,024 requests each, which
 answer after 200 ms, about what a first token takes. Another process holds the connections of the
 attack, from many addresses, and opens each anew that the router closes. Quiet and attacked rounds
-alternate, so that other work on the machine falls upon both. ``--without`` takes the await of
+alternate, so that other work on the machine falls upon both, and the attack has the lowest priority
+there is, for it would come from other machines. ``--without`` takes the await of
 bodies out of the configuration, as a router of release 0.1.0 has it.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -88,7 +90,7 @@ async def attack(port: int, name: str, connections: int) -> None:
 
     tasks = [asyncio.create_task(hold(number)) for number in range(connections)]
     while opened < connections:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # nothing tells
     print("open", flush=True)
     await asyncio.gather(*tasks)
 
@@ -180,7 +182,7 @@ async def emptied(router: HAProxy) -> bool:
 
 def table(rows: list[Row]) -> Table:
     """Return the measurements, each attack beside the quiet rounds around it."""
-    shown = Table(title=time.strftime("%Y-%m-%d"))
+    shown = Table(title=f"{time.strftime('%Y-%m-%d')}, load average {os.getloadavg()[0]:.0f}")
     for name in ("case", "requests", "failed", "p50 ms", "p99 ms", "p99 beside quiet"):
         shown.add_column(name, justify="left" if name == "case" else "right")
     for name in ("router's CPU %", "router's MiB"):
@@ -223,8 +225,11 @@ def main(
 ) -> None:
     """Measure what an attack of slow requests costs the others."""
     if name and port:
+        os.nice(19)
         asyncio.run(attack(port, name, connections))
         return
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, -15)
     rows = []
     for case in ATTACKS:
         rows += asyncio.run(measure(case, connections, clients, rounds, seconds, without))
