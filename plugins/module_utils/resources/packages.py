@@ -2,10 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Packages by name, in whatever version the host's repositories have."""
+"""Packages by name, in whatever version the host's repositories have.
+
+Without ``manager`` it is the one that the host has.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -13,7 +17,7 @@ from ..finding import error
 from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {
-    "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
+    "manager": {"type": "str", "choices": ["apt", "dnf"]},
     "names": {"type": "list", "elements": "str", "required": True},
 }
 _DPKG = ["dpkg-query", "--show", "--showformat=${db:Status-Status}"]
@@ -29,7 +33,7 @@ def name(resource: Resource) -> str:
 
 
 def inspect(host: Host, resource: Resource) -> Difference:
-    query = _DPKG if resource["manager"] == "apt" else _RPM
+    query = _DPKG if _manager(resource) == "apt" else _RPM
     missing = []
     for package in resource["names"]:
         code, out, _err = host.run([*query, package])
@@ -42,7 +46,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
     from ..packages.managers import MANAGERS, last_words, runner
 
-    manager = MANAGERS[resource["manager"]](runner(host.module))
+    manager = MANAGERS[_manager(resource)](runner(host.module))
     for argv in (manager.command("refresh"), manager.command("install", difference.actual)):
         code, output = manager.run(argv)
         for _attempt in range(ATTEMPTS):
@@ -53,3 +57,8 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
         if code:
             message = f"{argv[0]} ended with {code}: {last_words(output)}"
             raise error("HOST-PACKAGES", name(resource), message)
+
+
+def _manager(resource: Resource) -> str:
+    there = "apt" if os.path.exists("/usr/bin/dpkg-query") else "dnf"
+    return str(resource["manager"] or there)
