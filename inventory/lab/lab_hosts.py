@@ -14,6 +14,7 @@ import json
 import os
 import shlex
 import sys
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ def host_variables(lab: Path, host: dict[str, Any]) -> dict[str, Any]:
     # Virtual machines (tests/vm) have no network of a lab.
     if "address_in_lab" in host:
         variables["apiary_address"] = host["address_in_lab"]
+        # The machine itself, which asks replicas in tests (tests/lab/labkit/network.py).
+        variables["lab_gateway"] = str(ip_network(f"{host['address_in_lab']}/22", strict=False)[1])
     if host.get("virtual_address"):
         variables["lab_virtual_address"] = host["virtual_address"]
     return variables

@@ -33,12 +33,12 @@ class ActionModule(Deciding):
             evidence = from_document(Evidence, document, f"{host}: evidence")
         if settings is None:
             options = options_of(read_role(role), task_vars, self._templar, host)
+        inventory = Inventory(task_vars["hostvars"], task_vars["groups"])
         if role == "replicas":
             checking = self._task.check_mode
-            plan = decide_replicas(host, arguments["plan"], options, evidence, checking)
+            plan = decide_replicas(host, arguments["plan"], options, evidence, checking, inventory)
         elif role in ROLES:
             python = interpreter(task_vars, self._templar)
-            inventory = Inventory(task_vars["hostvars"], task_vars["groups"])
 
             def plan_of_role(name):
                 own = options_of(read_role(name), task_vars, self._templar, host)

@@ -23,6 +23,7 @@ from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.check import plan_of
 from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.reach import with_reach
 from ..plugin_utils.render.replicas import ENGINE_SCOPE, decide
 from ..plugin_utils.rollout.compare import BACK, compare_answers
 from ..plugin_utils.rollout.events import EVENTS, Event, progress_of, server_of
@@ -201,6 +202,7 @@ class ActionModule(Deciding):
     def _resources(self, host: str, plan: Plan, variables: dict) -> list[dict]:
         """Return the resources of the role replicas, which a rolling change drains first."""
         options = options_of(read_role("replicas"), variables, self._templar, host)
+        options = with_reach(host, options, variables["hostvars"], variables["groups"])
         evidence = None
         if plan.deployment.engine.runtime != "native":
             report = module_result(self, "evidence_info", {"scopes": [ENGINE_SCOPE]}, variables)

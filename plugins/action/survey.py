@@ -35,6 +35,7 @@ from ..plugin_utils.fleet.survey import evaluate, resources_of
 from ..plugin_utils.fleet.types import Survey
 from ..plugin_utils.fleet.warm import warm
 from ..plugin_utils.host.role_options import options_of
+from ..plugin_utils.reach import with_reach
 
 DEFAULT_CONCERNS = ["rocm", "host_tuning", "weight_cache", "device_plugin", "replicas"]
 # Read here, in the process that all hosts' workers are forked from.
@@ -130,6 +131,9 @@ class ActionModule(DecidingAction):
         for name in names:
             try:
                 options[name] = options_of(ROLES[name], variables, self._templar, host)
+                if name == "replicas":
+                    known, groups = variables["hostvars"], variables["groups"]
+                    options[name] = with_reach(host, options[name], known, groups)
             except ApiaryError as refusal:
                 wrong[name] = refusal
         return options, wrong

@@ -10,13 +10,13 @@ For the action `decide`; nothing that decides imports this.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from .documents import from_document
 from .evidence.types import Evidence
-from .findings import error
+from .findings import Finding, error
 from .fleet import router_role
 from .fleet.saved import quarantined, saved_plans, saved_system, saved_topology
 from .host import telemetry as telemetry_host
@@ -24,6 +24,7 @@ from .host import weights
 from .host.telemetry.amd import has_package
 from .host.types import ConcernPlan
 from .plan.check import plan_of
+from .reach import reach_of, with_reach
 from .render import replicas
 from .router.fleet import MissingHost
 from .router.pools import PlannedHost
@@ -67,6 +68,7 @@ class Inventory:
 
     variables: Mapping[str, Mapping[str, Any]]
     groups: Mapping[str, Sequence[str]]
+    known: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def place(self, host: str | Mapping[str, Any]) -> Mapping[str, Any]:
         """Return where a host and its plans are: by its name, or as it is described."""
@@ -75,7 +77,9 @@ class Inventory:
         variables = self.variables[host]
         root = variables.get("apiary_artifacts") or "artifacts"
         address = address_of(host, variables)
-        return {"host": host, "address": address, "artifacts": f"{root}/{host}"}
+        reach, unknown = reach_of(host, variables, self.variables, self.groups, self.known)
+        place = {"host": host, "address": address, "artifacts": f"{root}/{host}"}
+        return {**place, "ports_closed": reach is not None, "unknown": unknown}
 
     def address(self, host: str) -> str:
         """Return a host's address by its name; what names no host is an address already."""
@@ -145,6 +149,7 @@ def decide_replicas(
     options: Mapping[str, Any],
     evidence: Evidence | None,
     check_mode: bool,
+    inventory: Inventory,
 ) -> replicas.ReplicasPlan:
     """Return what the role replicas makes of a host by a plan; raise ApiaryError."""
     if options["replicas_state"] == "absent":
@@ -154,6 +159,7 @@ def decide_replicas(
         name = "replicas_plan"
         raise error("FLEET-VARIABLE", f"{host}: {name}", "is not set", name=name)
     plan = plan_of(document, "replicas_plan")
+    options = with_reach(host, options, inventory.variables, inventory.groups)
     # In check mode another role may not have brought the container engine yet.
     restart = options["replicas_restart"]
     return replicas.decide(plan, options, evidence, restart, engine_later=check_mode)
@@ -169,17 +175,22 @@ def _router(
     plans, missing = [], []
     names = [name for name in options["router_peers"] if isinstance(name, str)]
     peers = [peer for name in names if name != evidence.host for peer in inventory.gathered(name)]
+    unknown: dict[Finding, None] = {}
     options = {**options, "router_peers": [*map(inventory.place, options["router_peers"])]}
     for place in map(inventory.place, options["router_plans"]):
         found, reason = _plans(place)
-        plans += [PlannedHost(place["host"], place["address"], plan) for plan in found]
+        where = (place["host"], place["address"])
+        plans += [PlannedHost(*where, plan, place.get("ports_closed")) for plan in found]
+        # What a host refuses is told there; what leaves its ports open, here.
+        unknown |= {each: None for each in place.get("unknown", ()) if each.severity == "warning"}
         if reason:
             missing.append(MissingHost(place["host"], reason))
     present = options["router_state"] == "present"
     if check_mode and present and not plans and not router_role.runs(evidence):
         # On a fresh fleet check mode has saved no plan: there is nothing to route to yet.
         return router_role.RouterRolePlan(programs=router_role.programs(options, evidence))
-    return router_role.decide(options, evidence, plans, missing, python, peers)
+    decided = router_role.decide(options, evidence, plans, missing, python, peers)
+    return replace(decided, findings=(*unknown, *decided.findings))
 
 
 def _plans(place: Mapping[str, Any]) -> tuple[Any, str | None]:

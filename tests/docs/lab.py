@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,11 @@ class Lab:
     def settle(self, work: Path) -> None:
         """Have inventory/mine say what a lab needs besides, which no reader has to know."""
         deployment = {"limits": {"start_timeout_seconds": 300, "drain_timeout_seconds": 20}}
+        # The reader's own machine measures replicas directly.
+        address = next(iter(self.fleet.hosts.values()))["address_in_lab"]
+        gateway = str(ip_network(f"{address}/22", strict=False)[1])
         for path, values in {
-            f"{VARIABLES}/gpu_hosts/lab.yml": _settings(),
+            f"{VARIABLES}/gpu_hosts/lab.yml": {**_settings(), "replicas_reach_from": [gateway]},
             f"{VARIABLES}/gpu_hosts/rocm.yml": {"rocm_version": "7.1.1"},
             f"{VARIABLES}/gpu_hosts/deployment.yml": {"apiary_deployment": deployment},
             f"{VARIABLES}/routers/lab.yml": {"router_connections": 4000},

@@ -17,6 +17,7 @@ from ..findings import Finding, error
 from ..plan.types import Plan
 from .containers.review import engine_findings
 from .files import RenderedFile
+from .reach import closed, opened
 from .systemd import render_systemd
 
 Resource = Mapping[str, Any]
@@ -47,6 +48,7 @@ def decide(
 ) -> ReplicasPlan:
     """Return what serving a plan means; ``files`` are the plan's, where they are rendered already.
 
+    ``options`` may have ``reach``: the addresses that alone reach the ports, or None for everybody.
     ``evidence`` has the container engine's version; replicas on the host itself need none. With
     ``engine_later`` another role may bring the engine first.
     """
@@ -67,6 +69,7 @@ def decide_absent(deployment: str, options: Options) -> ReplicasPlan:
         (
             {"kind": "replicas", "deployment": deployment, "state": "absent", "caches": caches},
             {"kind": "user", "state": "absent", **_own(deployment)},
+            *opened(deployment),
         )
     )
 
@@ -107,6 +110,9 @@ def _resources(
     home = options["replicas_home"]
     user = {"name": plan.deployment.user} if plan.deployment.user else _own(name)
     yield {"kind": "user", **user, "system": True, "home": home, "shell": _SHELL}
+    if "reach" in options:
+        reach = options["reach"]
+        yield from opened(name) if reach is None else closed(plan, reach)
     documents = to_document(tuple(files))
     yield {
         "kind": "replicas",

@@ -53,7 +53,7 @@ def decide_router(
         reported = [item for item in noted if item.code != "ROUTER-NO-REPLICAS"]
         noted = tuple(dict.fromkeys([*reported, *check_pools(pools, settings)]))
     router = Router(settings, pools)
-    findings = [*check_router(router), *noted, *_locked(router, engine_keys)]
+    findings = [*check_router(router), *noted, *_locked(router, engine_keys), *_bypassed(plans)]
     findings += _missing(absent, {server.host for pool in retained for server in pool.servers})
     if before is not None:
         findings += _gone(before, router)
@@ -114,6 +114,18 @@ def _locked(router: Router, engine_keys: frozenset[str]) -> Iterator[Finding]:
                 f"its engines ask for {variable}, which the router does not have",
                 variable=variable,
             )
+
+
+def _bypassed(plans: Sequence[PlannedHost]) -> Iterator[Finding]:
+    """Warn of replicas that clients reach past the router, and past all that it refuses."""
+    hosts: dict[str, list[str]] = {}
+    for item in plans:
+        if item.ports_closed is False and (item.plan.node is None or item.plan.node.rank == 0):
+            hosts.setdefault(item.plan.deployment.name, []).append(item.host)
+    for name, there in sorted(hosts.items()):
+        shown = ", ".join(sorted(there)[:8]) + (f" and {len(there) - 8} more" if there[8:] else "")
+        message = f"its replicas on {shown} answer everybody who reaches their ports"
+        yield Finding("ROUTER-BYPASS", name, message)
 
 
 def _missing(absent: Mapping[str, str], kept: set[str]) -> Iterator[Finding]:

@@ -23,11 +23,16 @@ BASE_WEIGHT = 100
 
 @dataclass(frozen=True)
 class PlannedHost:
-    """A host's plan of one deployment, and the address that routers reach the host at."""
+    """A host's plan of one deployment, and the address that routers reach the host at.
+
+    ``ports_closed`` says whether routers and monitoring alone reach its replicas, None where the
+    inventory has nothing of the host.
+    """
 
     host: str
     address: str
     plan: Plan
+    ports_closed: bool | None = None
 
 
 def server_ids(names: Iterable[str]) -> dict[str, int]:

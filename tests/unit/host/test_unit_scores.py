@@ -26,6 +26,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
     Settings,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.reach import closed
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import (
     render_router_host,
 )
@@ -64,6 +65,7 @@ SOURCES = {
     "plugin_utils/render/templates/containers/replica.quadlet.j2": {"apiary-NAME-N.container"},
     "plugin_utils/render/templates/haproxy_drop_in.conf.j2": {"haproxy.service"},
     "plugin_utils/render/templates/router.service.j2": {"apiary-router.service"},
+    "plugin_utils/render/templates/ports.service.j2": {"apiary-NAME-ports.service"},
     "plugin_utils/render/templates/replica.service.j2": {"apiary-NAME-N.service"},
     "plugin_utils/telemetry/monitoring_role.py": {
         "prometheus.service",
@@ -87,6 +89,10 @@ def _replica(runtime):
         if file.path.endswith((".service", ".container"))
     ]
     return text
+
+
+def _ports():
+    return next(item["content"] for item in closed(demo_plan(), []) if "PartOf" in str(item))
 
 
 def _telemetry(system, **settings):
@@ -145,6 +151,7 @@ def units():
         "apiary-NAME-N.service": _replica("native"),
         "apiary-NAME-N.service (docker)": _replica("docker"),
         "apiary-NAME-N.container": _replica("quadlet"),
+        "apiary-NAME-ports.service": _ports(),
         "apiary-cdi.service": specification.unit(cdi).content,
         live.UNIT: tune,
         live.LOADER: unit_text(live.LOADER),
@@ -175,7 +182,7 @@ def score(name, text, root):
         (place / unit).write_text(f"[Service]\nExecStart=/bin/true\n{service}")
     else:
         (place / unit).write_text(text)
-    for program in ("bin/true", "usr/bin/docker", "usr/libexec/apiary/launch"):
+    for program in ("bin/true", "usr/bin/docker", "usr/libexec/apiary/launch", "usr/sbin/nft"):
         (root / program).parent.mkdir(parents=True, exist_ok=True)
         (root / program).touch(mode=0o755)
     command = ["systemd-analyze", "security", "--no-pager", "--offline=yes", f"--root={root}", unit]

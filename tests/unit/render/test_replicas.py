@@ -16,6 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.resources imp
     name_of,
     with_overrides,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.reach import opened
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import (
     absent_deployment,
     decide,
@@ -136,7 +137,7 @@ def test_each_deployment_has_a_user_of_its_own_unless_the_operator_names_one():
 
 
 def test_absence_names_its_deployment():
-    resource, user = decide_absent("x", OPTIONS).resources
+    resource, user, *ports = decide_absent("x", OPTIONS).resources
     assert (resource["deployment"], resource["state"]) == ("x", "absent")
     assert user == {
         "kind": "user",
@@ -144,6 +145,7 @@ def test_absence_names_its_deployment():
         "name": "apiary-x",
         "comment": "Apiary engines of x",
     }
+    assert ports == list(opened("x"))
     plan = {"deployment": {"name": "x"}}
     assert absent_deployment(OPTIONS, plan, "gpu-001") == "x"
     named = {**OPTIONS, "replicas_deployment": "y"}

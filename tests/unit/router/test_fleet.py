@@ -212,3 +212,18 @@ def test_a_key_that_is_none_is_refused_and_not_shown(keys, expected):
         api_keys(keys)
     assert expected in str(refused.value)
     assert "too-short" not in str(refused.value)
+
+
+def test_replicas_that_everybody_reaches_past_the_router_are_told():
+    """Of hosts that the inventory does not have nobody knows."""
+    hosts = [
+        replace(one, ports_closed=closed)
+        for one, closed in zip(fleet(1, 2, 3), (False, True, None), strict=True)
+    ]
+    router = decide_router(SETTINGS, hosts)
+    (found,) = [one for one in router.findings if one.code == "ROUTER-BYPASS"]
+    assert (found.severity, found.subject) == ("warning", "qwen3-235b")
+    assert "gpu-001" in found.message
+    assert "gpu-002" not in found.message
+    assert "gpu-003" not in found.message
+    assert "ROUTER-BYPASS" not in {one.code for one in decide_router(SETTINGS, hosts[1:]).findings}
