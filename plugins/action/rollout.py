@@ -35,6 +35,7 @@ from ..plugin_utils.rollout.room import room_for
 from ..plugin_utils.rollout.routers import (
     cannot_drain,
     must_learn,
+    must_show_key,
     read_answers,
     servers_elsewhere,
 )
@@ -139,6 +140,7 @@ class ActionModule(Deciding):
             "steps": {one.host: _steps(one) for one in rollout.hosts},
             "findings": _allowed(rollout.findings),
             "moved": must_learn(rollout, situations),
+            "rekeyed": must_show_key(rollout, situations),
             "summary": list(summary(rollout)),
         }
 

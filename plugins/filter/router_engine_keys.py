@@ -13,7 +13,7 @@ version_added: 0.1.0
 author: The Apiary authors (@apiary)
 description:
   - Looks into the inventory for deployments whose secrets have the engine's API key, and for its
-    value in C(replicas_secrets).
+    value in C(replicas_secrets), the first where there are several.
 positional: _input, hostvars
 options:
   _input:
@@ -50,8 +50,9 @@ def router_engine_keys(names, hostvars):
         deployments = known.get("apiary_deployments") or ([one] if one else [])
         secrets = known.get("replicas_secrets") or {}
         for deployment in deployments:
-            if variable in (deployment.get("secrets") or ()) and secrets.get(variable):
-                keys.setdefault(deployment["name"], secrets[variable])
+            value = secrets.get(variable)
+            if variable in (deployment.get("secrets") or ()) and value:
+                keys.setdefault(deployment["name"], value if isinstance(value, str) else value[0])
     return keys
 
 

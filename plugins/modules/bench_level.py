@@ -71,8 +71,8 @@ def main() -> None:
     path = module.params["key_file"]
     if path:
         try:
-            with open(path, encoding="utf-8") as stream:
-                key = stream.read().strip()
+            with open(path, encoding="utf-8", newline="\n") as stream:
+                key = stream.readline().strip()
         except (OSError, ValueError) as failure:
             module.fail_json(msg=f"the key in {path} cannot be read: {type(failure).__name__}")
     request = {**module.params["request"], "secrets": {"OPENAI_API_KEY": key} if key else {}}

@@ -95,10 +95,10 @@ _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - addresses to compare with
 
 
 def read_key(path, unit) -> str:
-    """Return the key; one that cannot be read is a refusal, for every request would fail."""
+    """Return the first key; if none can be read that is a refusal: every request would fail."""
     try:
-        with open(path, encoding="utf-8") as stream:
-            return stream.read().strip()
+        with open(path, encoding="utf-8", newline="\n") as stream:
+            return stream.readline().strip()
     except (OSError, ValueError) as failure:
         reason = getattr(failure, "strerror", None) or "no text"
         message = f"the key in {path} cannot be read: {reason}"

@@ -198,6 +198,27 @@ def test_a_changed_secret_restarts_what_has_the_old_one(
     serve(given=with_secrets, replicas_secrets=KEYS)
 
 
+def test_a_key_that_turns_is_accepted_beside_the_other(
+    given, serve, with_secrets, search, variables
+):
+    both = {**KEYS, "VLLM_API_KEY": [KEYS["VLLM_API_KEY"], OTHER]}
+    done = serve("-vvv", "--diff", given=with_secrets, replicas_secrets=both)
+    assert not [key for key in both["VLLM_API_KEY"] if key in done.stdout + done.stderr]
+    replicas = with_secrets["replicas"]
+    for replica in replicas:
+        assert asked(variables, replica, None) == 401
+        assert {asked(variables, replica, key) for key in both["VLLM_API_KEY"]} == {200}
+    # Beside the credentials in a file of the engine's user, which goes with the second key.
+    found = search(other=OTHER)
+    assert set(found) == {
+        "credentials",
+        *(f"/run/apiary/{one['unit']}/keys.yaml" for one in replicas),
+    }
+    serve(given=with_secrets, replicas_secrets=KEYS)
+    assert search(other=OTHER) == {}
+    assert asked(variables, replicas[0], OTHER) == 401
+
+
 @pytest.mark.parametrize(
     ("secrets", "values", "code"),
     [

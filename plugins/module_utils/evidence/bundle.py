@@ -136,7 +136,7 @@ class Look:
         for path in paths:
             try:
                 with open(path, encoding="utf-8", errors="replace") as stream:
-                    values.append(stream.read(self.item_bytes))
+                    values += stream.read(self.item_bytes).splitlines()
             except OSError as failure:
                 self.problems[path] = failure.strerror or str(failure)
         return values

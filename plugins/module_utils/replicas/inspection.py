@@ -192,6 +192,7 @@ def _difference(changes: Changes) -> Difference:
             "started": changes.units.start,
             "removed": changes.units.remove,
             "secrets": secrets,
+            "turns": {item.path: unit_files.turn_of(item) for item in changes.secrets},
             "outdated": changes.outdated,
         },
     )

@@ -20,6 +20,9 @@ from .units import Systemctl, unit_states
 _DOCUMENT = re.compile(r"replica-[0-9]+\.json")
 # What a header or a variable of the environment takes in any locale; no control characters.
 _SECRET = re.compile(r"[ -~\u00a0-\u00ff]+")
+# vLLM takes several of these keys, so that one can turn without an outage; routers show the first.
+_KEYS = "VLLM_API_KEY"
+_KEY = re.compile(r"[!-,.-~][!-~]*")
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,21 @@ def _unfit(value: Any) -> str | None:
     return None
 
 
+def _unfit_keys(keys: list[Any]) -> str | None:
+    """Return why several keys would not reach the engine."""
+    if not keys or not all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys):
+        return "is a list of other than keys: ASCII without spaces, and no dash at the beginning"
+    return None
+
+
+def turn_of(change: FileChange) -> str:
+    """Return what becomes of the first key: `same`, `accepted` before the change, or `other`."""
+    before, after = ((text or "").split("\n") for text in (change.before, change.after))
+    if before[0] == after[0]:
+        return "same"
+    return "accepted" if after[0] in before else "other"
+
+
 def secret_changes(
     directory: str, deployment: str, names: list[str], values: Mapping[str, Any]
 ) -> tuple[list[FileChange], list[Finding]]:
@@ -187,6 +205,9 @@ def secret_changes(
             # A file's last line end; within a value it would end a header.
             value = re.sub(r"\r?\n\Z", "", value)
         problem = _unfit(value) if name in values else None
+        if name == _KEYS and isinstance(value, list):
+            problem = _unfit_keys(value)
+            value = "\n".join(map(str, value))
         if problem:
             message = f"the value of {name} {problem}"
             wrong.append(Finding("REPLICA-SECRET-VALUE", deployment, message))

@@ -166,6 +166,14 @@ def _new_ports(hosts: Sequence[Situation], settings: Settings) -> Iterator[Findi
 def _engine_key(hosts: Sequence[Situation], settings: Settings) -> Iterator[Finding]:
     """Refuse another key of the engine: routers show all replicas of a deployment the same one."""
     for one in hosts:
+        if one.key_first and settings.elsewhere:
+            yield Finding(
+                "ROLLOUT-ENGINE-KEY",
+                one.host,
+                "routers would show the first of the new keys (VLLM_API_KEY) to "
+                f"{settings.elsewhere} replicas that are not of this run, which may not accept it",
+                accepted=settings.allow_outage,
+            )
         if not one.engine_key:
             continue
         alone = not settings.elsewhere

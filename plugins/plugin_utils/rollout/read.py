@@ -9,7 +9,7 @@ The plan that a host runs may be of an earlier version of Apiary, so only what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..documents import knowledge
@@ -39,9 +39,9 @@ def situation_of(
     """Return a host's situation.
 
     ``told`` is what rollout_info returned, ``wanted`` the new plan, ``would`` what converging
-    would do with it, as it says in check mode, with ``secrets``, the files of them that change;
-    ``servers`` is what a router knows: states by deployment/host-replica. ``back`` says that this
-    is the way back from a change, whose own drains are nobody else's.
+    would do with it, as it says in check mode, with ``turns``, what becomes of each secret that
+    changes; ``servers`` is what a router knows: states by deployment/host-replica. ``back`` says
+    that this is the way back from a change, whose own drains are nobody else's.
     Raises ApiaryError: ROLLOUT-PLAN.
     """
     lock = told.get("lock")
@@ -57,6 +57,7 @@ def situation_of(
     out = tuple(map(str, lock.get("out", ()))) if lock else ()
     if lock and lock.get("torn"):
         out = drained  # it said which of them; nobody else would bring them back
+    key = _key_change(before, wanted, would)
     changed: Sequence[str] = [*would.get("restarted", ()), *would.get("started", ())]
     return Situation(
         host=host,
@@ -80,18 +81,21 @@ def situation_of(
             for slot in new
             if back and f"{deployment}/{host}-{_index(slot.unit)}" in servers
         ),
-        engine_key=bool(before) and _other_key(before, wanted, would.get("secrets", ())),
+        engine_key=bool(before) and key == "other",
+        key_first=bool(before) and key == "accepted",
         nodes=max(_nodes(before), _nodes(wanted)),
     )
 
 
-def _other_key(
-    before: Mapping[str, Any], wanted: Mapping[str, Any], written: Iterable[str]
-) -> bool:
-    """Say whether the engine asks for another key than before, or for one at all."""
+def _key_change(
+    before: Mapping[str, Any], wanted: Mapping[str, Any], would: Mapping[str, Any]
+) -> str:
+    """Return what becomes of the key that routers show: `same`, `accepted` already, or `other`."""
     variable = knowledge("router.yml")["engine_key"]["variable"]
     asks = [variable in (_deployment(one).get("secrets") or ()) for one in (before, wanted)]
-    return asks[0] != asks[1] or any(path.rpartition("/")[2] == variable for path in written)
+    turns = would.get("turns", {})
+    turn = [turns[path] for path in turns if path.rpartition("/")[2] == variable]
+    return "other" if asks[0] != asks[1] else str((turn or ["same"])[0])
 
 
 def _deployment(plan: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -68,6 +68,11 @@ def must_learn(rollout: Rollout, situations: Sequence[Situation]) -> bool:
     )
 
 
+def must_show_key(rollout: Rollout, situations: Sequence[Situation]) -> bool:
+    """Return whether routers are to show the first of new keys before any host changes."""
+    return any(item.key_first and item.host in rollout.order for item in situations)
+
+
 def cannot_drain(routers: Collection[str], host: str) -> Iterator[Finding]:
     """Yield the refusal to begin with routers that cannot be reached."""
     if routers:

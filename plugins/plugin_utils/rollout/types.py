@@ -47,7 +47,8 @@ class Situation:
     of them somebody else has taken out of the routers, where they stay. ``kept`` is the release to
     go back to, None where there is none. ``routed`` are wanted units that routers know although
     the host does not run them, which only the way back asks for. ``engine_key`` says whether the
-    key changes that routers show to the engine, ``nodes`` how many hosts a replica spans.
+    key changes that routers show to the engine, ``key_first`` that it may change without a request
+    lost once routers show the first of the new ones. ``nodes`` is how many hosts a replica spans.
     """
 
     host: str
@@ -61,6 +62,7 @@ class Situation:
     lock: Lock | None = None
     routed: tuple[str, ...] = ()
     engine_key: bool = False
+    key_first: bool = False
     nodes: int = 1
 
 

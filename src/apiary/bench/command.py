@@ -265,5 +265,6 @@ def _local(url: str) -> bool:
 
 def _secrets(path: str | None) -> dict[str, str]:
     """Return the engines' key by the variable that load generators read it from."""
-    key = read_text(path).strip() if path else os.environ.get(KEY_VARIABLE, "").strip()
+    text = read_text(path) if path else os.environ.get(KEY_VARIABLE, "")
+    key = text.strip().partition("\n")[0].strip()
     return {"OPENAI_API_KEY": key} if key else {}

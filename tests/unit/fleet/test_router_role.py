@@ -7,6 +7,9 @@
 import json
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.filter.router_engine_keys import (
+    router_engine_keys,
+)
 from ansible_collections.apiary.instinct.plugins.module_utils.resources.converge import items
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
@@ -209,3 +212,13 @@ def test_an_absent_router_keeps_what_somebody_else_brought():
     paths = [item["path"] for item in by_name(gone)["configuration haproxy.service"]["files"]]
     assert "/etc/haproxy/apiary/tls.pem" in paths
     assert "/var/lib/haproxy/server-state" not in paths
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("old", {"a": "old"}), (["old", "new"], {"a": "old"}), ([], {}), (None, {})],
+)
+def test_routers_show_engines_the_first_of_their_keys(value, shown):
+    deployments = [{"name": "a", "secrets": ["VLLM_API_KEY"]}, {"name": "b"}]
+    host = {"apiary_deployments": deployments, "replicas_secrets": {"VLLM_API_KEY": value}}
+    assert router_engine_keys(["gpu-001"], {"gpu-001": host}) == shown

@@ -169,6 +169,43 @@ def test_what_is_wrong_with_secrets_is_a_finding(tmp_path, names, values, code):
     assert [finding.code for finding in wrong] == [code]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "turn"),
+    [
+        ("old", ["old", "new"], "same"),
+        ("old\nnew", "new", "accepted"),
+        ("old\nnew", ["new", "old"], "accepted"),
+        ("old", "new", "other"),
+        (None, ["new"], "other"),
+    ],
+)
+def test_keys_may_be_several_and_routers_show_the_first(tmp_path, before, after, turn):
+    if before is not None:
+        (tmp_path / "VLLM_API_KEY").write_text(before)
+    values = {"VLLM_API_KEY": after}
+    ((change,), wrong) = unit_files.secret_changes(str(tmp_path), "x", [*values], values)
+    assert (change.after, wrong) == ("\n".join([after] if isinstance(after, str) else after), [])
+    assert unit_files.turn_of(change) == turn
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("VLLM_API_KEY", []),
+        ("VLLM_API_KEY", ["good", ""]),
+        ("VLLM_API_KEY", ["good", "two words"]),
+        ("VLLM_API_KEY", ["good", "-flag"]),
+        ("VLLM_API_KEY", ["good", 7]),
+        ("VLLM_API_KEY", ["good", "x\ny"]),
+        ("HF_TOKEN", ["one", "two"]),  # only engines' keys are several
+    ],
+)
+def test_lists_that_are_no_keys_are_refused(tmp_path, name, value):
+    _changes, wrong = unit_files.secret_changes(str(tmp_path), "x", [name], {name: value})
+    assert [finding.code for finding in wrong] == ["REPLICA-SECRET-VALUE"]
+    assert "good" not in wrong[0].message
+
+
 def test_a_refused_secret_is_not_shown(tmp_path):
     _changes, (finding,) = unit_files.secret_changes(
         str(tmp_path), "x", ["KEY"], {"KEY": "planted\x07value"}

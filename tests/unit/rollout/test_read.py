@@ -19,9 +19,10 @@ def plan(count=1, secrets=(), **more):
     return {"deployment": {"name": "x", "secrets": list(secrets)}, "replicas": replicas, **more}
 
 
-def situation(before, after, written=(), servers=(), back=False):
+def situation(before, after, written=(), servers=(), back=False, turn="other"):
     known = {f"x/{name}": {"state": "drain"} for name in servers}
-    return situation_of("gpu-001", {"plan": before}, after, {"secrets": list(written)}, known, back)
+    would = {"turns": dict.fromkeys(written, turn)}
+    return situation_of("gpu-001", {"plan": before}, after, would, known, back)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,20 @@ def situation(before, after, written=(), servers=(), back=False):
 )
 def test_another_key_of_the_engine_is_noticed(before, after, written, expected):
     assert situation(before, after, written).engine_key is expected
+
+
+@pytest.mark.parametrize(
+    ("turn", "expected"),
+    [
+        ("same", (False, False)),  # OLD becomes OLD, NEW: routers go on as they are
+        ("accepted", (False, True)),  # OLD, NEW becomes NEW: first the routers
+        ("other", (True, False)),  # OLD becomes NEW: whoever has it is refused for a while
+    ],
+)
+def test_a_key_that_replicas_accept_already_changes_without_an_outage(turn, expected):
+    asks = plan(secrets=["VLLM_API_KEY"])
+    found = situation(asks, asks, (KEY,), turn=turn)
+    assert (found.engine_key, found.key_first) == expected
 
 
 def test_a_replica_may_span_hosts_before_or_after():

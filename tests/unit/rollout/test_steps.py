@@ -11,6 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.plan impor
     plan_rollout,
     summary,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.routers import must_show_key
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.steps import host_steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
     Lock,
@@ -303,6 +304,18 @@ def test_another_key_of_the_engine_is_refused(changes, severity):
     assert ("ROLLOUT-ENGINE-KEY", severity) in found
     without = codes(plan_rollout("x", [rotated], settings()))
     assert "ROLLOUT-ENGINE-KEY" not in {code for code, _severity in without}
+
+
+def test_a_key_that_all_replicas_accept_turns_once_the_routers_show_it():
+    turned = host(key_first=True)
+    rollout = plan_rollout("x", [turned], settings(routers=True))
+    assert "ROLLOUT-ENGINE-KEY" not in {code for code, _severity in codes(rollout)}
+    assert not any(step.later for one in rollout.hosts for step in one.steps)
+    assert must_show_key(rollout, [turned])
+    assert not must_show_key(rollout, [host()])
+    # Of others nobody has seen that they accept it.
+    partly = codes(plan_rollout("x", [turned], settings(routers=True, elsewhere=2)))
+    assert ("ROLLOUT-ENGINE-KEY", "error") in partly
 
 
 @pytest.mark.parametrize("allowed", [False, True])

@@ -13,7 +13,7 @@ import select
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ....module_utils.kfd import read
 from .output import Journal, Pump
@@ -40,6 +40,7 @@ class Engine:
         environment: Mapping[str, str],
         journal: Journal,
         see: Callable[[str], None],
+        secrets: Iterable[str] = (),
     ) -> None:
         self.status: int | None = None
         pipes = [os.pipe(), os.pipe()]
@@ -63,7 +64,7 @@ class Engine:
                 os.close(writing)
         self.pid = self._process.pid
         self._pumps = [
-            Pump(reading, journal.sink(number), see)
+            Pump(reading, journal.sink(number), see, secrets)
             for number, (reading, _writing) in enumerate(pipes, start=1)
         ]
         for pump in self._pumps:

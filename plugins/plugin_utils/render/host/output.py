@@ -5,8 +5,8 @@
 """The engine's lines on their way to the journal, and our own between them.
 
 A thread per stream takes the engine's output as it comes, so that it never waits; another hands it
-on. Bytes are not changed. Only where the journal takes nothing for long are lines dropped, and
-counted.
+on. Bytes are not changed, but for secrets, which vLLM has written down (vllm-project/vllm#52523).
+Only where the journal takes nothing for long are lines dropped, and counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import collections
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 READ_BYTES = 65536
 # A longer line is handed on in parts, as journald does (LineMax= is 48 KiB).
@@ -105,11 +105,17 @@ class Journal:
 
 
 class Pump(threading.Thread):
-    """Reads a pipe to its end: whole lines go to a sink as they are, each is shown to ``see``."""
+    """Reads a pipe to its end: whole lines go to a sink as they are, each is shown to ``see``.
 
-    def __init__(self, pipe: int, sink: Sink, see: Callable[[str], None]) -> None:
+    Of a line none of ``secrets`` is handed on.
+    """
+
+    def __init__(
+        self, pipe: int, sink: Sink, see: Callable[[str], None], secrets: Iterable[str] = ()
+    ) -> None:
         super().__init__(name="engine-output", daemon=True)
         self._pipe, self._sink, self._see = pipe, sink, see
+        self._secrets = [secret.encode() for secret in secrets]
         self._unseen = b""
 
     def run(self) -> None:
@@ -127,11 +133,16 @@ class Pump(threading.Thread):
             if len(rest) - whole > LINE_BYTES:
                 whole = len(rest)
             if whole:
-                self._sink.put(rest[:whole])
+                self._put(rest[:whole])
                 rest = rest[whole:]
         if rest:
-            self._sink.put(rest)
+            self._put(rest)
         os.close(self._pipe)
+
+    def _put(self, data: bytes) -> None:
+        for secret in self._secrets:
+            data = data.replace(secret, b"***")
+        self._sink.put(data)
 
     def _look(self, data: bytes) -> None:
         # Progress bars end their lines with a carriage return.

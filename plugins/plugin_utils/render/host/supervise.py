@@ -16,6 +16,7 @@ from .agent import Agent
 from .client import Client, Prober, ask_alone, wrong_answer
 from .context import Context, Event
 from .engine import Engine, adopt_orphans, descendants
+from .engine_keys import key_arguments
 from .hang import Hang, drains_itself, overdue
 from .notify import VARIABLES
 from .phases import Phases, duration
@@ -56,10 +57,15 @@ class Supervisor:
         phases.enter("launch")
         self._publish(phases.phase)
         self._notifier.status(phases.text())
-        environment = self._environment(len(keys), secrets)
-        engine = Engine(self._command, environment, context.journal, phases.see)
+        variable = self._life["answer"]["key_variable"]
+        api_keys = [line for line in secrets.get(variable, "").split("\n") if line]
+        first = {variable: api_keys[0]} if api_keys else {}
+        environment = self._environment(len(keys), {**secrets, **first})
+        command = [*self._command, *key_arguments(context, api_keys)]
+        hidden = [text for value in secrets.values() for text in value.split("\n") if text[7:]]
+        engine = Engine(command, environment, context.journal, phases.see, hidden)
         agent.start()
-        client = Client(context, secrets.get(self._life["answer"]["key_variable"]))
+        client = Client(context, first.get(variable))
         prober = Prober(context, client)
         serving = False
         try:
@@ -107,7 +113,8 @@ class Supervisor:
             # The key is a header's value, which those are not.
             header = name == self._life["answer"]["key_variable"]
             text = values[name]
-            if "\0" in text or (header and not (text.isascii() and text.isprintable())):
+            lines = text.split("\n") if header else ()
+            if "\0" in text or not all(line.isascii() and line.isprintable() for line in lines):
                 raise replica_error(
                     "REPLICA-NO-SECRET",
                     f"the credential {name} has characters that it can't have (it is not shown)",

@@ -88,7 +88,13 @@ def serve(
     for message in deprecations:
         warning("argparse_utils.py:0", message)
     if settings.get("config"):
-        raise StartupError("ValueError", "--config files are beyond this double")
+        # Of YAML only JSON, and of all options only the keys: that is what a supervisor writes.
+        try:
+            with open(settings["config"], encoding="utf-8") as stream:
+                settings["api_key"] = {**json.load(stream)}.pop("api-key")
+        except (OSError, ValueError, KeyError):
+            message = "--config files with more than keys are beyond this double"
+            raise StartupError("ValueError", message) from None
     headless = bool(settings.get("headless"))
     address = settings.get("host") or "0.0.0.0"
     taken = None if headless else server.bind(address, settings["port"])

@@ -38,6 +38,8 @@ DEFAULTS = {
     "stdout": "",
     "stderr": "",
     "key": None,
+    # Those of a file of options (--config); all are written down, as older vLLM does.
+    "keys": None,
     # What the core process is called, and how long the API process outlives it.
     "core_name": None,
     "outlives": 0,
@@ -67,8 +69,8 @@ class Api(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server = self.server
-        key = server.habits["key"]
-        if key and self.headers.get("Authorization") != f"Bearer {key}":
+        keys = server.habits["keys"] or [server.habits["key"]]
+        if any(keys) and self.headers.get("Authorization") not in [f"Bearer {key}" for key in keys]:
             return self.answer(401, '{"error": "Unauthorized"}')
         if server.habits["refuse"]:
             return self.answer(server.habits["refuse"], '{"error": "no such model"}')
@@ -127,6 +129,10 @@ class Server(http.server.ThreadingHTTPServer):
 
 def main():
     habits = {**DEFAULTS, **json.loads(sys.argv[1])}
+    if "--config" in sys.argv:
+        with open(sys.argv[sys.argv.index("--config") + 1], encoding="utf-8") as stream:
+            habits["keys"] = json.load(stream)["api-key"]
+        print(f"non-default args: {{'api_key': {habits['keys']}}}", flush=True)
     signal.signal(signal.SIGTERM, signal.SIG_IGN if habits["deaf"] else signal.SIG_DFL)
     os.write(1, bytes.fromhex(habits["stdout"]))
     os.write(2, bytes.fromhex(habits["stderr"]))

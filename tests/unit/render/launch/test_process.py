@@ -11,17 +11,19 @@ import os
 import signal
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
 from .conftest import alive, await_true
 
 
-def complete(port, tokens):
+def complete(port, tokens, key=None):
     """The status of a completion of so many tokens."""
     body = json.dumps({"model": "m", "max_tokens": tokens})
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as asking:
-        asking.request("POST", "/v1/completions", body)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        asking.request("POST", "/v1/completions", body, headers)
         answer = asking.getresponse()
         answer.read()
         return answer.status
@@ -64,6 +66,27 @@ def test_the_key_goes_to_the_engine_and_nowhere_else(supervise, tmp_path):
     replica.stop()
     assert replica.ended() == 0
     # The fake engine's habits are in its argument; all else must not have it.
+    told = "\n".join(replica.messages) + replica.error + replica.output["out"].decode()
+    assert "s3cr3t" not in told
+
+
+def test_several_keys_are_accepted_and_in_no_argument_and_no_line(supervise, tmp_path):
+    """While a key turns: routers and clients show the one or the other."""
+    (tmp_path / "VLLM_API_KEY").write_text("s3cr3t-that-goes\ns3cr3t-that-comes\n")
+    replica = supervise(
+        spec={"secrets": ("VLLM_API_KEY",)}, environment={"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    )
+    assert replica.line("non-default args") == "non-default args: {'api_key': ['***', '***']}"
+    replica.message("READY=1")
+    path = replica.runtime / "keys.yaml"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert quiet_complete(replica.port, 1, "s3cr3t-that-goes") == 200
+    assert quiet_complete(replica.port, 1, "s3cr3t-that-comes") == 200
+    assert quiet_complete(replica.port, 1, "another") == 401
+    arguments = [one.read_bytes() for one in Path("/proc").glob("[0-9]*/cmdline") if one.exists()]
+    assert not any(b"s3cr3t-that" in one for one in arguments)
+    replica.stop()
+    assert replica.ended() == 0
     told = "\n".join(replica.messages) + replica.error + replica.output["out"].decode()
     assert "s3cr3t" not in told
 
@@ -118,9 +141,9 @@ def test_a_core_that_hangs_with_a_request_is_noticed(supervise):
     assert not alive(core)
 
 
-def quiet_complete(port, tokens):
+def quiet_complete(port, tokens, key=None):
     try:
-        return complete(port, tokens)
+        return complete(port, tokens, key)
     except (OSError, http.client.HTTPException):
         return 0
 
