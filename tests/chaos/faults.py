@@ -195,16 +195,10 @@ class Faults:
         return Broken()
 
     def rollout_killed(self, step: Step) -> Broken:
-        """The controller dies in the middle; the operator's next run ends what it began."""
-        change = self._change()
-        process = self.fleet.begin("rollout", *change)
+        """The controller dies in the middle and nobody comes: routers end the drain."""
+        process = self.fleet.begin("rollout", *self._change())
         self.begun.append(process)
-
-        def mend() -> None:
-            kill_tree(process)
-            self.fleet.playbook("rollout", *change)
-
-        return Broken(mend)
+        return Broken(lambda: kill_tree(process), back=240)
 
     def settle(self) -> None:
         """Let replicas that serve be good ones, as they are after ten minutes."""

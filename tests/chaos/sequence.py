@@ -55,7 +55,7 @@ KINDS: dict[str, Kind] = {
     "reload": Kind("change", "router"),
     "restart": Kind("change", "replica"),
     "rollout": Kind("rollout", "fleet"),
-    "rollout-killed": Kind("rollout", "fleet", (5, 40)),
+    "rollout-killed": Kind("rollout", "fleet", (10, 90)),
 }
 
 
