@@ -37,8 +37,21 @@ _NOTHING: Mapping[str, Any] = {}
 _RESERVED = ("code", "severity", "subject", "message", "remedy", "source", "parts")
 _CASES = ("accepted", "minor", "unknown")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+# What a terminal obeys or turns round: C0, DEL and C1 but for tabs and line ends, bidirectional
+# marks, and halves of characters, which no stream takes.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 # Returns the catalogue's entry of a code, None where it has none. Set on the controller only.
 _catalogue: Callable[[str], Mapping[str, Any] | None] = _NOTHING.get
+
+
+def visible(text: str) -> str:
+    """Return a text whose control characters are shown, as JSON writes them, and not obeyed.
+
+    Everything that goes to a terminal passes here: hosts choose names and messages.
+    """
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def use_catalogue(entry: Callable[[str], Mapping[str, Any] | None]) -> None:
@@ -104,7 +117,7 @@ class Finding:
     def __str__(self) -> str:
         text = f"{self.code}: {self.subject}: {self.message}"
         # Without a remedy it is not explained yet, and its severity is open.
-        return f"{self.severity}: {text}\n  remedy: {self.remedy}" if self.remedy else text
+        return visible(f"{self.severity}: {text}\n  remedy: {self.remedy}" if self.remedy else text)
 
     @classmethod
     def from_fields(cls, **fields: Any) -> Finding:
@@ -195,7 +208,7 @@ def fail(module: Any, *refusals: Finding | ApiaryError, note: str = "", **result
     findings: list[Finding] = []
     for refusal in refusals:
         findings += refusal.findings if isinstance(refusal, ApiaryError) else (refusal,)
-    lines = [f"{each.code}: {each.subject}: {each.message}" for each in findings]
+    lines = [visible(f"{each.code}: {each.subject}: {each.message}") for each in findings]
     module.fail_json(
         msg="\n".join([*lines, *([note] if note else [])]),
         findings=[finding.facts() for finding in findings],

@@ -21,6 +21,7 @@ from ..module_utils.finding import (
     error,
     has_errors,
     use_catalogue,
+    visible,
 )
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "findings_of",
     "from_host",
     "has_errors",
+    "visible",
 ]
 
 _FOLDER = Path(__file__).parent / "knowledge" / "findings"

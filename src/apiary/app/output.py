@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
@@ -21,8 +21,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
     Finding,
     has_errors,
+    visible,
 )
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -50,13 +52,31 @@ def coloured(stream: TextIO) -> bool:
     return variable("TERM", "dumb") not in ("", "dumb", "unknown") and stream.isatty()
 
 
+class _Shown(Console):
+    """A console of whose texts a terminal obeys none."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True, **style: Any) -> None:
+    """Print for a person or a program; ``style`` is click's, where there is colour."""
+    shown = visible(text)
+    if style and coloured(sys.stderr if err else sys.stdout):
+        shown = click.style(shown, **style)
+    click.echo(shown, err=err, nl=nl, color=True if style else None)
+
+
 def console(stderr: bool = False) -> Console:
     """Return what prints for a person: no escape code where there is to be no colour."""
     stream = sys.stderr if stderr else sys.stdout
     system: Literal["auto", "standard"] | None = None
     if coloured(stream):
         system = "auto" if stream.isatty() else "standard"
-    return Console(
+    return _Shown(
         stderr=stderr,
         highlight=False,
         markup=False,
@@ -96,7 +116,7 @@ def show(renderable: RenderableType) -> None:
 
 def print_document(document: Any) -> None:
     """Print a document as JSON on stdout."""
-    click.echo(dumps(document), nl=False)
+    echo(dumps(document), nl=False)
 
 
 def report(findings: Iterable[Finding], as_json: bool) -> None:
@@ -105,17 +125,16 @@ def report(findings: Iterable[Finding], as_json: bool) -> None:
     if not result:
         return
     if as_json:
-        click.echo(json.dumps({"findings": to_document(result)}, indent=2), err=True)
+        echo(json.dumps({"findings": to_document(result)}, indent=2), err=True)
         return
-    colour = coloured(sys.stderr)
     for finding in result:
         head = f"{finding.severity}: {finding.code}"
-        head = click.style(head, fg=_COLOURS[finding.severity]) if colour else head
-        click.echo(f"{head}: {finding.subject}: {finding.message}", err=True, color=colour)
-        click.echo(f"  remedy: {finding.remedy}", err=True)
+        echo(head, err=True, nl=False, fg=_COLOURS[finding.severity])
+        echo(f": {finding.subject}: {finding.message}", err=True)
+        echo(f"  remedy: {finding.remedy}", err=True)
     wrong = [item.code for item in result if item.severity == "error"]
     if wrong and sys.stderr.isatty():  # a log has no use for it
-        click.echo(f"`apiary finding {wrong[0]}` says what shows it and what it means", err=True)
+        echo(f"`apiary finding {wrong[0]}` says what shows it and what it means", err=True)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
@@ -129,7 +148,7 @@ def grid(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> T
     for number, column in enumerate(columns):
         table.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(visible, row))
     return table
 
 

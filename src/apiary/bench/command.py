@@ -35,7 +35,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import par
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 
 from apiary.app.inputs import json_option
-from apiary.app.output import exit_code, print_document, report, show
+from apiary.app.output import echo, exit_code, print_document, report, show
 from apiary.bench.numbers import numbers, replaced_rules
 from apiary.bench.progress import Shown
 from apiary.bench.runner import Here, Remote, Restart
@@ -146,13 +146,13 @@ def bench(**options: Any) -> int:
     try:
         result = _measure(options, arguments, served)
     except KeyboardInterrupt:
-        click.echo(f"{out} keeps what was measured; the same command goes on", err=True)
+        echo(f"{out} keeps what was measured; the same command goes on", err=True)
         raise
     if options["as_json"]:
         print_document(result)
     else:
         show(bench_summary(result))
-        click.echo(f"{out}/bench.json: apiary report {out}/bench.json")
+        echo(f"{out}/bench.json: apiary report {out}/bench.json")
     report(result.findings, options["as_json"])
     return exit_code(result.findings)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 
-import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.drive import Progress
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.progress import words
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Level, Load
@@ -60,7 +59,7 @@ class Shown:
             self.bars.add_task(text, total=None, expected=expected(progress.load, self.last))
             return
         if self.bars.disable:
-            click.echo(words(progress), err=True)
+            output.echo(words(progress), err=True)
         else:
             self.bars.console.print(words(progress))
         if progress.level.measured is not None:

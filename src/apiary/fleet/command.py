@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build
 from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.options import inventory_option, limit_option, vault_option
-from apiary.app.output import exit_code, print_document, show
+from apiary.app.output import echo, exit_code, print_document, show
 from apiary.fleet.hosts import ARTIFACTS, GROUP, read_hosts
 from apiary.fleet.report.inputs import directory_of, load_host, reported_hosts
 from apiary.fleet.report.page import fleet_page
@@ -125,7 +125,7 @@ def report_command(
     else:
         show(summary(made))
         if out:
-            click.echo(f"wrote {out} ({Path(out).stat().st_size / 1e6:.1f} MB)")
+            echo(f"wrote {out} ({Path(out).stat().st_size / 1e6:.1f} MB)")
     findings = (*damaged, *made.findings)
     output.report(findings, as_json)
     return exit_code(findings)

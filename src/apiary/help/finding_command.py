@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Iterable
 
 import click
@@ -16,7 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import er
 from click.shell_completion import CompletionItem
 
 from apiary.app.inputs import json_option
-from apiary.app.output import coloured, grid, print_document, show
+from apiary.app.output import echo, grid, print_document, show
 from apiary.help.finding_catalogue import Entry, areas, catalogue, printed_by, see_also
 
 
@@ -73,7 +72,7 @@ def _list_areas(as_json: bool) -> None:
         return
     rows_ = ((name, areas()[name].about, str(count)) for name, count in counts.items() if count)
     show(grid("Areas of findings", ("area", "about", "codes"), rows_))
-    click.echo("apiary finding AREA lists the codes of one.")
+    echo("apiary finding AREA lists the codes of one.")
 
 
 def _list_codes(entries: Iterable[Entry], name: str, as_json: bool) -> None:
@@ -83,7 +82,7 @@ def _list_codes(entries: Iterable[Entry], name: str, as_json: bool) -> None:
         return
     rows = ((item.code, item.severity, item.meaning) for item in result)
     show(grid(f"{name}: {areas()[name].about}", ("code", "severity", "meaning"), rows))
-    click.echo("apiary finding CODE says what shows it and what to do.")
+    echo("apiary finding CODE says what shows it and what to do.")
 
 
 def _page(entry: Entry, as_json: bool) -> None:
@@ -93,8 +92,7 @@ def _page(entry: Entry, as_json: bool) -> None:
         print_document({"schema": "apiary.finding-page/v1", **to_document(entry), **more})
         return
     head = f"{entry.code} ({entry.severity})"
-    colour = coloured(sys.stdout)
-    click.echo(click.style(head, bold=True) if colour else head, color=colour)
+    echo(head, bold=True)
     lines = [
         ("about", areas()[entry.area].about),
         ("meaning", entry.meaning),
@@ -109,6 +107,4 @@ def _page(entry: Entry, as_json: bool) -> None:
     for head, text in lines:
         if text:
             indent = " " * 12
-            click.echo(
-                click.wrap_text(" ".join(text.split()), max(40, width), f"{head:<12}", indent)
-            )
+            echo(click.wrap_text(" ".join(text.split()), max(40, width), f"{head:<12}", indent))

@@ -43,7 +43,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.sound imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
 from apiary.app.inputs import json_option, load_plan, load_topology
-from apiary.app.output import EXIT_FINDINGS, exit_code, grid, print_document, report, show
+from apiary.app.output import EXIT_FINDINGS, echo, exit_code, grid, print_document, report, show
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def place_command(
             raise click.UsageError("--jsonl reads everything but --cost from stdin")
         failed = False
         for answer, bad in answers(sys.stdin, cost):
-            click.echo(json.dumps(answer, sort_keys=True))
+            echo(json.dumps(answer, sort_keys=True))
             failed = failed or bad
         return EXIT_FINDINGS if failed else 0
     if topology_file is None:
@@ -177,14 +177,14 @@ def _show(placement: Placement, request: Request) -> None:
     columns = ("replica", "GPUs", "CPUs", "memory nodes", *["nearest NICs"] * nics, "cost")
     show(grid(f"{placement.host}: {spelled(request.sizes)}", columns, rows))
     for line in why_these(placement):
-        click.echo(line)
-    click.echo(f"free: {' '.join(placement.free) or 'none'}")
+        echo(line)
+    echo(f"free: {' '.join(placement.free) or 'none'}")
     if placement.usable:
         room = ", ".join(
             f"TP{item.tensor_parallel_size} × {item.replicas} ({item.on_one_node} on one NUMA node)"
             for item in placement.usable
         )
-        click.echo(f"still fits, either: {room}")
+        echo(f"still fits, either: {room}")
 
 
 def answers(lines: TextIO, cost: str) -> Iterator[tuple[dict[str, Any], bool]]:

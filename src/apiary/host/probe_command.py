@@ -17,7 +17,7 @@ from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.inventory import Selection, choose
 from apiary.app.options import complete_hosts, inventory_option, limit_option
-from apiary.app.output import exit_code, file_name, grid, print_document, report, show
+from apiary.app.output import echo, exit_code, file_name, grid, print_document, report, show
 from apiary.host.ssh import probe as ssh
 
 
@@ -96,7 +96,7 @@ def probe(
         rows = [(host, files.get(host) or f"failed: {why[host]}") for host in order]
         show(grid("Evidence", ("host", "file"), rows))
         if len(order) > 1:
-            click.echo(f"{len(order)} hosts: {len(files)} probed, {len(failed)} failed")
+            echo(f"{len(order)} hosts: {len(files)} probed, {len(failed)} failed")
     report(findings, as_json)
     return exit_code(findings)
 

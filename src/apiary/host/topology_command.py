@@ -22,7 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 
 from apiary.app import output
 from apiary.app.inputs import json_option, load_placement, load_plan, load_topology
-from apiary.app.output import exit_code, file_name, print_document, report, show
+from apiary.app.output import echo, exit_code, file_name, print_document, report, show
 from apiary.host.pictures import topology_svg
 from apiary.host.tables import topology_table
 from apiary.host.view import board_of
@@ -91,14 +91,14 @@ def topology(
                 write_text(path, topology_svg(host, own))
             if not as_json:
                 show(topology_table(host, own))
-                click.echo(nl=not alone)
+                echo(nl=not alone)
                 report(notes, as_json)
     if as_json:
         print_document(topologies[0] if alone else topologies)
         report(findings, as_json)
     elif not alone:
         faulty = sum(has_errors(host.findings) for host in topologies)
-        click.echo(_summary(len(captures), len(topologies), faulty, refused))
+        echo(_summary(len(captures), len(topologies), faulty, refused))
     return exit_code(findings)
 
 

@@ -45,7 +45,7 @@ from apiary.app.inputs import (
     load_topology,
 )
 from apiary.app.options import extra_option, inventory_option, limit_option, vault_option
-from apiary.app.output import exit_code, print_document, report, show
+from apiary.app.output import echo, exit_code, print_document, report, show
 from apiary.fleet.plan import FleetOptions, plan_fleet, refuse_mix
 from apiary.plan.layout_table import layout_table
 
@@ -204,7 +204,7 @@ def _plan_host(
         document = {"schema": "apiary.plans/v1", "plans": plans}
         print_document(plans[0] if len(plans) == 1 else document)
     for planned in () if as_json else plans:
-        click.echo("\n".join(summary(planned)))
+        echo("\n".join(summary(planned)))
         if planned.layouts is not None:
             show(layout_table(planned.layouts))
     findings = tuple(dict.fromkeys(finding for planned in plans for finding in planned.findings))
@@ -240,7 +240,7 @@ def diff(before: str, after: str, as_json: bool) -> int:
     if as_json:
         print_document({"schema": "apiary.diff/v1", "changed": bool(lines), "diff": lines})
     else:
-        click.echo("\n".join(lines) or "the plans are the same")
+        echo("\n".join(lines) or "the plans are the same")
     return 0
 
 
@@ -309,6 +309,6 @@ def render(
     if as_json:
         print_document({"schema": "apiary.render/v1", "target": target, "files": written})
     else:
-        click.echo("\n".join(written))
+        echo("\n".join(written))
     report(findings, as_json)
     return exit_code(findings)

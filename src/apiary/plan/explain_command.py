@@ -29,7 +29,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.why import why_element
 
 from apiary.app.inputs import json_option, load_architecture, load_plan_or_deployment
-from apiary.app.output import EXIT_FINDINGS, exit_code, print_document, report, show
+from apiary.app.output import EXIT_FINDINGS, echo, exit_code, print_document, report, show
 from apiary.plan.explain_tables import show_changes, show_elements, show_problems
 from apiary.plan.layout_table import layout_table
 
@@ -104,7 +104,7 @@ def _plan(plan: Plan, name: str, why: str | None, brief: bool, as_json: bool) ->
         if as_json:
             print_document({"schema": "apiary.why/v1", "host": plan.host, **to_document(answer)})
         else:
-            click.echo("\n".join(answer.lines()))
+            echo("\n".join(answer.lines()))
         return 0
     if as_json:
         elements = [
@@ -129,7 +129,7 @@ def _plan(plan: Plan, name: str, why: str | None, brief: bool, as_json: bool) ->
             }
         )
         return 0
-    click.echo("\n".join(summary(plan)))
+    echo("\n".join(summary(plan)))
     if plan.layouts is not None:
         show(layout_table(plan.layouts))
     if not brief:
@@ -174,10 +174,10 @@ def _recipe(
     title = f"{file} on {gpu_model or 'an unknown GPU'}, vLLM {version}"
     show_problems(found.findings, title, file)
     if found.attention_backend is not None:
-        click.echo(f"attention backend of this command: {found.attention_backend}")
+        echo(f"attention backend of this command: {found.attention_backend}")
     if found.recipe is None:
-        click.echo("Apiary would not run this layout with these limits: plan it to see why")
+        echo("Apiary would not run this layout with these limits: plan it to see why")
     else:
-        click.echo("what Apiary would run for the same model, layout and limits:")
-        click.echo("\n".join(command_lines(found.recipe)))
+        echo("what Apiary would run for the same model, layout and limits:")
+        echo("\n".join(command_lines(found.recipe)))
     return exit_code(found.findings)

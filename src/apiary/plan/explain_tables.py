@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.migration import Change
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
@@ -19,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain impor
 from rich.table import Table
 from rich.text import Text
 
-from apiary.app.output import show
+from apiary.app.output import echo, show
 
 
 class Sources:
@@ -36,7 +35,7 @@ class Sources:
 
     def show(self) -> None:
         for source, number in self._numbers.items():
-            click.echo(f"[{number}] {source}")
+            echo(f"[{number}] {source}")
 
 
 def show_elements(rows: Sequence[Explained], replicas: int) -> None:
@@ -59,7 +58,7 @@ def show_elements(rows: Sequence[Explained], replicas: int) -> None:
 def show_changes(changes: Sequence[Change], title: str) -> None:
     """Print what changes from one version to another, one row an element."""
     if not changes:
-        click.echo(f"{title}: nothing changes")
+        echo(f"{title}: nothing changes")
         return
     sources = Sources()
     table = Table(title=title, title_justify="left", expand=True)
@@ -77,7 +76,7 @@ def show_changes(changes: Sequence[Change], title: str) -> None:
 def show_problems(findings: Sequence[Finding], title: str, file: str) -> None:
     """Print what is wrong with a file and what to do, the gravest first."""
     if not findings:
-        click.echo(f"{title}: nothing is wrong")
+        echo(f"{title}: nothing is wrong")
         return
     sources = Sources()
     worst = sorted(

@@ -33,7 +33,7 @@ from apiary.app.options import (
     limit_option,
     vault_option,
 )
-from apiary.app.output import exit_code, print_document, report, show
+from apiary.app.output import echo, exit_code, print_document, report, show
 from apiary.app.runner import PLAYBOOKS, run_playbook
 from apiary.app.signals import on_signals
 from apiary.fleet.hosts import ARTIFACTS
@@ -187,7 +187,7 @@ def _conduct(prepared: Prepared, wait: bool, yes: bool, as_json: bool) -> int:
             show(waves_table(run, what))
             report(prepared.findings, as_json)
         if not run.hosts:
-            click.echo("no host is left to do", err=True)
+            echo("no host is left to do", err=True)
             return exit_code(prepared.findings)
         if not run.asked.check and not yes:
             _confirm()
@@ -260,18 +260,18 @@ def _tell(run: FleetRollout, store: Store, as_json: bool) -> int:
     if as_json:
         print_document(run)
     else:
-        click.echo(f"run {run.id}: {run.state}" + (f": {run.stopped}" if run.stopped else ""))
+        echo(f"run {run.id}: {run.state}" + (f": {run.stopped}" if run.stopped else ""))
         show(waves_table(run, "Waves"))
         left = not_done(run)
         if left:
             show(failed_table(left))
         for item in run.skipped:
-            click.echo(f"skipped: {item.host}: {item.reason}")
-        click.echo(f"details: {store.run_directory(run.id)}")
+            echo(f"skipped: {item.host}: {item.reason}")
+        echo(f"details: {store.run_directory(run.id)}")
         if run.state != "done":
             where = shlex.join(["--artifacts", str(store.artifacts)])
             more = "" if str(store.artifacts) == ARTIFACTS else f" {where}"
-            click.echo(f"go on: apiary rollout --resume {run.id}{more}")
+            echo(f"go on: apiary rollout --resume {run.id}{more}")
     report([finding for finding in run.findings if finding.severity != "info"], as_json)
     return 0 if run.state == "done" else max(1, exit_code(run.findings))
 

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import (
     FleetRollout,
@@ -143,7 +142,7 @@ class Progress:
         if self.alive:
             self.console.print(Text(text))
         else:
-            click.echo(text, err=True)
+            output.echo(text, err=True)
 
     def _numbers(self) -> str:
         if self.run is None:

@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import
 
 from apiary.app import output
 from apiary.app.inputs import json_option
-from apiary.app.output import exit_code, print_document, show
+from apiary.app.output import echo, exit_code, print_document, show
 from apiary.bench.report.inputs import load_results
 from apiary.bench.report.page import page
 from apiary.bench.summary import report_summary
@@ -42,6 +42,6 @@ def report(results: tuple[str, ...], out: str | None, as_json: bool) -> int:
     else:
         show(report_summary(outcome))
         if out:
-            click.echo(f"wrote {out}")
+            echo(f"wrote {out}")
     output.report(outcome.findings, as_json)
     return exit_code(outcome.findings)

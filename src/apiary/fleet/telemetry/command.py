@@ -22,7 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recordin
 
 from apiary.app.inputs import json_option
 from apiary.app.options import inventory_option, limit_option, vault_option
-from apiary.app.output import exit_code, grid, print_document, report, show
+from apiary.app.output import echo, exit_code, grid, print_document, report, show
 from apiary.fleet.telemetry.files import State, write_files
 from apiary.fleet.telemetry.inputs import (
     hosts_of_artifacts,
@@ -127,9 +127,9 @@ def _tell(out: Path, states: dict[str, State]) -> None:
     same = sum(state == "unchanged" for state in states.values())
     for path, state in states.items():
         if state != "unchanged":
-            click.echo(f"{state:9} {out / path}")
+            echo(f"{state:9} {out / path}")
     if same:
-        click.echo(f"{same} files are as they were")
+        echo(f"{same} files are as they were")
 
 
 def _print_series(as_json: bool) -> None:

@@ -111,7 +111,7 @@ def support_bundle(out: Path, as_json: bool, **request: Any) -> int:
     if as_json:
         output.print_document({**to_document(manifest), "file": str(out)})
     else:
-        click.echo(_told(manifest, out, size))
+        output.echo(_told(manifest, out, size))
     output.report(manifest.findings, as_json)
     return output.exit_code(manifest.findings)
 

@@ -126,11 +126,11 @@ def doctor(
         output.print_document(result)
     else:
         output.show(_table(result.checks))
-        click.echo(_sum(result))
+        output.echo(_sum(result))
     findings = [finding for check in result.checks for finding in check.findings]
     output.report(findings, as_json)
     if not as_json:
-        click.echo(f"Next: {result.next}")
+        output.echo(f"Next: {result.next}")
     return output.exit_code(findings)
 
 
