@@ -10,7 +10,7 @@ from functools import partial
 
 from ansible.utils.display import Display
 
-from ..module_utils.load.run import unpacked
+from ..module_utils.load.run import BenchError, unpacked
 from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.bench.run.conduct import conduct
 from ..plugin_utils.bench.run.options import begin, served_of
@@ -60,7 +60,10 @@ class ActionModule(Deciding):
                 task_vars["inventory_hostname"],
                 f"cannot run a level: {result.get('msg') or result}",
             )
-        return unpacked(result["packed"])
+        try:
+            return unpacked(result["packed"])
+        except BenchError as failure:
+            raise error("BENCH-HOST", task_vars["inventory_hostname"], str(failure)) from failure
 
     def _show(self, progress):
         """Show a line as each level begins and ends."""

@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,9 @@ SCHEMA = "apiary.bench-raw/v1"
 PROGRAMS = str(Path(__file__).parents[1])
 MOCK_SECONDS = 30.0
 RESULT_BYTES = 2**30
+# What a level's answer may be on the controller, which unpacks it.
+MOST_UNPACKED = 2**28
+_GZIP = 16 + zlib.MAX_WBITS
 # Megabytes of random words that nothing reads.
 DROPPED = ("generated_texts",)
 
@@ -267,8 +271,15 @@ def packed(document: dict[str, Any]) -> str:
 
 
 def unpacked(word: str) -> Any:
-    """Return what was packed."""
-    return json.loads(gzip.decompress(base64.b64decode(word)))
+    """Return what was packed; raise BenchError where it is nothing that a level measures."""
+    try:
+        unpacking = zlib.decompressobj(_GZIP)
+        text = unpacking.decompress(base64.b64decode(word), MOST_UNPACKED)
+        if unpacking.unconsumed_tail or not unpacking.eof:
+            raise ValueError(f"it is cut, or has over {MOST_UNPACKED >> 20} MiB")
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError, zlib.error) as failure:
+        raise BenchError(f"it answered with what is no measurement: {failure}") from failure
 
 
 def main(stream: Any = None) -> None:

@@ -100,7 +100,10 @@ class Remote:
             raise _unable(self.name, f"ended with status {status}: {last[:200]}") from None
         if packed is None:
             raise _unable(self.name, str(answer.get("failure")))
-        matches: dict[str, Any] = bench_run.unpacked(packed)
+        try:
+            matches: dict[str, Any] = bench_run.unpacked(packed)
+        except bench_run.BenchError as failure:
+            raise _unable(self.name, str(failure)) from failure
         return matches
 
     def _connect(self) -> paramiko.Transport:

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import tarfile
 import zlib
+from typing import IO
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
@@ -20,6 +22,20 @@ _WANTED = re.compile(
 )
 
 
+class _Bounded:
+    """Reads no more of an archive than is real, whatever it is: contents, headers, their names."""
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        self._stream, self._name, self._left = stream, name, _MOST_BYTES
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise _unreadable(self._name, f"it has over {_MOST_BYTES >> 20} MiB")
+        return data
+
+
 def tree_text(name: str) -> str:
     """Return `==> nodes/… <==` and the content of each file of a KFD tree in an archive.
 
@@ -27,25 +43,31 @@ def tree_text(name: str) -> str:
     file is no whole tar archive or is larger than any KFD tree.
     """
     parts: list[str] = []
-    size = count = 0
     try:
-        with tarfile.open(name, mode="r|*") as archive:
-            for member in archive:
-                size, count = size + member.size, count + 1
-                if size > _MOST_BYTES or count > _MOST_FILES:
-                    raise _unreadable(
-                        name, f"it has over {_MOST_BYTES >> 20} MiB or {_MOST_FILES} files"
-                    )
+        with (
+            _opened(name) as stream,
+            tarfile.open(fileobj=_Bounded(stream, name), mode="r|") as archive,  # type: ignore[call-overload]
+        ):
+            for count, member in enumerate(archive):
+                if count > _MOST_FILES:
+                    raise _unreadable(name, f"it has over {_MOST_FILES} files")
                 match = _WANTED.search(member.name)
                 content = archive.extractfile(member) if match and member.isreg() else None
                 if match and content:
                     text = content.read().decode("utf-8", errors="replace")
                     parts.append(f"==> {match.group(1)} <==\n{text}")
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as failure:
+    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as failure:
         raise _unreadable(name, str(failure)) from failure
     if not parts:
         raise _unreadable(name, "it has no file of a KFD tree, such as nodes/2/properties")
     return "\n".join([*parts, ""])
+
+
+def _opened(name: str) -> IO[bytes]:
+    """Return what an archive unpacks to, read as it is asked for."""
+    with open(name, "rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+    return gzip.open(name) if packed else open(name, "rb")  # type: ignore[return-value]
 
 
 def _unreadable(name: str, reason: str) -> Exception:
