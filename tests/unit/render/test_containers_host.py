@@ -290,7 +290,7 @@ def test_the_supervisor_in_the_container_counts_nothing_of_its_own(paused, tmp_p
     context.pause = lambda seconds: pytest.fail(f"paused {seconds} s once more")
     for _start in range(3):
         start(tmp_path / "replica-0.json")
-        backoff.wait(context)
+        backoff.wait(context, lambda _: None)
 
 
 def test_the_mark_of_a_start_is_written_nowhere_else(paused, tmp_path, root, spec):

@@ -398,13 +398,10 @@ def test_a_run_that_is_killed_leaves_nothing_half_published_and_goes_on(
     assert names == {commit, "current"}
 
 
-@pytest.mark.parametrize("step", ["write", "seal", "sync_tree", "flip"])
+@pytest.mark.parametrize("step", ["write_durably", "seal", "sync_tree", "flip"])
 def test_a_run_that_ends_while_it_publishes_is_finished_by_the_next(
     run, store, files, commit, monkeypatch, step
 ):
-    from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
-        manifest as weights_manifest,
-    )
     from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
         store as weights_store,
     )
@@ -416,7 +413,7 @@ def test_a_run_that_ends_while_it_publishes_is_finished_by_the_next(
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(weights_manifest if step == "write" else weights_store, step, killed)
+        patch.setattr(weights_store, step, killed)
         with pytest.raises(KilledError):
             run(commit)
     directory = Path(store / REPOSITORY / commit)

@@ -38,7 +38,7 @@ def _share(unit: str, failed: int) -> float:
     return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) / 0xFFFFFFFF
 
 
-def wait(context: Context, check: Callable[[Context], ApiaryError | None] | None = None) -> None:
+def wait(context: Context, check: Callable[[Context], ApiaryError | None]) -> None:
     """Count this start, and wait for its time; raises then what a check before the pause returned.
 
     Not one after it: systemd has just tried the mount, and tries it again at the next start only.
@@ -52,7 +52,7 @@ def wait(context: Context, check: Callable[[Context], ApiaryError | None] | None
         stream.write(f"{failed + 1}\n")
     seconds = pause_seconds(context, failed)
     if seconds > 0:
-        refusal = check(context) if check else None
+        refusal = check(context)
         why = "".join(f": {one.code}: {one.message}" for one in refusal.findings) if refusal else ""
         context.notifier.status(f"waiting {duration(seconds)} after {failed} failed starts{why}")
         context.pause(seconds)

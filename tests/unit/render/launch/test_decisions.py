@@ -275,11 +275,11 @@ def test_starts_that_fail_wait_longer_and_longer(tmp_path, make_context, life, m
     waited = []
     monkeypatch.setattr(context, "pause", waited.append)
     for _start in range(8):
-        backoff.wait(context)
+        backoff.wait(context, lambda _: None)
     # RestartSec= comes on top.
     assert waited == [10, 30, 70, 150, 290, 290]
     backoff.forget(context)
-    backoff.wait(context)
+    backoff.wait(context, lambda _: None)
     assert len(waited) == 6
     assert life["backoff"]["first_seconds"] == knowledge("serving.yml")["unit"]["restart_seconds"]
 
