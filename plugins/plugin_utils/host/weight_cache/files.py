@@ -117,7 +117,10 @@ def mount_unit(mount: Mount, requested: Requested) -> str:
         "After=network-online.target" if remote else "",
         "Wants=cachefilesd.service" if "fsc" in requested.options else "",
         "After=cachefilesd.service" if "fsc" in requested.options else "",
-        "# Every start of a replica tries it again, of all replicas of the host.",
+        # Not of a bind mount, of which another text means another mount.
+        ""
+        if mount.type == "bind"
+        else "# Every start of a replica tries it again, of all replicas of the host.\n"
         "StartLimitIntervalSec=0",
         "\n[Mount]",
         f"What={_word(mount.source)}",

@@ -4,6 +4,7 @@
 
 """What a host's weights need, decided from what the host says."""
 
+import hashlib
 import json
 
 import pytest
@@ -105,6 +106,31 @@ def test_connections_that_another_mount_of_the_server_fixed_are_no_reason():
 def test_something_else_at_the_path_is_replaced(mount):
     host = Host(mount).with_client()
     assert [step.action for step in plan(host).mounts] == ["remount"]
+
+
+# What releases before wrote: another text of a bind mount's unit is taken for another mount.
+BIND = """# Managed by Apiary; changes made here are overwritten.
+[Unit]
+Description=Weights from /data/models
+
+[Mount]
+What=/data/models
+Where=/srv/models
+Type=none
+Options=bind,ro,nosuid,nodev,nofail
+TimeoutSec=90
+
+[Install]
+WantedBy=local-fs.target
+"""
+
+
+def test_a_bind_mount_of_an_earlier_release_stays_while_replicas_serve():
+    host = Host(mounted("ro,nosuid,nodev", source="/dev/vdb1", kind="ext4")).serving()
+    host.hashes["srv-models.mount"] = hashlib.sha256(BIND.encode()).hexdigest()
+    found = plan(host, {"path": "/srv/models", "source": "/data/models", "type": "bind"})
+    assert [step.action for step in found.mounts] == ["keep"]
+    assert found.findings == ()
 
 
 def test_an_automount_has_to_go():
