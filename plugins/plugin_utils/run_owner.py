@@ -21,15 +21,21 @@ from typing import TextIO
 from ..module_utils.durable import write_durably
 from .fleet.saved import FLEET
 
-# A run shows so often that it is alive; one that has not for so long is dead, wherever it was.
-SHOWN_SECONDS, DEAD_SECONDS = 30, 600
+# A run shows so often that it is alive; one that has not for so long is dead, wherever it was. What
+# says of an ended one that it has is there until nobody remembers its locks.
+SHOWN_SECONDS, DEAD_SECONDS, FORGOTTEN_SECONDS = 30, 600, 30 * 86400
+# It makes the file itself, and goes on where a file system fails for a while.
 _KEEPER = """
-import os, select, sys
-ended = select.poll()
+import contextlib, os, select, sys
+path, ended = sys.argv[2], select.poll()
 ended.register(os.pidfd_open(int(sys.argv[1])), select.POLLIN)
-while not ended.poll(float(sys.argv[3]) * 1000):
-    os.utime(sys.argv[2])
-os.unlink(sys.argv[2])
+lives = True
+while lives:
+    with contextlib.suppress(OSError):
+        open(path, "a").close()
+        os.utime(path)
+    lives = not ended.poll(float(sys.argv[3]) * 1000)
+os.utime(path, (0, 0))
 """
 _OWNER = re.compile(r"(?P<where>.+@.+), process (?P<process>\d+)")
 
@@ -62,12 +68,23 @@ def controller(artifacts: str) -> str:
 
 def show_alive(artifacts: str) -> None:
     """Have a process touch a file while this run lives, for those who can't see its own process."""
-    path = _sign(artifacts, owner())
+    keep_sign(sign_of(Path(os.path.realpath(artifacts), FLEET), owner()), os.getppid())
+
+
+def keep_sign(sign: Path, process: int) -> None:
+    """Have a file touched while a process lives, unless it is; it is untouched when that ends."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(exist_ok=False)
+        sign.parent.mkdir(parents=True, exist_ok=True)
+        now = _now(sign.parent)
+        for each in sign.parent.iterdir():
+            if now - each.stat().st_ctime > FORGOTTEN_SECONDS:
+                each.unlink()
+    silent = silent_seconds(sign)
+    if silent is not None and silent < 2 * SHOWN_SECONDS:
+        return
+    with contextlib.suppress(OSError):
         subprocess.Popen(
-            [sys.executable, "-c", _KEEPER, str(os.getppid()), str(path), str(SHOWN_SECONDS)],
+            [sys.executable, "-c", _KEEPER, str(process), str(sign), str(SHOWN_SECONDS)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -75,28 +92,45 @@ def show_alive(artifacts: str) -> None:
         )
 
 
-def _sign(artifacts: str, holder: str) -> Path:
-    place = Path(os.path.realpath(artifacts), FLEET, "alive")
-    return place / hashlib.sha256(holder.encode()).hexdigest()[:16]
+def sign_of(place: Path, holder: str) -> Path:
+    """Return the file that is touched while somebody lives."""
+    return place / "alive" / hashlib.sha256(holder.encode()).hexdigest()[:16]
+
+
+def silent_seconds(sign: Path) -> float | None:
+    """Return for how long a sign was not touched; None where there is none, which says nothing."""
+    with contextlib.suppress(OSError), sign.open(encoding="utf-8") as stream:
+        return untouched_seconds(stream)
+    return None
 
 
 def untouched_seconds(stream: TextIO) -> float:
     """Return for how long nobody has touched a file, by the clock of its own file system."""
     touched = os.fstat(stream.fileno()).st_mtime
-    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=Path(stream.name).parent) as now:
-        return os.fstat(now.fileno()).st_mtime - touched
+    with contextlib.suppress(OSError):
+        return _now(Path(stream.name).parent) - touched
     return 0.0
+
+
+def _now(place: Path) -> float:
+    with tempfile.TemporaryFile(dir=place) as file:
+        return os.fstat(file.fileno()).st_mtime
 
 
 def is_dead(holder: str, artifacts: str) -> bool:
     """Return whether the owner of a lock was a run that has ended.
 
-    One on this very controller shows it by its process, one elsewhere in the artifacts.
+    One on this very controller shows it by its process, unless that is in a container of the same
+    name; one elsewhere shows it in the artifacts.
     """
     theirs = _OWNER.fullmatch(holder)
     ours = _OWNER.fullmatch(owner())
-    if theirs and ours and theirs["where"] == ours["where"]:
-        return not os.path.exists(f"/proc/{theirs['process']}") and os.path.exists("/proc/self")
-    with contextlib.suppress(OSError), _sign(artifacts, holder).open(encoding="utf-8") as sign:
-        return untouched_seconds(sign) > DEAD_SECONDS
-    return False
+    here = bool(theirs and ours and theirs["where"] == ours["where"])
+    if theirs and here and not _has_ended(theirs["process"]):
+        return False
+    silent = silent_seconds(sign_of(Path(os.path.realpath(artifacts), FLEET), holder))
+    return here if silent is None else silent > DEAD_SECONDS
+
+
+def _has_ended(process: str) -> bool:
+    return not os.path.exists(f"/proc/{process}") and os.path.exists("/proc/self")

@@ -93,34 +93,114 @@ sys.stdin.read()
 """
 
 
-def test_a_run_elsewhere_is_alive_as_long_as_it_shows_it(tmp_path):
-    """The container of a job, whose processes nobody else sees."""
-    # Killed with its keeper, as a container is; else its keeper says that it has ended.
-    job = subprocess.Popen(
+@pytest.fixture
+def job(tmp_path):
+    """The container of a job, whose processes nobody else sees: its name, and what ends it."""
+    process = subprocess.Popen(
         [sys.executable, "-c", RUN, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    holder = job.stdout.readline().strip()
+    holder = process.stdout.readline().strip()
     assert "@job-12, process" in holder
-    (sign,) = (tmp_path / "fleet/alive").iterdir()
-    try:
-        os.utime(sign, (1, 1))
-        while sign.stat().st_mtime == 1:
-            time.sleep(0.01)
-        assert not run_owner.is_dead(holder, str(tmp_path))
-    finally:
-        job.kill()
-        job.communicate()
-    while sign.exists():
+    yield holder, process
+    process.kill()
+    process.communicate()
+
+
+def sign_of(holder, artifacts):
+    return run_owner.sign_of(artifacts / "fleet", holder)
+
+
+def await_sign(sign, condition):
+    while not (sign.exists() and condition(sign.stat())):
         time.sleep(0.01)
+
+
+def age(sign, seconds):
+    before = time.time() - seconds
+    os.utime(sign, (before, before))
+
+
+def test_a_run_elsewhere_is_alive_as_long_as_it_shows_it(tmp_path, job):
+    holder, process = job
+    sign = sign_of(holder, tmp_path)
+    await_sign(sign, lambda _status: True)
+    os.utime(sign, (1, 1))
+    await_sign(sign, lambda status: status.st_mtime > 1)
     assert not run_owner.is_dead(holder, str(tmp_path))
-    sign.touch()
-    long_ago = sign.stat().st_mtime - run_owner.DEAD_SECONDS - 60
-    os.utime(sign, (long_ago, long_ago))
+    # An error of the file system, for a while, ends no sign.
+    sign.unlink()
+    await_sign(sign, lambda _status: True)
+    process.kill()
+    process.communicate()
+    await_sign(sign, lambda status: status.st_mtime == 0)
     assert run_owner.is_dead(holder, str(tmp_path))
+
+
+def test_a_run_whose_container_was_killed_is_dead_after_a_while(tmp_path):
+    """With its keeper, which then says nothing."""
+    holder = "bob@job-12, process 7"
+    sign = sign_of(holder, tmp_path)
+    sign.parent.mkdir(parents=True)
+    sign.touch()
+    assert not run_owner.is_dead(holder, str(tmp_path))
+    age(sign, run_owner.DEAD_SECONDS + 60)
+    assert run_owner.is_dead(holder, str(tmp_path))
+
+
+def test_without_a_keeper_nobody_knows_of_a_run(tmp_path, monkeypatch):
+    """Where no process may be watched, as under some profiles of containers."""
+    monkeypatch.setattr(run_owner, "_KEEPER", "raise OSError(38, 'Function not implemented')")
+    made = []
+    real = subprocess.Popen
+    monkeypatch.setattr(
+        run_owner.subprocess, "Popen", lambda *a, **k: made.append(real(*a, **k)) or made[-1]
+    )
+    run_owner.show_alive(str(tmp_path))
+    assert made[0].wait() == 1
+    assert not sign_of(run_owner.owner(), tmp_path).exists()
+
+
+def test_a_keeper_that_is_gone_gets_a_successor(tmp_path, monkeypatch):
+    sign = sign_of(run_owner.owner(), tmp_path)
+    sign.parent.mkdir(parents=True)
+    sign.touch()
+    began = []
+    monkeypatch.setattr(run_owner.subprocess, "Popen", lambda *_a, **_k: began.append(1))
+    run_owner.show_alive(str(tmp_path))
+    assert began == []
+    age(sign, 3 * run_owner.SHOWN_SECONDS)
+    run_owner.show_alive(str(tmp_path))
+    assert began == [1]
+
+
+def test_one_of_this_name_that_cannot_be_seen_may_be_in_another_container(tmp_path):
+    """Containers on the host's network share its name."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    holder = f"{run_owner.owner().partition(',')[0]}, process {ended.pid}"
+    sign = sign_of(holder, tmp_path)
+    sign.parent.mkdir(parents=True)
+    sign.touch()
+    assert not run_owner.is_dead(holder, str(tmp_path))
+    os.utime(sign, (0, 0))
+    assert run_owner.is_dead(holder, str(tmp_path))
+
+
+def test_signs_go_when_their_locks_are_forgotten(tmp_path, monkeypatch):
+    sign = sign_of("bob@job-12, process 7", tmp_path)
+    sign.parent.mkdir(parents=True)
+    sign.touch()
+    os.utime(sign, (0, 0))
+    monkeypatch.setattr(run_owner.subprocess, "Popen", lambda *_a, **_k: None)
+    run_owner.show_alive(str(tmp_path))
+    assert sign.exists()
+    monkeypatch.setattr(run_owner, "FORGOTTEN_SECONDS", -1)
+    run_owner.show_alive(str(tmp_path))
+    assert not sign.exists()
 
 
 def test_jobs_that_share_their_artifacts_are_one_controller(tmp_path, monkeypatch):
