@@ -24,17 +24,20 @@ from .fleet.saved import FLEET
 # A run shows so often that it is alive; one that has not for so long is dead, wherever it was. What
 # says of an ended one that it has is there until nobody remembers its locks.
 SHOWN_SECONDS, DEAD_SECONDS, FORGOTTEN_SECONDS = 30, 600, 30 * 86400
-# It makes the file itself, and goes on where a file system fails for a while.
+# It makes the file itself once it watches the process, and goes on where a file system fails.
 _KEEPER = """
 import contextlib, os, select, sys
 path, ended = sys.argv[2], select.poll()
-ended.register(os.pidfd_open(int(sys.argv[1])), select.POLLIN)
-lives = True
-while lives:
+def touch():
     with contextlib.suppress(OSError):
         open(path, "a").close()
         os.utime(path)
-    lives = not ended.poll(float(sys.argv[3]) * 1000)
+ended.register(os.pidfd_open(int(sys.argv[1])), select.POLLIN)
+touch()
+if os.fork():
+    os._exit(0)
+while not ended.poll(float(sys.argv[3]) * 1000):
+    touch()
 os.utime(path, (0, 0))
 """
 _OWNER = re.compile(r"(?P<where>.+@.+), process (?P<process>\d+)")
@@ -83,8 +86,9 @@ def keep_sign(sign: Path, process: int) -> None:
     if silent is not None and silent < 2 * SHOWN_SECONDS:
         return
     with contextlib.suppress(OSError):
-        subprocess.Popen(
+        subprocess.run(
             [sys.executable, "-c", _KEEPER, str(process), str(sign), str(SHOWN_SECONDS)],
+            check=False,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

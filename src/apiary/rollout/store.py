@@ -33,9 +33,15 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import
     read_ledger,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine, Survey
-from ansible_collections.apiary.instinct.plugins.plugin_utils.run_owner import untouched_seconds
+from ansible_collections.apiary.instinct.plugins.plugin_utils.run_owner import (
+    keep_sign,
+    sign_of,
+    silent_seconds,
+    untouched_seconds,
+)
 
-# A lock is touched so often, and is of a run that is gone when it was not for so long.
+# A lock is touched so often, and is of a run that is gone when it was not for so long; one of an
+# earlier release is not touched, and says so.
 TOUCH_SECONDS, GONE_SECONDS = 30, 600
 
 
@@ -150,6 +156,7 @@ class Lock:
         if self.record.get("child") != pid:
             self.record |= {"child": pid, "child_begun": _begun(pid)}
             self._write(json.dumps(self.record))
+            keep_sign(child_sign(self.path, self.record), pid)
 
     def _write(self, text: str) -> None:
         self._stream.seek(0)
@@ -186,7 +193,7 @@ class Lock:
 
         The kernel gives it back when the process ends, however it ends; the ansible-playbook of a
         killed command is asked for by its pid. One of another machine, as a job's container is, is
-        gone when it has not touched the lock for some minutes.
+        gone when it has not touched the lock for some minutes, nor its ansible-playbook a sign.
         """
         with self._opened() as stream:
             try:
@@ -194,7 +201,7 @@ class Lock:
             except OSError:
                 raise _locked(self.path, _read(stream), "it is at work") from None
             before = _read(stream)
-            reason = _alive(before, untouched_seconds(stream))
+            reason = _alive(before, _silent(stream, before))
             if reason and not take_over:
                 raise _locked(self.path, before, reason)
             self._stream = stream
@@ -204,6 +211,7 @@ class Lock:
                 "pid": os.getpid(),
                 "since": since,
                 "run": run,
+                "touched": True,
             }
             self._write(json.dumps(self.record))
             ended = threading.Event()
@@ -232,14 +240,31 @@ def _record_in(path: Path) -> dict[str, Any]:
         return _read(stream)
 
 
-def _alive(record: dict[str, Any], age: float = 0) -> str:
+def child_sign(lock: Path, record: dict[str, Any]) -> Path:
+    """Return the file that is touched while the ansible-playbook of a run lives."""
+    process = " ".join(str(record.get(name)) for name in ("host", "child", "child_begun"))
+    return sign_of(lock.parent, process)
+
+
+def _silent(stream: TextIO, record: dict[str, Any]) -> float | None:
+    """Return for how long neither a command nor its child has shown itself; None: not known."""
+    own = untouched_seconds(stream) if record.get("touched") else None
+    if own is None or "child" not in record:
+        return own
+    child = silent_seconds(child_sign(Path(stream.name), record))
+    return None if child is None else min(own, child)
+
+
+def _alive(record: dict[str, Any], silent: float | None = None) -> str:
     """Return why the lock of one who does not hold it any more still counts, "" if it does not."""
     if not record:
         return ""
     if record.get("host") != controller():
-        left = max(1, round((GONE_SECONDS - age) / 60))
         reason = "whether it still runs cannot be seen from here"
-        return "" if age > GONE_SECONDS else f"{reason}; if not, its lock ends in {left} min"
+        if silent is None:
+            return reason
+        left = max(1, round((GONE_SECONDS - silent) / 60))
+        return "" if silent > GONE_SECONDS else f"{reason}; if not, its lock ends in {left} min"
     child = record.get("child")
     if (
         isinstance(child, int)

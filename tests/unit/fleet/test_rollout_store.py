@@ -26,7 +26,7 @@ from click import UsageError
 from apiary.app.extra_vars import split_extra
 from apiary.rollout.command import OWN
 from apiary.rollout.request import Request, asked_of
-from apiary.rollout.store import GONE_SECONDS, Lock, Store, controller, save
+from apiary.rollout.store import GONE_SECONDS, Lock, Store, child_sign, controller, save
 
 NOW = "2026-11-22T09:00:00Z"
 
@@ -139,18 +139,64 @@ def test_a_run_that_ends_in_an_error_leaves_no_holder(tmp_path):
     assert path.read_text() == ""
 
 
+def left_elsewhere(path, **more):
+    """The lock of a command on another machine that nobody has touched for a while."""
+    record = {"holder": "bob", "host": f"not-{controller()}", "pid": 1, "touched": True, **more}
+    path.write_text(json.dumps(record))
+    before = path.stat().st_mtime - GONE_SECONDS - 60
+    os.utime(path, (before, before))
+    return record
+
+
+def locked(path):
+    with pytest.raises(ApiaryError) as refusal, Lock(path).held("run-2", NOW):
+        pass
+    return refusal.value.findings[0].message
+
+
 def test_one_of_another_machine_ends_when_nobody_touches_it(tmp_path):
     """The container of a job is gone with its name, and its process number says nothing here."""
     path = tmp_path / "lock"
-    path.write_text(json.dumps({"holder": "bob", "host": f"not-{controller()}", "pid": 1}))
-    with pytest.raises(ApiaryError) as refusal, Lock(path).held("run-2", NOW):
-        pass
-    assert "bob on not-" in refusal.value.findings[0].message
-    assert "its lock ends in 10 min" in refusal.value.findings[0].message
-    before = path.stat().st_mtime - GONE_SECONDS - 60
-    os.utime(path, (before, before))
+    left_elsewhere(path)
+    path.touch()
+    message = locked(path)
+    assert "bob on not-" in message
+    assert "its lock ends in 10 min" in message
+    left_elsewhere(path)
     with Lock(path).held("run-2", NOW) as lock:
         assert lock.holder()["run"] == "run-2"
+
+
+def test_one_that_was_never_touched_does_not_end_by_itself(tmp_path):
+    """An earlier release's command says nothing while it is at work."""
+    left_elsewhere(tmp_path / "lock", touched=False)
+    assert locked(tmp_path / "lock").endswith("whether it still runs cannot be seen from here")
+    with Lock(tmp_path / "lock").held("run-2", NOW, take_over=True):
+        pass
+
+
+def test_a_playbook_elsewhere_that_outlives_its_command_keeps_the_lock(tmp_path):
+    path = tmp_path / "lock"
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        with Lock(path).held("run-1", NOW) as lock:
+            lock.child(child.pid)
+            ours = lock.record
+        (kept,) = (tmp_path / "alive").iterdir()
+        # The same on another machine, whose processes cannot be seen.
+        record = left_elsewhere(path, child=child.pid, child_begun=ours["child_begun"])
+        assert locked(path).endswith("whether it still runs cannot be seen from here")
+        sign = child_sign(path, record)
+        sign.touch()
+        assert "its lock ends in 10 min" in locked(path)
+    finally:
+        child.kill()
+        child.wait()
+    while kept.stat().st_mtime:
+        time.sleep(0.01)
+    os.utime(sign, (0, 0))
+    with Lock(path).held("run-2", NOW):
+        pass
 
 
 def test_who_is_at_work_touches_the_lock(tmp_path, monkeypatch):
