@@ -4,12 +4,18 @@
 
 """HAProxy's own check of every golden configuration, and of settings of all kinds."""
 
+import contextlib
+import os
+import re
 import subprocess
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.router import haproxy
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.sandbox import sandbox
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.check import check_router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
@@ -132,3 +138,50 @@ def test_whatever_the_settings_say_haproxy_takes(chosen, replicas, model):
     }
     with tempfile.TemporaryDirectory(prefix="router-") as place:
         assert check(files, Path(place)) == []
+
+
+def bounding_set(status):
+    """Return the capabilities of /proc/PID/status as a number."""
+    return int(re.search(r"^CapBnd:\s*([0-9a-f]+)$", status, re.MULTILINE)[1], 16)
+
+
+def test_the_unit_may_raise_its_limit_of_open_files():
+    assert " CAP_SYS_RESOURCE\n" in sandbox("haproxy.service")
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not bounding_set(Path("/proc/self/status").read_text()) & 1 << 24,
+    reason="needs CAP_SYS_RESOURCE, which containers lack",
+)
+@pytest.mark.parametrize("connections", [500, 20000])
+def test_the_unit_leaves_what_a_reload_with_more_connections_needs(place, connections):
+    """A reload starts the master anew with the limits that it has, which it raises by itself."""
+    lines = dict(
+        line.split("=", 1) for line in sandbox("haproxy.service").splitlines() if "=" in line
+    )
+    left = lines["CapabilityBoundingSet"].lower().replace("cap_", "+").split()
+    (place / "cfg").write_text(
+        f"global\n  maxconn {connections}\n  stats socket {place}/s\n"
+        "defaults\n  mode http\n  timeout client 1s\n  timeout connect 1s\n  timeout server 1s\n"
+        f"frontend one\n  bind unix@{place}/f\n"
+    )
+    limits = [
+        "prlimit",
+        "--nofile=2000:2000",
+        "setpriv",
+        "--bounding-set",
+        ",".join(["-all", *left]),
+    ]
+    with subprocess.Popen(
+        [*limits, "haproxy", "-db", "-f", place / "cfg"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        while process.poll() is None and not (place / "f").exists():
+            time.sleep(0.02)
+        while process.poll() is None:
+            with contextlib.suppress(ConnectionError):
+                assert "Pid: " in haproxy.ask("show info", f"{place}/s")
+                process.terminate()
+                break
+        said = process.communicate(timeout=20)[1]
+    assert "Cannot raise" not in said
+    assert "FD limit" not in said
