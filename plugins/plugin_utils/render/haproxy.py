@@ -166,10 +166,8 @@ def _body_bytes(pool: Pool, settings: RouterSettings) -> int:
 
 
 def _share(pool: Pool, settings: RouterSettings) -> str | None:
-    """Return HAProxy's expression for how many requests a key may have in work and in the queue."""
-    if settings.limits.requests_per_key:
-        return f"int({settings.limits.requests_per_key})"
-    if len(settings.keys) < 2:
+    """Return HAProxy's expression for how many requests a key may have at a pool by default."""
+    if settings.limits.requests_per_key or len(settings.keys) < 2:
         return None
     concurrency = min(server.concurrency for server in pool.servers)
     return f"nbsrv({pool.deployment}),mul({concurrency + settings.queueing.per_replica // 2})"
