@@ -18,6 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
 )
 
 from support.replicas import Answer, Client, read_head
+from support.router.haproxy import pool_of
 from support.scenario import QUICK, serving
 
 KEYS = {name: f"sk-{name}-0123456789abcdef" for name in ("alice", "bob", "carol")}
@@ -197,6 +198,22 @@ def test_one_address_cannot_have_all_connections(place):
     assert asyncio.run(scenario()) == [200, 0]
 
 
+def test_one_connection_is_one_request_whatever_it_begins_with(place):
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    settings_frame = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+    async def scenario():
+        async with serving(place, 1, settings=limited()) as (_replicas, [router]):
+            reader, writer = await asyncio.open_connection("127.0.0.1", router.port)
+            writer.write(preface + settings_frame)
+            async with asyncio.timeout(20):
+                line, _headers = await read_head(reader)
+            writer.close()
+            return line
+
+    assert asyncio.run(scenario()).startswith("HTTP/1.1 400 ")
+
+
 def keyed(**concurrent):
     keys = [
         ApiKey(name, hashlib.sha256(key.encode()).hexdigest(), None, concurrent.get(name))
@@ -245,3 +262,31 @@ def test_a_key_leaves_half_of_the_queue_to_the_others(place):
         assert (answer.status, answer.error) == (429, "too_many_requests")
         assert answer.headers["retry-after"] == "2"
     assert statuses == [200, 200]
+
+
+def test_what_a_key_has_at_one_deployment_is_no_share_of_anothers(place):
+    async def scenario():
+        async with serving(place, 1, concurrency=2, settings=keyed()) as ([replica], [router]):
+            router.pools = (*router.pools, pool_of([replica.port], 2, deployment="other"))
+            router.write()
+            await router.reload()
+            await router.until_up(2)
+            alice = {"Authorization": f"Bearer {KEYS['alice']}"}
+            clients = [Client(router.port) for _number in range(4)]
+            for client in clients:
+                await client.send({"seconds": 60}, alice)
+
+            async def all_are_there():
+                rows = {(one["pxname"], one["svname"]): one for one in await router.statistics()}
+                return rows["demo", "BACKEND"]["scur"] == "4"
+
+            await router.until(all_are_there)
+            ports = [pool.port for pool in router.pools]
+            for port in ports:
+                clients.append(Client(port))
+            answers = [(await client.ask({}, alice)).status for client in clients[-2:]]
+            for client in clients:
+                client.close()
+            return answers
+
+    assert asyncio.run(scenario()) == [429, 200]
