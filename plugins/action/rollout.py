@@ -85,6 +85,7 @@ class ActionModule(Deciding):
         after = EVENTS[event](progress_of(variables.get(PROGRESS), host), happened)
         return {
             **to_document(after),
+            "out_servers": [server_of(host, unit) for unit in after.out],
             "late_servers": [server_of(host, unit) for unit in after.late],
             "word": outcome_word(after),
             "note": note(after, host),

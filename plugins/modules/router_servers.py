@@ -136,10 +136,19 @@ def find(module, send):
     return matches
 
 
+def taken_over_by(module, servers, changes):
+    """Return the servers that a run has drained until a time, and that are to stay so."""
+    if module.params["state"] not in ("drain", "maint") or module.params["deadline"]:
+        return []
+    former = haproxy.deadlines(module.params["state_file"])
+    return [server for server in servers if server.key in former and server not in changes]
+
+
 def carry_out(module, send, servers, changes):
     """Set the states, and when they end: a drain's end before it begins, and after it is over."""
     state, state_file = module.params["state"], module.params["state_file"]
-    until = module.params["deadline"] and int(time.time() + module.params["deadline"])
+    seconds = module.params["deadline"] if state == "drain" else None
+    until = haproxy.moment().later(seconds) if seconds else None
     if state != "ready":
         haproxy.schedule(servers, until, state_file)
     for server in changes:
@@ -179,6 +188,7 @@ def main() -> None:
     try:
         matches = find(module, send)
         changes = [] if state == "present" else changes_of(matches, state)
+        taken_over = taken_over_by(module, matches, changes)
         keys = {server.key for server in matches}
         after = matches
         if state != "present" and not module.check_mode:
@@ -199,7 +209,8 @@ def main() -> None:
     waited = module.params["wait"] and not module.check_mode
     outcome = told(after, state, timeout if waited else None)
     ports = haproxy.frontend_ports(haproxy.read(module.params["configuration"]))
-    module.exit_json(changed=bool(changes), diff=diff_of(changes, state), ports=ports, **outcome)
+    diff = diff_of(changes, state, taken_over)
+    module.exit_json(changed=bool(changes or taken_over), diff=diff, ports=ports, **outcome)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from ..durable import write_durably
 
@@ -262,23 +262,49 @@ def _save(asked: Ask, forced_only: bool, configuration: str, state_file: str) ->
     replace_file(state_file, kept_state(answer, ports, forced_only))
 
 
-def deadlines(state_file: str = STATE_FILE) -> dict[str, int]:
-    """Return when each server comes back by itself, in seconds since 1970, by backend/server."""
+class Moment(NamedTuple):
+    """A time in seconds since 1970, and since a boot: nobody sets that clock."""
+
+    wall: int
+    boot: str
+    up: int
+
+    def later(self, seconds: float) -> Moment:
+        return Moment(int(self.wall + seconds), self.boot, int(self.up + seconds))
+
+    def is_over(self, now: Moment) -> bool:
+        """Return whether it is over; the day's time counts only where there was a boot since."""
+        return self.up <= now.up if self.boot == now.boot else self.wall <= now.wall
+
+
+def moment() -> Moment:
+    """Return the present moment."""
+    boot = read("/proc/sys/kernel/random/boot_id").strip() or "-"
+    return Moment(int(time.time()), boot, int(time.clock_gettime(time.CLOCK_BOOTTIME)))
+
+
+def deadlines(state_file: str = STATE_FILE) -> dict[str, Moment]:
+    """Return when each server comes back by itself, by backend/server."""
     lines = read(os.path.join(os.path.dirname(state_file), DEADLINES)).splitlines()
-    pairs = (line.partition(" ") for line in lines)
-    return {key: int(until) for key, _space, until in pairs if until.isdecimal()}
+    rows = (line.split() for line in lines)
+    return {
+        row[0]: Moment(int(row[1]), row[2], int(row[3]))
+        for row in rows
+        if len(row) == 4 and row[1].isdecimal() and row[3].isdecimal()
+    }
 
 
-def _set_deadlines(changes: dict[str, int | None], state_file: str) -> None:
+def _set_deadlines(changes: dict[str, Moment | None], state_file: str) -> None:
     former = deadlines(state_file)
     merged = {key: until for key, until in {**former, **changes}.items() if until is not None}
     if merged != former:
-        text = "".join(f"{key} {until}\n" for key, until in sorted(merged.items()))
+        rows = sorted(merged.items())
+        text = "".join(f"{key} {end.wall} {end.boot} {end.up}\n" for key, end in rows)
         replace_file(os.path.join(os.path.dirname(state_file), DEADLINES), text)
 
 
 def schedule(
-    servers: Iterable[ServerState], until: int | None, state_file: str = STATE_FILE
+    servers: Iterable[ServerState], until: Moment | None, state_file: str = STATE_FILE
 ) -> None:
     """Write when servers that are about to be drained come back, if nobody brings them before.
 
@@ -295,19 +321,20 @@ def schedule(
 
 
 def expire(
-    asked: Ask, now: float, configuration: str = CONFIGURATION, state_file: str = STATE_FILE
+    asked: Ask, now: Moment, configuration: str = CONFIGURATION, state_file: str = STATE_FILE
 ) -> list[str]:
     """Bring back what was drained until now, and return it; raise OSError.
 
-    Whether a replica then gets requests is for its health checks to say. A deadline goes last, so
-    that a run that was cut off is completed by the next one.
+    Whether a replica then gets requests is for its health checks to say; what somebody has put into
+    maintenance since stays there. A deadline goes last, so that a run that was cut off is completed
+    by the next one.
     """
     with locked(state_file):
-        due = [key for key, until in deadlines(state_file).items() if until <= now]
+        due = [key for key, until in deadlines(state_file).items() if until.is_over(now)]
         if not due:
             return []
         servers = [server for server in server_states(asked) if server.key in due]
-        drained = [one for one in servers if one.wanted != "ready" and not one.inherited]
+        drained = [one for one in servers if one.wanted == "drain" and not one.inherited]
         for server in drained:
             set_state(asked, server, "ready")
         _save(asked, True, configuration, state_file)
@@ -325,7 +352,7 @@ def main(arguments: list[str]) -> int:
         if arguments == ["save"]:
             save(ask, forced_only=False)
         elif arguments == ["expire"]:
-            for key in expire(ask, time.time()):
+            for key in expire(ask, moment()):
                 sys.stderr.write(f"ROUTER-DRAIN-EXPIRED: {key}: the time of its drain is over\n")
         elif arguments == ["trim"]:
             ports = configured_ports(read(CONFIGURATION))

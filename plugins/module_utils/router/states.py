@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from ..finding import Finding
@@ -35,12 +36,14 @@ def remaining(servers: list[ServerState], state: str) -> list[ServerState]:
     return []
 
 
-def diff_of(changes: list[ServerState], state: str) -> dict[str, str]:
-    """Return Ansible's diff: a line for each server that changes."""
-    return {
-        "before": "".join(f"{server.key}: {server.wanted}\n" for server in changes),
-        "after": "".join(f"{server.key}: {state}\n" for server in changes),
-    }
+def diff_of(
+    changes: list[ServerState], state: str, taken_over: Sequence[ServerState] = ()
+) -> dict[str, str]:
+    """Return Ansible's diff: a line for each server that changes, or only has no deadline more."""
+    before = [f"{server.key}: {server.wanted}\n" for server in changes]
+    before += [f"{server.key}: {server.wanted} until its deadline\n" for server in taken_over]
+    after = [f"{server.key}: {state}\n" for server in (*changes, *taken_over)]
+    return {"before": "".join(before), "after": "".join(after)}
 
 
 def told(servers: list[ServerState], state: str, waited: float | None) -> dict[str, Any]:
