@@ -265,6 +265,28 @@ def test_weights_that_are_not_mounted_yet_end_the_start_after_its_pause(
     assert "error: CONTAINER-NO-USER" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may be somebody else")
+def test_weights_that_root_cannot_read_are_looked_at_as_the_engine_s_user(
+    paused, tmp_path, spec, monkeypatch
+):
+    """A file server that takes root for nobody tells root nothing."""
+    seen = []
+
+    def squashed(_context):
+        program = subprocess.run(["id", "-u"], capture_output=True, check=True, text=True)
+        seen.append((os.geteuid(), os.getegid(), os.getgroups(), int(program.stdout)))
+        if 0 in seen[-1]:
+            raise replica_error("REPLICA-WEIGHTS", "Permission denied")
+
+    monkeypatch.setattr(container.preflight, "check_weights", squashed)
+    groups = os.getgroups()
+    for _start in range(3):
+        container.await_turn(spec, "nobody")
+    nobody = pwd.getpwnam("nobody")
+    assert seen == [(nobody.pw_uid, nobody.pw_gid, [], nobody.pw_uid)]
+    assert (os.getresuid(), os.getresgid(), os.getgroups()) == ((0, 0, 0), (0, 0, 0), groups)
+
+
 def test_a_good_start_and_a_stop_forget_those_that_failed(paused, tmp_path, root, spec):
     shared = root / "run/apiary" / UNIT
     for forget in (

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 from ....module_utils.finding import ApiaryError
 from ....module_utils.kfd import read
@@ -150,7 +151,27 @@ def count_start(spec: LaunchSpec, root: str = "/") -> int:
     return failed
 
 
-def await_turn(spec: LaunchSpec) -> None:
+@contextlib.contextmanager
+def _as_user(name: str) -> Iterator[None]:
+    """Read files as this user: a file server may take root for nobody."""
+    try:
+        account = pwd.getpwnam(name)
+    except KeyError:  # prepare refuses it
+        yield
+        return
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(account.pw_gid)
+    os.seteuid(account.pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(ROOT)
+        os.setegid(ROOT_GROUP)
+        os.setgroups(groups)
+
+
+def await_turn(spec: LaunchSpec, user: str) -> None:
     """Count this start, and pause as long as failed ones before it demand.
 
     Raises ApiaryError after it where the weights were not there before, as backoff.wait does.
@@ -159,7 +180,8 @@ def await_turn(spec: LaunchSpec) -> None:
     failed = count_start(spec)
     seconds = backoff.pause_seconds(context, failed)
     if seconds > 0:
-        refusal = preflight.passing_refusal(context)
+        with _as_user(user):
+            refusal = preflight.passing_refusal(context)
         print(f"waiting {seconds:.0f} s after {failed} failed starts", file=sys.stderr, flush=True)
         time.sleep(seconds)
         if refusal:
@@ -287,7 +309,7 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.task == "docker":
             return docker(arguments.name, arguments.socket, arguments.argv[1:])
         spec, user, source = read_spec(arguments.spec), arguments.user, arguments.credentials
-        await_turn(spec)
+        await_turn(spec, user)
         prepare(spec, user, source, arguments.keep, arguments.empty)
     except OSError as failure:
         print(f"{arguments.spec}: {failure}", file=sys.stderr)
