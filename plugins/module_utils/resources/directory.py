@@ -30,6 +30,8 @@ OPTIONS: dict[str, Any] = {
     "keep": {"type": "list", "elements": "str", "default": []},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
+# As many as the kernel follows.
+MOST_LINKS = 40
 
 
 def name(resource: Resource) -> str:
@@ -38,6 +40,8 @@ def name(resource: Resource) -> str:
 
 def inspect(host: Host, resource: Resource) -> Difference:
     path = resource["path"]
+    if resource["state"] == "present":
+        path = _followed(path)
     exists = os.path.isdir(path)
     strays = _strays(resource) if exists else []
     if resource["state"] == "absent":
@@ -53,19 +57,18 @@ def inspect(host: Host, resource: Resource) -> Difference:
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
-    path = resource["path"]
     for each in difference.actual or ():
-        if os.path.isdir(each):
+        if os.path.isdir(each) and not os.path.islink(each):
             shutil.rmtree(each)
         else:
             os.unlink(each)
     if resource["state"] == "absent":
         return
+    path = _followed(resource["path"])
     owner = pwd.getpwnam(resource["owner"]).pw_uid if resource["owner"] else -1
     group = grp.getgrnam(resource["group"]).gr_gid if resource["group"] else -1
     try:
         os.makedirs(path, mode=0o755, exist_ok=True)
-        # Who owns the directory above may have put a link here.
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as failure:
         raise error("HOST-FILE", path, f"is no directory of its own: {failure.strerror}") from None
@@ -75,6 +78,20 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
         os.fchown(handle, owner, group)
     finally:
         os.close(handle)
+
+
+def _followed(path: str) -> str:
+    """Return where a directory is, by links that root alone can have put there, as to a disk."""
+    for _link in range(MOST_LINKS):
+        path = os.path.normpath(path)
+        if not os.path.islink(path):
+            return path
+        above = os.path.dirname(path)
+        status = os.stat(above)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            break
+        path = os.path.join(above, os.readlink(path))
+    raise error("HOST-FILE", path, "is a link to itself, or one that others can put there")
 
 
 def _strays(resource: Resource) -> list[str]:
