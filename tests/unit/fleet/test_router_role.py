@@ -186,7 +186,7 @@ def test_a_router_ends_drains_by_itself_and_takes_a_certificate_that_somebody_re
     assert "systemctl" not in text
     files = haproxy(role(router_tls_enabled=True, router_tls_path="/etc/ssl/router.pem"))
     assert (
-        "test ! /etc/ssl/router.pem -nt /run/haproxy/certificate ||"
+        "find -P /etc/ssl/router.pem -newercm /run/haproxy/certificate;"
         in (files[f"{units}/apiary-router.service"]["content"])
     )
     # Every start and reload has taken the certificate that there is.

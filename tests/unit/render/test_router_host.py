@@ -4,8 +4,11 @@
 
 """Files of a router's host: the unit's, and keepalived's, judged by itself where it is."""
 
+import os
+import shlex
 import shutil
 import subprocess
+import time
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
@@ -25,6 +28,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
     ApiKey,
     Router,
     RouterSettings,
+    Tls,
 )
 
 PEERS = (Peer("router-001", "192.0.2.1"), Peer("router-002", "192.0.2.2"))
@@ -121,3 +125,30 @@ def test_the_program_is_python_by_itself(tmp_path):
     )
     assert done.returncode == 1
     assert "ROUTER-STATE: check: /run/haproxy/admin.sock" in done.stderr
+
+
+def test_a_certificate_is_new_by_when_it_came_and_not_by_its_own_date(tmp_path):
+    certificate, stamp = tmp_path / "tls.pem", tmp_path / "stamp"
+    settings = RouterSettings(tls=Tls(certificate=str(certificate)))
+    files = {one.path: one.content for one in render_router_host(Router(settings, ()), "python3")}
+    unit = files["/etc/systemd/system/apiary-router.service"]
+    [line] = [line for line in unit.splitlines() if line.startswith("ExecStart=/bin/sh -c ")]
+    script = shlex.split(line)[-1].replace("$$", "$")
+    script = script.replace("/run/haproxy/certificate", str(stamp))
+    (tmp_path / "systemctl").write_text("#!/bin/sh\necho reloads\n")
+    (tmp_path / "systemctl").chmod(0o755)
+
+    def reloads(seconds):
+        """Return whether it would, where HAProxy has begun so many seconds ago."""
+        stamp.touch()
+        os.utime(stamp, (time.time() - seconds,) * 2)
+        path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        done = subprocess.run(["sh", "-c", script], env=path, capture_output=True, check=False)
+        return b"reloads" in done.stdout
+
+    assert not reloads(60)
+    (tmp_path / "one.pem").write_text("one")
+    os.utime(tmp_path / "one.pem", (1, 1))
+    certificate.symlink_to("one.pem")
+    assert reloads(60)
+    assert not reloads(-60)
