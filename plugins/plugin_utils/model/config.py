@@ -163,6 +163,7 @@ def _described(keys: Reader, model_type: str) -> Architecture:
         "dtype": keys.words("dtype") or keys.words("torch_dtype"),
         "quantization": quantized,
         "rope_scaling": rope_scaling(keys),
+        "audio": towers.hears(keys),
     }
     count = found.count
     unreadable = keys.wrong_keys & DECISIVE

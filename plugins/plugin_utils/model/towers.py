@@ -16,12 +16,19 @@ from .types import Architecture
 
 # Sections of a config.json that describe a tower.
 _SECTIONS = ("vision_config", "audio_config", "vision_cfg", "sound_config", "vit_config")
+# Of these one says that a model takes recordings; the last is Whisper's, which has no section.
+_AUDIO = ("audio_config", "sound_config", "audio_processor", "num_mel_bins")
 
 
 def vision(keys: Reader) -> dict[str, Any] | None:
     """Return what the config says of its vision tower, as it stands there; None without one."""
     tower = keys.mapping("vision_config")
     return None if tower is None else dict(tower)
+
+
+def hears(keys: Reader) -> bool | None:
+    """Return True for a model that takes recordings, else None."""
+    return any(keys.has(name) for name in _AUDIO) or None
 
 
 def parameters(keys: Reader, architecture: Architecture) -> int | None:

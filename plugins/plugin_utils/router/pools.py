@@ -125,8 +125,9 @@ def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSe
     )
     deployment = hosts[0].plan.deployment
     engine_key = knowledge("router.yml")["engine_key"]["variable"] in deployment.secrets
-    images = any(host.plan.model.vision is not None for host in hosts)
-    return Pool(name, deployment.model.name, port, servers, engine_key, images)
+    models = [host.plan.model for host in hosts]
+    media = any(model.vision or (model.details or {}).get("audio") for model in models)
+    return Pool(name, deployment.model.name, port, servers, engine_key, images=media)
 
 
 def _weights(replicas: Sequence[Replica]) -> list[int]:

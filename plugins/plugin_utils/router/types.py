@@ -37,7 +37,7 @@ class Pool:
     """All replicas of one deployment behind one port; ``deployment`` names the HAProxy backend.
 
     With ``engine_key`` the engines want a key of their own, which a router with keys sends them.
-    With ``images`` the model takes images, so that requests are larger.
+    With ``images`` the model takes images or recordings, so that requests are larger.
     """
 
     deployment: str
@@ -84,11 +84,11 @@ class Queueing:
 class Limits:
     """How much one client may take of a router, so that it costs the others nothing.
 
-    ``body_bytes`` is the largest body of a request; None is enough for text, or for images where
-    the model takes them. All of a body is at the router within ``body_seconds`` before a replica
-    hears of it. ``connections_per_source`` are an address's at once, None for a quarter of all, and
-    ``requests_per_key`` a key's in work and in the queue; None leaves half of the queue to the
-    other keys, where there are any.
+    ``body_bytes`` is the largest body of a request; None is enough for text, or for images and
+    recordings where the model takes them. All of a body is at the router within ``body_seconds``
+    before a replica hears of it. ``connections_per_source`` are an address's at once, None for a
+    quarter of all, and ``requests_per_key`` a key's in work and in the queue; None leaves half of
+    the queue to the other keys, where there are any.
     """
 
     body_bytes: int | None = None

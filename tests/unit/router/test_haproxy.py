@@ -72,7 +72,7 @@ def test_the_buffer_has_room_for_the_largest_request_and_what_is_before_it():
     images = replace(routers()["default"].pools[0], images=True, deployment="pictures", port=9)
     router = routers()["default"]
     pools = (*router.pools, images)
-    for limit, expected in ((None, (8 << 20, 24 << 20)), (100_000, (100_000, 100_000))):
+    for limit, expected in ((None, (8 << 20, 26 << 20)), (100_000, (100_000, 100_000))):
         settings = replace(router.settings, limits=Limits(body_bytes=limit))
         files = {one.path: one.content for one in render_router(Router(settings, pools))}
         text = files["/etc/haproxy/haproxy.cfg"]

@@ -10,6 +10,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
     from_document,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import block_size
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
@@ -222,3 +223,20 @@ def test_a_pool_that_loses_most_of_its_replicas_is_refused(left, found):
     assert [one.code for one in check_change(before, after)] == ["ROUTER-SHRUNK"] * found
     meant = replace(after, settings=RouterSettings(allow_removed=True))
     assert check_change(before, meant) == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "large"),
+    [
+        ({"model_type": "llama"}, False),
+        ({"model_type": "llava", "vision_config": {"hidden_size": 8}}, True),
+        ({"model_type": "voxtral", "audio_config": {"hidden_size": 8}}, True),
+        ({"model_type": "whisper", "num_mel_bins": 128}, True),
+    ],
+)
+def test_a_model_that_takes_images_or_recordings_gets_larger_requests(config, large):
+    model = read_config(json.dumps(config), "config.json")
+    [pool], _findings = pools_from_plans(
+        [replace(planned(), plan=replace(planned().plan, model=model))], RouterSettings()
+    )
+    assert pool.images is large
