@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import os
@@ -21,7 +22,8 @@ from ..finding import Finding, error
 Resource = dict[str, Any]
 DUE = "/var/lib/apiary/due"
 PROPERTIES = "ActiveState,UnitFileState,NeedDaemonReload,LoadState"
-LINKS = "/etc/systemd/system/*.wants"
+UNITS = "/etc/systemd/system"
+LINKS = (UNITS, f"{UNITS}/*.wants", f"{UNITS}/*.requires")
 UNIT_FOLDERS = ("/etc/systemd/", "/run/systemd/", "/usr/lib/systemd/", "/etc/containers/systemd/")
 
 
@@ -84,8 +86,9 @@ class Host:
         code, out, err = self.run(["systemctl", "--no-ask-password", *arguments])
         if arguments[0] in ("enable", "disable"):
             # systemctl does not sync its links, and without them nothing starts after a power cut.
-            for folder in glob.glob(LINKS):
-                sync_directory(folder)
+            for folder in (path for pattern in LINKS for path in glob.glob(pattern)):
+                with contextlib.suppress(OSError):
+                    sync_directory(folder)
         return code, out if code == 0 else out + err
 
     def properties(self, unit: str) -> dict[str, str]:

@@ -158,15 +158,32 @@ def test_every_file_of_a_release_is_on_the_disk_before_its_name(tmp_path, disk):
     assert ("sync", str(tmp_path)) in disk.events[named:]
 
 
-def test_links_that_start_units_are_synced(tmp_path, disk, monkeypatch):
-    folder = tmp_path / "multi-user.target.wants"
-    folder.mkdir()
-    monkeypatch.setattr(types, "LINKS", str(tmp_path / "*.wants"))
+def systemctl(place, monkeypatch, *words):
+    """Run it on a host without one, whose units are in a directory."""
+    monkeypatch.setattr(types, "LINKS", [str(place), f"{place}/*.wants", f"{place}/*.requires"])
     host = types.Host(SimpleNamespace(run_command=lambda *_argv, **_options: (0, "", "")))
-    host.systemctl("start", "--", "a.service")
+    return host.systemctl(*words)
+
+
+def test_links_that_start_units_are_synced(tmp_path, disk, monkeypatch):
+    folders = [tmp_path / f"multi-user.target.{kind}" for kind in ("wants", "requires")]
+    for folder in folders:
+        folder.mkdir()
+    systemctl(tmp_path, monkeypatch, "start", "--", "a.service")
     assert disk.events == []
-    host.systemctl("enable", "--", "a.service")
-    assert disk.events == [("sync", str(folder))]
+    systemctl(tmp_path, monkeypatch, "enable", "--", "a.service")
+    assert disk.events == [("sync", str(folder)) for folder in (tmp_path, *folders)]
+
+
+def test_links_that_cannot_be_synced_end_no_run(tmp_path, monkeypatch):
+    """A directory goes with the last of its links, whoever removes that."""
+    (tmp_path / "a.target.wants").mkdir()
+
+    def gone(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(types, "sync_directory", gone)
+    assert systemctl(tmp_path, monkeypatch, "disable", "--", "a.service") == (0, "")
 
 
 def test_writers_at_the_same_time_do_not_disturb_each_other(tmp_path):
