@@ -33,7 +33,7 @@ def write_durably(
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
             with contextlib.suppress(OSError):
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(stream, fcntl.LOCK_EX)
             stream.write(text)
             stream.flush()
             os.fchmod(stream.fileno(), mode)

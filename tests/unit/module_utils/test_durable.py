@@ -4,6 +4,7 @@
 
 """What has to outlast a power cut is on the disk, file and name, whoever writes it."""
 
+import fcntl
 import json
 import os
 import threading
@@ -207,6 +208,33 @@ def test_writers_at_the_same_time_do_not_disturb_each_other(tmp_path):
         thread.join()
     assert wrong == []
     assert [one.name for one in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_writer_awaits_whoever_looks_at_its_file(tmp_path, monkeypatch):
+    """Else it would write without the lock, and whoever looks would take the file for left."""
+    held, real = [], (durable.tempfile.mkstemp, fcntl.flock)
+
+    def looked_at(**options):
+        handle, path = real[0](**options)
+        held.append(os.open(path, os.O_RDONLY))
+        real[1](held[0], fcntl.LOCK_EX)
+        return handle, path
+
+    def flock(stream, flags):
+        if not flags & fcntl.LOCK_NB:
+            os.close(held.pop())
+        real[1](stream, flags)
+
+    def is_locked(path):
+        while held:
+            os.close(held.pop())
+        with open(path) as stream, pytest.raises(BlockingIOError):
+            real[1](stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    monkeypatch.setattr(durable.tempfile, "mkstemp", looked_at)
+    monkeypatch.setattr(durable.fcntl, "flock", flock)
+    durable.write_durably(str(tmp_path / "a"), "text\n", prepare=is_locked)
+    assert (tmp_path / "a").read_text() == "text\n"
 
 
 def test_what_a_killed_writer_left_goes_and_a_living_ones_stays(tmp_path):
