@@ -198,6 +198,7 @@ ROUTER = Scope(
         tool("router_document", "cat /etc/haproxy/apiary/router.json"),
     ),
     files=(
+        "/proc/meminfo",
         "/proc/net/route",
         "/sys/fs/selinux/booleans/haproxy_connect_any",
         # What sent a router's spans in release 0.1.0.

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from ..render.router_host import DOCUMENT, PROGRAM, engines_map, render_router_h
 from ..router.fleet import MissingHost, api_keys, decide_router
 from ..router.pools import PlannedHost
 from ..router.types import Router, RouterSettings
+from .router_memory import memory_findings, within
 
 Resource = Mapping[str, Any]
 # What everybody on the host may read; other files have digests of keys.
@@ -84,8 +86,10 @@ def decide(
         frozenset(engine_keys),
         [router for peer in peers if (router := _before(peer))],
     )
+    total = _memory(evidence)
+    router = within(router, total)
     return RouterRolePlan(
-        findings=router.findings,
+        findings=(*router.findings, *memory_findings(router, total)),
         programs=programs(options, evidence),
         resources=(
             *_selinux(evidence),
@@ -102,6 +106,12 @@ def decide(
             for pool in router.pools
         },
     )
+
+
+def _memory(evidence: Evidence) -> int | None:
+    """Return the host's memory in bytes."""
+    match = re.search(r"^MemTotal:\s+(\d{1,12}) kB", evidence.files.get("/proc/meminfo", ""))
+    return int(match[1]) * 1024 if match else None
 
 
 def _texts(mapping: Mapping[Any, Any]) -> dict[str, str]:

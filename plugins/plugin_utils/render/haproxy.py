@@ -140,10 +140,8 @@ def _configuration(router: Router) -> str:
             session=SESSION,
             tls=tls,
             body_bytes=lambda pool: _body_bytes(pool, settings),
-            # All of the largest body, and what is before it.
-            buffer=max((_body_bytes(pool, settings) for pool in router.pools), default=0)
-            + facts["bodies"]["beside"],
-            per_source=settings.limits.connections_per_source or settings.connections // 4,
+            buffer=buffer_bytes(router),
+            per_source=per_source(settings),
             limited=any(key.requests_per_minute for key in settings.keys),
             concurrent=any(key.concurrent_requests for key in settings.keys),
             share=lambda pool: _share(pool, settings),
@@ -157,6 +155,18 @@ def _configuration(router: Router) -> str:
             lots=SAMPLING,
         )
     )
+
+
+def buffer_bytes(router: Router) -> int:
+    """Return what a connection may hold: all of the largest body, and what is before it."""
+    bodies = [_body_bytes(pool, router.settings) for pool in router.pools]
+    beside: int = knowledge("router.yml")["bodies"]["beside"]
+    return max(bodies, default=0) + beside
+
+
+def per_source(settings: RouterSettings) -> int:
+    """Return how many connections an address may have."""
+    return settings.limits.connections_per_source or settings.connections // 4
 
 
 def _body_bytes(pool: Pool, settings: RouterSettings) -> int:

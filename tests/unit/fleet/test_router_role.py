@@ -5,6 +5,7 @@
 """What the role router makes of a host, by its options and the host's evidence."""
 
 import json
+import re
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.filter.router_engine_keys import (
@@ -222,3 +223,36 @@ def test_routers_show_engines_the_first_of_their_keys(value, shown):
     deployments = [{"name": "a", "secrets": ["VLLM_API_KEY"]}, {"name": "b"}]
     host = {"apiary_deployments": deployments, "replicas_secrets": {"VLLM_API_KEY": value}}
     assert router_engine_keys(["gpu-001"], {"gpu-001": host}) == shown
+
+
+def limit_and_findings(gib, **options):
+    """Return the connections of an address at a router of so much memory, and what it is told."""
+    host = evidence(**{"/proc/meminfo": f"MemTotal:  {int(gib * (1 << 20))} kB\n"})
+    plan = role(host, **options)
+    text = haproxy(plan)["/etc/haproxy/haproxy.cfg"]["content"]
+    said = [one for one in plan.findings if one.code in ("ROUTER-MEMORY", "ROUTER-BODY-LARGE")]
+    return int(re.search(r"sc1_conn_cur gt (\d+) ", text)[1]), said
+
+
+def test_an_address_has_as_many_connections_as_half_of_the_memory_holds_requests():
+    for gib, expected in (
+        (1.9, 256),
+        (7.7, 256),
+        (15.5, 512),
+        (62.5, 2048),
+        (62.8, 2048),
+        (503, 5000),
+    ):
+        several, said = limit_and_findings(gib)
+        assert several == expected
+        assert [one.code for one in said] == (["ROUTER-MEMORY"] if gib < 4 else [])
+        assert several * (8 << 20) <= gib * (1 << 30) / 2 or said
+    several, [said] = limit_and_findings(15.5, router_limits={"connections_per_source": 3000})
+    assert several == 3000
+    assert "3000 connections with 8 MiB each, 23.6 of this router's 15.5 GiB" in said.message
+
+
+def test_buffers_that_cost_twice_the_time_are_a_warning():
+    for size, expected in ((33_488_896, []), (33_488_897, ["ROUTER-BODY-LARGE"])):
+        _several, said = limit_and_findings(503, router_limits={"body_bytes": size})
+        assert [one.code for one in said] == expected
