@@ -68,9 +68,18 @@ def _create(resource: Resource) -> list[str]:
     words = ["useradd", "--no-create-home", *(["--system"] if resource["system"] else [])]
     for key in ("home", "shell", "comment"):
         words += [f"--{key}", resource[key]] if resource[key] is not None else []
-    words += ["--user-group"] if resource["comment"] is not None else []
+    if resource["comment"] is not None:
+        words += ["--gid", name(resource)] if _has_group(resource) else ["--user-group"]
     groups = resource["groups"]
     return [*words, *(["--groups", ",".join(groups)] if groups else []), name(resource)]
+
+
+def _has_group(resource: Resource) -> bool:
+    """Return whether a group of its name is there, which a user that was removed left behind."""
+    try:
+        return bool(grp.getgrnam(name(resource)))
+    except KeyError:
+        return False
 
 
 def _is_member(user: str, own: int, group: str) -> bool:

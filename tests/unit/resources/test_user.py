@@ -4,6 +4,7 @@
 
 """A user: made, changed, refused where another's has the name, removed where it is ours."""
 
+import grp
 import pwd
 
 import pytest
@@ -41,6 +42,14 @@ def test_a_deployment_s_user_gets_a_group_of_its_own(host, users):
     ]
     users["apiary-x"] = entry("Apiary engines of x")
     assert not host.converge(OURS)["changed"]
+
+
+def test_a_group_that_was_left_behind_becomes_its_own(host, users, monkeypatch):
+    """userdel leaves one that has members, and useradd makes none that is there."""
+    left = {"apiary-x": grp.struct_group(("apiary-x", "x", 990, []))}
+    monkeypatch.setattr(kind.grp, "getgrnam", lambda name: left[name])
+    host.converge(OURS)
+    assert host.commands[0].endswith("--comment Apiary engines of x --gid apiary-x apiary-x")
 
 
 def test_somebody_else_s_user_of_that_name_is_refused_and_never_removed(host, users):
