@@ -60,5 +60,6 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
 
 
 def _manager(resource: Resource) -> str:
-    there = "apt" if os.path.exists("/usr/bin/dpkg-query") else "dnf"
+    # Not by programs: EPEL has dpkg, Debian has dnf.
+    there = "apt" if os.path.exists("/etc/debian_version") else "dnf"
     return str(resource["manager"] or there)

@@ -44,3 +44,19 @@ def test_another_failure_is_refused_at_once(monkeypatch):
     with pytest.raises(ApiaryError) as refusal:
         applied(monkeypatch, [(100, "", "E: Unable to locate package nfs-common\n")])
     assert "Unable to locate" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("there", "query"),
+    [
+        (["/etc/debian_version", "/usr/bin/dpkg-query", "/usr/bin/dnf"], "dpkg-query"),
+        (["/etc/redhat-release", "/usr/bin/dpkg-query", "/usr/bin/dnf"], "rpm"),
+    ],
+)
+def test_the_hosts_own_manager_is_that_of_its_distribution(monkeypatch, there, query):
+    """EPEL has dpkg and Debian has dnf, which install nothing there."""
+    monkeypatch.setattr(packages.os.path, "exists", there.__contains__)
+    ran = []
+    host = SimpleNamespace(run=lambda argv: (ran.append(argv), (0, "", ""))[1], installing=False)
+    packages.inspect(host, {"manager": None, "names": ["nftables"]})
+    assert ran[0][0] == query
