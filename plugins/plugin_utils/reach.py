@@ -13,6 +13,7 @@ import functools
 import ipaddress
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from .documents import knowledge
@@ -25,38 +26,47 @@ _TRUE = ("true", "yes", "on", "1")
 _WHY = "is to reach replicas, and the controller finds no address for it that other hosts know"
 
 
+@dataclass(frozen=True)
+class Known:
+    """What was read of hosts for other hosts: Ansible gathers variables anew at every access."""
+
+    addresses: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    node_groups: dict[Any, list[str]] = field(default_factory=dict)
+
+
 def reach_of(
     host: str,
     options: Mapping[str, Any],
     variables: Variables,
     groups: Groups,
-    known: dict[str, tuple[str, ...]] | None = None,
+    known: Known | None = None,
 ) -> tuple[list[str] | None, tuple[Finding, ...]]:
     """Return the addresses that alone are to reach a host's replicas, None for everybody.
 
     By default that is where there are routers, and each of them has an address that the controller
     knows: a name that stands for none is a finding, and refused only where somebody set the option.
-    ``known`` keeps the addresses for other hosts: Ansible gathers variables anew at every access.
     """
-    known = {} if known is None else known
+    known = Known() if known is None else known
     wanted = options.get("replicas_ports_closed")
     by_default = wanted in (None, "")
     if not (groups.get("routers") if by_default else str(wanted).lower() in _TRUE):
         return None, ()
     more = options.get("replicas_reach_from") or ()
     more = more.split(",") if isinstance(more, str) else more
-    names = [str(name) for name in (*_named(host, variables, groups), *more) if name != host]
+    names = [str(name) for name in (*_named(host, variables, groups, known), *more) if name != host]
     for name in names:
-        if name not in known:
-            known[name] = resolved(address_of(name, variables[name]) if name in variables else name)
+        if name not in known.addresses:
+            known.addresses[name] = resolved(
+                address_of(name, variables[name]) if name in variables else name
+            )
     unknown = tuple(
         Finding("REPLICA-REACH", name, _WHY, minor=by_default)
         for name in dict.fromkeys(names)
-        if not known[name]
+        if not known.addresses[name]
     )
     if unknown:
         return None, unknown
-    return sorted({address for name in names for address in known[name]}), ()
+    return sorted({address for name in names for address in known.addresses[name]}), ()
 
 
 def with_reach(
@@ -71,7 +81,7 @@ def with_reach(
     return {**options, "reach": addresses}
 
 
-def _named(host: str, variables: Variables, groups: Groups) -> Iterator[str]:
+def _named(host: str, variables: Variables, groups: Groups, known: Known) -> Iterator[str]:
     for group in knowledge("serving/reach.yml")["groups"]:
         yield from groups.get(group) or ()
     # Workers of an engine over hosts ask the first of them whether it answers.
@@ -79,8 +89,11 @@ def _named(host: str, variables: Variables, groups: Groups) -> Iterator[str]:
     deployments = own.get("apiary_deployments") or [own.get("apiary_deployment") or {}]
     layouts = [one.get("layout") for one in deployments]
     if any(isinstance(each, Mapping) and each.get("nodes", 1) != 1 for each in layouts):
-        group, hosts = own.get("apiary_node_group"), groups.get("gpu_hosts") or ()
-        yield from (name for name in hosts if variables[name].get("apiary_node_group") == group)
+        if not known.node_groups:
+            for name in groups.get("gpu_hosts") or ():
+                group = variables[name].get("apiary_node_group")
+                known.node_groups.setdefault(group, []).append(name)
+        yield from known.node_groups.get(own.get("apiary_node_group"), ())
 
 
 @functools.cache

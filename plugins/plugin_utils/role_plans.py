@@ -24,7 +24,7 @@ from .host import weights
 from .host.telemetry.amd import has_package
 from .host.types import ConcernPlan
 from .plan.check import plan_of
-from .reach import reach_of, with_reach
+from .reach import Known, reach_of, with_reach
 from .render import replicas
 from .router.fleet import MissingHost
 from .router.pools import PlannedHost
@@ -68,7 +68,7 @@ class Inventory:
 
     variables: Mapping[str, Mapping[str, Any]]
     groups: Mapping[str, Sequence[str]]
-    known: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    known: Known = field(default_factory=Known)
 
     def place(self, host: str | Mapping[str, Any]) -> Mapping[str, Any]:
         """Return where a host and its plans are: by its name, or as it is described."""

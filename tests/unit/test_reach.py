@@ -116,16 +116,42 @@ def test_nobody_is_locked_out_who_set_no_option():
     groups = {**GROUPS, "routers": ["router-001", "alias"]}
     variables = {**VARIABLES, "alias": {}}
     assert reached(groups=groups, variables=variables) is None
-    known = {}
+    known = reach.Known()
     addresses, unknown = reach.reach_of("gpu-001", {}, variables, groups, known)
     assert addresses is None
     assert [(one.code, one.subject, one.severity) for one in unknown] == [
         ("REPLICA-REACH", "alias", "warning")
     ]
     # Of the next host nothing is asked again.
-    assert set(known) == {"router-001", "alias", "watch"}
+    assert set(known.addresses) == {"router-001", "alias", "watch"}
 
 
 def test_a_machine_that_routes_and_serves_needs_no_address_for_itself():
     groups = {"gpu_hosts": ["box"], "routers": ["box"]}
     assert reached("box", groups, {"box": {}}) == []
+
+
+class Counted(dict):
+    """Variables of hosts, and how often they were gathered."""
+
+    gathered = 0
+
+    def __getitem__(self, name):
+        self.gathered += 1
+        return super().__getitem__(name)
+
+
+def test_the_variables_of_hosts_are_gathered_in_proportion_to_the_hosts():
+    deployment = {"name": "x", "layout": {"nodes": 2}}
+    hosts = [f"gpu-{number:03}" for number in range(40)]
+    variables = Counted(VARIABLES)
+    for number, name in enumerate(hosts):
+        own = {"apiary_node_group": number // 2, "apiary_deployment": deployment}
+        variables[name] = {**own, "apiary_address": f"10.0.2.{number}"}
+    known = reach.Known()
+    for name in hosts:
+        addresses, _unknown = reach.reach_of(
+            name, {}, variables, {**GROUPS, "gpu_hosts": hosts}, known
+        )
+        assert len(addresses) == 5
+    assert variables.gathered < 5 * len(hosts)
