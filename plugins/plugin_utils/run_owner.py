@@ -10,7 +10,6 @@ import contextlib
 import getpass
 import hashlib
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -40,7 +39,6 @@ while not ended.poll(float(sys.argv[3]) * 1000):
     touch()
 os.utime(path, (0, 0))
 """
-_OWNER = re.compile(r"(?P<where>.+@.+), process (?P<process>\d+)")
 
 
 def owner() -> str:
@@ -127,14 +125,10 @@ def is_dead(holder: str, artifacts: str) -> bool:
     One on this very controller shows it by its process, unless that is in a container of the same
     name; one elsewhere shows it in the artifacts.
     """
-    theirs = _OWNER.fullmatch(holder)
-    ours = _OWNER.fullmatch(owner())
-    here = bool(theirs and ours and theirs["where"] == ours["where"])
-    if theirs and here and not _has_ended(theirs["process"]):
+    where = owner().rpartition(" ")[0] + " "
+    process = holder[len(where) :]
+    here = holder.startswith(where) and process.isdigit()
+    if here and (os.path.exists(f"/proc/{process}") or not os.path.exists("/proc/self")):
         return False
     silent = silent_seconds(sign_of(Path(os.path.realpath(artifacts), FLEET), holder))
     return here if silent is None else silent > DEAD_SECONDS
-
-
-def _has_ended(process: str) -> bool:
-    return not os.path.exists(f"/proc/{process}") and os.path.exists("/proc/self")

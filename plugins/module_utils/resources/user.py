@@ -69,22 +69,19 @@ def _create(resource: Resource) -> list[str]:
     for key in ("home", "shell", "comment"):
         words += [f"--{key}", resource[key]] if resource[key] is not None else []
     if resource["comment"] is not None:
-        words += ["--gid", name(resource)] if _has_group(resource) else ["--user-group"]
+        # One that is there a user left behind who was removed.
+        words += ["--gid", name(resource)] if _group(name(resource)) else ["--user-group"]
     groups = resource["groups"]
     return [*words, *(["--groups", ",".join(groups)] if groups else []), name(resource)]
 
 
-def _has_group(resource: Resource) -> bool:
-    """Return whether a group of its name is there, which a user that was removed left behind."""
+def _group(group: str) -> grp.struct_group | None:
     try:
-        return bool(grp.getgrnam(name(resource)))
+        return grp.getgrnam(group)
     except KeyError:
-        return False
+        return None
 
 
 def _is_member(user: str, own: int, group: str) -> bool:
-    try:
-        entry = grp.getgrnam(group)
-    except KeyError:
-        return False
-    return user in entry.gr_mem or entry.gr_gid == own
+    entry = _group(group)
+    return entry is not None and (user in entry.gr_mem or entry.gr_gid == own)
