@@ -26,7 +26,7 @@ from ..plugin_utils.plan.types import Plan
 from ..plugin_utils.reach import with_reach
 from ..plugin_utils.render.replicas import ENGINE_SCOPE, decide
 from ..plugin_utils.rollout.compare import BACK, compare_answers
-from ..plugin_utils.rollout.events import EVENTS, Event, progress_of, server_of
+from ..plugin_utils.rollout.events import EVENTS, Event, deployment_of, progress_of, server_of
 from ..plugin_utils.rollout.goal import Goal, chosen_plan, goal_of_plan, goal_of_release
 from ..plugin_utils.rollout.plan import plan_rollout, summary
 from ..plugin_utils.rollout.progress import lost, note, outcome_word
@@ -86,6 +86,8 @@ class ActionModule(Deciding):
         return {
             **to_document(after),
             "out_servers": [server_of(host, unit) for unit in after.out],
+            # Also where nothing else is left of what was inspected.
+            "out_deployment": next((deployment_of(unit) for unit in after.out), ""),
             "late_servers": [server_of(host, unit) for unit in after.late],
             "word": outcome_word(after),
             "note": note(after, host),

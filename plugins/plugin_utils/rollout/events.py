@@ -66,6 +66,11 @@ def server_of(host: str, unit: str) -> str:
     return f"{host}-{unit.removesuffix('.service').rpartition('-')[2]}"
 
 
+def deployment_of(unit: str) -> str:
+    """Return the deployment of a replica's unit."""
+    return unit.removeprefix("apiary-").rpartition("-")[0]
+
+
 def _gate(now: Progress, event: Event) -> Progress:
     return replace(now, may_begin=may_begin(event.others, event.batch, event.failure_budget))
 
