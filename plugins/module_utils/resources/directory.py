@@ -19,7 +19,7 @@ from typing import Any
 
 from ..finding import error
 from .file import properties
-from .types import Difference, Host, Resource
+from .types import Difference, Host, Resource, diff_entry
 
 OPTIONS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -48,12 +48,11 @@ def inspect(host: Host, resource: Resource) -> Difference:
         gone = [path] if exists and resource["purge"] is None else strays
         return Difference(steps=tuple(f"remove {each}" for each in gone), actual=gone)
     if not exists:
-        return Difference((_entry(path, "", f"mode {resource['mode'] or '0755'}\n"),))
-    coming = host.installing or any(each.startswith("user ") for each in host.changed)
-    rows = properties(path, resource, coming)
+        return Difference((diff_entry(path, "", f"mode {resource['mode'] or '0755'}\n"),))
+    rows = properties(host, path, resource)
     sides = ("".join(f"{row[0]} {row[place]}\n" for row in rows) for place in (1, 2))
     steps = tuple(f"remove {each}" for each in strays)
-    return Difference((_entry(path, *sides),) if rows else (), steps, actual=strays)
+    return Difference((diff_entry(path, *sides),) if rows else (), steps, actual=strays)
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
@@ -101,7 +100,3 @@ def _strays(resource: Resource) -> list[str]:
     paths = glob.glob(os.path.join(glob.escape(resource["path"]), resource["purge"]))
     named = [each for each in paths if os.path.basename(each) not in resource["keep"]]
     return sorted(each for each in named if os.path.isfile(each))
-
-
-def _entry(path: str, before: str, after: str) -> dict[str, str]:
-    return {"before_header": path, "after_header": path, "before": before, "after": after}

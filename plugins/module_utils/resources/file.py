@@ -20,7 +20,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..durable import sync_directory, write_durably
 from ..finding import ApiaryError, error
-from .types import UNIT_FOLDERS, Difference, Host, Resource
+from .types import UNIT_FOLDERS, Difference, Host, Resource, diff_entry
 
 ORIGINALS = "/var/lib/apiary/originals"
 LARGEST = 1 << 20
@@ -80,8 +80,7 @@ class FileChange:
         if remains and self.mode_before != self.mode_after:
             modes = (f"# mode {self.mode_before}\n", f"# mode {self.mode_after}\n")
         before, after = _shown(self.before, self.after, self.secret)
-        headers = {"before_header": self.path, "after_header": self.path}
-        return {**headers, "before": modes[0] + before, "after": modes[1] + after}
+        return diff_entry(self.path, modes[0] + before, modes[1] + after)
 
 
 def removal(path: str, unit: str | None = None, secret: bool = False) -> FileChange:
@@ -97,21 +96,19 @@ def inspect(host: Host, resource: Resource) -> Difference:
         before = read(path)
     except OSError as failure:
         raise _unusable(path, failure) from None
-    properties = [] if before is None or after is None else _properties(host, resource)
-    if before == after and not properties:
+    rows = [] if before is None or after is None else properties(host, path, resource)
+    if before == after and not rows:
         if path.startswith(UNIT_FOLDERS) and host.is_due(_reload(path)):
             host.note(path, after)
             host.reload_marks.append(_reload(path))
             return Difference(steps=("reload systemd",))
         return Difference()
     host.note(path, after)
-    changed = {key: pair for key, *pair in properties}
     texts = _shown(before, after, secret=resource["secret"] is not None)
-    diff = {"before_header": path, "after_header": path}
-    for place, side in enumerate(("before", "after")):
-        lines = "".join(f"# {key} {pair[place]}\n" for key, pair in changed.items())
-        diff[side] = lines + texts[place]
-    return Difference((diff,), actual=(before, after))
+    sides = (
+        "".join(f"# {row[0]} {row[place + 1]}\n" for row in rows) + texts[place] for place in (0, 1)
+    )
+    return Difference((diff_entry(path, *sides),), actual=(before, after))
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
@@ -177,11 +174,12 @@ def keep_original(path: str, text: str) -> None:
     write_durably(kept, text, 0o600)
 
 
-def properties(path: str, resource: Resource, coming: bool = False) -> list[tuple[str, str, str]]:
+def properties(host: Host, path: str, resource: Resource) -> list[tuple[str, str, str]]:
     """Return mode, owner and group that differ, each with what it is and what it is to be.
 
-    ``coming`` says that an earlier resource brings the owner: one that is not there yet differs.
+    An owner that an earlier resource brings, and that is not there yet, differs.
     """
+    coming = host.installing or any(one.startswith("user ") for one in host.changed)
     status = os.stat(path)
     compared = []
     if resource["mode"] is not None:
@@ -200,11 +198,6 @@ def properties(path: str, resource: Resource, coming: bool = False) -> list[tupl
             actual = str(number)
         compared.append((key, actual, wanted))
     return [row for row in compared if row[1] != row[2]]
-
-
-def _properties(host: Host, resource: Resource) -> list[tuple[str, str, str]]:
-    coming = host.installing or any(one.startswith("user ") for one in host.changed)
-    return properties(resource["path"], resource, coming)
 
 
 def _id(by_name: Any, wanted: str | None, coming: bool = False) -> int:

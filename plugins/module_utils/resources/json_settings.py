@@ -19,7 +19,7 @@ from typing import Any
 from ..evidence.host import masked
 from ..finding import ApiaryError, error
 from .file import read, write
-from .types import Difference, Host, Resource
+from .types import Difference, Host, Resource, diff_entry
 
 OPTIONS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -139,12 +139,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
     changed = [item for item in paths if found(before, item) != found(after, item)]
     forgets = bool(set(earlier) - set(remembered)) and not changed
     steps = (f"forget the earlier settings of {path}",) if forgets else ()
-    diff = {
-        "before_header": path,
-        "after_header": path,
-        "before": shown(before, changed),
-        "after": shown(after, changed),
-    }
+    diff = diff_entry(path, shown(before, changed), shown(after, changed))
     return Difference(
         (diff,) if changed else (), steps, actual=(requested, after, earlier, remembered, changed)
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..finding import ApiaryError, error
 from .file import write
-from .types import Difference, Host, Resource
+from .types import Difference, Host, Resource, diff_entry
 
 OPTIONS: dict[str, Any] = {
     "settings": {
@@ -62,15 +62,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
         except OSError as failure:
             raise _refused(path, f"cannot be read: {failure.strerror}") from None
     changed = {path: value for path, value in requested.items() if actual[path] != value}
-    diff = [
-        {
-            "before_header": path,
-            "after_header": path,
-            "before": actual[path] + "\n",
-            "after": value + "\n",
-        }
-        for path, value in changed.items()
-    ]
+    diff = [diff_entry(path, f"{actual[path]}\n", f"{changed[path]}\n") for path in changed]
     # What is remembered goes with the last value that is restored.
     forgets = resource["state"] == "absent" and bool(earlier) and not changed
     steps = (f"forget {name(resource)}",) if forgets else ()

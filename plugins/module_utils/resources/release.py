@@ -18,7 +18,7 @@ from typing import Any
 from ..finding import error
 from ..replicas import releases
 from .file import read
-from .types import Difference, Host, Resource
+from .types import Difference, Host, Resource, diff_entry
 
 OPTIONS: dict[str, Any] = {
     "deployment": {"type": "str", "required": True},
@@ -58,8 +58,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
     after = releases.listing(change.current, change.previous, names)
     if before == after:
         return Difference()
-    diff = {"before_header": directory, "after_header": directory, "before": before, "after": after}
-    return Difference((diff,), actual=(shelf, change, files))
+    return Difference((diff_entry(directory, before, after),), actual=(shelf, change, files))
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:

@@ -20,7 +20,7 @@ from ..finding import ApiaryError, error
 from ..packages import keys as rocm_keys
 from ..packages.managers import MANAGERS, Manager, last_words, runner
 from . import file
-from .types import Difference, Host, Resource
+from .types import Difference, Host, Resource, diff_entry
 
 OPTIONS: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -276,9 +276,8 @@ class Repositories:
                 if SURROGATE.search(entry[side]):
                     entry[side] = fingerprints(entry[side].encode("utf-8", "surrogateescape"))
         for path, (before, wanted) in self.new_keys.items():
-            texts = {"before": "" if before is None else fingerprints(before)}
-            texts["after"] = f"OpenPGP key {wanted}\n"
-            entries.append({"before_header": path, "after_header": path, **texts})
+            earlier = "" if before is None else fingerprints(before)
+            entries.append(diff_entry(path, earlier, f"OpenPGP key {wanted}\n"))
         return entries
 
 

@@ -156,6 +156,11 @@ class Host:
         return bool(set(after or ()) & self.changed) or self.is_due(due)
 
 
+def diff_entry(path: str, before: str, after: str) -> dict[str, str]:
+    """Return Ansible's diff entry of a file."""
+    return {"before_header": path, "after_header": path, "before": before, "after": after}
+
+
 def due_path(due: str) -> str:
     """Return the file that records that something is due."""
     return os.path.join(DUE, hashlib.sha256(due.encode()).hexdigest()[:16])
