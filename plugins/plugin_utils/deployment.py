@@ -214,7 +214,7 @@ _PATH = re.compile(r"/[^\x00-\x20\x7f]*")
 _ADDRESS = re.compile(r"[A-Za-z0-9:.-]+")
 # registry[:port]/path[:tag][@digest]; names are lower-case, tags need not be
 _IMAGE = re.compile(
-    r"([A-Za-z0-9.-]+(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?",
+    r"(?=.{1,400}\Z)([A-Za-z0-9.-]+(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?",
     re.ASCII,
 )
 _ENGINES = ("vllm",)

@@ -19,13 +19,20 @@ from .scopes import COMMON, SCOPES
 from .sources import COMMANDS
 
 # A repository or mirror address may carry a password, which may hold what an address may not.
-CREDENTIALS = re.compile(r"(?<=://)(?:[^\s/@:\"']+:[^\s\"']*|[^\s/\"']+)(?=@)")
-_PASSWORD = re.compile(r"(?im)^(\s*(?:proxy_)?password\s*[=:]).*$")
+_CREDENTIALS = re.compile(r"(?<=://)(?:[^\s/@:\"']+:[^\s\"']*|[^\s/\"']+)(?=@)")
+# Only there, so that no search for an @ is in vain.
+_TO_LAST_AT = re.compile(r"(?<![^\s\"'])[^\s\"']*@")
+_PASSWORD = re.compile(r"(?im)^([ \t]*(?:proxy_)?password[ \t]*[=:]).*$")
 
 
 def masked(text: str) -> str:
     """Return text without the passwords of addresses and of repository files."""
-    return _PASSWORD.sub(r"\1 ***", CREDENTIALS.sub("***", text))
+    return _PASSWORD.sub(r"\1 ***", without_credentials(text))
+
+
+def without_credentials(text: str) -> str:
+    """Return text without the users and passwords of addresses."""
+    return _TO_LAST_AT.sub(lambda match: _CREDENTIALS.sub("***", match[0]), text)
 
 
 def collect_host(

@@ -74,7 +74,9 @@ COMMANDS: Commands = (
 # An older rocm-smi knows none of these, in whatever form it is asked.
 REFUSED = re.compile(r"unrecognized arguments: (.*)")
 # Long, and needed for the state of the xGMI ports only: not where amd-smi has told it.
-UNLESS = {"rocm_smi_metrics": ("amd_smi_xgmi", re.compile(r"link_(?:port_)?status|LINK .*STATUS"))}
+UNLESS = {
+    "rocm_smi_metrics": ("amd_smi_xgmi", re.compile(r"link_(?:port_)?status|LINK .{0,200}STATUS"))
+}
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"
 KFD_FILES = (

@@ -14,7 +14,7 @@ from typing import Any
 from .scrape import metrics_text, series_of
 
 SYSFS = Path("/sys/class/drm")
-LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+LABEL = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 Reading = dict[str, Any]
 
 

@@ -195,7 +195,7 @@ class Dnf(Manager):
         shape = "%{epoch}:%{version}-%{release}\n"
         query = ["repoquery", "--showduplicates", "--queryformat", shape, name]
         _code, output = self.run(["dnf", "-q", *self._trial(trial), *query])
-        found = [line for line in output.split() if re.match(r"\d+:\S+-\S+$", line)]
+        found = [line for line in output.split() if re.match(r"\d+:(?=\S+-)\S+$", line)]
         return list(dict.fromkeys(line[2:] if line.startswith("0:") else line for line in found))
 
     def exact(self, spec: str, name: str, version: str) -> str:

@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {
     "remember": {"type": "path", "required": True},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
-CHOSEN = re.compile(r"\[([^\]]*)\]")
+CHOSEN = re.compile(r"\[([^][]*)\]")
 
 
 def name(resource: Resource) -> str:

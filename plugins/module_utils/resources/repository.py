@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible.module_utils.urls import fetch_url
 
-from ..evidence.host import CREDENTIALS
+from ..evidence.host import without_credentials
 from ..finding import ApiaryError, error
 from ..packages import keys as rocm_keys
 from ..packages.managers import MANAGERS, Manager, last_words, runner
@@ -138,7 +138,7 @@ class Repositories:
 
     def _fetched(self, key: dict[str, str], wanted: str) -> bytes:
         """Fetch a key file and return the wanted key's packets."""
-        url = CREDENTIALS.sub("***", key["url"])
+        url = without_credentials(key["url"])
         try:
             return rocm_keys.chosen(self._bytes(key["url"]), wanted)
         except rocm_keys.WrongKey as found:
@@ -164,8 +164,8 @@ class Repositories:
         if response is None or info["status"] != 200:
             raise error(
                 "ROCM-KEY-UNREADABLE",
-                CREDENTIALS.sub("***", url),
-                f"can't be fetched: {CREDENTIALS.sub('***', str(info['msg']))}",
+                without_credentials(url),
+                f"can't be fetched: {without_credentials(str(info['msg']))}",
             )
         content: bytes = response.read()
         return content
@@ -217,8 +217,8 @@ class Repositories:
     def _unusable(self, source: dict[str, Any], output: str) -> ApiaryError:
         """Return what is wrong with a repository, from what its package manager reported."""
         addresses = [one for one in ADDRESS.findall(source["content"]) if "key" not in one.lower()]
-        subject = CREDENTIALS.sub("***", (addresses or [source["path"]])[0])
-        words = CREDENTIALS.sub("***", last_words(output))
+        subject = without_credentials((addresses or [source["path"]])[0])
+        words = without_credentials(last_words(output))
         kinds = [kind for pattern, kind in self.manager.meanings if re.search(pattern, output)]
         code = kinds[0] if kinds else "ROCM-REPOSITORY-UNREACHABLE"
         return error(code, subject, f"{words}; nothing was written")
@@ -260,7 +260,7 @@ class Repositories:
         raise error(
             "ROCM-REPOSITORY-CONFLICT",
             self.manager.sources,
-            f"{CREDENTIALS.sub('***', last_words(output))}; the earlier files are in place again",
+            f"{without_credentials(last_words(output))}; the earlier files are in place again",
         )
 
     def _put(self, path: str, content: bytes) -> None:

@@ -57,7 +57,9 @@ OPTIONS: dict[str, Any] = {
         },
     },
 }
-BUILD = re.compile(r"Bad return status for module build|amdgpu-dkms.*(?:exit status|post-install)")
+BUILD = re.compile(
+    r"Bad return status for module build|amdgpu-dkms.{0,400}(?:exit status|post-install)"
+)
 UNSIGNED = re.compile(
     r"GPG check FAILED|is not signed|Signature verification failed|NO_PUBKEY|BADSIG"
     r"|Hash Sum mismatch"

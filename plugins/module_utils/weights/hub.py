@@ -32,7 +32,7 @@ MOST_REDIRECTS = 6
 LISTING_LIMIT = 64 * 2**20
 PAGES = 1000
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-NEXT = re.compile(r'<([^>]+)>\s*;[^,]*\brel="?next"?')
+NEXT = re.compile(r'<([^<>]+)>\s*;[^,<]*\brel="?next"?')
 RESET = re.compile(r"\bt=(\d+)")
 # Statuses that asking again does not change.
 NOT_FOUND = ("WEIGHTS-FETCH-NOT-FOUND", "no such repository, revision or file")

@@ -35,11 +35,13 @@ from .types import NumaNode, Topology
 
 __all__ = ["from_capture", "from_evidence", "read"]
 
-_FIRST_GPU = re.compile(r"^\s*GPU", re.MULTILINE)
+_FIRST_GPU = re.compile(r"^[ \t]*GPU", re.MULTILINE)
 _FLAT_FILE = re.compile(r"^==> (\S+) <==$", re.MULTILINE)
 _VALUE = re.compile(r"^(?:\w+ )?\d+$", re.MULTILINE)
 _CSV = re.compile(r"\A(?:.*\n){0,4}?(?:device|gpu|gpu_id|name),[\w ().,/%#:-]+\n[\w.:-]+,", re.I)
-_COMMAND = re.compile(r"^(?:.*[$#%>] ?)?(?:sudo )?(?:\S*/)?(?:rocm|amd)-smi(?: .*)?$", re.MULTILINE)
+_COMMAND = re.compile(r"^(?:.*[$#%>] ?)?(?:sudo )?(?:\S*/)?(?:rocm|amd)-smi(?: .*)?$")
+# What people type, with their prompt.
+_TYPED = 1000
 _SELECTION = re.compile(
     r" (?:-g|--gpu|-d|--device)[ =]((?!all\b)(?:[0-9a-fA-F][\w:.-]* ?)+)|(\| *\w+)"
 )
@@ -47,7 +49,10 @@ _SELECTION = re.compile(
 _FOREIGN = (
     (re.compile(r"NVIDIA-SMI|nvidia-smi"), "nvidia-smi's, which knows nothing of AMD GPUs"),
     (re.compile(r"^GPU Id +UUID +Accessibility", re.M), "amd-ctk's, which prints no addresses"),
-    (re.compile(r'"kind": *"ResourceSlice|productName.*AMD|"pciAddr'), "of a Kubernetes resource"),
+    (
+        re.compile(r'"kind": *"ResourceSlice|productName.{0,200}AMD|"pciAddr'),
+        "of a Kubernetes resource",
+    ),
     (re.compile(r"ROCm Validation Suite|^\[RESULT\]", re.M), "the ROCm Validation Suite's"),
 )
 
@@ -185,8 +190,9 @@ def _gaps(observation: Observation, name: str) -> list[Finding]:
 
 def _selection(text: str, count: int, name: str) -> list[Finding]:
     """Return a finding where the prompt in a capture shows that not everything was asked for."""
-    for command in _COMMAND.findall(text):
-        match = _SELECTION.search(command)
+    for command in text.splitlines():
+        typed = "-smi" in command and len(command) <= _TYPED and _COMMAND.match(command)
+        match = _SELECTION.search(command) if typed else None
         if match is None:
             continue
         requested = len((match.group(1) or "").split())

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 # [RESULT] [seconds] [action] [GPU:: id] ...; versions write "[GPU:: 28851]" or "28851".
 _MET = re.compile(
-    r"\[(?P<action>[^\]]+)\] \[GPU:: *(?P<gpu>[^\]]+)\] GFLOPS (?P<found>[\d.]+) "
-    r"Target GFLOPS: (?P<target>[\d.]+) met: (?P<met>TRUE|FALSE)"
+    r"\[(?P<action>[^][]+)\] \[GPU::(?P<gpu>[^][]+)\] GFLOPS (?P<found>\d{1,12}(?:\.\d{1,9})?) "
+    r"Target GFLOPS: (?P<target>\d{1,12}(?:\.\d{1,9})?) met: (?P<met>TRUE|FALSE)"
 )
 _PASS = re.compile(
-    r"\[(?P<action>[^\]]+)\] \[GPU:: *(?P<gpu>[^\]]+)\].*? ?pass: (?P<met>TRUE|FALSE)"
+    r"\[(?P<action>[^][]+)\] \[GPU::(?P<gpu>[^][]+)\].{0,200}?pass: (?P<met>TRUE|FALSE)"
 )
-_PEQT = re.compile(r"\[(?P<action>[^\]]+)\] peqt (?P<met>true|false)")
+_PEQT = re.compile(r"\[(?P<action>[^][]+)\] peqt (?P<met>true|false)")
 _RATE = re.compile(
     r"pcie-bandwidth\s*\[ *\d+/ *\d+\] \[CPU:: *\d+\] "
-    r"\[GPU:: *[^\]]*?(?P<bdf>[0-9a-f]{4}:[0-9a-f:.]+)\]"
-    r".*? (?P<rate>[\d.]+) GBps"
+    r"\[GPU::[^][]*?(?P<bdf>(?<![0-9a-f:.])[0-9a-f]{4}:[0-9a-f:.]+)\]"
+    r".{0,200}? (?P<rate>\d{1,12}(?:\.\d{1,9})?) GBps"
 )
 _ERRORS = re.compile(r"^.*(?:\[ERROR\s*\]|RVS-ERROR).*$", re.MULTILINE)
 

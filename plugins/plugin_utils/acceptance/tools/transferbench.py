@@ -12,7 +12,7 @@ from dataclasses import dataclass
 _AVERAGE = re.compile(r"^Average\s+bandwidth \(GPU Timed\):\s*([\d.]+) GB/s", re.MULTILINE)
 # CPU->CPU, CPU->GPU, GPU->CPU, GPU->GPU; N/A where there is no such pair.
 _AVERAGES = re.compile(
-    r"^\s*Averages \(During\s+(Uni|Bi)Dir\):\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)", re.MULTILINE
+    r"^[ \t]*Averages \(During\s+(Uni|Bi)Dir\):\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)", re.MULTILINE
 )
 # Newer versions print tables with borders.
 _BORDERS = str.maketrans({"│": " ", "|": " ", "║": " "})

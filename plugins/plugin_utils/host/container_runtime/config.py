@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ....module_utils.evidence.host import CREDENTIALS
+from ....module_utils.evidence.host import without_credentials
 from ....module_utils.resources import json_settings
 from ...documents import knowledge
 from ...evidence.types import Evidence
@@ -183,7 +183,7 @@ def validate(engine: Engine) -> tuple[str, ...]:
 
 def _without_passwords(value: Any) -> Any:
     if isinstance(value, str):
-        return CREDENTIALS.sub("***", value)
+        return without_credentials(value)
     if isinstance(value, Mapping):
         return {_without_passwords(key): _without_passwords(one) for key, one in value.items()}
     return [_without_passwords(one) for one in value] if isinstance(value, list) else value

@@ -18,7 +18,7 @@ from ..facts import os_release
 from .types import EngineName
 
 FACTS = "host/container_runtime.yml"
-_VERSION = re.compile(r"(?:\d+:)?(\d+(?:\.\d+)+)")
+_VERSION = re.compile(r"(?<!\d)(?:\d+:)?(\d+(?:\.\d+)+)")
 _APT_CANDIDATE = re.compile(r"^ +Candidate: (\S+)", re.MULTILINE)
 
 

@@ -20,7 +20,7 @@ PATH = "/etc/sysctl.d/zz-apiary.conf"
 LAST = "/etc/sysctl.conf"
 # A file in an earlier directory hides those of the same name in later ones.
 DIRECTORIES = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d")
-_LINE = re.compile(r"^[ \t]*-?[ \t]*([^\s=#;][^=\n]*?)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_LINE = re.compile(r"^[ \t]*+(?:-[ \t]*+)?([^\s=#;][^=\n]*)=(.*)$", re.MULTILINE)
 
 
 def path_of(key: str) -> str:
@@ -31,7 +31,7 @@ def path_of(key: str) -> str:
 def assignments(text: str) -> Iterator[tuple[str, str]]:
     """Yield key and value of each line of a sysctl.d file; `/` in keys is `.`."""
     for key, value in _LINE.findall(text):
-        yield (key if "/" not in key else key.replace("/", ".")), " ".join(value.split())
+        yield key.rstrip(" \t").replace("/", "."), " ".join(value.split())
 
 
 def in_order(files: Mapping[str, str]) -> list[str]:

@@ -19,7 +19,9 @@ from .versions import kernel_order
 _DEVICE = re.compile(r"/sys/bus/pci/devices/([0-9a-f:.]+)/modalias")
 _GPU = re.compile(r"pci:v00001002d0000([0-9A-F]{4})sv.*bc(?:03|12)sc")
 _STATUS = re.compile(r"amdgpu(?:/|, )([^,\s]+)(?:, ([^,\s]+), \S+)?: (\w+)")
-_BLACKLIST = re.compile(r"(?m)^\s*(?:blacklist\s+amdgpu\b|install\s+amdgpu\s+/bin/(?:true|false))")
+_BLACKLIST = re.compile(
+    r"(?m)^[ \t]*(?:blacklist\s+amdgpu\b|install\s+amdgpu\s+/bin/(?:true|false))"
+)
 # Of dpkg's states: half-configured, unpacked, half-installed, triggers awaited and pending.
 _UNFINISHED = ("F", "U", "H", "W", "t")
 
@@ -233,8 +235,8 @@ def _members(evidence: Evidence) -> dict[str, frozenset[str]]:
 
 def _foreign_users(evidence: Evidence) -> bool:
     """Say whether users may come from LDAP, SSSD and the like."""
-    found = re.search(r"(?m)^\s*passwd:(.*)", evidence.files.get("/etc/nsswitch.conf", ""))
-    words = re.sub(r"\[[^]]*\]|#.*", " ", found[1]).split() if found else []
+    found = re.search(r"(?m)^[ \t]*passwd:(.*)", evidence.files.get("/etc/nsswitch.conf", ""))
+    words = re.sub(r"\[[^][]*\]|#.*", " ", found[1]).split() if found else []
     return bool(set(words) - {"files", "compat", "systemd", "altfiles"})
 
 

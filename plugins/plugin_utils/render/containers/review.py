@@ -14,7 +14,7 @@ from ...findings import Finding
 from ...plan.types import Plan
 
 FACTS = "serving/containers.yml"
-_VERSION = re.compile(r"\d+(?:\.\d+)+")
+_VERSION = re.compile(r"(?<!\d)\d+(?:\.\d+)+")
 
 
 def is_pinned(image: str) -> bool:

@@ -24,8 +24,8 @@ _TABLES = {"WEIGHT": "weight", "HOPS": "hops", "LINK TYPE": "type", "NUMA BW": "
 _PAIR_TABLES = re.compile(r"ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE|ATOMICS|DMA|BI-DIRECTIONAL")
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 _BLOCK = re.compile(r"^GPU:\s*(\d{1,4})\s*$")
-_KEY = re.compile(r"^\s+([A-Z][A-Z0-9_ ]*):\s*(.*?)\s*$")
-_BOX_BUS = re.compile(r"^\|\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:\S+|N/A)\s+.*\|.*\|\s*$")
+_KEY = re.compile(r"^\s+([A-Z][A-Z0-9_ ]*):(.*)$")
+_BOX_BUS = re.compile(r"^\|\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[^\s|]+|N/A)\s(?:[^|]*\|){2,}\s*$")
 _BOX_IDS = re.compile(r"^\|\s*(\d{1,4})\s+(\d{1,4}|N/A)\s+(\d{1,4}|N/A)\s+(\S+)\s*\|")
 _PLATFORM = re.compile(r"^\|\s*Platform:\s*Linux (Baremetal|Guest)\s*\|")
 _PARTITION_ROW = re.compile(
@@ -36,12 +36,13 @@ _PROFILE_ROW = re.compile(
     r"^\s*(?:(\d{1,4})\s+)?\d{1,3}\s+(?:(?:NPS\d,?)+|N/A)\s+([A-Z]PX)(\*?)\s+(?:[\d,]+|N/A)\s"
 )
 _TITLES = re.compile(
-    r"^\s*(?:CURRENT_PARTITION|(?:ACCELERATOR|MEMORY|COMPUTE)_PARTITION\w*):?\s*$", re.MULTILINE
+    r"^[ \t]*(?:CURRENT_PARTITION|(?:ACCELERATOR|MEMORY|COMPUTE)_PARTITION\w*):?[ \t]*$",
+    re.MULTILINE,
 )
 _BOX = re.compile(r"^\|\s*(?:GPU\s+HIP-ID|AMD-SMI\s)", re.MULTILINE)
 _FAILURE = re.compile(
-    r"(AMDSMI_STATUS_\w+ - .*|^amdsmi_cli_exceptions\.\w+: .*|^\w*Error: .*|^.* Error code: -?\d+"
-    r"|^amd-smi: error: .*|\w+ requires sudo/root permissions)",
+    r"(\bAMDSMI_STATUS_\w+ - .*|^amdsmi_cli_exceptions\.\w+: .*|^\w*Error: .*|^.* Error code: -?\d+"
+    r"|^amd-smi: error: .*|\b\w+ requires sudo/root permissions)",
     re.MULTILINE,
 )
 # Tables per pair in the list per GPU that ROCm 6.0 prints.
@@ -180,7 +181,7 @@ def _blocks(lines: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
         if start:
             blocks.append((int(start.group(1)), {}))
         elif pair and blocks:
-            blocks[-1][1].setdefault(pair.group(1).strip(), pair.group(2))
+            blocks[-1][1].setdefault(pair.group(1).strip(), pair.group(2).strip())
     return blocks
 
 
@@ -256,7 +257,7 @@ def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[F
         start, pair = _BLOCK.match(line), _KEY.match(line)
         if start:
             index, kind = int(start.group(1)), None
-        elif pair and not pair.group(2):
+        elif pair and not pair.group(2).strip():
             kind, seen = _LINEAR.get(pair.group(1).strip()), set()
         elif pair and kind and (other := re.fullmatch(r"GPU_(\d{1,4})", pair.group(1))):
             number, value = int(other.group(1)), known(pair.group(2))

@@ -15,7 +15,7 @@ from ..observation import Device, Observation, Path, weight
 from .text import bus_address, natural, unique_id
 
 NAME = "rocm_bandwidth_test"
-_DEVICE = re.compile(r"^ *Device: (\d{1,4}), +([^,\n]*?)(?:, +(GPU-\w+))?(?:, +(\S+))? *$", re.M)
+_DEVICE = re.compile(r"^ *Device: (\d{1,4}), ++[^,\n]*+(?:, +(GPU-\w+))?(?:, +(\S+))? *$", re.M)
 _TITLE = "Inter-Device Numa Distance"
 _HEADER = re.compile(r"^ *D/D((?: +\d{1,4})+) *$", re.MULTILINE)
 _ROW = re.compile(r"^ *(\d{1,4})((?: +(?:\d{1,5}|N/A))+) *$")
@@ -33,8 +33,8 @@ def parse(text: str, subject: str) -> Observation:
     has the lightest way to.
     """
     agents = [match.groups() for match in _DEVICE.finditer(text)]
-    cpus = [int(number) for number, _name, uuid, bus in agents if not uuid and not bus]
-    gpus = [agent for agent in agents if agent[2] or agent[3]]
+    cpus = [int(number) for number, uuid, bus in agents if not uuid and not bus]
+    gpus = [agent for agent in agents if agent[1] or agent[2]]
     rows, findings = _distances(text, subject)
     place = {int(agent[0]): position for position, agent in enumerate(gpus)}
     devices = tuple(
@@ -45,7 +45,7 @@ def parse(text: str, subject: str) -> Observation:
             unique_id=unique_id(uuid),
             numa_node=_nearest(cpus, rows.get(int(number), {})),
         )
-        for position, (number, _name, uuid, bus) in enumerate(gpus)
+        for position, (number, uuid, bus) in enumerate(gpus)
     )
     paths = tuple(
         Path(place[a], place[b], weight=weight(cell))
@@ -66,7 +66,8 @@ def _address(text: str | None) -> str | None:
 def _nearest(cpus: Sequence[int], row: Mapping[int, str]) -> int | None:
     ways = [(natural(row.get(cpu)) or None, place) for place, cpu in enumerate(cpus)]
     measured = [(distance, place) for distance, place in ways if distance]
-    lightest = [place for distance, place in measured if distance == min(measured)[0]]
+    least = min(measured, default=(0, 0))[0]
+    lightest = [place for distance, place in measured if distance == least]
     return lightest[0] if len(lightest) == 1 else None
 
 

@@ -24,7 +24,7 @@ _AMD = re.compile(r"Advanced Micro Devices|AMD/ATI|\[1002:|^1002:")
 _GPU_CLASSES = re.compile(r"Processing accelerators|(?:Display|VGA compatible|3D) controller")
 _IDS = re.compile(r"(?:\[|^)1002:([0-9a-f]{4})\b|\bDevice ([0-9a-f]{4})\b")
 # What the capture's own prompt line asked for: every row of the answer has that id.
-_ASKED = re.compile(r"\blspci\b.* -d ?(?:0x)?1002:([0-9a-fA-F]{4})\b")
+_ASKED = re.compile(r"\blspci\b.{0,200} -d ?(?:0x)?1002:([0-9a-fA-F]{4})\b")
 
 
 def recognise(text: str) -> bool:

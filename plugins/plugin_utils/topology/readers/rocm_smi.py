@@ -44,7 +44,7 @@ def recognise(text: str) -> bool:
     return bool(
         re.search(
             r"ROCm System Management Interface|End of ROCm SMI Log|ROCM-SMI|between two GPUs"
-            r"|^\s*GPU ?\[?\d+\]?\s*: |^GPU\d+(?:\s+\d+){2,}\s*$"
+            r"|^[ \t]*GPU ?\[?\d{1,4}\]?[ \t]*: |^GPU\d{1,4}(?:[ \t]+\d{1,9}){2,}[ \t]*$"
             r"|NOT_SUPPORTED: Cannot print|^(?:rocm-smi|rocm_smi\.py): error: ",
             text,
             re.MULTILINE,

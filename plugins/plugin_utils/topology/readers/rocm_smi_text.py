@@ -22,8 +22,8 @@ from .text import bus_address, hexadecimal, known, natural, partition_modes, uni
 NAME = "rocm-smi"
 _BANNER, _END = "ROCm System Management Interface", "End of ROCm SMI Log"
 _BANDWIDTH_END = "bandwidth indicates devices are not connected directly"
-_RULE = re.compile(r"^=+\s*(.*?)\s*=+\s*$")
-_FIELD = re.compile(r"^\s*GPU\s*\[?(\d{1,4})\]?\s*:\s*(.*?)\s*:\s+(.*?)\s*$")
+_FIELD = re.compile(r"^\s*GPU\s*\[?(\d{1,4})\]?\s*:(.*)$")
+_COLON = re.compile(r":\s")
 # A GPU that answers nothing is one all the same: `GPU[7] : Not supported on the given system`.
 _MENTION = re.compile(r"^\s*(?:ERROR: )?GPU\s*\[?(\d{1,4})\]?\s*:")
 _LABEL = re.compile(r"GPU(\d{1,4})")
@@ -98,9 +98,8 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
         for line in lines:
             if mention := _MENTION.match(line):
                 devices.append((int(mention.group(1)), Device()))
-            match = _FIELD.match(line)
-            if match:
-                index, key, value = int(match.group(1)), match.group(2), match.group(3)
+            if field := _field(line):
+                index, key, value = field
                 if values.setdefault(index, {}).setdefault(key, value) != value:
                     devices.append((index, device({key: value})))
     devices = [(index, device(fields)) for index, fields in values.items()] + devices
@@ -113,6 +112,19 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     if begun and not _ended(text):
         findings.append(problems.no_end(subject, f"the line '{_END}'"))
     return devices, findings
+
+
+def _rule(line: str) -> str | None:
+    """Return the title in a rule of `=`, which may be empty; None for another line."""
+    rule = line.rstrip()
+    return rule.strip("=").strip() if len(rule) > 1 and rule[0] == rule[-1] == "=" else None
+
+
+def _field(line: str) -> tuple[int, str, str] | None:
+    """Return the GPU, name and value of a line like `GPU[0] : Temperature: 40`."""
+    match = _FIELD.match(line)
+    name, *value = _COLON.split(match.group(2), 1) if match else ("",)
+    return (int(match.group(1)), name.strip(), value[0].strip()) if match and value else None
 
 
 def _ended(text: str) -> bool:
@@ -128,7 +140,7 @@ def cut(text: str) -> bool:
         return False
     listed = False
     for line in text.splitlines():
-        if _RULE.match(line):
+        if _rule(line) is not None:
             if listed:
                 return False
         elif _MENTION.match(line) or re.match(r"^\s*\d{1,4}\s+\S", line):
@@ -142,10 +154,10 @@ def _sections(text: str) -> list[tuple[str, list[str]]]:
     """Return titles and the lines below them."""
     sections: list[tuple[str, list[str]]] = [("", [])]
     for line in text.splitlines():
-        rule = _RULE.match(line)
-        if rule and rule.group(1):
-            sections.append((rule.group(1), []))
-        elif not rule:
+        title = _rule(line)
+        if title:
+            sections.append((title, []))
+        elif title is None:
             sections[-1][1].append(line)
     return sections
 

@@ -23,7 +23,7 @@ _ABSENCES = (
 )
 _AGENT = re.compile(r"^Agent \d+\s*$", re.MULTILINE)
 # Two blanks: what is indented further belongs to a cache, a pool or an ISA.
-_KEY = re.compile(r"^  ([A-Z][A-Za-z ]*):\s+(.*?)\s*$", re.MULTILINE)
+_KEY = re.compile(r"^  ([A-Z][A-Za-z ]*):[ \t]+(.*)$", re.MULTILINE)
 
 
 def recognise(text: str) -> bool:
@@ -67,7 +67,7 @@ def cut(text: str) -> bool:
 def _devices(text: str, whole: bool) -> list[Device]:
     devices: list[Device] = []
     for block in _AGENT.split(text)[1:]:
-        values = dict(reversed(_KEY.findall(block)))
+        values = {key: value.strip() for key, value in reversed(_KEY.findall(block))}
         if values.get("Device Type") == "GPU":
             chip = re.search(r"\(0x([0-9a-f]{1,4})\)", values.get("Chip ID", ""))
             devices.append(

@@ -1,0 +1,19 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Expressions take work in proportion to a text, whatever it is: many read what a host says."""
+
+from support.each import each
+from support.patterns import MOST, applied, expressions, grows, worst_texts
+
+
+@each(sorted(expressions(), key=str))
+def test_an_expression_is_linear(expression):
+    pattern, flags = expression
+    methods, path = expressions()[expression]
+    for maker in worst_texts(pattern, flags):
+        for method in sorted(methods):
+            growth = grows(applied(pattern, flags, method), maker)
+            text = maker(40)
+            assert growth is None or growth < MOST, f"{path}: {method} of {text!r}: {growth:.0f}"
