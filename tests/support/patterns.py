@@ -16,8 +16,8 @@ from re import _parser as parser
 
 ROOT = Path(__file__).parents[2]
 METHODS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split")
-# Reads a command that an operator gives, or a variable of his.
-EXEMPT = ("shell.py",)
+# Read what an operator gives: a command or a variable of his, a public key.
+EXEMPT = ("shell.py", "release.py")
 # What a class of characters is tried with.
 TRIED = " \ta0A_-.:/,\n\"'[(<>=@{"
 # Which text fails after it, so that every way to split what is before is tried.
@@ -53,7 +53,9 @@ def expressions():
             if not isinstance(node, ast.Attribute) or node.attr not in (*METHODS, "compile"):
                 continue
             # By its last name, as another module may import it.
-            used.setdefault(ast.unparse(node.value).rpartition(".")[2], set()).add(node.attr)
+            owner = ast.unparse(node.value).rpartition(".")[2]
+            for place in (name, ""):
+                used.setdefault((place, owner), set()).add(node.attr)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if (
                 isinstance(node, ast.Call)
@@ -74,7 +76,8 @@ def expressions():
                 for pattern in patterns_in(value):
                     if isinstance(pattern.pattern, str):
                         key = (pattern.pattern, pattern.flags & ~re.UNICODE)
-                        methods = used.get(attribute, set()) & {*METHODS} or {"search"}
+                        own, any_ = used.get((name, attribute)), used.get(("", attribute))
+                        methods = (own or any_ or set()) & {*METHODS} or {"search"}
                         found.setdefault(key, (set(), path))[0].update(methods)
     return found
 

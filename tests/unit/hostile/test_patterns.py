@@ -9,9 +9,8 @@ from support.patterns import MOST, applied, expressions, grows, worst_texts
 
 
 @each(sorted(expressions(), key=str))
-def test_an_expression_is_linear(expression):
-    pattern, flags = expression
-    methods, path = expressions()[expression]
+def test_an_expression_is_linear(pattern, flags):
+    methods, path = expressions()[pattern, flags]
     for maker in worst_texts(pattern, flags):
         for method in sorted(methods):
             growth = grows(applied(pattern, flags, method), maker)
