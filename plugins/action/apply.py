@@ -10,9 +10,8 @@ from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
 
-from ..plugin_utils.adapters import Deciding, module_result, warn
-from ..plugin_utils.documents import dumps, from_document
-from ..plugin_utils.evidence.types import Evidence
+from ..plugin_utils.adapters import Deciding, gathered, module_result, warn
+from ..plugin_utils.documents import dumps
 from ..plugin_utils.files import write_text
 from ..plugin_utils.findings import ApiaryError, error
 from ..plugin_utils.fleet.applying import Pending, applied, concerns_of, refusals, role_of
@@ -92,10 +91,7 @@ class ActionModule(Deciding):
 
     def _verified(self, role: str, host: str, variables: dict) -> tuple[str, ...]:
         """Return why a role that was just converged wants a reboot; refuse what fails still."""
-        gathered = module_result(self, "evidence_info", {"scopes": list(CONCERNS[role])}, variables)
-        evidence = from_document(
-            Evidence, {**gathered["evidence"], "host": host}, f"{host}: evidence"
-        )
+        evidence = gathered(self, CONCERNS[role], variables)
         options = options_of(read_role(role), variables, self._templar, host)
         plan = decide(role, settings_of(role, options), evidence)
         if wrong := failing(plan):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import gc
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ..plugin_utils.adapters import Deciding as DecidingAction
 from ..plugin_utils.adapters import module_result, warn
 from ..plugin_utils.documents import dumps
+from ..plugin_utils.evidence.bounds import bounded
 from ..plugin_utils.files import read_text, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error
 from ..plugin_utils.fleet.applying import pending_of
@@ -181,11 +181,12 @@ class ActionModule(DecidingAction):
         begun = _now()
         told = module_result(self, "evidence_info", {"scopes": scopes}, variables)
         # By this clock: a host's may be wrong, and the last run's surveys are told by their time.
-        document = {**told["evidence"], "host": host, "collected_at": begun}
+        document = {**(told.get("evidence") or {}), "host": host, "collected_at": begun}
+        text = bounded(document, host)
         kept = dest is not None and not self._task.check_mode
         place = Path(dest) if kept else run_directory(host)
         path = (place / "evidence.json").absolute()
-        write_text(path, json.dumps(document, sort_keys=True) + "\n")
+        write_text(path, text + "\n")
         return str(path), document
 
     def _inspect(self, decided: Decided, variables: dict) -> list:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ansible.utils.display import Display
 
-from ..plugin_utils.adapters import Deciding, completed, module_result, warn
+from ..plugin_utils.adapters import Deciding, completed, gathered, module_result, warn
 from ..plugin_utils.bench.comparison.statistics import functions
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.files import write_text
@@ -85,8 +85,7 @@ class ActionModule(Deciding):
         )
         warn(ready.findings)
         several = len(variables["ansible_play_hosts"]) > 1
-        scopes = {"scopes": ["gpu", "tuning"]}
-        unlike = module_result(self, "evidence_info", scopes, variables) if several else {}
+        unlike = gathered(self, ["gpu", "tuning"], variables) if several else None
         return {
             **to_document(own),
             "ready": to_document(ready),
@@ -95,7 +94,7 @@ class ActionModule(Deciding):
             "owner": TUNING + owner(),
             "held_by": holder,
             "topology": decided["topology"],
-            "evidence": unlike.get("evidence"),
+            "evidence": to_document(unlike),
         }
 
     def _begin(self, arguments: dict, variables: dict) -> dict:

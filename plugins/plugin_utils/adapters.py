@@ -17,11 +17,22 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as NormalAction
 from ansible.utils.display import Display
 
-from .documents import to_document
+from .documents import from_document, to_document
+from .evidence.bounds import bounded
+from .evidence.types import Evidence
 from .files import findings_here
-from .findings import ApiaryError, Finding, from_host
+from .findings import ApiaryError, Finding, error, from_host
 
 DISPLAY = Display()
+_DISCOVERED = "discovered_interpreter_"
+# How variables of Apiary begin; `set_fact` is no fact in this sense, unless it is cached.
+_OURS = (
+    "__",
+    *("apiary_", "acceptance_", "bench_", "container_runtime_", "device_plugin_", "drain_"),
+    *("engine_", "hold_", "host_tuning_", "look_", "maintain_", "monitoring_", "reboot_"),
+    *("replicas_", "rocm_", "rollback_", "rollout_", "room_", "router_", "telemetry_", "tune_"),
+    *("validate_", "weight_cache_", "weights_"),
+)
 _SPECIFIED = ("type", "elements", "choices", "default", "required")
 
 
@@ -61,9 +72,14 @@ class Deciding(ActionBase):  # type: ignore[misc]  # ansible-core has no types
         name = type(self).__module__.replace(".action.", ".modules.")
         _validation, arguments = self.validate_argument_spec(documented(name), **self.rules)
         try:
+            refuse_facts(task_vars or {})
             result: dict[str, Any] = self.decide(arguments, task_vars)
         except ApiaryError as refusal:
             raise refused(refusal) from None
+        except RecursionError:
+            subject = f"{(task_vars or {}).get('inventory_hostname')}: what it returned"
+            deep = Finding("FILE-SYNTAX", subject, "nests deeper than anything that is real")
+            raise refused(ApiaryError(deep)) from None
         return {"changed": False, **result}
 
 
@@ -86,7 +102,47 @@ class Completing(NormalAction):  # type: ignore[misc]  # ansible-core has no typ
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         """Return the module's result with its findings as documents."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        return completed(result, self._task.action)
+        if "evidence" in result:
+            try:
+                bounded(result["evidence"], task_vars["inventory_hostname"])
+            except ApiaryError as refusal:
+                raise refused(refusal) from None
+        return completed(own_words(result), self._task.action)
+
+
+def own_words(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a module's result without what Ansible would make variables or statistics of.
+
+    Only the Python stays that Ansible itself discovered.
+    """
+    facts = result.pop("ansible_facts", None)
+    result.pop("ansible_stats", None)
+    discovered = {
+        name: value for name, value in (facts or {}).items() if name.startswith(_DISCOVERED)
+    }
+    return {**result, "ansible_facts": discovered} if discovered else result
+
+
+def refuse_facts(task_vars: Mapping[str, Any]) -> None:
+    """Refuse Apiary's variables among a host's facts, which go before the inventory's.
+
+    Any module's answer may bring them, and so the host itself.
+    """
+    facts = task_vars.get("ansible_facts")
+    names = sorted(map(str, facts)) if isinstance(facts, Mapping) else []
+    ours = [name for name in names if name.startswith(_OURS)]
+    if ours:
+        host = str(task_vars.get("inventory_hostname"))
+        message = f"its facts have {', '.join(ours[:5])}, which the inventory says"
+        raise error("FLEET-FACTS", host, message)
+
+
+def gathered(action: Any, scopes: Iterable[str], task_vars: Any) -> Evidence:
+    """Return evidence of the task's host, as its operator calls it; raise PROBE-SIZE or DOC-…."""
+    host = task_vars["inventory_hostname"]
+    result = module_result(action, "evidence_info", {"scopes": list(scopes)}, task_vars)
+    bounded(result.get("evidence"), host)
+    return from_document(Evidence, {**result["evidence"], "host": host}, f"{host}: evidence")
 
 
 def module_result(

@@ -17,7 +17,8 @@ from typing import Any
 from ansible import constants
 
 from ..deployment import Deployment
-from ..documents import dumps, from_document, to_document
+from ..documents import from_document, to_document
+from ..evidence.bounds import bounded, check_size
 from ..files import read_text, write_text
 from ..findings import error
 from ..model.config import read_config
@@ -31,14 +32,16 @@ def given_evidence(given: Any) -> tuple[dict[str, Any], str]:
     """Return evidence and its text; given is the document, or the path of a saved one.
 
     By path a thousand hosts' evidence is on the controller's disk, not in its memory. Raises
-    ApiaryError: FILE-UNREADABLE, DOC-TYPE.
+    ApiaryError: FILE-UNREADABLE, DOC-TYPE, PROBE-SIZE.
     """
     if isinstance(given, Mapping):
-        return dict(given), dumps(given)
+        return dict(given), bounded(given, str(given.get("host"))) + "\n"
+    if Path(str(given)).is_file():
+        check_size(Path(str(given)).stat().st_size, str(given))
     text = read_text(str(given))
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise error(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from ..deployment import AutoLayout, Deployment, Layout, MixedLayout, check_deployment
 from ..engine.types import Recipe
 from ..findings import ApiaryError, Finding, error
+from ..gpus import gpu_facts
 from ..model.config import known
 from ..model.types import Architecture
 from ..placement.place import place_together
@@ -265,11 +266,17 @@ def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[
 
 
 def _least_vram(topology: Topology, keys: Sequence[str]) -> int | None:
-    """Return the memory of the smallest of some GPUs, in bytes; None where one is unknown."""
-    gpus = topology.by_key
-    reported = [gpus[key].vram_bytes for key in keys]
-    sizes = [size for size in reported if size is not None]
-    return min(sizes) if sizes and len(sizes) == len(reported) else None
+    """Return the memory of the smallest of some GPUs, in bytes; None where one is unknown.
+
+    It is no more than the model has: routers share requests by what a host's replicas hold.
+    """
+    gpus = [topology.by_key[key] for key in keys]
+    sizes = [
+        min(gpu.vram_bytes, (gpu_facts(gpu.model).memory.gib or gpu.vram_bytes) << 30)
+        for gpu in gpus
+        if gpu.vram_bytes is not None
+    ]
+    return min(sizes) if sizes and len(sizes) == len(gpus) else None
 
 
 def _stop_on_errors(findings: Iterable[Finding]) -> None:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+from ..evidence.bounds import too_large
 from ..findings import Finding
 from .readers.text import integer, known, natural
 from .types import LinkType
 
 LinkState = Literal["up", "degraded", "down"]
+MOST_DEVICES = 1024
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,12 @@ class Observation:
     paths: tuple[Path, ...] = ()
     findings: tuple[Finding, ...] = ()
     absence: str | None = None
+
+    def __post_init__(self) -> None:
+        # What compares them is quadratic, and no host has a tenth of it.
+        if len(self.devices) > MOST_DEVICES:
+            what = f"{len(self.devices)} devices, expected at most {MOST_DEVICES}"
+            raise too_large(self.source, what)
 
 
 Cells = Mapping[tuple[int, int], str]

@@ -21,13 +21,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import paramiko
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.bounds import MOST_BYTES
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
 from apiary.host.ssh.config import Settings, SshOptions, Target, refusal, settings_of
 from apiary.host.ssh.keys import check_host_key, known_keys, log_in, refused
 
 MAX_JUMPS = 8
-MAX_OUTPUT = 256 << 20  # bytes; a bundle of evidence has less than one MiB
+MAX_COMPLAINT = 1 << 16  # bytes of stderr, of which a finding shows the end
 LONGEST_POLL = 3600.0  # seconds
 
 # Paramiko logs the tracebacks of its threads; a person gets findings instead.
@@ -189,10 +190,12 @@ def run(
     command: str,
     sent: bytes,
     seconds: float | None = None,
+    most: int = MOST_BYTES,
 ) -> tuple[int | None, str, str]:
-    """Run a command on its stdin; return its status (None: out of time), stdout and stderr.
+    """Run a command on its stdin; return its status (None: cut short), stdout and stderr.
 
-    Without a limit of ``seconds`` its stdin stays open until it ends.
+    Without a limit of ``seconds`` its stdin stays open until it ends. Of more than ``most`` bytes
+    nothing is read.
     """
     deadline = time.monotonic() + seconds if seconds is not None else float("inf")
     out, complaint = bytearray(), bytearray()
@@ -212,12 +215,13 @@ def run(
         while True:
             ended = channel.eof_received or channel.closed  # before the last look at data
             left = deadline - time.monotonic()
-            if left < 0 or len(out) + len(complaint) > MAX_OUTPUT:
+            if left < 0 or len(out) > most:
                 return (None, *text())
             if channel.recv_ready():
                 out += channel.recv(1 << 16)
             elif channel.recv_stderr_ready():
                 complaint += channel.recv_stderr(1 << 16)
+                del complaint[:-MAX_COMPLAINT]
             elif ended:
                 break
             else:

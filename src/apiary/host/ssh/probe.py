@@ -19,6 +19,10 @@ from typing import Any
 
 import paramiko
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as collector
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.bounds import (
+    bounded,
+    check_size,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program import standalone
 
@@ -118,12 +122,14 @@ def _gather(request: ProbeRequest) -> dict[str, Any]:
         except (paramiko.SSHException, OSError, EOFError) as failure:
             raise unreachable(host, f"the connection broke: {words(failure)}", target) from failure
     problem = f"ended with status {status}"
+    check_size(len(text.encode()), host)
     if status == 0:
         try:
             bundle = json.loads(text)
             if isinstance(bundle, dict):
+                bounded(bundle, host)
                 return bundle
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             pass
         problem = "printed no JSON object"
     elif status is None:
