@@ -88,7 +88,9 @@ class Remote:
         sent = f"{programs()}\n{requested}\n".encode()
         try:
             # The end of the channel is that of its stdin, which ends all that it started.
-            status, out, reported = run(self._connect(), self.options, command, sent)
+            status, out, reported = run(
+                self._connect(), self.options, command, sent, most=bench_run.MOST_UNPACKED
+            )
         except (paramiko.SSHException, OSError, EOFError) as failure:
             self._transport = None
             raise unreachable(self.name, f"the connection broke: {words(failure)}") from failure
