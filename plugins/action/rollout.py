@@ -10,15 +10,16 @@ The state of a host is what playbooks register: its progress, and what was inspe
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ansible.errors import AnsibleActionFail
 
-from ..plugin_utils.adapters import Deciding, module_result, warn
+from ..plugin_utils.adapters import Deciding, gathered, module_result, warn
 from ..plugin_utils.documents import from_document, knowledge, to_document
-from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.findings import ApiaryError, Finding, error, has_errors
+from ..plugin_utils.fleet.saved import host_directory, saved_plans, was_decided
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.check import plan_of
@@ -38,6 +39,7 @@ from ..plugin_utils.rollout.routers import (
     must_show_key,
     read_answers,
     servers_elsewhere,
+    servers_of,
 )
 from ..plugin_utils.rollout.types import HostSteps, Settings, Situation
 from ..plugin_utils.run_owner import controller, is_dead, owner, show_alive
@@ -46,6 +48,8 @@ from ..plugin_utils.run_owner import controller, is_dead, owner, show_alive
 PROGRESS = "__progress"
 INSPECTED = "__inspected"
 _ROUTER = "__router"
+# Events that read what a host reports of itself.
+_REPORTED = ("inspect", "answered", "inspected", "changed", "serving")
 
 
 class ActionModule(Deciding):
@@ -53,13 +57,27 @@ class ActionModule(Deciding):
 
     def decide(self, arguments, task_vars):
         """Return the host's progress after an event, or what the event inspects or decides."""
-        host, event = task_vars["inventory_hostname"], arguments["event"]
+        host = task_vars["inventory_hostname"]
+        try:
+            return self._decide(host, arguments["event"], arguments, task_vars)
+        except (AttributeError, KeyError, TypeError, ValueError) as failure:
+            if arguments["event"] not in _REPORTED:
+                raise
+            message = f"what it reports is no state of a deployment: {failure!r:.200}"
+            raise error("ROLLOUT-PLAN", host, message) from failure
+
+    def _decide(self, host: str, event: str, arguments: dict, task_vars: dict) -> dict:
         if event in EVENTS:
             return self._happened(host, event, arguments, task_vars)
         if event == "lost":
             finding = lost(_progress(arguments["hosts"], task_vars))
             return {"note": str(finding) if finding else ""}
-        decides = {"inspect": self._inspect, "order": self._order, "room": self._room}
+        decides = {
+            "inspect": self._inspect,
+            "order": self._order,
+            "room": self._room,
+            "serves": self._serves,
+        }
         return decides[event](host, arguments, task_vars)
 
     def _happened(self, host: str, event: str, arguments: dict, variables: dict) -> dict:
@@ -85,13 +103,29 @@ class ActionModule(Deciding):
         after = EVENTS[event](progress_of(variables.get(PROGRESS), host), happened)
         return {
             **to_document(after),
-            "out_servers": [server_of(host, unit) for unit in after.out],
+            "out_servers": _servers(host, after.out),
             # Also where nothing else is left of what was inspected.
             "out_deployment": next((deployment_of(unit) for unit in after.out), ""),
-            "late_servers": [server_of(host, unit) for unit in after.late],
+            "late_servers": _servers(host, after.late),
+            "back_servers": [
+                _servers(host, served.serving)
+                for served in (after.maintenance.back if after.maintenance else ())
+            ],
             "word": outcome_word(after),
             "note": note(after, host),
         }
+
+    def _serves(self, host: str, arguments: dict, _variables: dict) -> dict:
+        """Return under which host's name routers have each deployment, by the decided plans.
+
+        Of several hosts that share replicas, the first one serves for all of them.
+        """
+        try:
+            plans, _why = saved_plans(host_directory(Path(arguments["artifacts"]), host))
+        except ApiaryError:
+            plans = ()
+        nodes = {plan.deployment.name: plan.node for plan in plans if plan.node}
+        return {"serves": {name: node.hosts[0] for name, node in nodes.items()}}
 
     def _room(self, host: str, arguments: dict, _variables: dict) -> dict:
         """Return what a router says against taking hosts out; fail where that is an error."""
@@ -120,6 +154,10 @@ class ActionModule(Deciding):
         # Whatever a failed change left: the way back is the way out.
         back = arguments["back"]
         servers = {} if back else documents[0]["servers"]
+        situations = [
+            replace(one, known=_known(one, servers, arguments["artifacts"], name))
+            for one in situations
+        ]
         others = sorted(set(arguments["pool"]) - hosts)
         elsewhere, down = servers_elsewhere(servers, name, hosts) or (
             replicas_elsewhere(arguments["artifacts"], others, name),
@@ -191,8 +229,8 @@ class ActionModule(Deciding):
             plans = [plan_of(one, f"{host}: plan") for one in arguments["plans"]]
             plan = chosen_plan(plans, name, host)
             goal = goal_of_plan(plan, self._resources(host, plan, variables), owner())
-            name = plan.deployment.name
-            return goal, module_result(self, "rollout_info", {"deployment": name}, variables), ""
+            request = {"deployment": plan.deployment.name}
+            return goal, module_result(self, "rollout_info", request, variables), ""
         request = {"deployment": name, "release": arguments["release"]}
         reported, remark = module_result(self, "rollout_info", request, variables), ""
         if reported["release"] is None:
@@ -202,7 +240,9 @@ class ActionModule(Deciding):
             )
             request["release"] = "current"
             reported = module_result(self, "rollout_info", request, variables)
-        return goal_of_release(reported["release"]), reported, remark
+        goal = goal_of_release(reported["release"] or {}, name, host)
+        recorded = _recorded(host, name, goal, arguments)
+        return replace(goal, recorded=recorded), reported, remark
 
     def _resources(self, host: str, plan: Plan, variables: dict) -> list[dict]:
         """Return the resources of the role replicas, which a rolling change drains first."""
@@ -210,9 +250,7 @@ class ActionModule(Deciding):
         options = with_reach(host, options, variables["hostvars"], variables["groups"])
         evidence = None
         if plan.deployment.engine.runtime != "native":
-            report = module_result(self, "evidence_info", {"scopes": [ENGINE_SCOPE]}, variables)
-            document = {**report["evidence"], "host": host}
-            evidence = from_document(Evidence, document, f"{host}: evidence")
+            evidence = gathered(self, [ENGINE_SCOPE], variables)
         later = self._task.check_mode
         decided = decide(plan, options, evidence, restart=True, engine_later=later)
         if has_errors(decided.findings):
@@ -268,10 +306,40 @@ def replicas_elsewhere(artifacts: str, hosts: list[str], deployment: str) -> int
         path = Path(artifacts) / host / deployment / "plan.json"
         try:
             plan = json.loads(path.read_text(encoding="utf-8"))
-            count += len(slots_of(plan, str(path)))
+            count += len(slots_of(plan, deployment, str(path)))
         except (OSError, ValueError, AttributeError, ApiaryError):
             continue
     return count
+
+
+def _recorded(host: str, deployment: str, goal: Goal, arguments: dict) -> bool:
+    """Return whether routers may follow a release's plan; raise ROLLOUT-UNRECORDED.
+
+    The way back of a failed change goes on without: what routers follow stays as it is.
+    """
+    directory = host_directory(Path(arguments["artifacts"]), host)
+    if was_decided(directory, deployment, goal.plan_text):
+        return True
+    accepted, back = arguments["accept_unrecorded"], arguments["back"]
+    message = f"no run of this controller decided the plan of release {goal.release}"
+    _allowed((Finding("ROLLOUT-UNRECORDED", host, message, accepted=accepted, minor=back),))
+    return bool(accepted and not back)
+
+
+def _known(situation: Situation, servers: dict, artifacts: str, deployment: str) -> int:
+    """Return the most replicas that a host has by routers, by its saved plan, or by its new one.
+
+    By what it reports itself it could have the others' share grow.
+    """
+    return max(
+        servers_of(servers, deployment, situation.host),
+        replicas_elsewhere(artifacts, [situation.host], deployment),
+        len(situation.wanted),
+    )
+
+
+def _servers(host: str, units: Sequence[str]) -> list[str]:
+    return [server_of(host, unit) for unit in units]
 
 
 def _steps(host: HostSteps) -> list[dict]:
@@ -279,8 +347,8 @@ def _steps(host: HostSteps) -> list[dict]:
     return [
         {
             **to_document(step),
-            "drain_servers": [server_of(host.host, unit) for unit in step.drain],
-            "undrain_servers": [server_of(host.host, unit) for unit in step.undrain],
+            "drain_servers": _servers(host.host, step.drain),
+            "undrain_servers": _servers(host.host, step.undrain),
         }
         for step in host.steps
     ]

@@ -16,7 +16,8 @@ description:
     It changes nothing itself.
   - V(inspect) compares what a host runs with what it is to serve; register that as C(__inspected).
     V(order) decides from it in which order the replicas of several hosts are replaced, V(room)
-    whether hosts can be spared as a whole, V(lost) names hosts that did not end.
+    whether hosts can be spared as a whole, V(lost) names hosts that did not end, V(serves) under
+    which host's name routers have replicas that several hosts share.
   - Every other event returns the progress of its host; register that as C(__progress), from which
     the next event goes on. V(failed) and V(stranded) belong into a rescue; V(close) fails with what
     makes the change a failure.
@@ -46,10 +47,12 @@ options:
       - inspected
       - leaving
       - changed
+      - serving
       - done
       - failed
       - close
       - lost
+      - serves
     required: true
   hosts:
     description: The hosts that it is about, for V(order), V(room), V(gate) and V(lost).
@@ -60,7 +63,8 @@ options:
     description:
       - Results of a loop - over C(__router) of M(apiary.instinct.router_servers) for V(inspect) and
         V(room), over C(__unit) of M(apiary.instinct.replica_smoke) for V(answered), over
-        C(__serves_name) of M(apiary.instinct.rollout_info) for V(inspected) and V(changed).
+        C(__serves_name) of M(apiary.instinct.rollout_info) for V(inspected), V(changed) and
+        V(serving).
     type: list
     elements: dict
     default: []
@@ -75,6 +79,12 @@ options:
       - For V(inspect) the release to go back to, instead of O(plans) - its id, V(current),
         V(previous) or V(rollback).
     type: str
+  accept_unrecorded:
+    description:
+      - Whether V(inspect) accepts a release whose plan the host's ledger on this controller does
+        not have; routers then follow it. On the way back it is restored, and they do not.
+    type: bool
+    default: false
   back:
     description: Whether V(inspect) and V(order) are of the way back from a change that failed.
     type: bool
@@ -112,7 +122,9 @@ options:
     elements: str
     default: []
   artifacts:
-    description: Where the plans of hosts lie on the controller; a maintenance's owner has its name.
+    description:
+      - Where the plans and ledgers of hosts lie on the controller; a maintenance's owner has its
+        name.
     type: path
     default: artifacts
   batch:
@@ -175,7 +187,11 @@ word:
 note:
   description: What a person should know; empty where nothing.
   type: str
-  returned: all events but order and room
+  returned: all events but order, room and serves
+serves:
+  description: A host by deployment, of deployments that several hosts share.
+  type: dict
+  returned: serves
 to:
   description: What the host is to serve, its plan and resources.
   type: dict

@@ -18,6 +18,10 @@ Outcome = Literal[
 ]
 
 
+# A host retains a few releases, and whoever sets more of them knows why.
+EARLIER = 50
+
+
 @dataclass(frozen=True)
 class Asked:
     """What a run was asked to do: equal ones may be resumed.
@@ -82,11 +86,21 @@ class Decided:
     """A plan that this controller decided for the host, or brought back to it, at ``at`` (UTC).
 
     ``plan`` is the sha256 of its plan.json. Routers and what watches a fleet follow these plans.
+    ``earlier`` are those of the plans before, the last one first: a release that the host goes back
+    to has one of them.
     """
 
     deployment: str
     plan: str
     at: str
+    earlier: tuple[str, ...] = ()
+
+    def then(self, plan: str, at: str) -> Decided:
+        """Return what is decided after this; the same plan keeps its time."""
+        if plan == self.plan:
+            return self
+        before = (self.plan, *(item for item in self.earlier if item not in (plan, self.plan)))
+        return Decided(self.deployment, plan, at, before[:EARLIER])
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def _record(directory: Path, plans: Mapping[str, str], whole: bool) -> None:
     recorded = {} if whole else dict(earlier)
     for name, plan in plans.items():
         item = earlier.get(name)
-        recorded[name] = item if item and item.plan == plan else Decided(name, plan, now)
+        recorded[name] = item.then(plan, now) if item else Decided(name, plan, now)
     decided = tuple(recorded[name] for name in sorted(recorded))
     if decided != ledger.decided:
         text = dumps(dataclasses.replace(ledger, decided=decided))
@@ -128,6 +128,15 @@ def _record(directory: Path, plans: Mapping[str, str], whole: bool) -> None:
 def digest(text: str) -> str:
     """Return the sha256 by which a ledger names a plan.json."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def was_decided(directory: Path, deployment: str, text: str) -> bool:
+    """Return whether a plan.json is one that this controller decided for the host, at any time."""
+    plan = digest(text)
+    return any(
+        item.deployment == deployment and plan in (item.plan, *item.earlier)
+        for item in read_ledger(directory).decided
+    )
 
 
 def saved_plans(directory: Path) -> tuple[tuple[Plan, ...], str | None]:

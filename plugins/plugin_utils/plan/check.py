@@ -14,6 +14,7 @@ from ..cpulist import parse_cpulist
 from ..deployment import MixedLayout, check_deployment
 from ..documents import from_document
 from ..findings import ApiaryError, error
+from .naming import unit_name
 from .types import Plan, Replica
 
 _GPU = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -34,7 +35,7 @@ def parse_plan(text: str, subject: str) -> Plan:
     """Return the plan of a plan.json, as ``plan_of``; DOC-TYPE for what is no JSON."""
     try:
         document = json.loads(text)
-    except ValueError as failure:
+    except (ValueError, RecursionError) as failure:
         allowed = "JSON, as playbooks/plan.yml writes it"
         raise error(
             "DOC-TYPE", subject, f"is no JSON: {failure}", field="the plan", allowed=allowed
@@ -61,7 +62,7 @@ def check_plan(plan: Plan, subject: str) -> None:
         sound = node is not None and 0 <= node.rank < node.size == nodes == len(node.hosts)
         _expect(sound, subject, "node", node, f"a place among {nodes} hosts")
     for index, replica in enumerate(plan.replicas):
-        _check_replica(replica, f"apiary-{name}-{index}.service", subject, f"replicas[{index}]")
+        _check_replica(replica, unit_name(name, index), subject, f"replicas[{index}]")
 
 
 def _check_replica(replica: Replica, unit: str, subject: str, path: str) -> None:

@@ -15,6 +15,7 @@ from ..documents import knowledge
 from ..engine.types import Reason, Recipe
 from ..model.types import Memory
 from ..placement.types import ReplicaPlacement
+from .naming import unit_name
 from .nodes import Place, network_env
 from .ports import meeting_port
 from .types import Replica
@@ -42,7 +43,7 @@ class Part:
 def replica_of(deployment: Deployment, part: Part) -> Replica:
     """Return the replica; ``deployment`` has its start timeout."""
     share, recipe = part.share, part.recipe
-    unit = f"apiary-{deployment.name}-{part.index}.service"
+    unit = unit_name(deployment.name, part.index)
     port = deployment.base_port + part.index
     internal = part.blocks.get(port)
     env, reasons = dict(recipe.env), list(recipe.reasons)

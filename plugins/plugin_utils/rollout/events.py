@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..documents import from_document
-from ..findings import ApiaryError, Finding
+from ..findings import ApiaryError, Finding, error
+from ..plan.naming import replica_number, server_name
 from .failure import Failure, failure_of
-from .maintenance import plan_maintenance, units_to_start
+from .maintenance import plan_maintenance, serving, units_to_start
 from .progress import Outcome, Progress, closing, may_begin
 from .types import Step
 
@@ -62,8 +63,11 @@ def progress_of(document: Mapping[str, Any] | None, host: str) -> Progress:
 
 
 def server_of(host: str, unit: str) -> str:
-    """Return a replica's name at the routers."""
-    return f"{host}-{unit.removesuffix('.service').rpartition('-')[2]}"
+    """Return a replica's name at the routers, whatever a unit is called; raise ROLLOUT-PLAN."""
+    replica = replica_number(unit)
+    if replica is None:
+        raise error("ROLLOUT-PLAN", host, f"names a unit that is no replica's: {unit!r:.100}")
+    return server_name(host, replica)
 
 
 def deployment_of(unit: str) -> str:
@@ -142,8 +146,15 @@ def _leaving(now: Progress, _event: Event) -> Progress:
 def _changed(now: Progress, event: Event) -> Progress:
     if now.maintenance is None:
         return now
-    start = units_to_start(now.maintenance.before, event.results)
+    start = units_to_start(now.maintenance.before, event.results, event.host)
     return replace(now, maintenance=replace(now.maintenance, start=start))
+
+
+def _serving(now: Progress, event: Event) -> Progress:
+    if now.maintenance is None:
+        return now
+    back = serving(event.results, event.host)
+    return replace(now, maintenance=replace(now.maintenance, back=back))
 
 
 def _close(now: Progress, event: Event) -> Progress:
@@ -174,6 +185,7 @@ EVENTS: Mapping[str, Callable[[Progress, Event], Progress]] = {
     "inspected": _inspected,
     "leaving": _leaving,
     "changed": _changed,
+    "serving": _serving,
     # Of both.
     "done": lambda now, _event: replace(now, outcome="done"),
     "failed": lambda now, event: replace(now, outcome="failed", failure=event.failure),

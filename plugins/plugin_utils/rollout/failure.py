@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_LONGEST = 10_000
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -22,6 +24,13 @@ class Failure:
 
 def failure_of(task: str, result: Mapping[str, Any]) -> Failure:
     """Return why a task failed; of a loop, the first item that did."""
-    items = [one for one in result.get("results", ()) if one.get("failed")]
+    items = [one for one in _mappings(result.get("results")) if one.get("failed")]
     first: Mapping[str, Any] = items[0] if items else result
-    return Failure(task, str(first.get("msg", first)), tuple(first.get("findings", ())))
+    message = str(first.get("msg", first))[:_LONGEST]
+    return Failure(task, message, _mappings(first.get("findings")))
+
+
+def _mappings(value: Any) -> tuple[dict[str, Any], ...]:
+    """Return the mappings of a list; a host may return what it likes."""
+    listed = value if isinstance(value, (list, tuple)) else ()
+    return tuple(one for one in listed if isinstance(one, dict))

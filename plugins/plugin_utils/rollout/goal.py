@@ -6,16 +6,20 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..documents import to_document
 from ..findings import error
+from ..plan.check import parse_plan
 from ..plan.types import Plan
 
 Document = Mapping[str, Any]
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}", re.ASCII)
+# What a release may say of its units; the rest of the resource is this controller's.
+_UNITS = ("services", "target", "stale_pattern")
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,8 @@ class Goal:
     """What is converged: ``prepare`` before the first replica, ``replicas`` step by step.
 
     ``retain`` records the release once all steps are done; ``release`` is the id of a retained
-    one, empty for a new plan.
+    one, empty for a new plan. ``recorded`` says whether routers may follow the plan: this
+    controller decided it, or its operator accepted it.
     """
 
     plan: Document
@@ -32,6 +37,7 @@ class Goal:
     retain: Sequence[Document]
     prepare: Sequence[Document] = field(default=())
     release: str = ""
+    recorded: bool = True
 
 
 def chosen_plan(plans: Sequence[Plan], deployment: str | None, host: str) -> Plan:
@@ -59,16 +65,31 @@ def goal_of_plan(plan: Plan, resources: Sequence[Document], by: str) -> Goal:
     )
 
 
-def goal_of_release(release: Document) -> Goal:
-    """Return what serving a release means, as rollout_info read it; secrets stay as they are."""
-    name, files = release["deployment"], release["files"]
-    text = _plan_text(files, name)
+def goal_of_release(release: Document, deployment: str, host: str) -> Goal:
+    """Return what serving a release means, as the host returned it; secrets stay as they are.
+
+    It has to be of this very deployment. Raises ROLLOUT-RELEASE, or why its plan is none.
+    """
+    subject = f"{host}: its release"
+    try:
+        files, units, id_ = release["files"], release["units"], release["id"]
+        text = _plan_text(files, deployment)
+        known = {name: units[name] for name in _UNITS if name in units}
+        if release["deployment"] != deployment or not _ID.fullmatch(id_):
+            raise ValueError(f"found {release['deployment']!r:.100}, {id_!r:.100}")
+    except (KeyError, StopIteration, TypeError, ValueError) as failure:
+        message = f"is none of {deployment}: {failure}"
+        raise error("ROLLOUT-RELEASE", subject, message) from failure
+    plan = parse_plan(text, subject)
+    if plan.deployment.name != deployment:
+        message = f"has a plan of {plan.deployment.name}, not of {deployment}"
+        raise error("ROLLOUT-RELEASE", subject, message)
     return Goal(
-        plan=json.loads(text),
+        plan=to_document(plan),
         plan_text=text,
-        replicas={"kind": "replicas", "deployment": name, "files": files, **release["units"]},
-        retain=[{"kind": "release", "deployment": name, "release": release["id"]}],
-        release=release["id"],
+        replicas={"kind": "replicas", "deployment": deployment, "files": files, **known},
+        retain=[{"kind": "release", "deployment": deployment, "release": id_}],
+        release=id_,
     )
 
 

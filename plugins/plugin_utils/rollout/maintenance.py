@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings import ApiaryError, Finding
+from .read import own_units
 
 _MARK = ", maintain.yml"
 # A driver can't be replaced under an engine, and a host is rebooted only when nothing serves.
@@ -33,7 +34,10 @@ class Served:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """``todo`` says whether the host is changed, ``stop`` which units are stopped for it."""
+    """``todo`` says whether the host is changed, ``stop`` which units are stopped for it.
+
+    ``back`` is what serves after it, which returns to the routers.
+    """
 
     owner: str
     todo: bool
@@ -41,6 +45,7 @@ class Maintenance:
     before: tuple[Served, ...] = ()
     stop: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
+    back: tuple[Served, ...] = ()
 
 
 def plan_maintenance(
@@ -55,45 +60,54 @@ def plan_maintenance(
     ``served`` are what rollout_info returned, with ``__serves_name``; ``due`` are the roles that
     would change something.
     """
+    before = tuple(_served(one, host) for one in served)
     left = any(_owner(one).endswith(_MARK) for one in served)
     todo = bool(due) or reboot or left
     if todo:
         _refuse_several_nodes(host, served)
-    before = tuple(_served(one) for one in served)
-    serving = [unit for one in before for unit in one.serving]
+    units = [unit for one in before for unit in one.serving]
     what = ", ".join(due) or "what an earlier run left" if todo else "nothing to do"
     again = ", with a reboot" if reboot else ""
     return Maintenance(
         owner=f"{owner}{_MARK}",
         todo=todo,
-        summary=f"{host}: {what}{again}; serves {len(serving)} replicas",
+        summary=f"{host}: {what}{again}; serves {len(units)} replicas",
         before=before,
-        stop=tuple(serving) if reboot or _STOPPING & set(due) else (),
+        stop=tuple(units) if reboot or _STOPPING & set(due) else (),
     )
 
 
 def units_to_start(
-    before: Collection[Served], served: Sequence[Mapping[str, Any]]
+    before: Collection[Served], served: Sequence[Mapping[str, Any]], host: str
 ) -> tuple[str, ...]:
     """Return what is started after the change; what somebody had stopped stays so."""
+    plans = [(str(one["__serves_name"]), one.get("plan") or {}) for one in served]
     units = [
-        str(replica["unit"])
-        for one in served
-        for replica in (one.get("plan") or {}).get("replicas", ())
+        unit
+        for name, plan in plans
+        for unit in own_units([each["unit"] for each in plan.get("replicas", ())], name, host)
     ]
-    left = {str(unit) for one in served for unit in one.get("serving", ())}
+    left = {unit for one in serving(served, host) for unit in one.serving}
     left |= {unit for one in before for unit in one.stopped}
     return tuple(unit for unit in units if unit not in left)
 
 
-def _served(document: Mapping[str, Any]) -> Served:
-    serving = tuple(map(str, document.get("serving", ())))
-    ours = tuple(map(str, (document.get("lock") or {}).get("out", ())))
+def serving(served: Sequence[Mapping[str, Any]], host: str) -> tuple[Served, ...]:
+    """Return the deployments of which something serves."""
+    return tuple(one for one in (_served(document, host) for document in served) if one.serving)
+
+
+def _served(document: Mapping[str, Any], host: str) -> Served:
+    """Return a deployment as the host reports it; raise ROLLOUT-PLAN."""
+    name = str(document["__serves_name"])
+    serves = own_units(document.get("serving", ()), name, host)
+    ours = own_units((document.get("lock") or {}).get("out", ()), name, f"{host}: its lock")
+    stopped = own_units(document.get("stopped", ()), name, host)
     return Served(
-        name=str(document["__serves_name"]),
-        serving=serving,
-        stopped=tuple(unit for unit in map(str, document.get("stopped", ())) if unit not in ours),
-        out=tuple(dict.fromkeys([*serving, *ours])),
+        name=name,
+        serving=serves,
+        stopped=tuple(unit for unit in stopped if unit not in ours),
+        out=tuple(dict.fromkeys([*serves, *ours])),
     )
 
 

@@ -5,27 +5,53 @@
 """What hosts told, as the situations that a rollout is decided from.
 
 The plan that a host runs may be of an earlier version of Apiary, so only what is needed is read.
+A host speaks for itself alone: of what it reports only its own replicas' units are taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..documents import knowledge
 from ..findings import error
+from ..plan.naming import replica_number, server_name
 from .types import Lock, Situation, Slot
 
+# An owner is a user, a controller and a process; a time is shorter.
+_WORDS = 300
 
-def slots_of(plan: Mapping[str, Any] | None, subject: str) -> tuple[Slot, ...]:
-    """Return the replicas' places of a plan document; raise ROLLOUT-PLAN for one that is none."""
+
+def slots_of(plan: Mapping[str, Any] | None, deployment: str, subject: str) -> tuple[Slot, ...]:
+    """Return the replicas' places of a plan document.
+
+    Raises ROLLOUT-PLAN for one that is none, and for one with units that are not the deployment's
+    or that it has twice.
+    """
     try:
-        return tuple(
-            Slot(str(one["unit"]), int(one["port"]), tuple(map(str, one["gpus"])))
+        slots = tuple(
+            Slot(one["unit"], int(one["port"]), tuple(map(str, one["gpus"])))
             for one in (plan or {}).get("replicas", ())
         )
-    except (KeyError, TypeError, ValueError) as failure:
+        own_units([slot.unit for slot in slots], deployment, subject)
+    except (AttributeError, KeyError, TypeError, ValueError) as failure:
         raise error("ROLLOUT-PLAN", subject, f"is no plan: {failure}") from failure
+    return slots
+
+
+def own_units(units: Sequence[str], deployment: str, subject: str) -> tuple[str, ...]:
+    """Return units that a host reports; raise ROLLOUT-PLAN where one is not the deployment's."""
+    own = [
+        unit
+        for unit in units
+        if isinstance(unit, str) and replica_number(unit, deployment) is not None
+    ]
+    if len({*own}) < len(units):
+        foreign = next((unit for unit in units if unit not in own), "the same twice")
+        message = f"names units of {deployment} that are none: {foreign!r:.100}"
+        raise error("ROLLOUT-PLAN", subject, message)
+    return tuple(own)
 
 
 def situation_of(
@@ -44,43 +70,30 @@ def situation_of(
     that this is the way back from a change, whose own drains are nobody else's.
     Raises ApiaryError: ROLLOUT-PLAN.
     """
-    lock = told.get("lock")
-    deployment = wanted.get("deployment", {}).get("name")
+    deployment: str = wanted["deployment"]["name"]
+    lock = _lock_of(told.get("lock"), deployment, host)
     before: Mapping[str, Any] = told.get("plan") or {}
-    running = slots_of(before, f"{host}: the plan that it runs")
-    new = slots_of(wanted, f"{host}: the new plan")
-    drained = tuple(
-        slot.unit
-        for slot in running
-        if _is_parked(servers.get(f"{deployment}/{host}-{_index(slot.unit)}", {}))
-    )
-    out = tuple(map(str, lock.get("out", ()))) if lock else ()
-    if lock and lock.get("torn"):
-        out = drained  # it said which of them; nobody else would bring them back
+    running = slots_of(before, deployment, f"{host}: the plan that it runs")
+    new = slots_of(wanted, deployment, f"{host}: the new plan")
+    units = {slot.unit for slot in (*running, *new)}
+    known = {unit: servers.get(_server(deployment, host, unit)) for unit in units}
+    drained = tuple(slot.unit for slot in running if _is_parked(known[slot.unit] or {}))
+    if lock and lock.dead:
+        # It was torn, and said which of them; nobody else would bring them back.
+        lock = replace(lock, out=drained)
     key = _key_change(before, wanted, would)
     changed: Sequence[str] = [*would.get("restarted", ()), *would.get("started", ())]
     return Situation(
         host=host,
         running=running,
         wanted=new,
-        changed=tuple(dict.fromkeys(unit for unit in changed if unit.endswith(".service"))),
+        changed=tuple(dict.fromkeys(unit for unit in changed if unit in units)),
         files=bool(would.get("changed")),
-        serving=tuple(map(str, told.get("serving", ()))),
-        parked=tuple(unit for unit in drained if unit not in out),
+        serving=tuple(slot.unit for slot in running if slot.unit in told.get("serving", ())),
+        parked=tuple(unit for unit in drained if lock is None or unit not in lock.out),
         kept=told.get("current"),
-        lock=None
-        if not lock
-        else Lock(
-            str(lock.get("owner", "unknown")),
-            str(lock.get("since", "unknown")),
-            out,
-            dead=bool(lock.get("torn")),
-        ),
-        routed=tuple(
-            slot.unit
-            for slot in new
-            if back and f"{deployment}/{host}-{_index(slot.unit)}" in servers
-        ),
+        lock=lock,
+        routed=tuple(slot.unit for slot in new if back and known[slot.unit] is not None),
         engine_key=bool(before) and key == "other",
         key_first=bool(before) and key == "accepted",
         nodes=max(_nodes(before), _nodes(wanted)),
@@ -109,9 +122,17 @@ def _nodes(plan: Mapping[str, Any]) -> int:
     return int(node.get("size", 1)) if isinstance(node, Mapping) else 1
 
 
-def _index(unit: str) -> str:
-    """Return a replica's number as server names have it."""
-    return unit.removesuffix(".service").rpartition("-")[2]
+def _lock_of(document: Mapping[str, Any] | None, deployment: str, host: str) -> Lock | None:
+    if not document:
+        return None
+    owner, since = (str(document.get(name, "unknown"))[:_WORDS] for name in ("owner", "since"))
+    out = own_units(document.get("out", ()), deployment, f"{host}: its lock")
+    return Lock(owner, since, out, dead=bool(document.get("torn")))
+
+
+def _server(deployment: str, host: str, unit: str) -> str:
+    """Return a replica as routers name it."""
+    return f"{deployment}/{server_name(host, replica_number(unit) or 0)}"
 
 
 def _is_parked(server: Mapping[str, Any]) -> bool:

@@ -49,6 +49,7 @@ class Situation:
     the host does not run them, which only the way back asks for. ``engine_key`` says whether the
     key changes that routers show to the engine, ``key_first`` that it may change without a request
     lost once routers show the first of the new ones. ``nodes`` is how many hosts a replica spans.
+    No more than ``known`` of its replicas count, which others than the host itself know of.
     """
 
     host: str
@@ -64,6 +65,13 @@ class Situation:
     engine_key: bool = False
     key_first: bool = False
     nodes: int = 1
+    known: int | None = None
+
+    @property
+    def counted(self) -> int:
+        """How many replicas of the host are among those that a share is taken of."""
+        running = len(self.running)
+        return running if self.known is None else min(running, self.known)
 
 
 @dataclass(frozen=True)

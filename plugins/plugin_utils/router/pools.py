@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from ..documents import knowledge
 from ..findings import Finding
+from ..plan.naming import server_name
 from ..plan.ports import agent_port
 from ..plan.types import Plan, Replica
 from .types import Pool, RouterSettings, Server
@@ -103,7 +104,7 @@ def assigned_ports(
 
 def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSettings) -> Pool:
     replicas = [
-        (f"{host.host}-{index}", host, index, replica)
+        (server_name(host.host, index), host, index, replica)
         for host in hosts
         for index, replica in enumerate(host.plan.replicas)
     ]

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..findings import ApiaryError, Finding, error
+from ..plan.naming import unit_name
+from ..rollout.read import own_units
 
 Servers = Mapping[str, Mapping[str, Any]]
 # What the lock of a tuning run begins with: a rollout's run leaves a host in another state.
@@ -74,7 +76,7 @@ def prepare(
             raise ApiaryError(*findings)
     return Ready(
         drain=routed,
-        out=tuple(sorted({*lock.get("out", ()), *routed})),
+        out=tuple(sorted({*own_units(lock.get("out", ()), deployment, host), *routed})),
         restore="release" if release else "nothing",
         resumed=bool(lock),
         # What an interrupted tuning left up is a trial of its own.
@@ -102,4 +104,4 @@ def _routed(host: str, deployment: str, answers: Sequence[Servers]) -> tuple[str
         for name, server in servers.items()
         if name.startswith(f"{deployment}/{host}-") and server.get("state") == "ready"
     }
-    return tuple(sorted(f"apiary-{deployment}-{one}.service" for one in ready if one.isdigit()))
+    return tuple(sorted(unit_name(deployment, int(one)) for one in ready if one.isdecimal()))

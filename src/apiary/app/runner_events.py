@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, findings_of
 
+_SET_STATS = ("set_stats", "ansible.builtin.set_stats")
 _NUMBERS = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored", "processed")
 
 
@@ -55,6 +56,8 @@ class EventLog:
             self._items.pop(host, None)
         elif host and kind == "runner_item_on_failed":
             self._items.setdefault(host, data.get("res") or {})
+        elif host and kind == "runner_on_ok" and data.get("task_action") in _SET_STATS:
+            self._say(host, data.get("res") or {})
         elif host and kind == "runner_on_unreachable":
             self._note(host, data, event, "unreachable")
         elif host and kind == "runner_on_failed" and not data.get("ignore_errors"):
@@ -79,7 +82,15 @@ class EventLog:
         for number in _NUMBERS:
             for host, count in (data.get(number) or {}).items():
                 self.counts.setdefault(host, {})[number] = int(count)
-        self.custom = dict(data.get("artifact_data") or {})
+
+    def _say(self, host: str, result: Mapping[str, Any]) -> None:
+        """Note what the playbook says of this host; of others only their own results tell.
+
+        Statistics may be in the answer of any module, which is to say of any host.
+        """
+        for name, said in ((result.get("ansible_stats") or {}).get("data") or {}).items():
+            if isinstance(said, Mapping) and host in said:
+                self.custom.setdefault(str(name), {})[host] = said[host]
 
     def _note(
         self,

@@ -48,7 +48,7 @@ def test_a_release_is_served_as_it_was_and_made_current():
         "files": to_document(render_systemd(plan)),
         "units": units,
     }
-    goal = goal_of_release(release)
+    goal = goal_of_release(release, plan.deployment.name, plan.host)
     assert goal.plan == to_document(plan)
     assert goal.replicas["files"] == release["files"]
     assert units.items() <= goal.replicas.items()
