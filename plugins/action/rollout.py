@@ -19,7 +19,7 @@ from ansible.errors import AnsibleActionFail
 from ..plugin_utils.adapters import Deciding, gathered, module_result, warn
 from ..plugin_utils.documents import from_document, knowledge, to_document
 from ..plugin_utils.findings import ApiaryError, Finding, error, has_errors
-from ..plugin_utils.fleet.saved import host_directory, saved_plans, was_decided
+from ..plugin_utils.fleet.saved import host_directory, was_decided
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.check import plan_of
@@ -39,7 +39,6 @@ from ..plugin_utils.rollout.routers import (
     must_show_key,
     read_answers,
     servers_elsewhere,
-    servers_of,
 )
 from ..plugin_utils.rollout.types import HostSteps, Settings, Situation
 from ..plugin_utils.run_owner import controller, is_dead, owner, show_alive
@@ -49,7 +48,7 @@ PROGRESS = "__progress"
 INSPECTED = "__inspected"
 _ROUTER = "__router"
 # Events that read what a host reports of itself.
-_REPORTED = ("inspect", "answered", "inspected", "changed", "serving")
+_REPORTED = ("inspect", "answered", "inspected", "changed")
 
 
 class ActionModule(Deciding):
@@ -72,12 +71,7 @@ class ActionModule(Deciding):
         if event == "lost":
             finding = lost(_progress(arguments["hosts"], task_vars))
             return {"note": str(finding) if finding else ""}
-        decides = {
-            "inspect": self._inspect,
-            "order": self._order,
-            "room": self._room,
-            "serves": self._serves,
-        }
+        decides = {"inspect": self._inspect, "order": self._order, "room": self._room}
         return decides[event](host, arguments, task_vars)
 
     def _happened(self, host: str, event: str, arguments: dict, variables: dict) -> dict:
@@ -115,18 +109,6 @@ class ActionModule(Deciding):
             "note": note(after, host),
         }
 
-    def _serves(self, host: str, arguments: dict, _variables: dict) -> dict:
-        """Return under which host's name routers have each deployment, by the decided plans.
-
-        Of several hosts that share replicas, the first one serves for all of them.
-        """
-        try:
-            plans, _why = saved_plans(host_directory(Path(arguments["artifacts"]), host))
-        except ApiaryError:
-            plans = ()
-        nodes = {plan.deployment.name: plan.node for plan in plans if plan.node}
-        return {"serves": {name: node.hosts[0] for name, node in nodes.items()}}
-
     def _room(self, host: str, arguments: dict, _variables: dict) -> dict:
         """Return what a router says against taking hosts out; fail where that is an error."""
         answers = read_answers(arguments["results"], (), _ROUTER, "servers")
@@ -154,8 +136,16 @@ class ActionModule(Deciding):
         # Whatever a failed change left: the way back is the way out.
         back = arguments["back"]
         servers = {} if back else documents[0]["servers"]
+        # By what it reports itself a host could have the others' share grow.
         situations = [
-            replace(one, known=_known(one, servers, arguments["artifacts"], name))
+            replace(
+                one,
+                known=max(
+                    sum(server.rpartition("-")[0] == f"{name}/{one.host}" for server in servers),
+                    replicas_elsewhere(arguments["artifacts"], [one.host], name),
+                    len(one.wanted),
+                ),
+            )
             for one in situations
         ]
         others = sorted(set(arguments["pool"]) - hosts)
@@ -324,18 +314,6 @@ def _recorded(host: str, deployment: str, goal: Goal, arguments: dict) -> bool:
     message = f"no run of this controller decided the plan of release {goal.release}"
     _allowed((Finding("ROLLOUT-UNRECORDED", host, message, accepted=accepted, minor=back),))
     return bool(accepted and not back)
-
-
-def _known(situation: Situation, servers: dict, artifacts: str, deployment: str) -> int:
-    """Return the most replicas that a host has by routers, by its saved plan, or by its new one.
-
-    By what it reports itself it could have the others' share grow.
-    """
-    return max(
-        servers_of(servers, deployment, situation.host),
-        replicas_elsewhere(artifacts, [situation.host], deployment),
-        len(situation.wanted),
-    )
 
 
 def _servers(host: str, units: Sequence[str]) -> list[str]:

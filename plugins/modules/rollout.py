@@ -16,8 +16,7 @@ description:
     It changes nothing itself.
   - V(inspect) compares what a host runs with what it is to serve; register that as C(__inspected).
     V(order) decides from it in which order the replicas of several hosts are replaced, V(room)
-    whether hosts can be spared as a whole, V(lost) names hosts that did not end, V(serves) under
-    which host's name routers have replicas that several hosts share.
+    whether hosts can be spared as a whole, V(lost) names hosts that did not end.
   - Every other event returns the progress of its host; register that as C(__progress), from which
     the next event goes on. V(failed) and V(stranded) belong into a rescue; V(close) fails with what
     makes the change a failure.
@@ -47,12 +46,10 @@ options:
       - inspected
       - leaving
       - changed
-      - serving
       - done
       - failed
       - close
       - lost
-      - serves
     required: true
   hosts:
     description: The hosts that it is about, for V(order), V(room), V(gate) and V(lost).
@@ -63,8 +60,7 @@ options:
     description:
       - Results of a loop - over C(__router) of M(apiary.instinct.router_servers) for V(inspect) and
         V(room), over C(__unit) of M(apiary.instinct.replica_smoke) for V(answered), over
-        C(__serves_name) of M(apiary.instinct.rollout_info) for V(inspected), V(changed) and
-        V(serving).
+        C(__serves_name) of M(apiary.instinct.rollout_info) for V(inspected) and V(changed).
     type: list
     elements: dict
     default: []
@@ -187,11 +183,7 @@ word:
 note:
   description: What a person should know; empty where nothing.
   type: str
-  returned: all events but order, room and serves
-serves:
-  description: A host by deployment, of deployments that several hosts share.
-  type: dict
-  returned: serves
+  returned: all events but order and room
 to:
   description: What the host is to serve, its plan and resources.
   type: dict

@@ -115,11 +115,9 @@ def own_words(result: dict[str, Any]) -> dict[str, Any]:
 
     Only the Python stays that Ansible itself discovered.
     """
-    facts = result.pop("ansible_facts", None)
+    facts = result.pop("ansible_facts", None) or {}
     result.pop("ansible_stats", None)
-    discovered = {
-        name: value for name, value in (facts or {}).items() if name.startswith(_DISCOVERED)
-    }
+    discovered = {name: facts[name] for name in facts if name.startswith(_DISCOVERED)}
     return {**result, "ansible_facts": discovered} if discovered else result
 
 

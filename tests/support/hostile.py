@@ -247,9 +247,9 @@ class Fleet:
                 due=["rocm"],
                 artifacts=str(self.artifacts),
             )
-            for event in ("changed", "serving"):
+            for _time in ("before the start", "after it"):
                 progress = self.run(
-                    rollout, {}, {"__progress": progress}, event=event, results=results
+                    rollout, {}, {"__progress": progress}, event="changed", results=results
                 )
             for servers in progress["back_servers"]:
                 named += servers

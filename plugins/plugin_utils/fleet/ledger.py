@@ -18,10 +18,6 @@ Outcome = Literal[
 ]
 
 
-# A host retains a few releases, and whoever sets more of them knows why.
-EARLIER = 50
-
-
 @dataclass(frozen=True)
 class Asked:
     """What a run was asked to do: equal ones may be resumed.
@@ -94,13 +90,6 @@ class Decided:
     plan: str
     at: str
     earlier: tuple[str, ...] = ()
-
-    def then(self, plan: str, at: str) -> Decided:
-        """Return what is decided after this; the same plan keeps its time."""
-        if plan == self.plan:
-            return self
-        before = (self.plan, *(item for item in self.earlier if item not in (plan, self.plan)))
-        return Decided(self.deployment, plan, at, before[:EARLIER])
 
 
 @dataclass(frozen=True)

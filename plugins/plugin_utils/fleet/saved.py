@@ -31,6 +31,8 @@ from .types import Quarantine, Survey
 T = TypeVar("T")
 # The fleet's own documents lie beside those of the hosts.
 FLEET = "fleet"
+# A host retains a few releases, and whoever sets more of them knows why.
+_EARLIER = 50
 
 
 def host_directory(artifacts: Path, host: str) -> Path:
@@ -118,7 +120,10 @@ def _record(directory: Path, plans: Mapping[str, str], whole: bool) -> None:
     recorded = {} if whole else dict(earlier)
     for name, plan in plans.items():
         item = earlier.get(name)
-        recorded[name] = item.then(plan, now) if item else Decided(name, plan, now)
+        if item and item.plan != plan:
+            before = (item.plan, *(each for each in item.earlier if each not in (plan, item.plan)))
+            item = Decided(name, plan, now, before[:_EARLIER])
+        recorded[name] = item or Decided(name, plan, now)
     decided = tuple(recorded[name] for name in sorted(recorded))
     if decided != ledger.decided:
         text = dumps(dataclasses.replace(ledger, decided=decided))

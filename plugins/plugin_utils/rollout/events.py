@@ -147,14 +147,8 @@ def _changed(now: Progress, event: Event) -> Progress:
     if now.maintenance is None:
         return now
     start = units_to_start(now.maintenance.before, event.results, event.host)
-    return replace(now, maintenance=replace(now.maintenance, start=start))
-
-
-def _serving(now: Progress, event: Event) -> Progress:
-    if now.maintenance is None:
-        return now
     back = serving(event.results, event.host)
-    return replace(now, maintenance=replace(now.maintenance, back=back))
+    return replace(now, maintenance=replace(now.maintenance, start=start, back=back))
 
 
 def _close(now: Progress, event: Event) -> Progress:
@@ -185,7 +179,6 @@ EVENTS: Mapping[str, Callable[[Progress, Event], Progress]] = {
     "inspected": _inspected,
     "leaving": _leaving,
     "changed": _changed,
-    "serving": _serving,
     # Of both.
     "done": lambda now, _event: replace(now, outcome="done"),
     "failed": lambda now, event: replace(now, outcome="failed", failure=event.failure),

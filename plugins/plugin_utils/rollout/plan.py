@@ -28,7 +28,7 @@ def plan_rollout(deployment: str, hosts: Sequence[Situation], settings: Settings
     first = [host for host in settings.canary if host in names]
     order = [*first, *(host for host in names if host not in first)]
     chosen = [decided[host] for host in order]
-    replicas = settings.elsewhere + sum(one.counted for one in hosts)
+    replicas = settings.elsewhere + sum(min(len(one.running), one.known) for one in hosts)
     missing = settings.down_elsewhere + sum(len(down(one)) for one in hosts)
     allowed = allowed_out(settings.max_unavailable, replicas)
     capacity = max(0, allowed - missing)

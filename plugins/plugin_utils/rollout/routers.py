@@ -56,11 +56,6 @@ def servers_elsewhere(
     return (len(serve), serve.count(False)) if servers else None
 
 
-def servers_of(servers: Mapping[str, Any], deployment: str, host: str) -> int:
-    """Return how many servers a router has of one host."""
-    return sum(name.rpartition("-")[0] == f"{deployment}/{host}" for name in servers)
-
-
 def must_learn(rollout: Rollout, situations: Sequence[Situation]) -> bool:
     """Return whether routers are to be configured anew: other replicas, ports or keys.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from ..deployment import MOST_DEVICES
 from ..findings import Finding
 
 Compare = Literal["must", "should", "no"]
@@ -65,13 +66,7 @@ class Situation:
     engine_key: bool = False
     key_first: bool = False
     nodes: int = 1
-    known: int | None = None
-
-    @property
-    def counted(self) -> int:
-        """How many replicas of the host are among those that a share is taken of."""
-        running = len(self.running)
-        return running if self.known is None else min(running, self.known)
+    known: int = MOST_DEVICES
 
 
 @dataclass(frozen=True)

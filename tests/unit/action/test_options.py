@@ -19,7 +19,7 @@ MODULES = "ansible_collections.apiary.instinct.plugins.modules"
     ("action", "option", "names"),
     [
         ("decide", "role", {*CONCERNS, *ROLES, "replicas"}),
-        ("rollout", "event", {*EVENTS, "inspect", "order", "room", "lost", "serves"}),
+        ("rollout", "event", {*EVENTS, "inspect", "order", "room", "lost"}),
         ("acceptance", "concerns", {*CONCERNS} - {"reboot"}),
         ("acceptance", "tests", {*TESTS}),
         ("survey", "concerns", {*warm()}),
