@@ -72,13 +72,16 @@ def reach_of(
 def with_reach(
     host: str, options: Mapping[str, Any], variables: Variables, groups: Groups
 ) -> dict[str, Any]:
-    """Return the options of the role replicas with ``reach``; raise ApiaryError (REPLICA-REACH)."""
+    """Return the options of the role replicas with ``reach``; raise ApiaryError (REPLICA-REACH).
+
+    Where an address is missing there is none: what is closed stays so.
+    """
     if options["replicas_state"] != "present":
         return {**options, "reach": None}
     addresses, unknown = reach_of(host, options, variables, groups)
     if has_errors(unknown):
         raise ApiaryError(*unknown)
-    return {**options, "reach": addresses}
+    return dict(options) if unknown else {**options, "reach": addresses}
 
 
 def _named(host: str, variables: Variables, groups: Groups, known: Known) -> Iterator[str]:
