@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..finding import error
+from .service_peers import strangers
 from .types import Difference, Host, Resource
 
 OPTIONS: dict[str, Any] = {
@@ -17,6 +18,15 @@ OPTIONS: dict[str, Any] = {
     "state": {"type": "str", "choices": ["started", "stopped", "restarted"]},
     "restart_after": {"type": "list", "elements": "str"},
     "reload_after": {"type": "list", "elements": "str"},
+    # Where the unit closes ports: it is not begun while others than these are connected to them.
+    "peers": {
+        "type": "dict",
+        "options": {
+            "ports": {"type": "list", "elements": "str", "required": True},
+            "addresses": {"type": "list", "elements": "str", "required": True},
+            "required": {"type": "bool", "required": True},
+        },
+    },
 }
 # systemd_service takes what `is-enabled` answers with 0 for enabled, but for these two.
 NOT_ENABLED = ("indirect", "alias")
@@ -46,6 +56,12 @@ def inspect(host: Host, resource: Resource) -> Difference:
     unknown = properties.get("LoadState") == "not-found" and not host.unit_is_pending(unit)
     if unknown and set(steps) - {"disable", "stop"}:
         raise error("HOST-UNIT", unit, "systemd has no such unit")
+    if resource["peers"] and {"enable", "start"} <= {*steps}:
+        unknown_peers = strangers(resource["peers"])
+        if unknown_peers and resource["peers"]["required"]:
+            return Difference(refusals=unknown_peers)
+        if unknown_peers:
+            return Difference(warnings=unknown_peers)
     # A run that ended between writing a unit and this left it unread.
     unread = properties.get("NeedDaemonReload") == "yes"
     host.reload_due = host.reload_due or unread

@@ -23,8 +23,11 @@ from .files import UNITS, templates
 Resource = Mapping[str, Any]
 
 
-def closed(plan: Plan, addresses: Sequence[str]) -> Iterator[Resource]:
-    """Yield what lets these addresses and networks alone reach the replicas of a plan."""
+def closed(plan: Plan, addresses: Sequence[str], required: bool = False) -> Iterator[Resource]:
+    """Yield what lets these addresses and networks alone reach the replicas of a plan.
+
+    Whether ``required`` or not, it is not begun while somebody else is connected to them.
+    """
     name = plan.deployment.name
     rules, unit = _paths(name)
     networks = [ipaddress.ip_network(address, strict=False) for address in addresses]
@@ -50,6 +53,11 @@ def closed(plan: Plan, addresses: Sequence[str]) -> Iterator[Resource]:
         "state": "started",
         "restart_after": [f"file {UNITS}/{unit}"],
         "reload_after": [f"file {rules}"],
+        "peers": {
+            "ports": list(_ports(plan)),
+            "addresses": [str(network) for network in networks],
+            "required": required,
+        },
     }
 
 

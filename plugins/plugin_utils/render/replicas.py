@@ -48,7 +48,8 @@ def decide(
 ) -> ReplicasPlan:
     """Return what serving a plan means; ``files`` are the plan's, where they are rendered already.
 
-    ``options`` may have ``reach``: the addresses that alone reach the ports, or None for everybody.
+    ``options`` may have ``reach``: the addresses that alone reach the ports, or None for everybody;
+    without it they stay as they are.
     ``evidence`` has the container engine's version; replicas on the host itself need none. With
     ``engine_later`` another role may bring the engine first.
     """
@@ -111,8 +112,8 @@ def _resources(
     user = {"name": plan.deployment.user} if plan.deployment.user else _own(name)
     yield {"kind": "user", **user, "system": True, "home": home, "shell": _SHELL}
     if "reach" in options:
-        reach = options["reach"]
-        yield from opened(name) if reach is None else closed(plan, reach)
+        reach, required = options["reach"], options.get("replicas_ports_closed") not in (None, "")
+        yield from opened(name) if reach is None else closed(plan, reach, required)
     documents = to_document(tuple(files))
     yield {
         "kind": "replicas",
