@@ -50,7 +50,9 @@ class Result:
 def _pytest(name: str, *paths: str, lab: str | None = None) -> Stage:
     environment = (("APIARY_DOCS_LAB", lab),) if lab else ()
     files = (path if path.startswith("-") else f"tests/{path}" for path in paths)
-    return Stage(name, (sys.executable, "-m", "pytest", "--quiet", *files), environment)
+    return Stage(
+        name, (sys.executable, "-m", "pytest", "--quiet", "--durations=12", *files), environment
+    )
 
 
 def _make(target: str) -> Stage:
@@ -72,7 +74,7 @@ STAGES = {
         _pytest("day-1", "docs/test_day1.py", "--all-pages", lab="docs"),
         _pytest("day-2", "docs/test_day2.py", lab="docs-2"),
         _pytest("measured", "docs/test_day1_measured.py", lab="docs-3"),
-        _pytest("killed", "faults/test_killed.py", "-m=night"),
+        _pytest("killed", "faults", "-m=night"),
         _pytest("chaos-seeds", "chaos", "-m=night"),
         _pytest("doubles", "doubles", "-n=auto"),
         _pytest("property", "property", "--hypothesis-profile=night", "-n=auto"),

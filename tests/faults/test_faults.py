@@ -140,6 +140,14 @@ CASES = {
 }
 
 
+# Other forms of a fault that CI tries once.
+FORMS = (
+    *("none, kernel in bus order", "none, BMC", "pcie=0:3", "missing=3 pcie=0:5", "numa=all:-1"),
+    *("hives=0,2,3,7/1,4,5,6", "weight=0:1:30 weight=1:0:30", "vf missing=3"),
+    *("partition=all:CPX --bmc", "partition=all:DPX memory=all:NPS2"),
+)
+
+
 def numbers(keys):
     """GPU numbers in bus order of keys, partitions as their GPU."""
     return {KEYS.index(key.partition("#")[0]) for key in keys}
@@ -186,7 +194,9 @@ def shown(tp, count, sets):
     return f"TP{tp} × {count}: {inside or 'impossible'}"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.night] * (name in FORMS)) for name in CASES]
+)
 def test_a_fault_is_found_and_placed_around(name, host, tmp_path, rows):
     case = CASES[name]
     host.change(*case.options)
