@@ -17,11 +17,11 @@ from typing import Any
 from ..cpulist import parse_cpulist
 from ..documents import knowledge
 from ..findings import ApiaryError, Finding, has_errors
-from ..host.device_plugin.manifests import to_yaml
+from ..host.device_plugin.objects import objects, to_yaml
 from ..host.device_plugin.quantities import parse_memory
 from ..plan.types import Plan, Replica
 from .files import RenderedFile
-from .kubernetes_pod import LABEL, PRIORITY, deployment_name, deployment_object
+from .kubernetes_pod import LABEL, deployment_name, deployment_object
 from .kubernetes_review import review
 from .kubernetes_types import KubernetesOptions, Sizes
 
@@ -84,63 +84,19 @@ def sizes(plan: Plan, replica: Replica, options: KubernetesOptions) -> Sizes:
     return Sizes(cpus, gib, shared)
 
 
-def _shared(plan: Plan, options: KubernetesOptions) -> list[dict[str, Any]]:
+def _shared(plan: Plan, options: KubernetesOptions) -> tuple[dict[str, Any], ...]:
     """Return what all replicas of a deployment share, on whatever host they are."""
     name = plan.deployment.name
-    labels = {LABEL: name, "app.kubernetes.io/managed-by": "apiary"}
     selector = {LABEL: name}
-    ports = [{"name": "http", "port": 80, "targetPort": "http"}]
-
-    def meta(named: str, namespaced: bool = True) -> dict[str, Any]:
-        place = {"namespace": options.namespace} if namespaced else {}
-        return {"name": named, **place, "labels": labels}
-
-    objects: list[dict[str, Any]] = []
-    if options.namespace != "default":
-        facts = knowledge("host/kubernetes.yml")["pods"]
-        objects.append(
-            {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {
-                    "name": options.namespace,
-                    # The weights and caches of the host are mounted, which weaker levels forbid.
-                    "labels": {
-                        "app.kubernetes.io/managed-by": "apiary",
-                        facts["user_namespace_label"]: "privileged",
-                    },
-                },
-            }
-        )
-    return [
-        *objects,
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": PRIORITY, "labels": {"app.kubernetes.io/managed-by": "apiary"}},
-            "value": 100_000,
-            "description": "Replicas that serve a model; batch work on the same GPUs yields.",
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": meta(name),
-            "spec": {"selector": selector, "ports": ports},
-        },
-        {
-            # A router balances over the pods themselves, by what each has in its KV cache.
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": meta(f"{name}-replicas"),
-            "spec": {"clusterIP": "None", "selector": selector, "ports": ports},
-        },
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": meta(name),
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}},
-        },
-    ]
+    values = {
+        "name": name,
+        "replicas": f"{name}-replicas",
+        "namespace": options.namespace,
+        "own_namespace": options.namespace != "default",
+        "labels": {**selector, "app.kubernetes.io/managed-by": "apiary"},
+        "selector": selector,
+    }
+    return objects("shared", values)
 
 
 def _header(plan: Plan) -> str:

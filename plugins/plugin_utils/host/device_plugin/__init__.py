@@ -21,7 +21,7 @@ from ..facts import unknown
 from ..types import HostFile, LiveSetting, Skipped
 from .checks import checks
 from .kubelet import manager_settings
-from .manifests import manifests, to_yaml
+from .manifests import manifests
 from .node import (
     Node,
     extra_arguments,
@@ -34,6 +34,7 @@ from .node import (
     with_extra_argument,
     without_extra_argument,
 )
+from .objects import to_yaml
 from .quantities import version
 from .review import naming, review
 from .settings import DevicePluginPlan, Settings
