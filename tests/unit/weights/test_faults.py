@@ -126,7 +126,8 @@ def test_a_body_that_never_ends_right_is_a_finding(run, refused, hub, store, fil
     hub.stored.clear()
     run(commit)
     assert published(store, commit) == files
-    assert [one.offset for one in hub.stored] == [262_500]
+    # The failure may have ended other files on their way.
+    assert [one.offset for one in hub.stored if SHARD in one.path] == [262_500]
 
 
 def test_a_server_without_ranges_begins_anew(run, hub, store, files, commit):
