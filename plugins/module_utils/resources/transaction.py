@@ -73,7 +73,7 @@ def name(resource: Resource) -> str:
 
 def inspect(host: Host, resource: Resource) -> Difference:
     manager = MANAGERS[resource["manager"]](runner(host.module))
-    work = Packages(manager, resource)
+    work = Packages(manager, resource, host.marked(_due(resource)))
     lacking = work.settle(refresh=not host.module.check_mode)
     host.installing = host.installing or bool(work.stages)
     message = "no repository has it, and its kernel may boot without the driver"
@@ -82,16 +82,24 @@ def inspect(host: Host, resource: Resource) -> Difference:
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
-    difference.actual.apply()
+    work, due = difference.actual, _due(resource)
+    if work.initramfs:
+        host.mark(due, *work.initramfs)
+    work.apply()
+    host.settle(due)
+
+
+def _due(resource: Resource) -> str:
+    return f"initial ramdisks of {name(resource)}"
 
 
 class Packages:
-    """One run of package work."""
+    """One run of package work; ``owed`` is the command of initial ramdisks that one left undone."""
 
-    def __init__(self, manager: Manager, requested: Resource) -> None:
+    def __init__(self, manager: Manager, requested: Resource, owed: list[str]) -> None:
         self.manager, self.requested = manager, requested
         self.stages = [stage for stage in requested["install"] if stage]
-        self.dkms, self.initramfs = requested["dkms"], requested["initramfs"]
+        self.dkms, self.initramfs = requested["dkms"], requested["initramfs"] or owed
         self.refreshed = False
 
     def settle(self, refresh: bool) -> list[str]:
@@ -182,18 +190,14 @@ class Packages:
     def _install(self, stage: list[str]) -> None:
         """Install one stage; it may bring what a failing repair still lacked."""
         argv = self.manager.command("install", stage)
-        code, output = self.manager.run(argv)
-        if self.requested["repair"] and code:
+        if self.requested["repair"]:
+            if self.manager.run(argv)[0] == 0:
+                return
             self._must_be_repaired()
-            code, output = self.manager.run(argv)
-        self._judge(argv, code, output)
+        self._must(argv)
 
     def _must(self, argv: list[str]) -> None:
         code, output = self.manager.run(argv)
-        self._judge(argv, code, output)
-
-    def _judge(self, argv: list[str], code: int, output: str) -> None:
-        """Raise what went wrong."""
         if code:
             raise self._failed(argv, output)
 
@@ -220,12 +224,9 @@ class Packages:
         subject = shlex.join(
             argv[:1] + [word for word in argv[1:] if not word.startswith("-")][-3:]
         )
-        log = self._build_log(output)
-        if log:
-            return log
-        if UNSIGNED.search(output):
-            return error("ROCM-REPOSITORY-SIGNATURE", subject, last_words(output))
-        return error("ROCM-PACKAGE-MANAGER", subject, last_words(output))
+        unsigned = UNSIGNED.search(output)
+        code = "ROCM-REPOSITORY-SIGNATURE" if unsigned else "ROCM-PACKAGE-MANAGER"
+        return self._build_log(output) or error(code, subject, last_words(output))
 
     def _build_log(self, output: str) -> ApiaryError | None:
         """Return the last output of the compiler, where a build of the driver is what failed."""

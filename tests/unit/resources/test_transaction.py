@@ -125,6 +125,18 @@ def test_what_is_optional_and_gone_changes_nothing(run):
     assert verbs(host) == ["apt-get update"]
 
 
+def test_initial_ramdisks_that_a_run_still_owed_are_made_by_the_next(run):
+    """What is removed shows no more that they still hold it."""
+    owing = Host(**{"update-initramfs": 1})
+    failed = run(owing, manager="apt", remove=["amdgpu-dkms"], initramfs=PLAN["initramfs"])
+    assert failed["failed"]
+    host = Host()
+    assert run(host, check=True, manager="apt")["steps"] == ["update-initramfs -u -k all"]
+    assert run(host, manager="apt")["changed"]
+    assert verbs(host) == ["update-initramfs all"]
+    assert not run(host, manager="apt")["changed"]
+
+
 def test_empty_lists_do_nothing(run):
     host = Host()
     result = run(host, manager="apt", install=[[], []])
