@@ -17,6 +17,7 @@ import sys
 
 import pytest
 
+from support.halves import WAYS
 from support.killed import Machine, Role, points
 from support.killed_cases import CASES, CLEAN
 
@@ -58,8 +59,11 @@ def killed(machine, name, choose):
     assert changed
     expected = role.state()
     assert not role.converge()[0]
-    for before, torn in choose(points(effects)):
+    chosen = choose(points(effects))
+    for before, torn in chosen:
         role.survives(effects, before, torn, expected)
+    # Where a package manager was killed in the middle, it had something to finish.
+    assert bool(role.unfinished) is any(torn in WAYS for _before, torn in chosen)
     role.restore()
 
 

@@ -67,14 +67,16 @@ def _is_so(event, path, arguments):
 class Watch:
     """Counts effects, and calls ``end`` before one of them.
 
-    ``torn`` is for an effect that opens a file to write it anew: the file is emptied first. An
+    ``torn`` is a way in which that effect is left half done first: a file that it opens to write
+    it anew is ``emptied``; a command is given to the function of this name in ``halves``. An
     ``end`` that returns is called again before each later effect.
     """
 
-    def __init__(self, end=None, before=None, torn=False, scratch=(), within=""):
+    def __init__(self, end=None, before=None, torn="", scratch=(), within="", halves=None):
         self.end, self.before, self.torn = end, before, torn
         self.scratch, self.within = scratch, within
-        # Each in words, and whether it may be torn.
+        self.halves = halves or (lambda _argv: {})
+        # Each in words, and the ways in which it may be torn.
         self.effects = []
         self.on = True
 
@@ -82,17 +84,26 @@ class Watch:
         words = effect(event, arguments, self.scratch, self.within) if self.on else None
         if words is None:
             return
-        flags = arguments[2] if event == "open" else 0
-        empties = bool(flags & os.O_TRUNC) and not arguments[0].startswith(("/proc/", "/sys/"))
-        self.effects.append((words, empties))
+        ways = {}
+        if event == "subprocess.Popen":
+            argv = [os.fsdecode(word) for word in arguments[1]]
+            ways = {name: (half, argv, arguments[3]) for name, half in self.halves(argv).items()}
+        elif event == "open" and arguments[2] & os.O_TRUNC:
+            path, mode, _flags = arguments
+            ways = {} if path.startswith(("/proc/", "/sys/")) else {"emptied": (_empty, path, mode)}
+        self.effects.append((words, list(ways)))
         if self.before is None or len(self.effects) < self.before:
             return
         if self.torn:
-            self.torn = self.on = False
-            mode = 0o600 if arguments[1] is None else 0o644
-            os.close(os.open(arguments[0], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode))
+            half, *about = ways[self.torn]
+            self.torn, self.on = "", False
+            half(*about)
             self.on = True
         self.end()
+
+
+def _empty(path, mode):
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if mode is None else 0o644))
 
 
 class Dead(BaseException):
@@ -111,7 +122,7 @@ def _hook(event, arguments):
         _watch(event, arguments)
 
 
-def watched(run, before=None, torn=False, within=""):
+def watched(run, before=None, torn="", within=""):
     """Run something in this process, dead before an effect; return its effects, and if it died.
 
     ``within`` is where files count: this process may have others.
@@ -141,9 +152,9 @@ def killed_anywhere(run, read, restore, within):
     assert effects
     expected = read()
     assert not run()["changed"]
-    kills = [(k, torn) for k, (_words, can) in enumerate(effects, 1) for torn in {False, can}]
+    kills = [(k, torn) for k, (_words, ways) in enumerate(effects, 1) for torn in ("", *ways)]
     for before, torn in kills:
-        where = f"killed before {before}: {effects[before - 1][0]}{' (torn)' * torn}"
+        where = f"killed before {before}: {effects[before - 1][0]}{torn and f' ({torn})'}"
         restore(begin)
         _effects, dead = watched(run, before, torn, within)
         assert dead, where

@@ -27,6 +27,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
     build_plan,
 )
 
+from support.halves import WAYS
 from support.roles import HOST, decide_role
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,9 @@ class Case:
     """A role with variables on a host that ``setup`` made, or, with ``then``, what follows that.
 
     ``scopes`` is the evidence that the role gathers; ``values`` are paths of the running kernel,
-    ``reads`` the files that a service reads when it starts or reloads.
+    ``reads`` the files that a service reads when it starts or reloads. ``printed`` are variables
+    that commands on the host print. ``trees`` are more paths that the role changes; of those below
+    ``unsteady`` nobody knows what they hold after a kill, and nothing depends on it.
     """
 
     role: str
@@ -53,6 +56,9 @@ class Case:
     setup: str = ""
     values: tuple[str, ...] = ()
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    printed: Mapping[str, str] = field(default_factory=dict)
+    trees: tuple[str, ...] = ()
+    unsteady: tuple[str, ...] = ()
 
 
 class Machine:
@@ -73,7 +79,7 @@ class Machine:
         """Bring what runs modules: ours, what they import of Ansible, and what kills them."""
         stream = BytesIO()
         with tarfile.open(fileobj=stream, mode="w") as archive:
-            for name in ("killed_host.py", "effects.py"):
+            for name in ("killed_host.py", "effects.py", "halves.py"):
                 archive.add(Path(__file__).with_name(name), name)
             package = Path(ansible.__file__).parent
             archive.addfile(tarfile.TarInfo("ansible/__init__.py"))
@@ -141,6 +147,9 @@ class Role:
         # No role changes them, and they take long to read.
         self.gpus: dict[str, Any] = {}
         self.plans: dict[str, dict[str, Any]] = {}
+        self.printed: dict[str, str] = {}
+        # What dpkg had not finished when a command was killed in the middle.
+        self.unfinished = ""
 
     def gather(self, scopes: Sequence[str]) -> dict[str, Any]:
         """Return evidence of these scopes."""
@@ -164,14 +173,17 @@ class Role:
     def prepare(self) -> None:
         """Make the host what the case begins with, and remember it."""
         self.machine.shell(self.case.setup or "true")
+        for name, command in self.case.printed.items():
+            self.printed[name] = self.machine.shell(command).strip()
         if self.case.then is not None or self.case.deployment_then is not None:
             self.converge(first=True)
-        self.machine.ask("snapshot", values=self.case.values)
+        self.machine.ask("snapshot", values=self.case.values, trees=self.case.trees)
 
     def state(self) -> dict[str, str]:
         """Return what the host is."""
         case = self.case
-        return self.machine.ask("state", values=case.values, reads=case.reads)
+        also = {"trees": case.trees, "unsteady": case.unsteady}
+        return self.machine.ask("state", values=case.values, reads=case.reads, **also)
 
     def decide(self, first: bool = False) -> dict[str, Any]:
         """Gather the evidence, and decide as the role does."""
@@ -189,7 +201,7 @@ class Role:
         arguments: dict[str, Any] = {"evidence": evidence}
         arguments |= {"plan": self.plan(deployment)} if deployment else {}
         arguments |= {"settings": dict(case.settings)} if case.settings else {}
-        return decide_role(case.role, variables, **arguments)
+        return decide_role(case.role, {**variables, **self.printed}, **arguments)
 
     def steps(self, first: bool = False) -> Iterator[list[dict[str, Any]]]:
         """Yield the lists of resources that the role's tasks converge, one after the other."""
@@ -204,7 +216,7 @@ class Role:
             yield later
 
     def converge(
-        self, first: bool = False, before: int | None = None, torn: bool = False
+        self, first: bool = False, before: int | None = None, torn: str = ""
     ) -> tuple[bool, list[list[Any]]]:
         """Run the role; return whether it changed something, and its effects.
 
@@ -228,14 +240,16 @@ class Role:
         assert not answer["not_back"], answer
 
     def survives(
-        self, effects: Sequence[Sequence[Any]], before: int, torn: bool, expected: dict[str, str]
+        self, effects: Sequence[Sequence[Any]], before: int, torn: str, expected: dict[str, str]
     ) -> None:
         """Kill the role before an effect; the next run must end as one that was never killed."""
-        where = f"{self.case.role} killed before {before}: {effects[before - 1][0]}"
+        where = f"{self.case.role} killed before {before}: {effects[before - 1][0]} {torn}"
         self.restore()
         try:
             self.converge(before=before, torn=torn)
         except Killed:
+            if torn in WAYS:
+                self.unfinished += self.machine.shell("dpkg --audit || true")
             self.converge()
             now = self.state()
             names = sorted(set(expected) | set(now))
@@ -246,11 +260,11 @@ class Role:
         # A name with the time in it is not written again: such a run has an effect less.
 
 
-def points(effects: Sequence[Sequence[Any]]) -> list[tuple[int, bool]]:
-    """Return before which effects a run is killed, and where a file is left empty by it."""
+def points(effects: Sequence[Sequence[Any]]) -> list[tuple[int, str]]:
+    """Return before which effects a run is killed, and how it leaves that effect half done."""
     return [
         (number, torn)
-        for number, (_words, empties) in enumerate(effects, 1)
-        for torn in ([False, True] if empties else [False])
+        for number, (_words, ways) in enumerate(effects, 1)
+        for torn in ("", *ways)
         if number > 1
     ]

@@ -59,6 +59,12 @@ rm -rf systemd/system/srv-* systemd/system/*.wants/srv-* default/grub* fstab hap
 rm -rf keepalived/keepalived.conf kubernetes sysctl.d/*apiary* security/limits.d/*apiary*
 rm -rf prometheus containers exports.d default/prometheus-node-exporter
 rm -rf /var/lib/apiary /run/apiary /run/effects /usr/libexec/apiary /boot/grub /var/lib/kubelet
+rm -f apt/sources.list.d/amdgpu* apt/sources.list.d/rocm* apt/preferences.d/*rocm* apt/keyrings/amd*
+rm -f apt/apt.conf.d/90killed
+of_amd=$(dpkg-query -W -f '${Package} ' 'amdgpu-*' 'rocm*' 'amd-smi*' dkms 'linux-headers-*' \\
+  2> /dev/null) || true
+if [ "$of_amd" ]; then dpkg --purge --force-all $of_amd > /dev/null 2>&1 || true; fi
+rm -rf /var/lib/dkms /usr/lib/modules/*/updates /boot/initrd.img-* udev/rules.d/*apiary*
 systemctl daemon-reload
 systemctl reset-failed
 """
@@ -278,6 +284,61 @@ MONITORING = Case(
     reads={"prometheus.service": ("/etc/prometheus/apiary/*.yml",)},
 )
 
+# What another has left: an installer's files, and an older driver that did not build and is held.
+_MIRROR = "/opt/lab-repository/mirror"
+_OLDER = f"{_MIRROR}/amdgpu/30.20.1/ubuntu/pool/jammy/amdgpu-dkms*.deb"
+_FINGERPRINT = """python3 -c 'import json
+print(json.load(open("/opt/lab-repository/facts.json"))["fingerprint"])'"""
+ROCM = Case(
+    "rocm",
+    {
+        "rocm_repository_url": f"file://{_MIRROR}/rocm",
+        "rocm_driver_repository_url": f"file://{_MIRROR}/amdgpu",
+        "rocm_key_url": f"file://{_MIRROR}/rocm/rocm.gpg.key",
+        "rocm_driver_key_url": f"file://{_MIRROR}/rocm/rocm.gpg.key",
+        "rocm_allow_unsupported": True,
+        "rocm_users": ["somebody"],
+        "rocm_udev_rule": True,
+    },
+    scopes=("rocm",),
+    printed={
+        "rocm_key_fingerprint": _FINGERPRINT,
+        "rocm_driver_key_fingerprint": _FINGERPRINT,
+    },
+    setup=_write(
+        "/etc/apt/preferences.d/rocm-pin-600",
+        "Package: *\nPin: release o=x\nPin-Priority: 600\n",
+    )
+    + _write("/etc/apt/keyrings/amdgpu.gpg", "<html>404</html>\n")
+    + f"""
+id somebody 2> /dev/null || useradd --no-create-home somebody
+headers=linux-headers-6.1.0-28-amd64
+# What takes long to have: the distribution's own.
+apt-get -qq -y -o Dir::Etc::sourceparts=/dev/null install python3-setuptools python3-wheel
+echo 'Dir::Etc::sourcelist "/dev/null";' > /etc/apt/apt.conf.d/90killed
+apt-get -qq update
+apt-get -qq -y install dkms $headers
+update-initramfs -u
+echo does not compile > /usr/src/$headers/Broken
+dpkg -i {_OLDER} 2> /dev/null || true
+rm /usr/src/$headers/Broken
+apt-mark hold amdgpu-dkms
+echo deb https://repo.radeon.com/amdgpu/30.30.2/ubuntu jammy main \\
+  > /etc/apt/sources.list.d/amdgpu.list
+dpkg-query -W -f '${{db:Status-Abbrev}}' amdgpu-dkms | grep hF
+""",
+    trees=(
+        *("/var/lib/dpkg", "/var/lib/apt", "/var/lib/dkms", "/usr/src", "/usr/lib/modules"),
+        *("/opt/rocm*", "/usr/lib/systemd/system/amdgpu*", "/usr/sbin/dkms"),
+        "/usr/lib/systemd/system/sysinit.target.wants/amdgpu*",
+    ),
+    unsteady=(
+        # Which packages came as another's dependency apt writes at its very end.
+        *("/var/lib/dpkg/*-old", "/var/lib/dpkg/*lock*", "/var/lib/apt/extended_states"),
+        *("/var/lib/dpkg/triggers/Lock", "/var/lib/apt/lists/lock"),
+    ),
+)
+
 CASES = {
     "host_tuning": HOST_TUNING,
     "host_tuning absent": _later(HOST_TUNING, host_tuning_state="absent"),
@@ -303,4 +364,6 @@ CASES = {
     "router": ROUTER,
     "router changed": _later(ROUTER, router_connections=3000),
     "router absent": _later(ROUTER, router_state="absent"),
+    "rocm": ROCM,
+    "rocm absent": _later(ROCM, rocm_state="absent"),
 }

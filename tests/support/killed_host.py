@@ -28,6 +28,7 @@ import time
 import traceback
 
 from effects import Watch  # beside this program
+from halves import halves
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODULES = "ansible_collections.apiary.instinct.plugins.modules"
@@ -64,7 +65,7 @@ def run(request):
     basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
     basic._ANSIBLE_PROFILE = "legacy"
     module = sys.modules[f"{MODULES}.{request['module']}"]
-    watch = Watch(die, request.get("before"), request.get("torn", False), SCRATCH)
+    watch = Watch(die, request.get("before"), request.get("torn", ""), SCRATCH, halves=halves)
     sys.addaudithook(watch)
     try:
         module.main()
@@ -94,29 +95,35 @@ def active():
     }
 
 
-def read_tree():
+def paths_of(trees):
+    """Yield every path of the trees, which may be patterns."""
+    for tree in (path for pattern in (*TREES, *trees) for path in glob.glob(pattern)):
+        yield tree
+        # A link is itself, and not where it leads.
+        for folder, directories, names in [] if os.path.islink(tree) else os.walk(tree):
+            yield from (os.path.join(folder, name) for name in (*directories, *names))
+
+
+def read_tree(trees):
     """Return every entry of the trees: its kind, mode, owner, and what it holds."""
     found = {}
-    for tree in TREES:
-        for folder, directories, names in os.walk(tree):
-            top = [""] if folder == tree else []
-            for name in (*top, *directories, *names):
-                path = os.path.join(folder, name).rstrip("/")
-                if any(fnmatch.fnmatch(path, pattern) for pattern in IGNORED):
-                    continue
-                try:
-                    status = os.lstat(path)
-                except FileNotFoundError:
-                    continue
-                holds = None
-                if stat.S_ISLNK(status.st_mode):
-                    holds = os.readlink(path)
-                elif stat.S_ISREG(status.st_mode):
-                    with open(path, "rb") as stream:
-                        holds = stream.read()
-                elif not stat.S_ISDIR(status.st_mode):
-                    continue
-                found[path] = (status.st_mode, status.st_uid, status.st_gid, holds)
+    ignored = re.compile("|".join(fnmatch.translate(pattern) for pattern in IGNORED))
+    for path in paths_of(trees):
+        if ignored.match(path):
+            continue
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            continue
+        holds = None
+        if stat.S_ISLNK(status.st_mode):
+            holds = os.readlink(path)
+        elif stat.S_ISREG(status.st_mode):
+            with open(path, "rb") as stream:
+                holds = stream.read()
+        elif not stat.S_ISDIR(status.st_mode):
+            continue
+        found[path] = (status.st_mode, status.st_uid, status.st_gid, holds)
     return found
 
 
@@ -152,20 +159,21 @@ def read_values(request):
 def snapshot(request):
     """Remember the host as it is."""
     values = read_values(request)
+    trees = request["trees"]
     with open(BASE, "wb") as stream:
-        pickle.dump((read_tree(), active(), values, time.time()), stream)
+        pickle.dump((trees, read_tree(trees), active(), values, time.time()), stream)
     return {}
 
 
 def restore(_request):
     """Bring the host back to what it was."""
     with open(BASE, "rb") as stream:
-        tree, units, values, since = pickle.load(stream)  # noqa: S301 - written above
+        trees, tree, units, values, since = pickle.load(stream)  # noqa: S301 - written above
     shutil.rmtree("/run/effects", ignore_errors=True)
     new = sorted(active() - units)
     if new:
         systemctl("stop", "--", *new)
-    now = read_tree()
+    now = read_tree(trees)
     for path in sorted(set(now) - set(tree), reverse=True):
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -183,6 +191,9 @@ def restore(_request):
                 stream.write(value)
     for path in glob.glob("/tmp/apiary-*"):
         shutil.rmtree(path, ignore_errors=True)
+    # It knows its sources by size and second.
+    for path in glob.glob("/var/cache/apt/*.bin"):
+        os.unlink(path)
     systemctl("daemon-reload")
     systemctl("reset-failed")
     services = [unit for unit in units if unit.endswith(".service")]
@@ -194,7 +205,7 @@ def restore(_request):
     if gone:
         systemctl("start", "--", *gone)
     with open(BASE, "wb") as stream:
-        pickle.dump((tree, units, values, time.time()), stream)
+        pickle.dump((trees, tree, units, values, time.time()), stream)
     away = sorted(active() ^ units)
     # A timer starts what is static, whenever it likes.
     rows = properties(away, "UnitFileState")
@@ -224,7 +235,9 @@ def _seconds(text):
 def state(request):
     """Return what the host is, by name: files, values, units, and who runs what is no longer so."""
     found = {}
-    for path, (mode, user, group, holds) in read_tree().items():
+    for path, (mode, user, group, holds) in read_tree(request["trees"]).items():
+        if any(fnmatch.fnmatch(path, pattern) for pattern in request["unsteady"]):
+            continue
         digest = holds if isinstance(holds, str) else hashlib.sha256(holds or b"").hexdigest()[:12]
         if stat.S_ISDIR(mode):
             digest = "directory"
