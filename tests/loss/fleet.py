@@ -280,6 +280,11 @@ class Fleet:
 
         return await_true(out, seconds, f"{', '.join(sorted(names))} are out")
 
+    def busy(self, replica: Replica) -> bool:
+        """Say whether a router waits for an answer of this replica."""
+        rows = (self.servers(router).get(replica.name, {}) for router in self.routers)
+        return any(int(row.get("scur") or 0) > 0 for row in rows)
+
     def holder(self) -> str:
         """Return the router that has the virtual address, or nothing while none has it."""
         address = f" {self.virtual[0]}/"

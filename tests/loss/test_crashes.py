@@ -18,16 +18,31 @@ def only_those_in_flight_failed(report, moment, names, *, cut=False, noticed=NOT
 
 
 def crash(
-    whole, told, what, replica, command, *, seconds=30.0, cut=False, noticed=NOTICED, warm=1.0
+    whole,
+    told,
+    signal,
+    what,
+    replica,
+    process,
+    *,
+    seconds=30.0,
+    cut=False,
+    noticed=NOTICED,
+    warm=1.0,
 ):
-    """Break a replica under load; it is left alone, comes back by itself and is used again."""
+    """Break a replica under load; it is left alone, comes back by itself and is used again.
+
+    It is stopped first, so that what comes then stays with it until it is killed.
+    """
     before = whole.restarts(replica)
     with under(whole.load(seconds=240, timeout_seconds=60), warm) as running:
         with at(running) as moment:
-            whole.run(replica.host, command)
+            whole.run(replica.host, f"kill -STOP {process}")
+            await_true(lambda: whole.busy(replica), 30, "a request is in flight there")
+            whole.run(replica.host, f"kill -{signal} {process}")
         await_true(lambda: whole.restarts(replica) > before, seconds, "systemd restarted it")
         back = whole.await_whole(max(seconds, 60))
-    report = told(f"{what} (back after {back:.0f} s)", running.report())
+    report = told(f"SIG{signal} of {what} (back after {back:.0f} s)", running.report())
     only_those_in_flight_failed(report, moment, {replica.name}, cut=cut, noticed=noticed)
     return report
 
@@ -35,20 +50,20 @@ def crash(
 def test_an_engine_core_that_is_killed(whole, told):
     replica = whole.replicas[0]
     (core,) = whole.processes(replica)[CORE]
-    crash(whole, told, "kill -9 of an engine core", replica, f"kill -9 {core}")
+    assert crash(whole, told, "KILL", "an engine core", replica, core).failed
 
 
 def test_a_worker_that_is_killed(whole, told):
     replica = whole.replicas[1]
     worker = whole.processes(replica)[WORKER][-1]
-    crash(whole, told, "kill -9 of a worker", replica, f"kill -9 {worker}")
+    crash(whole, told, "KILL", "a worker", replica, worker)
 
 
 def test_a_supervisor_that_is_killed(whole, told):
     """systemd kills the engine after it, so that nobody is left to end the streams well."""
     replica = whole.replicas[3]
     (main,) = whole.processes(replica)["main"]
-    crash(whole, told, "kill -9 of a supervisor", replica, f"kill -9 {main}", cut=True)
+    crash(whole, told, "KILL", "a supervisor", replica, main, cut=True)
 
 
 def test_an_engine_that_hangs(whole, told):
@@ -57,9 +72,8 @@ def test_an_engine_that_hangs(whole, told):
     limits = whole.plans[replica.host]["deployment"]["limits"]
     noticed = limits["hang_timeout_seconds"] + 10
     (core,) = whole.processes(replica)[CORE]
-    stop = f"kill -STOP {core}"
-    what = "SIGSTOP of an engine core"
-    crash(whole, told, what, replica, stop, seconds=noticed + 10, noticed=noticed)
+    timing = {"seconds": noticed + 10, "noticed": noticed}
+    crash(whole, told, "STOP", "an engine core", replica, core, **timing)
 
 
 def test_a_host_that_loses_power_and_boots(whole, told):
