@@ -14,11 +14,16 @@ from ..documents import knowledge
 _UNITS = Path(__file__).parent / "units"
 
 
-def unit_text(name: str, **values: object) -> str:
-    """Return a unit that lies in `units` beside this file, with what it may not do."""
-    if name.endswith(".service"):
-        values = {"sandbox": sandbox(name), **values}
-    return (_UNITS / name).read_text(encoding="utf-8").format(**values)
+def unit_text(name: str, /, **values: object) -> str:
+    """Return a unit or drop-in that lies in `units` beside this file, with what it may not do.
+
+    Lines that begin with ; are for who reads it there.
+    """
+    lines = (_UNITS / name).read_text(encoding="utf-8").splitlines(keepends=True)
+    text = "".join(line for line in lines if not line.startswith(";"))
+    if "{sandbox}" in text and "sandbox" not in values:
+        values["sandbox"] = sandbox(name)
+    return text.format(**values)
 
 
 def sandbox(unit: str, **more: str) -> str:

@@ -46,19 +46,19 @@ EXPOSED = knowledge("units.yml")["exposed"]
 # Where a [Service] is written; another file is to come here, and its unit into `units`.
 SOURCES = {
     "plugin_utils/host/container_runtime/config.py": {"containerd.service", "docker.service"},
-    "plugin_utils/host/container_runtime/specification.py": {"apiary-cdi.service"},
     "plugin_utils/host/host_tuning/limits.py": {"gpuagent.service", "amd-metrics-exporter.service"},
     "plugin_utils/host/units/apiary-host-tuning.service": {"apiary-host-tuning.service"},
     "plugin_utils/host/units/apiary-amdgpu.service": {"apiary-amdgpu.service"},
     "plugin_utils/host/units/apiary-telemetry.service": {"apiary-telemetry.service"},
-    "plugin_utils/host/telemetry/amd.py": {
+    "plugin_utils/host/units/apiary-cdi.service": {"apiary-cdi.service"},
+    "plugin_utils/host/units/apiary-amd-exporter.service": {
         "apiary-amd-exporter.service (docker)",
         "apiary-amd-exporter.service (podman)",
-        "gpuagent.service",
-        "amd-metrics-exporter.service",
     },
-    "plugin_utils/host/telemetry/node.py": {"prometheus-node-exporter.service"},
-    "plugin_utils/host/weight_cache/files.py": {"weights-warm.service"},
+    "plugin_utils/host/units/amd-exporter.conf": {"amd-metrics-exporter.service"},
+    "plugin_utils/host/units/amd-exporter-agent.conf": {"gpuagent.service"},
+    "plugin_utils/host/units/node-exporter.conf": {"prometheus-node-exporter.service"},
+    "plugin_utils/host/units/weights-warm.service": {"weights-warm.service"},
     "plugin_utils/render/templates/containers/replica.docker.j2": {
         "apiary-NAME-N.service (docker)"
     },
@@ -205,7 +205,7 @@ def test_every_unit_that_is_written_is_here():
     found = {
         str(path.relative_to(PLUGINS))
         for path in PLUGINS.rglob("*")
-        if path.suffix in (".py", ".j2", ".service") and HEAD.search(path.read_text())
+        if path.suffix in (".py", ".j2", ".service", ".conf") and HEAD.search(path.read_text())
     }
     assert found == set(SOURCES)
     assert set().union(*SOURCES.values()) == set(UNITS)

@@ -14,7 +14,7 @@ from ....module_utils import cdi
 from ...evidence.types import Evidence
 from ...topology.host import from_evidence
 from ..program import standalone
-from ..sandbox import sandbox
+from ..sandbox import unit_text
 from ..types import Check, HostFile
 from .engine import Engine
 from .types import PROGRAM, SERVICE, SPECIFICATION, UNIT
@@ -94,33 +94,14 @@ def program() -> HostFile:
 
 def unit(wanted: Specification) -> HostFile:
     """Return the service that writes it at every boot, once the driver has made the nodes."""
-    lines = (
-        "# Written by the role container_runtime.",
-        "[Unit]",
-        "Description=Name the GPUs for containers (CDI)",
-        # Minor numbers are known once udev has loaded the driver.
-        "Wants=systemd-udev-settle.service",
-        "After=systemd-udev-settle.service systemd-modules-load.service",
-        # Of the role host_tuning, where the driver waits for the GPUs' firmware.
-        "After=apiary-amdgpu.service",
-        "Before=containerd.service docker.service podman.service podman-restart.service",
-        # A driver that takes minutes, or is loaded by hand, is waited for.
-        "StartLimitIntervalSec=0",
-        "",
-        "[Service]",
-        "Type=oneshot",
-        "RemainAfterExit=yes",
-        # With all rights (+): what is not there when it starts cannot be written.
-        f"ExecStartPre=+/bin/mkdir -p {PurePosixPath(SPECIFICATION).parent}",
-        f"ExecStart={PROGRAM} --cdi-version {wanted.version} --output {SPECIFICATION}",
-        "Restart=on-failure",
-        "RestartSec=30",
-        sandbox(SERVICE),
-        "[Install]",
-        "WantedBy=multi-user.target",
-        "",
+    text = unit_text(
+        SERVICE,
+        directory=PurePosixPath(SPECIFICATION).parent,
+        program=PROGRAM,
+        version=wanted.version,
+        specification=SPECIFICATION,
     )
-    return HostFile(UNIT, "\n".join(lines))
+    return HostFile(UNIT, text)
 
 
 def check_rivals(evidence: Evidence) -> Check:

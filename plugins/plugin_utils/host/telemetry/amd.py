@@ -18,6 +18,7 @@ from ..facts import os_release
 from ..resources import Resource
 from ..rocm import host as rocm_host
 from ..rocm.types import Key
+from ..sandbox import unit_text
 from ..types import HostFile
 from .types import Method, Service, Settings
 
@@ -150,20 +151,19 @@ def _packaged(settings: Settings) -> tuple[Service, ...]:
     known = facts()
     agent, exporter = known["units"]
     config = HostFile(known["config"], configuration(settings))
-    drop_in = (
-        f"{MARK}[Service]\n"
-        "# An option that a version lacks is told in its log, and no reason not to start.\n"
-        "Environment=AMD_EXPORTER_RELAXED_FLAGS_PARSING=1\n"
-        "ExecStart=\n"
-        f"ExecStart={known['program']} -amd-metrics-config {known['config']}"
-        f" -bind {settings.listen}"
-        " -enable-k8s=false -enable-k8s-scl=false -enable-cri=false -enable-slurm-scl=false\n"
+    drop_in = unit_text(
+        "amd-exporter.conf",
+        mark=MARK,
+        program=known["program"],
+        config=known["config"],
+        listen=settings.listen,
     )
+    first = unit_text("amd-exporter-agent.conf", mark=MARK)
     return (
         Service(
             agent,
             f"{UNITS}/{agent}.d/50-apiary.conf",
-            (HostFile(f"{UNITS}/{agent}.d/50-apiary.conf", _agent_drop_in()),),
+            (HostFile(f"{UNITS}/{agent}.d/50-apiary.conf", first),),
             known["package"],
             known["agent_program"],
         ),
@@ -174,17 +174,6 @@ def _packaged(settings: Settings) -> tuple[Service, ...]:
             known["package"],
             known["program"],
         ),
-    )
-
-
-def _agent_drop_in() -> str:
-    return (
-        f"{MARK}[Unit]\n"
-        "# The driver first: the agent looks for GPUs once.\n"
-        "After=apiary-amdgpu.service\n"
-        "[Service]\n"
-        "Restart=on-failure\n"
-        "RestartSec=10\n"
     )
 
 
@@ -210,18 +199,8 @@ def _container(settings: Settings) -> Service:
         image,
     ]
     command = " \\\n  ".join(words)
-    text = (
-        f"{MARK}[Unit]\n"
-        "Description=AMD device metrics exporter (Apiary)\n"
-        f"Wants=network-online.target\nAfter=network-online.target {engine}.service"
-        " apiary-amdgpu.service\n"
-        "StartLimitIntervalSec=0\n\n"
-        "[Service]\n"
-        f"ExecStartPre=-/usr/bin/{engine} rm --force {name}\n"
-        f"ExecStart={command}\n"
-        f"ExecStop=/usr/bin/{engine} stop --time=10 {name}\n"
-        f"Restart=always\nRestartSec=10\n{_client(engine)}\n"
-        "[Install]\nWantedBy=multi-user.target\n"
+    text = unit_text(
+        unit, mark=MARK, engine=engine, name=name, command=command, sandbox=_client(engine)
     )
     path = f"{UNITS}/{unit}"
     return Service(unit, path, (HostFile(path, text), HostFile(config, configuration(settings))))

@@ -79,16 +79,8 @@ def exporter(settings: Settings, evidence: Evidence, folder: str) -> Service:
         f"--collector.systemd.unit-include={facts['units']['include']}",
     ]
     command = " ".join(_argument(word) for word in (known["program"], *flags))
-    text = (
-        f"{MARK}[Unit]\n"
-        "# An address that comes late is waited for.\n"
-        "Wants=network-online.target\nAfter=network-online.target\n"
-        "StartLimitIntervalSec=0\n"
-        "[Service]\n"
-        f"ExecStart=\nExecStart={command}\n"
-        "Restart=always\nRestartSec=5\n"
-        f"{sandbox('node_exporter.service')}"
-    )
+    own = sandbox("node_exporter.service")
+    text = unit_text("node-exporter.conf", mark=MARK, command=command, sandbox=own)
     path = f"{UNITS}/{known['unit']}.d/50-apiary.conf"
     return Service(
         known["unit"],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...documents import knowledge
 from ..program import findings
-from ..sandbox import sandbox
+from ..sandbox import unit_text
 from ..types import HostFile
 from .mounts import UNITS, unit_name, units_of
 from .options import Requested
@@ -143,25 +143,8 @@ def warm_unit(settings: Settings) -> str:
     """Return the unit that reads the weights into memory once a boot."""
     units = dict.fromkeys(unit for path in settings.models for unit in units_of(path))
     mounts = " ".join(units) or "local-fs.target"
-    return (
-        f"{MANAGED}"
-        "[Unit]\n"
-        "Description=Read the weights into the page cache\n"
-        f"Wants={mounts}\n"
-        f"After={mounts}\n"
-        "\n[Service]\n"
-        "# Not oneshot: neither boot nor a playbook waits for it.\n"
-        "Type=exec\n"
-        "RemainAfterExit=yes\n"
-        "# The pages are charged to this service, and not to a replica with a memory limit.\n"
-        f"ExecStart={PROGRAMS}/weights-warm\n"
-        "RuntimeMaxSec=7200\n"
-        "Nice=10\n"
-        "IOSchedulingPriority=7\n"
-        f"{sandbox(WARM_UNIT)}"
-        "\n[Install]\n"
-        "WantedBy=multi-user.target\n"
-    )
+    program_path = f"{PROGRAMS}/weights-warm"
+    return unit_text(WARM_UNIT, mark=MANAGED, mounts=mounts, program=program_path)
 
 
 def _word(text: str) -> str:
