@@ -169,14 +169,14 @@ def test_the_wheels_command_gives_ansible_the_tuned_settings(typed, tmp_path):
   tasks:
     - ansible.builtin.set_stats:
         data:
-          forks: "{{ lookup('ansible.builtin.config', 'DEFAULT_FORKS') }}"
-          python: "{{ lookup('ansible.builtin.config', 'INTERPRETER_PYTHON') }}"
+          forks: "{{ {inventory_hostname: lookup('ansible.builtin.config', 'DEFAULT_FORKS')} }}"
+          python: "{{ {inventory_hostname: lookup('ansible.builtin.config', 'INTERPRETER_PYTHON')} }}"
 """
     )
     code = (
         "import sys; from pathlib import Path; from apiary.app.runner import run_playbook;"
         "ended = run_playbook('./play.yml', inventory=['localhost,'], artifacts=Path(sys.argv[1]));"
-        "print(*ended.custom.values(), ended.said)"
+        "print(*(said['localhost'] for said in ended.custom.values()), ended.said)"
     )
     assert typed("python", "-c", code, "first").split() == ["8", "auto_silent"]
     (tmp_path / "ansible.cfg").write_text("[defaults]\nforks = 3\n")
