@@ -170,7 +170,8 @@ def test_the_wheels_command_gives_ansible_the_tuned_settings(typed, tmp_path):
     - ansible.builtin.set_stats:
         data:
           forks: "{{ {inventory_hostname: lookup('ansible.builtin.config', 'DEFAULT_FORKS')} }}"
-          python: "{{ {inventory_hostname: lookup('ansible.builtin.config', 'INTERPRETER_PYTHON')} }}"
+          python:
+            "{{ {inventory_hostname: lookup('ansible.builtin.config', 'INTERPRETER_PYTHON')} }}"
 """
     )
     code = (
