@@ -57,9 +57,10 @@ class Ended:
     ``rc`` is ansible-playbook's, ``status`` "successful", "failed" or "canceled". ``counts`` are
     Ansible's own numbers by host ({"ok": 3, "changed": 1, "failures": 0, "dark": 0, …}), empty
     where it did not get as far as that. ``failed`` says why, by host. ``custom`` is what the
-    playbook's set_stats tasks said of the host that they ran for. ``touched`` are hosts that a task
-    was begun on, ``aborted`` says whether a play ended early for all of its hosts
-    (any_errors_fatal), ``said`` is what Ansible printed last where there are no counts.
+    playbook's set_stats tasks said of the host that they ran for, of localhost alone anything.
+    ``touched`` are hosts that a task was begun on, ``aborted`` says whether a play ended early for
+    all of its hosts (any_errors_fatal), ``said`` is what Ansible printed last where there are no
+    counts.
     """
 
     rc: int

@@ -82,6 +82,9 @@ class EventLog:
         for number in _NUMBERS:
             for host, count in (data.get(number) or {}).items():
                 self.counts.setdefault(host, {})[number] = int(count)
+        # Of a run on this machine alone they are its own, and of any length.
+        if self.touched == {"localhost"}:
+            self.custom = dict(data.get("artifact_data") or {})
 
     def _say(self, host: str, result: Mapping[str, Any]) -> None:
         """Note what the playbook says of this host; of others only their own results tell.

@@ -376,3 +376,16 @@ def test_how_a_host_came_out_is_said_of_itself_by_the_playbook_alone():
     artifact = {"apiary_outcomes": {"gpu-003": "failed"}}
     log({"event": "playbook_on_stats", "event_data": {"artifact_data": artifact}})
     assert log.custom == {"apiary_outcomes": {"gpu-002": "done", HOSTILE: "failed"}}
+
+
+def test_a_run_on_the_controller_alone_says_whatever_it_found():
+    def said(*hosts):
+        log = EventLog()
+        for host in hosts:
+            log({"event": "runner_on_start", "event_data": {"host": host}})
+        artifact = {"doctor_findings": [{"code": "DOC-UNKNOWN-FIELD"}]}
+        log({"event": "playbook_on_stats", "event_data": {"artifact_data": artifact}})
+        return log.custom
+
+    assert said("localhost") == {"doctor_findings": [{"code": "DOC-UNKNOWN-FIELD"}]}
+    assert said("localhost", HOSTILE) == said(HOSTILE) == said() == {}
