@@ -187,11 +187,7 @@ def _haproxy(
     rendered = [*render_router_host(router, python), *render_router(router)]
     # Without keys of its own the router hands on what clients send.
     engines = engines_map(engine_keys if options["router_api_keys"] else {})
-    files = [engines if item.path == engines.path else item for item in rendered]
-    listed = [
-        _file(item, sorted(engine_keys) if item is engines and item.content else [])
-        for item in files
-    ]
+    listed = [*map(_file, rendered), _file(engines, sorted(engine_keys) if engines.content else [])]
     if options["router_tls_enabled"] and options["router_tls_bundle"] is not None:
         bundle = RenderedFile(options["router_tls_path"], "0600", secret_reference(_TLS_BUNDLE))
         listed.append(_file(bundle, [_TLS_BUNDLE]))

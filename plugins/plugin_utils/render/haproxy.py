@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -55,13 +54,8 @@ _LIMITS = {"rates": "requests_per_minute", "concurrency": "concurrent_requests"}
 _LOG_TRACE = {"trace": "%[var(txn.trace)]", "sampled": "%[var(txn.sampled)]"}
 
 
-def render_router(
-    router: Router, engine_keys: Mapping[str, str] = MappingProxyType({})
-) -> tuple[RenderedFile, ...]:
-    """Return every file of a router; those with mode 0640 are secret (root:haproxy).
-
-    ``engine_keys`` are by deployment what engines ask for that have keys of their own.
-    """
+def render_router(router: Router) -> tuple[RenderedFile, ...]:
+    """Return a router's files but for its engines' keys; those with mode 0640 are secret."""
     keys = router.settings.keys
     facts = knowledge("router.yml")
     paths = sorted({*facts["paths"]["exact"], *router.settings.paths})
@@ -83,11 +77,6 @@ def render_router(
                 ),
             )
             for name, field in _LIMITS.items()
-        ),
-        RenderedFile(
-            f"{DIRECTORY}/engines.map",
-            "0640",
-            _lines(f"{name} {key}" for name, key in sorted(engine_keys.items())),
         ),
     )
 

@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render import haproxy as rendering
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import RenderedFile
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import engines_map
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import renumbered
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Pool,
@@ -96,7 +98,9 @@ class HAProxy:
     def write(self, engine_keys: Mapping[str, str] | None = None) -> None:
         """Write the files for the present pools and settings."""
         router = Router(self.settings, self.pools)
-        for file in rendering.render_router(router, engine_keys or {}):
+        lines = "".join(f"{name} {key}\n" for name, key in sorted((engine_keys or {}).items()))
+        engines = RenderedFile(engines_map({}).path, "0640", lines)
+        for file in (*rendering.render_router(router), engines):
             name = file.path.removeprefix("/etc/haproxy/")
             path = self.directory / name
             path.parent.mkdir(exist_ok=True)

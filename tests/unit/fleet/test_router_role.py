@@ -22,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.router_role 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import read_role
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import (
+    engines_map,
     render_router_host,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import (
@@ -83,7 +84,7 @@ def haproxy(plan):
 def test_the_files_are_those_that_the_renderers_return():
     settings = RouterSettings()
     router = Router(settings, pools_from_plans(PLANS, settings)[0])
-    rendered = [*render_router_host(router, PYTHON), *render_router(router)]
+    rendered = [*render_router_host(router, PYTHON), *render_router(router), engines_map({})]
     files = haproxy(role())
     assert {path: (item["mode"], item["content"]) for path, item in files.items()} == {
         item.path: (item.mode, item.content) for item in rendered
@@ -105,6 +106,7 @@ def test_secrets_are_references_in_the_files_that_need_them():
     engines = files["/etc/haproxy/apiary/engines.map"]
     assert engines["content"] == "qwen3-235b @secret:qwen3-235b@\n"
     assert engines["secrets"] == ["qwen3-235b"]
+    assert sum("@secret:qwen3-235b@" in file["content"] for file in files.values()) == 1
     assert files["/etc/haproxy/apiary/tls.pem"]["secrets"] == ["tls_bundle"]
     password, main = by_name(plan)["configuration keepalived.service"]["files"]
     assert (password["secrets"], password["mode"]) == (["virtual_password"], "0600")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import engines_map
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Affinity,
     ApiKey,
@@ -19,8 +20,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
 from support.router.cases import routers
 
 
-def rendered(router, **engine_keys):
-    return {file.path: file for file in render_router(router, engine_keys)}
+def rendered(router):
+    return {file.path: file for file in (*render_router(router), engines_map({}))}
 
 
 def configuration(settings, case="default"):
@@ -45,12 +46,6 @@ def test_what_says_who_may_ask_is_no_ones_to_read():
         *("keys.map", "rates.map", "concurrency.map", "engines.map")
     }
     assert {modes[path] for path in secret} == {"0640"}
-
-
-def test_an_engines_key_is_in_its_map_alone():
-    files = rendered(routers()["everything"], small="sk-engine-key")
-    holding = [path for path, file in files.items() if "sk-engine-key" in file.content]
-    assert holding == ["/etc/haproxy/apiary/engines.map"]
 
 
 def test_every_place_is_where_the_role_puts_files():
