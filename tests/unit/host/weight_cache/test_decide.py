@@ -190,6 +190,13 @@ def test_absent_removes_all_and_then_has_nothing_to_do():
     ]
 
 
+def test_a_warm_up_ends_with_its_mount_so_that_another_mount_is_read_anew():
+    found = plan(Host(), warm_up_enabled=True, models=("/srv/models/m",))
+    (unit,) = (one.content for one in found.files if one.path.endswith("weights-warm.service"))
+    for name in ("Wants", "After", "PartOf"):
+        assert f"\n{name}=srv.mount srv-models.mount srv-models-m.mount\n" in unit
+
+
 def test_different_numbers_of_connections_to_one_server_are_warned_of():
     other = {"path": "/srv/b", "source": "nfs-1:/b", "options": {"nconnect": 16}}
     assert codes(plan(Host(), NFS, other).findings) == ["WEIGHTS-NCONNECT"]
