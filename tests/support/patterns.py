@@ -22,7 +22,8 @@ EXEMPT = ("shell.py", "release.py")
 TRIED = " \ta0A_-.:/,\n\"'[(<>=@{"
 # Which text fails after it, so that every way to split what is before is tried.
 ENDS = ("\0", " \0", "\n\0")
-SMALL, FACTOR = 3000, 4
+# A quadratic pattern has more than enough work with these.
+SMALL, FACTOR = 750, 4
 # Twice as much work for a character as a linear pattern has, half of what a quadratic one has.
 MOST = 2
 # Seconds of CPU below which a text is too little work to compare.
@@ -50,17 +51,16 @@ def expressions():
     for path, name in packages():
         inline = calls.setdefault((path, name), [])
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Attribute) or node.attr not in (*METHODS, "compile"):
-                continue
-            # By its last name, as another module may import it.
-            owner = ast.unparse(node.value).rpartition(".")[2]
-            for place in (name, ""):
-                used.setdefault((place, owner), set()).add(node.attr)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if (
+            if isinstance(node, ast.Attribute) and node.attr in (*METHODS, "compile"):
+                # By its last name, as another module may import it.
+                owner = ast.unparse(node.value).rpartition(".")[2]
+                for place in (name, ""):
+                    used.setdefault((place, owner), set()).add(node.attr)
+            elif (
                 isinstance(node, ast.Call)
-                and ast.unparse(node.func).startswith("re.")
                 and node.args
+                and isinstance(node.func, ast.Attribute)
+                and ast.unparse(node.func.value) == "re"
             ):
                 inline.append((node.func.attr, node.args[0], node))
     for (path, name), inline in calls.items():
