@@ -78,7 +78,7 @@ STAGES = {
         _pytest("chaos-seeds", "chaos", "-m=night"),
         _pytest("doubles", "doubles", "-n=auto"),
         _pytest("property", "property", "--hypothesis-profile=night", "-n=auto"),
-        _pytest("packaging", "packaging", "-m=night"),
+        _pytest("packaging", "packaging", "unit/hostile", "-m=night"),
     )
 }
 # Phases in order; what keeps the cores busiest, loss and faults, is not beside one another.

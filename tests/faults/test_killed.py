@@ -24,7 +24,7 @@ from support.killed_cases import CASES, CLEAN
 from .conftest import ROOT
 
 NAME = "killed"
-SAMPLE = ("weight_cache", "device_plugin", "router")
+SAMPLE = ("weight_cache", "router")
 
 
 def lab(script, *argv):

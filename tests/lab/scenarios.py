@@ -7,8 +7,8 @@
 
     scenarios.py [ci | night | NAME …]
 
-`ci` has a scenario of each role; `night` what is too long for it. Without a name all are run, as by
-`molecule test --all` on one host, in about half the time.
+`ci` has a scenario of each role but ROCm's; `night` what is too long for it. Without a name all are
+run, as by `molecule test --all` on one host, in about half the time.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ FIRST = (
     "device_plugin",
 )
 FIRST += ("container_runtime", "site", "monitoring")
-# tests/loss rolls out, tests/tune tunes, the tutorial and `replicas` converge the whole site; the
-# rest are other settings of a role, as `_custom` is.
-NIGHT = ("rollout", "tune", "site", "replicas_quadlet")
+# tests/loss rolls out, tests/tune tunes, tests/faults installs ROCm by apt and dnf, the tutorial
+# and `replicas` converge the whole site; the rest are other settings of a role, as `_custom` is.
+NIGHT = ("rollout", "tune", "site", "rocm", "replicas_quadlet")
 LABS = ("molecule", "molecule-2")
 
 

@@ -14,15 +14,15 @@ from ..documents import knowledge
 _UNITS = Path(__file__).parent / "units"
 
 
-def unit_text(name: str, /, **values: object) -> str:
+def unit_text(file: str, /, **values: object) -> str:
     """Return a unit or drop-in that lies in `units` beside this file, with what it may not do.
 
     Lines that begin with ; are for who reads it there.
     """
-    lines = (_UNITS / name).read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = (_UNITS / file).read_text(encoding="utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if not line.startswith(";"))
     if "{sandbox}" in text and "sandbox" not in values:
-        values["sandbox"] = sandbox(name)
+        values["sandbox"] = sandbox(file)
     return text.format(**values)
 
 

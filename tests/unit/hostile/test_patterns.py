@@ -4,10 +4,13 @@
 
 """Expressions take work in proportion to a text, whatever it is: many read what a host says."""
 
+import pytest
+
 from support.each import each
 from support.patterns import MOST, applied, expressions, grows, worst_texts
 
 
+@pytest.mark.night
 @each(sorted(expressions(), key=str))
 def test_an_expression_is_linear(pattern, flags):
     methods, path = expressions()[pattern, flags]

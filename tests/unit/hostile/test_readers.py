@@ -104,26 +104,33 @@ def texts():
         yield lambda size, h=head: (h + " " * 200 + "x ") * (size // (202 + len(h)))
 
 
+def spent_by(reader, text, limit):
+    """CPU seconds of a reader; what is above the limit is tried again, the machine may be busy."""
+    spent = work(reader, text, runs=1)
+    return spent if spent < limit else work(reader, text, runs=5)
+
+
 @each(sorted(READERS))
 def test_a_reader_is_linear(name):
     reader = refusing(READERS[name])
     slow = []
     for maker in texts():
         start, small = maker(60), maker(TRIED)
-        spent = work(reader, small, runs=1)
-        assert spent < OF_KIB * TRIED / 1024, f"{start!r}: {spent:.2f} s"
+        limit = OF_KIB * TRIED / 1024
+        spent = spent_by(reader, small, limit)
+        assert spent < limit, f"{start!r}: {spent:.2f} s"
         slow.append((spent, len(slow), maker))
     # What takes longest of all, in a longer text, and the slowest of these in 1 MiB.
     growing = []
     for spent, number, maker in sorted(slow, reverse=True)[:3]:
-        longer = work(reader, maker(LONG), runs=1)
-        assert longer < MOST * max(spent, MEASURABLE) * LONG / TRIED, (
-            f"{maker(60)!r}: {longer:.2f} s"
-        )
+        limit = MOST * max(spent, MEASURABLE) * LONG / TRIED
+        longer = spent_by(reader, maker(LONG), limit)
+        assert longer < limit, f"{maker(60)!r}: {longer:.2f} s"
         growing.append((longer, number, maker))
     longer, _number, maker = max(growing)
-    spent = work(reader, maker(MIB), runs=1)
-    assert spent < MOST * max(longer, MEASURABLE) * MIB / LONG, f"{maker(60)!r}: {spent:.2f} s"
+    limit = MOST * max(longer, MEASURABLE) * MIB / LONG
+    spent = spent_by(reader, maker(MIB), limit)
+    assert spent < limit, f"{maker(60)!r}: {spent:.2f} s"
 
 
 @each(["http://u:p@h/a", "https://t@h", "http://u:p/w://x@h:8", "://u:p@x,http://v:q@y"])
