@@ -17,7 +17,7 @@ from ..findings import ApiaryError, Finding
 from . import problems
 from .checks import listed
 from .host import finished, from_evidence
-from .observation import Observation
+from .observation import MOST_DEVICES, Observation
 from .readers import (
     amd_smi,
     bandwidth_test,
@@ -180,7 +180,8 @@ _TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], Observation], st
 def _gaps(observation: Observation, name: str) -> list[Finding]:
     """Return a finding where numbers are missing: every tool numbers what it sees from 0 up."""
     numbers = {device.index for device in observation.devices if device.index is not None}
-    missing = sorted(set(range(max(numbers, default=-1) + 1)) - numbers)
+    # A number that no host has must not count what is below it.
+    missing = sorted(set(range(min(max(numbers, default=-1) + 1, MOST_DEVICES))) - numbers)
     if not missing:
         return []
     return [

@@ -5,6 +5,7 @@
 """What a host sends is bounded, by both ways on which it is gathered."""
 
 import json
+import tracemalloc
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.bounds import (
@@ -134,3 +135,13 @@ def test_no_host_has_thousands_of_gpus():
     listed = json.dumps([{"gpu": number, "bdf": "0000:05:00.0"} for number in range(2000)])
     with pytest.raises(ApiaryError, match="PROBE-SIZE"):
         read(listed, "gpu-001.json")
+
+
+def test_a_number_that_no_gpu_has_counts_nothing_below_it():
+    tracemalloc.start()
+    try:
+        found = read('{"gpu": 3000000}', "gpu-001.json").findings
+        assert "TOPO-TRUNCATED" in {one.code for one in found}
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
