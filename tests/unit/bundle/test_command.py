@@ -276,18 +276,6 @@ def test_without_an_inventory_what_was_saved_is_taken(here, capsys):
     assert json.loads(capsys.readouterr().err)["findings"][0]["code"] == "BUNDLE-NOTHING"
 
 
-def test_other_names_for_hosts_and_addresses(here, told, monkeypatch):
-    texts = {"commands/a.txt": "gpu-001.dc.example:10.1.2.3 fe80::1:2 aa:bb:cc:dd:ee:ff 127.0.0.1"}
-    answering(monkeypatch, texts)
-    assert run("--vault-password-file", "password", "--anonymize") == 0
-    found = members()
-    whole = "\n".join([*found, *found.values()])
-    for name in ("gpu-001", "gpu-002", "10.1.2.3", "fe80::1:2", "aa:bb:cc"):
-        assert name not in whole, name
-    assert "hosts/host-1/artifacts/plan.json" in found
-    assert "127.0.0.1" in found["hosts/host-1/live/commands/a.txt"]
-
-
 def test_the_size_is_bounded_and_logs_go_first(here, told, monkeypatch, capsys):
     big = {f"journals/{n}.log": f"line {n}\n" * 50_000 for n in range(3)}
     answering(monkeypatch, big)

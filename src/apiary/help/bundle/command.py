@@ -26,7 +26,6 @@ from apiary.app.options import complete_hosts, inventory_option, vault_option
 from apiary.app.signals import on_signals
 from apiary.fleet.hosts import ARTIFACTS, FleetHost, read_hosts
 from apiary.fleet.report.inputs import directory_of
-from apiary.help.bundle.anonymize import Anonymizer
 from apiary.help.bundle.archive import write_archive
 from apiary.help.bundle.hosts import ask_hosts
 from apiary.help.bundle.masking import Masker
@@ -76,7 +75,6 @@ MANIFEST = "MANIFEST.json"
     type=click.IntRange(1, 4096),
     help="MB of all files before they are packed.",
 )
-@click.option("--anonymize", is_flag=True, help="Also give hosts and addresses other names.")
 @vault_option("Opens the inventory's vaults, so that their secrets are recognised.")
 @json_option
 def support_bundle(out: Path, as_json: bool, **request: Any) -> int:
@@ -94,7 +92,7 @@ def support_bundle(out: Path, as_json: bool, **request: Any) -> int:
     \b
     apiary support-bundle --inventory inventory/mine
     apiary support-bundle -i inventory/mine --host gpu-001 --since "2 hours ago"
-    apiary support-bundle -i inventory/mine --offline --anonymize
+    apiary support-bundle -i inventory/mine --offline
     tar -tzf apiary-support.tar.gz                    what is in it
 
     Exit code 0: written; 1: it could not be, or a file was left out for a secret; 2: wrong usage.
@@ -144,10 +142,7 @@ def collect(options: Options, work: Path, step: Steps) -> tuple[SupportBundle, d
         matches += list(ask_hosts(options, names, raw, counted, masker.know))
     else:
         matches += [BundleHost(host.name, asked=False, answered=False) for host in hosts]
-    names_here = [host.name for host in hosts] + [name for host in hosts for name in host.addresses]
-    stage = Stage(
-        work / "clean", masker, Anonymizer(names_here) if options.anonymize else None, options.most
-    )
+    stage = Stage(work / "clean", masker, options.most)
     stage.directory.mkdir(mode=0o700)
     raws = [item for item in matches if isinstance(item, Raw)]
     stage.take(raws, step("removing secrets", len(raws)))
@@ -229,7 +224,6 @@ def _manifest(stage: Stage, answers: Sequence[BundleHost], options: Options) -> 
         removed=dict(sorted(masker.counts.items())),
         looked_for=masker.supported,
         left_out=tuple(sorted(set(stage.left_out), key=lambda item: (item.what, item.why))),
-        anonymized=options.anonymize,
         findings=tuple(findings),
     )
     stage.put(MANIFEST, dumps(manifest), "the manifest")

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 
-from apiary.help.bundle.anonymize import Anonymizer
 from apiary.help.bundle.masking import Masker, clean_json
 from apiary.help.bundle.sources import NOT_LISTED, kind_of
 from apiary.help.bundle.types import LeftOut, Member, Raw
@@ -29,7 +28,6 @@ class Stage:
 
     directory: Path
     masker: Masker
-    anonymizer: Anonymizer | None
     most: int
     members: list[Member] = field(default_factory=list)
     files: dict[str, Path] = field(default_factory=dict)
@@ -42,13 +40,13 @@ class Stage:
         listed = [(kind_of(raw.target), raw) for raw in raws]
         for kind, raw in sorted(listed, key=lambda item: (item[0] == "log", item[1].target)):
             if kind is None:
-                self.left_out.append(LeftOut(self._named(raw.target), NOT_LISTED))
+                self.left_out.append(LeftOut(self.masker.text(raw.target), NOT_LISTED))
             else:
                 self._take(kind, raw)
             step()
 
     def _take(self, kind: str, raw: Raw) -> None:
-        target = self._named(raw.target)
+        target = self.masker.text(raw.target)
         text = _read(raw, kind == "log")
         if text is None:
             self.left_out.append(LeftOut(target, "is too large, or cannot be read"))
@@ -92,9 +90,7 @@ class Stage:
         else:
             cleaned = self.masker.unit(text) if kind == "unit" else self.masker.text(text)
         # What a document's parts do not show, such as a secret across two of them.
-        if self.masker.leaks(cleaned):
-            cleaned = self.masker.text(cleaned)
-        return self.anonymizer.text(cleaned) if self.anonymizer else cleaned
+        return self.masker.text(cleaned) if self.masker.leaks(cleaned) else cleaned
 
     def put(self, target: str, text: str, source: str, removed: int = 0) -> None:
         """Keep a text that is clean."""
@@ -113,11 +109,7 @@ class Stage:
     def leave_out(self, ones: Sequence[LeftOut]) -> None:
         """Note what is not taken; its name may be one that has to be another."""
         for item in ones:
-            self.left_out.append(LeftOut(self._named(item.what), self.clean(item.why)))
-
-    def _named(self, target: str) -> str:
-        named = self.masker.text(target)
-        return self.anonymizer.text(named) if self.anonymizer else named
+            self.left_out.append(LeftOut(self.masker.text(item.what), self.clean(item.why)))
 
 
 def _unfit(kind: str, text: str) -> str | None:

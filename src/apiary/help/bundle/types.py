@@ -24,7 +24,6 @@ class Options:
     since: str
     lines: int
     max_size: int
-    anonymize: bool
 
     @property
     def most(self) -> int:
@@ -81,7 +80,6 @@ class SupportBundle:
     removed: dict[str, int]
     looked_for: int
     left_out: tuple[LeftOut, ...]
-    anonymized: bool
     findings: tuple[Finding, ...] = ()
 
 
