@@ -280,31 +280,3 @@ def unpacked(word: str) -> Any:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError, zlib.error) as failure:
         raise BenchError(f"it answered with what is no measurement: {failure}") from failure
-
-
-def main(stream: Any = None) -> None:
-    """Run the request of one line of stdin, print the answer; end when stdin does.
-
-    So the end of an SSH connection ends a level: nobody would read what it measured.
-    """
-    stream = stream or sys.stdin
-    request = json.loads(stream.readline())
-    finished = threading.Event()
-
-    def listen() -> None:
-        while stream.readline():
-            pass
-        if not finished.is_set():
-            # Not SIGINT, which whoever was started in the background may ignore.
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=listen, daemon=True).start()
-    try:
-        answer = {"packed": packed(run(request))}
-    except BenchError as failure:
-        answer = {"failure": str(failure)}
-    except KeyboardInterrupt:
-        answer = {"failure": "interrupted"}
-    finished.set()
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()

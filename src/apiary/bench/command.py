@@ -11,11 +11,13 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_plan import Served
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.conduct import conduct
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import Backend
@@ -36,11 +38,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_
 
 from apiary.app.inputs import json_option
 from apiary.app.output import echo, exit_code, print_document, report, show
-from apiary.bench.numbers import numbers, replaced_rules
 from apiary.bench.progress import Shown
-from apiary.bench.runner import Here, Remote, Restart
+from apiary.bench.runner import Restart, execute
 from apiary.bench.summary import bench_summary
-from apiary.host.ssh.probe import SshOptions
 
 KEY_VARIABLE = "VLLM_API_KEY"
 PHASES = tuple(one for one in get_args(Phase) if one not in ("warmup", "fixed"))
@@ -61,8 +61,6 @@ Options = Mapping[str, Any]
 @click.option("--repeats", default=1, show_default=True, type=click.IntRange(1))
 @click.option(
     "--engine-runs",
-    "--lives",  # as it was called first
-    "engine_runs",
     default=1,
     show_default=True,
     type=click.IntRange(1),
@@ -109,17 +107,10 @@ Options = Mapping[str, Any]
 )
 @click.option("--self-test/--no-self-test", default=True, help="Test the client against a mock.")
 @click.option("--timeout", type=click.FloatRange(1), help="Seconds after which a level has hung.")
-@click.option("--load-host", metavar="USER@HOST", help="Send the load from there, over SSH.")
-@click.option("--identity", type=click.Path(exists=True, dir_okay=False), help="Private key file.")
-@click.option(
-    "--known-hosts",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Host keys of load hosts to trust instead of ~/.ssh/known_hosts.",
-)
 @click.option("--plan", "plans", multiple=True, metavar="PLAN", help="What serves; repeatable.")
 @click.option("--metrics", multiple=True, metavar="URL", help="Engines' metrics, or `none`.")
 @click.option("--model", help="The name that is served; else the only one that is.")
-@click.option("--tokenizer", help="Path or name of the tokenizer on the load host.")
+@click.option("--tokenizer", help="Path or name of the tokenizer.")
 @click.option("--gpus", type=click.IntRange(1), help="How many GPUs serve.")
 @click.option("--hosts", type=click.IntRange(1), help="How many hosts serve.")
 @click.option("--gpu-metrics", metavar="WHAT", help="sysfs, none, or the URL of AMD's exporter.")
@@ -136,7 +127,7 @@ def bench(**options: Any) -> int:
 
     \b
     apiary bench http://gpu-001:8000 --workload 5600/140 --slo ttft:p90:2s,tpot:p90:50ms
-    apiary bench --plan plan.json --load-host load-001 --command /opt/vllm/bin/vllm
+    apiary bench --plan plan.json --command /opt/vllm/bin/vllm
     apiary bench http://127.0.0.1:8000 --backend builtin --phases scaling --concurrency 1,8,64
 
     Levels are kept in OUT/raw before they are evaluated: run again with the same --out to go on.
@@ -158,12 +149,10 @@ def bench(**options: Any) -> int:
 
 
 def _measure(options: Options, arguments: Options, served: Served | None) -> Bench:
-    """Run it on the load host, with its progress on stderr."""
-    secrets, load_host = _secrets(options["api_key_file"]), options["load_host"]
-    ssh = SshOptions(identity=options["identity"], known_hosts=options["known_hosts"])
-    where = Remote(load_host, ssh, secrets) if load_host else Here(secrets)
-    with where, Shown(quiet=options["as_json"]) as shown:
-        order, session = begin(arguments, served, where.execute)
+    """Run it on this machine, with its progress on stderr."""
+    secrets = _secrets(options["api_key_file"])
+    with Shown(quiet=options["as_json"]) as shown:
+        order, session = begin(arguments, served, partial(execute, secrets))
         if options["restart_command"]:
             argv = tuple(shlex.split(options["restart_command"]))
             session.restart = Restart(argv, session)
@@ -181,7 +170,6 @@ def _arguments(options: Options, served: Served | None) -> Options:
         parse_cpulist(cpus if cpus and cpus != "apart" else "0")
     except ValueError:
         raise click.UsageError("--client-cpus: a list as 0-15,32 is meant, or `apart`") from None
-    here = options["load_host"] is None and all(map(_local, urls))
     engine = served.container_engine if served else "docker"
     return {
         **options,
@@ -196,10 +184,10 @@ def _arguments(options: Options, served: Served | None) -> Options:
         "image": options["image"] or (served.image if served and plain else None),
         "container_engine": options["container_engine"] or engine,
         "replica_cpus": [],
-        "gpu_metrics": options["gpu_metrics"] or ("sysfs" if here else "none"),
+        "gpu_metrics": options["gpu_metrics"] or ("sysfs" if all(map(_local, urls)) else "none"),
         # The words that were typed; none of them is a key.
         "environment": {"command": ["apiary", *sys.argv[1:]]},
-        "rules": replaced_rules(options["rule"]),
+        "rules": _replaced_rules(options["rule"]),
         "engine_run": 0,
     }
 
@@ -230,8 +218,8 @@ def _requested(options: Options) -> dict[str, Any]:
         raise click.UsageError("--engine-runs needs a --restart-command")
     names = ("most", "stress", "repeats", "engine_runs", "search_by")
     fields = {name: options[name] for name in names} | {
-        "concurrency": numbers(options["concurrency"], int, "--concurrency"),
-        "request_rate": numbers(options["request_rate"], float, "--request-rate"),
+        "concurrency": _numbers(options["concurrency"], int, "--concurrency"),
+        "request_rate": _numbers(options["request_rate"], float, "--request-rate"),
         "phases": _phases(options),
     }
     given = {"seed": options["seed"], "soak_seconds": options["soak"]}
@@ -268,3 +256,36 @@ def _secrets(path: str | None) -> dict[str, str]:
     text = read_text(path) if path else os.environ.get(KEY_VARIABLE, "")
     key = text.strip().partition("\n")[0].strip()
     return {"OPENAI_API_KEY": key} if key else {}
+
+
+def _numbers(text: str | None, kind: type[int] | type[float], option: str) -> list[float]:
+    """Return the numbers of a list as 1,8,64; raises UsageError."""
+    try:
+        result = [kind(word) for word in text.split(",")] if text else []
+    except ValueError:
+        result = [0]
+    if not all(0 < item < math.inf for item in result):
+        raise click.UsageError(f"{option}: {text}: numbers above 0 are meant, as 1,8,64")
+    return result
+
+
+def _replaced_rules(given: Iterable[str]) -> dict[str, Any]:
+    """Return the protocol's numbers that are replaced, by name; raises UsageError."""
+    matches: dict[str, Any] = {}
+    known = {
+        name: type(number)
+        for name, number in vars(rules.rules()).items()
+        if isinstance(number, int | float)
+    }
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in known:
+            raise click.UsageError(f"--rule {text}: NAME=NUMBER is meant, of {', '.join(known)}")
+        try:
+            matches[name] = known[name](value)
+            problem = not math.isfinite(matches[name])
+        except ValueError:
+            problem = True
+        if problem:
+            raise click.UsageError(f"--rule {text}: {value} is no number for it")
+    return matches

@@ -4,15 +4,10 @@
 
 """`apiary bench` as a person types it, against the simulator; no test depends on how fast it is."""
 
-import contextlib
 import gzip
 import json
-import shlex
-import subprocess
-import threading
 from pathlib import Path
 
-import paramiko
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.load import run as bench_run
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
@@ -22,10 +17,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 )
 
 from apiary.app.cli import main
-from apiary.bench import runner as bench_runner
 from support.bench.engine import engine
 from support.demo import demo_plan
-from support.host import ssh_server
 
 KEY = "sk-planted-4711"
 # Levels of a second: few requests, no warm-up that must agree.
@@ -226,65 +219,3 @@ def served(url):
     status, text = bench_run.ask(f"{url}/v1/models", 30)
     assert status == 200
     return json.loads(text)["data"][0]["id"]
-
-
-@pytest.fixture
-def load_host(tmp_path, monkeypatch):
-    """Options that lead to an SSH server which runs commands as long as stdin is open."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    monkeypatch.setattr(ssh_server.Session, "execute", execute)
-    identity = tmp_path / "id_ed25519"
-    server = ssh_server.Server(ssh_server.key(tmp_path / "host"), ssh_server.key(identity))
-    name = f"[127.0.0.1]:{server.port}"
-    known = tmp_path / "known_hosts"
-    known.write_text(f"{name} {server.host_key.get_name()} {server.host_key.get_base64()}\n")
-    target = f"ssh://127.0.0.1:{server.port}"
-    yield [f"--load-host={target}", f"--identity={identity}", f"--known-hosts={known}"]
-    server.close()
-
-
-def execute(self, channel, command):
-    """Run a command as sshd does: its stdin ends with the channel's."""
-    process = subprocess.Popen(
-        shlex.split(command.decode()),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-    def feed():
-        with contextlib.suppress(OSError):
-            while part := channel.recv(1 << 16):
-                process.stdin.write(part)
-                process.stdin.flush()
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-
-    feeding = threading.Thread(target=feed, daemon=True)
-    feeding.start()
-    out, complaint = process.stdout.read(), process.stderr.read()
-    status = process.wait()
-    process.stdout.close()
-    process.stderr.close()
-    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the client may be gone
-        channel.sendall(out)
-        channel.sendall_stderr(complaint)
-        channel.send_exit_status(status)
-        channel.shutdown_write()
-    feeding.join()
-    channel.close()
-
-
-def test_a_load_host_over_ssh_needs_only_python(url, load_host, capsys):
-    code = main(["bench", url, *SHORT, "--no-self-test", *load_host])
-    assert code in (0, 1), capsys.readouterr().err
-    assert result().levels[-1].measured.completed >= 20
-
-
-def test_a_load_host_that_cannot_run_it_is_told(url, load_host, capsys, monkeypatch):
-    monkeypatch.setattr(bench_runner, "BOOT", "import sys; sys.exit('no such thing here')")
-    assert main(["bench", url, *SHORT, *load_host, "--json"]) == 1
-    (finding,) = json.loads(capsys.readouterr().err)["findings"]
-    assert finding["code"] == "BENCH-HOST"
-    assert "no such thing here" in finding["message"]

@@ -8,8 +8,6 @@ import http.server
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -304,38 +302,3 @@ def test_who_does_not_answer_is_told_as_such(url):
 
 def test_a_key_that_no_header_can_have_is_not_shown(engine):
     assert bench_scrape.ask(engine.url, 5, "sk-\nplanted") == (None, "ValueError")
-
-
-def test_over_ssh_a_request_is_a_line_and_so_is_the_answer(capsys):
-    reading, writing = os.pipe()
-    stream, sender = os.fdopen(reading), os.fdopen(writing, "w")
-    sender.write(json.dumps(request(shard(0))) + "\n")
-    sender.flush()
-    before = set(threading.enumerate())
-    bench_run.main(stream)
-    sender.close()
-    for listener in set(threading.enumerate()) - before:
-        listener.join()
-    stream.close()
-    answer = json.loads(capsys.readouterr().out)
-    assert bench_run.unpacked(answer["packed"])["exit_codes"] == [0]
-
-
-def test_the_end_of_the_connection_ends_a_level(tmp_path_factory):
-    note = tmp_path_factory.mktemp("note") / "pid"
-    program = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"import {bench_run.__name__} as it; it.main()"],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "collections")},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    process.stdin.write(json.dumps(request(shard(0, program))) + "\n")
-    process.stdin.flush()
-    while not (note.exists() and note.read_text()):
-        assert process.poll() is None
-        time.sleep(0.01)
-    out, _ = process.communicate(timeout=120)
-    assert json.loads(out) == {"failure": "interrupted"}
-    assert gone(int(note.read_text()))

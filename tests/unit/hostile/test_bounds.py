@@ -87,7 +87,7 @@ def test_the_largest_host_has_a_fraction_of_what_may_be():
 def test_evidence_over_ssh_is_read_to_its_bound_and_no_further(monkeypatch):
     channel = Channel(b"x")
     monkeypatch.setattr(connect, "_start", lambda *_arguments: None)
-    status, text, _complaint = connect.run(Transport(channel), SshOptions(), "true", b"", 60.0)
+    status, text, _complaint = connect.run(Transport(channel), SshOptions(), "true", b"")
     assert status is None
     assert MOST_BYTES < len(text) <= MOST_BYTES + 2**16
     assert channel.read <= MOST_BYTES + 2**17

@@ -29,7 +29,6 @@ from apiary.host.ssh.keys import check_host_key, known_keys, log_in, refused
 
 MAX_JUMPS = 8
 MAX_COMPLAINT = 1 << 16  # bytes of stderr, of which a finding shows the end
-LONGEST_POLL = 3600.0  # seconds
 
 # Paramiko logs the tracebacks of its threads; a person gets findings instead.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -189,15 +188,9 @@ def run(
     options: SshOptions,
     command: str,
     sent: bytes,
-    seconds: float | None = None,
-    most: int = MOST_BYTES,
 ) -> tuple[int | None, str, str]:
-    """Run a command on its stdin; return its status (None: cut short), stdout and stderr.
-
-    Without a limit of ``seconds`` its stdin stays open until it ends. Of more than ``most`` bytes
-    nothing is read.
-    """
-    deadline = time.monotonic() + seconds if seconds is not None else float("inf")
+    """Run a command on its stdin; return its status (None: cut short), stdout and stderr."""
+    deadline = time.monotonic() + options.collect_timeout
     out, complaint = bytearray(), bytearray()
 
     def text() -> tuple[str, str]:
@@ -208,14 +201,13 @@ def run(
         _start(channel, command, options.timeout)
         with contextlib.suppress(OSError):  # whoever does not read says why on stderr
             channel.sendall(sent)
-            if seconds is not None:
-                channel.shutdown_write()
+            channel.shutdown_write()
         poll = select.poll()  # unlike select(), for any number of open files
         poll.register(channel.fileno(), select.POLLIN)
         while True:
             ended = channel.eof_received or channel.closed  # before the last look at data
             left = deadline - time.monotonic()
-            if left < 0 or len(out) > most:
+            if left < 0 or len(out) > MOST_BYTES:
                 return (None, *text())
             if channel.recv_ready():
                 out += channel.recv(1 << 16)
@@ -225,8 +217,8 @@ def run(
             elif ended:
                 break
             else:
-                poll.poll(min(left, LONGEST_POLL) * 1000)
-        if not channel.status_event.wait(max(0.0, min(deadline - time.monotonic(), LONGEST_POLL))):
+                poll.poll(left * 1000)
+        if not channel.status_event.wait(max(0.0, deadline - time.monotonic())):
             return (None, *text())
         return (channel.exit_status, *text())
 

@@ -116,9 +116,7 @@ def _gather(request: ProbeRequest) -> dict[str, Any]:
         transport = Connector(options, stack).connect(target, host)
         command = f"{shlex.quote(options.python)} -"
         try:
-            status, text, complaint = run(
-                transport, options, command, collector_program(), options.collect_timeout
-            )
+            status, text, complaint = run(transport, options, command, collector_program())
         except (paramiko.SSHException, OSError, EOFError) as failure:
             raise unreachable(host, f"the connection broke: {words(failure)}", target) from failure
     problem = f"ended with status {status}"
