@@ -256,10 +256,6 @@ def _object(hint: Any, value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise _wrong("a mapping", value)
     value = _without_schema(hint, value)
-    # What earlier releases wrote: fields that are gone, and former names of others.
-    retired, renamed = getattr(hint, "RETIRED", ()), getattr(hint, "RENAMED", {})
-    if retired or renamed:
-        value = {renamed.get(key, key): item for key, item in value.items() if key not in retired}
     builders, required = _plan(hint)
     if not builders.keys() >= value.keys():
         key = next(key for key in value if key not in builders)
@@ -282,6 +278,6 @@ def _without_schema(hint: Any, value: Mapping[str, Any]) -> Mapping[str, Any]:
     schema = getattr(hint, "SCHEMA", None)
     if schema is None or "schema" not in value:
         return value
-    if value["schema"] not in (schema, *getattr(hint, "FORMER", ())):
+    if value["schema"] != schema:
         raise _Misfit("DOC-SCHEMA", found=repr(value["schema"]), expected=schema)
     return {key: item for key, item in value.items() if key != "schema"}

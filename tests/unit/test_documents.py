@@ -2,13 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-import dataclasses
 import json
-import re
-import typing
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
@@ -18,7 +14,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
-from support.bench.documents import bench
 from support.topology.topologies import mi325x
 
 ASKED = {
@@ -112,32 +107,3 @@ def test_plain_data_of_a_finding():
     with pytest.raises(ApiaryError) as caught:
         from_document(Deployment, {}, "x")
     assert to_document(caught.value.findings)[0]["severity"] == "error"
-
-
-def test_a_field_that_earlier_releases_wrote_is_ignored():
-    @dataclasses.dataclass(frozen=True)
-    class Shrunk:
-        RETIRED: typing.ClassVar[tuple[str, ...]] = ("before",)
-
-        left: int
-
-    assert from_document(Shrunk, {"left": 1, "before": None}, "x") == Shrunk(1)
-    with pytest.raises(ApiaryError, match="DOC-UNKNOWN"):
-        from_document(Shrunk, {"left": 1, "other": None}, "x")
-
-
-def test_a_document_of_an_earlier_release_is_read_by_its_former_names():
-    now, names = bench(steps=(1,)), {"requested": "asked", "searches": "found", "schema": "schema"}
-    former = json.loads(
-        re.sub(
-            r'"engine_(run)(s?)":',
-            lambda found: '"lives":' if found[2] else '"life":',
-            dumps({names.get(key, key): value for key, value in to_document(now).items()}),
-        )
-    )
-    assert {"asked", "found"} < former.keys()
-    assert "lives" in former["asked"]
-    assert from_document(Bench, {**former, "schema": "apiary.bench/v1"}, "old.json") == now
-    with pytest.raises(ApiaryError) as caught:
-        from_document(Bench, {**former, "schema": "apiary.bench/v3"}, "new.json")
-    assert caught.value.findings[0].code == "DOC-SCHEMA"

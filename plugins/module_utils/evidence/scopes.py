@@ -201,8 +201,6 @@ ROUTER = Scope(
         "/proc/meminfo",
         "/proc/net/route",
         "/sys/fs/selinux/booleans/haproxy_connect_any",
-        # What sent a router's spans in release 0.1.0.
-        "/etc/systemd/system/apiary-traces.*",
     ),
 )
 TELEMETRY = Scope(

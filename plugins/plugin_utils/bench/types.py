@@ -68,8 +68,6 @@ class Load:
     engine_run: int = 0
     attempt: int = 0
 
-    RENAMED: ClassVar[dict[str, str]] = {"life": "engine_run"}
-
     @property
     def key(self) -> str:
         """Return what names this load, and the file of its raw result."""
@@ -284,9 +282,6 @@ class Requested:
     soak_seconds: int = 600
     search_by: Literal["both", "concurrency", "request_rate"] = "both"
 
-    RENAMED: ClassVar[dict[str, str]] = {"lives": "engine_runs"}
-    RETIRED: ClassVar[tuple[str, ...]] = ("paper",)
-
 
 @dataclass(frozen=True)
 class Bench:
@@ -297,9 +292,6 @@ class Bench:
     """
 
     SCHEMA: ClassVar[str] = "apiary.bench/v2"
-    FORMER: ClassVar[tuple[str, ...]] = ("apiary.bench/v1",)
-    RETIRED: ClassVar[tuple[str, ...]] = ("paper",)
-    RENAMED: ClassVar[dict[str, str]] = {"asked": "requested", "found": "searches"}
 
     name: str
     created: str

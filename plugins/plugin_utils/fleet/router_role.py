@@ -8,25 +8,33 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...module_utils.router.haproxy import DEADLINES
-from ..documents import from_document, to_document
+from ..documents import from_document, knowledge, to_document
 from ..evidence.types import Evidence
+from ..findings import Finding
 from ..host.facts import default_interface, package_manager, version
 from ..host.types import ConcernPlan
 from ..render import router_host
-from ..render.files import UNITS, RenderedFile, secret_reference
-from ..render.haproxy import CONFIGURATION, DIRECTORY, SOCKET, STATE_FILE, render_router
+from ..render.files import RenderedFile, secret_reference
+from ..render.haproxy import (
+    CONFIGURATION,
+    DIRECTORY,
+    SOCKET,
+    STATE_FILE,
+    buffer_bytes,
+    per_source,
+    render_router,
+)
 from ..render.keepalived import CONFIGURATION as KEEPALIVED
 from ..render.keepalived import PASSWORD, SECRET, VirtualAddress, password_file, render_keepalived
 from ..render.router_host import DOCUMENT, PROGRAM, engines_map, render_router_host
 from ..router.fleet import MissingHost, api_keys, decide_router
 from ..router.pools import PlannedHost
 from ..router.types import Router, RouterSettings
-from .router_memory import memory_findings, within
 
 Resource = Mapping[str, Any]
 # What everybody on the host may read; other files have digests of keys.
@@ -34,19 +42,12 @@ _OPEN = "0644"
 # The oldest release that is supported has what every later one has.
 _OLDEST = "2.4"
 _TLS_BUNDLE = "tls_bundle"
+_GIB = 1 << 30
 _RENAMED = {"name_replica": "name_replica_enabled", "active_routers": "active"}
 _FIELDS = (
     *("listen", "first_port", "ports", "affinity", "queueing", "limits", "timeouts", "health"),
     *("paths", "admin_listen", "admin_port", "connections", "threads", "log", "allow_removed"),
     *_RENAMED,
-)
-# What release 0.1.0 sent a router's spans with, in the order in which it goes.
-_TRACES = (
-    f"{UNITS}/apiary-traces.socket",
-    f"{UNITS}/apiary-traces.service",
-    "/usr/libexec/apiary/traces.py",
-    f"{DIRECTORY}/traces.json",
-    f"{DIRECTORY}/traces-headers.json",
 )
 
 
@@ -87,13 +88,12 @@ def decide(
         [router for peer in peers if (router := _before(peer))],
     )
     total = _memory(evidence)
-    router = within(router, total)
+    router = _within(router, total)
     return RouterRolePlan(
-        findings=(*router.findings, *memory_findings(router, total)),
+        findings=(*router.findings, *_memory_findings(router, total)),
         programs=programs(options, evidence),
         resources=(
             *_selinux(evidence),
-            *_without_traces(evidence),
             _haproxy(options, router, engine_keys, python),
             _timer(present=True),
             _keepalived(options, evidence, python),
@@ -112,6 +112,38 @@ def _memory(evidence: Evidence) -> int | None:
     """Return the host's memory in bytes."""
     match = re.search(r"^MemTotal:\s+(\d{1,12}) kB", evidence.files.get("/proc/meminfo", ""))
     return int(match[1]) * 1024 if match else None
+
+
+def _within(router: Router, total: int | None) -> Router:
+    """Return the router with as many connections an address as half of its memory holds requests.
+
+    A power of two, so that two kernels that leave a little less memory do not differ. What somebody
+    has set stays, and all does where the memory is not known.
+    """
+    limits = router.settings.limits
+    if total is None or limits.connections_per_source:
+        return router
+    fit = total // 2 // buffer_bytes(router)
+    least: int = knowledge("router.yml")["memory"]["least"]
+    several = min(max(least, 1 << fit.bit_length() >> 1), per_source(router.settings))
+    limits = replace(limits, connections_per_source=several)
+    return replace(router, settings=replace(router.settings, limits=limits))
+
+
+def _memory_findings(router: Router, total: int | None) -> Iterator[Finding]:
+    """Warn of requests that are larger than memory, or than buffers that are cheap."""
+    size, several = buffer_bytes(router), per_source(router.settings)
+    if total is not None and several * size > total // 2:
+        message = (
+            f"one address may have {several} connections with {size / (1 << 20):.0f} MiB each, "
+            f"{several * size / _GIB:.1f} of this router's {total / _GIB:.1f} GiB"
+        )
+        fit = max(1, total // 2 // size)
+        yield Finding("ROUTER-MEMORY", "limits", message, fit=fit)
+    mapped: int = knowledge("router.yml")["bodies"]["mapped"]
+    if size > mapped:
+        message = f"requests may have {(router.settings.limits.body_bytes or 0) >> 20} MiB"
+        yield Finding("ROUTER-BODY-LARGE", "limits.body_bytes", message)
 
 
 def _texts(mapping: Mapping[Any, Any]) -> dict[str, str]:
@@ -143,10 +175,7 @@ def _before(evidence: Evidence) -> Router | None:
     if not runs(evidence):
         return None
     subject = f"{evidence.host}: {DOCUMENT}"
-    document = json.loads(evidence.commands["router_document"].stdout)
-    # Release 0.1.0 had more options of traces; nothing compares them.
-    settings = {**document["settings"], "tracing": None}
-    return from_document(Router, {**document, "settings": settings}, subject)
+    return from_document(Router, json.loads(evidence.commands["router_document"].stdout), subject)
 
 
 def _settings(options: Mapping[str, Any], evidence: Evidence) -> RouterSettings:
@@ -170,15 +199,6 @@ def _selinux(evidence: Evidence) -> Iterable[Resource]:
     boolean = evidence.files.get("/sys/fs/selinux/booleans/haproxy_connect_any", "")
     if boolean.split() == ["0", "0"]:
         yield {"kind": "command", "argv": ["setsebool", "-P", "haproxy_connect_any", "on"]}
-
-
-def _without_traces(evidence: Evidence) -> Iterable[Resource]:
-    if any(path in evidence.files for path in _TRACES):
-        for path in _TRACES[:2]:
-            unit = path.rpartition("/")[2]
-            yield {"kind": "service", "name": unit, "enabled": False, "state": "stopped"}
-        # The units last: until they are gone, the next run sees that there is something to remove.
-        yield from ({"kind": "file", "path": path} for path in reversed(_TRACES))
 
 
 def _haproxy(
@@ -259,4 +279,3 @@ def _absent(options: Mapping[str, Any], evidence: Evidence) -> Iterable[Resource
         "files": [{"path": path} for path in (*paths, DOCUMENT, CONFIGURATION)],
         "state": "absent",
     }
-    yield from _without_traces(evidence)

@@ -46,11 +46,6 @@ class Budget:
     confirm_engine_runs: int = 3
     repeats: int | None = None
 
-    RENAMED: ClassVar[dict[str, str]] = {
-        "lives": "engine_runs",
-        "confirm_lives": "confirm_engine_runs",
-    }
-
 
 @dataclass(frozen=True)
 class Question:
@@ -143,8 +138,6 @@ class Trial:
     attempt: int = 0
     outcome: Outcome | None = None
 
-    RENAMED: ClassVar[dict[str, str]] = {"life": "engine_run"}
-
 
 @dataclass(frozen=True)
 class Dropped:
@@ -171,8 +164,6 @@ class Round:
     leader: str | None = None
     host: str | None = None
     ended: bool = False
-
-    RENAMED: ClassVar[dict[str, str]] = {"lives": "engine_runs", "kept": "retained"}
 
 
 @dataclass(frozen=True)
@@ -228,8 +219,6 @@ class Tune:
     """
 
     SCHEMA: ClassVar[str] = "apiary.tune/v2"
-    FORMER: ClassVar[tuple[str, ...]] = ("apiary.tune/v1",)
-    RENAMED: ClassVar[dict[str, str]] = {"asked": "requested"}
 
     requested: Question
     architecture: Architecture

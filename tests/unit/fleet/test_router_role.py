@@ -167,18 +167,6 @@ def test_a_router_that_loses_its_address_loses_keepalived():
     assert keepalived["state"] == "absent"
 
 
-def test_what_a_former_release_left_is_removed_and_its_document_is_read():
-    settings = RouterSettings()
-    router = json.loads(dumps(Router(settings, pools_from_plans(PLANS, settings)[0])))
-    router["settings"]["tracing"] = {"endpoint": "http://collector:4318/v1/traces"}
-    units = {"/etc/systemd/system/apiary-traces.service": "[Unit]\n"}
-    names = list(by_name(role(evidence(before=router, **units))))
-    assert names[0] == "service apiary-traces.socket"
-    assert "file /etc/haproxy/apiary/traces-headers.json" in names
-    # Hosts without a plan keep their replicas.
-    assert names[-1] == "configuration keepalived.service"
-
-
 def test_a_router_ends_drains_by_itself_and_takes_a_certificate_that_somebody_renews():
     units = "/etc/systemd/system"
     timer = "service apiary-router.timer"

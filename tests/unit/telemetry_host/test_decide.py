@@ -248,7 +248,7 @@ def test_flags_are_there_before_a_package_starts_its_service(evidence):
     there = with_exporters(host, "/usr/bin/prometheus-node-exporter\n")
     assert kinds(there)[0] == "directory"
     # Evidence of an earlier time does not say: the package manager knows.
-    assert kinds(host) == ["packages", "directory", "file"]
+    assert kinds(host) == ["packages", "directory", "configuration"]
 
 
 def test_another_method_s_files_go_but_for_those_that_are_used(evidence):

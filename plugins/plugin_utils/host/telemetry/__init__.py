@@ -91,8 +91,6 @@ def _present(
         "group": "root",
         "mode": "0755",
     }
-    # Release 0.1.0 copied a router's counters of spans there.
-    yield {"kind": "file", "path": f"{plan.directory}/apiary_traces.prom"}
     yield from (_configuration(service) for service in (plan.node, plan.textfile))
     # AMD's exporter as it came another way goes before it comes.
     kept = [item.path for service in plan.amd for item in service.files]

@@ -51,10 +51,10 @@ def load_results(names: Iterable[str]) -> Results:
         name = str(Path(given) / "bench.json") if Path(given).is_dir() else given
         data = _json_of(name)
         schema = data.get("schema") if isinstance(data, Mapping) else None
-        if schema in (Tune.SCHEMA, *Tune.FORMER):
+        if schema == Tune.SCHEMA:
             tunings.append(from_document(Tune, data, name))
             matches += _of_tuning(tunings[-1], Path(name).parent)
-        elif schema in (Bench.SCHEMA, *Bench.FORMER):
+        elif schema == Bench.SCHEMA:
             bench = from_document(Bench, data, name)
             _possible(bench, name)
             if bench not in matches:  # given twice it is no second measurement
