@@ -16,13 +16,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions im
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import (
     dashboards,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recording import (
-    recorded_series,
-)
 from watched import HOSTS, until
 
 from support.telemetry.dashboards import boards
-from support.telemetry.series import SERVERS, known
+from support.telemetry.series import SERVERS, known, recorded_series
 
 # What does not happen to this fleet, or not within a minute.
 NEVER = {

@@ -16,48 +16,35 @@ from .promql import Group, Rule, filled, number
 TABLE = "telemetry/recording.yml"
 
 
-def recorded_series() -> tuple[dict[str, Any], ...]:
-    """Return every series of the table with its name, labels, unit, meaning; templates expanded.
-
-    Of the SLO's series each is there for every window of `slo.windows` that its name asks for.
-    """
-    table = knowledge(TABLE)
-    series = [entry for _group, entry in _expanded(table)]
-    for entry in table["slo"]["series"]:
-        windows = [name for name in table["slo"]["windows"] if name in entry["record"]]
-        for name in windows:
-            series += [_replaced(entry, {name: window}) for window in table["slo"]["windows"][name]]
-        series += [] if windows else [entry]
-    return tuple(series)
-
-
 def recording_groups() -> tuple[Group, ...]:
     """Return the groups of recording rules, in the order in which they build on each other."""
     table = knowledge(TABLE)
     groups: dict[str, list[Rule]] = {}
-    for name, entry in _expanded(table):
+    for name, entry in expanded(table):
         groups.setdefault(name, []).append(Rule(entry["record"], _expression(entry, table["join"])))
     return tuple(Group(f"apiary-{name}", tuple(rules)) for name, rules in groups.items())
 
 
-def _expanded(table: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def expanded(table: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each series of a table with its group's name, templates filled in."""
     for group in table["groups"]:
         each: Mapping[str, list[Any]] = group.get("each", {})
         for chosen in itertools.product(*each.values()):
             values = {f"%{{{key}}}": str(value) for key, value in zip(each, chosen, strict=True)}
             for entry in group["series"]:
-                yield group["name"], _replaced(entry, values)
+                yield group["name"], replaced(entry, values)
 
 
-def _replaced(one: Any, values: Mapping[str, str]) -> Any:
+def replaced(one: Any, values: Mapping[str, str]) -> Any:
+    """Return texts, lists or mappings with values in the place of their names."""
     if isinstance(one, str):
         for key, value in values.items():
             one = one.replace(key, value)
         return one
     if isinstance(one, list):
-        return [_replaced(item, values) for item in one]
+        return [replaced(item, values) for item in one]
     if isinstance(one, dict):
-        return {key: _replaced(item, values) for key, item in one.items()}
+        return {key: replaced(item, values) for key, item in one.items()}
     return one
 
 

@@ -12,7 +12,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import k
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry import labels
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recording import (
-    recorded_series,
+    TABLE,
+    expanded,
+    replaced,
 )
 
 SCRAPED = frozenset({"job", "instance"})
@@ -85,3 +87,18 @@ def recorded() -> dict[str, frozenset[str]]:
         entry["record"]: frozenset(labels.SETS[entry["labels"]]) | frozenset(entry.get("more", ()))
         for entry in recorded_series()
     }
+
+
+def recorded_series() -> tuple[dict[str, Any], ...]:
+    """Return every series of the table with its name, labels, unit, meaning; templates expanded.
+
+    Of the SLO's series each is there for every window of `slo.windows` that its name asks for.
+    """
+    table = knowledge(TABLE)
+    series = [entry for _group, entry in expanded(table)]
+    for entry in table["slo"]["series"]:
+        windows = [name for name in table["slo"]["windows"] if name in entry["record"]]
+        for name in windows:
+            series += [replaced(entry, {name: window}) for window in table["slo"]["windows"][name]]
+        series += [] if windows else [entry]
+    return tuple(series)

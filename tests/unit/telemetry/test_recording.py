@@ -23,7 +23,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql i
     rule_file,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recording import (
-    recorded_series,
     recording_groups,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.slo import slo_groups
@@ -36,6 +35,7 @@ from support.each import each
 from support.telemetry import series as telemetry_series
 from support.telemetry.prometheus import check
 from support.telemetry.promql import labels_of, names
+from support.telemetry.series import recorded_series
 
 OBJECTIVES = (
     Objective("demo", "ttft_p90", 0.9, 1.0, 1.0),

@@ -6,24 +6,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import has_errors
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import (
     dashboards,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.labels import SETS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.plan import telemetry_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recording import (
-    recorded_series,
-)
 
 from apiary.app.inputs import json_option
 from apiary.app.options import inventory_option, limit_option, vault_option
-from apiary.app.output import echo, exit_code, grid, print_document, report, show
-from apiary.fleet.telemetry.files import State, write_files
+from apiary.app.output import echo, exit_code, print_document, report
 from apiary.fleet.telemetry.inputs import (
     hosts_of_artifacts,
     hosts_of_inventory,
@@ -32,7 +29,6 @@ from apiary.fleet.telemetry.inputs import (
 
 GRAFANA = "grafana/dashboards"
 FILES = "apiary.telemetry-files/v1"
-SERIES = "apiary.telemetry-series/v1"
 
 
 @click.group()
@@ -61,11 +57,6 @@ def telemetry() -> None:
     help="YAML: slos, receivers, routes, thresholds and more; or the variables monitoring_….",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Directory to write the files below.")
-@click.option(
-    "--list-series",
-    is_flag=True,
-    help="Say which series rules record, with their meaning, and end.",
-)
 @json_option
 def render_command(
     sources: tuple[str, ...],
@@ -74,25 +65,19 @@ def render_command(
     artifacts: Path | None,
     settings: str | None,
     out: Path | None,
-    list_series: bool,
     as_json: bool,
 ) -> int:
     """Write prometheus.yml, targets, rules, alertmanager.yml and Grafana's dashboards.
 
     All of it is made from the hosts' saved plans, as the role monitoring makes it; no host is
-    asked. Run it again after each change: what is the same is not touched, and of what is no
-    longer needed only files that it wrote itself are removed.
+    asked. Run it again after each change: what is the same is not touched.
 
     Exit code 0: written; 1: a finding of severity error, and nothing was written; 2: wrong usage.
 
     \b
     apiary telemetry render --inventory inventory/mine --out telemetry
     apiary telemetry render --artifacts artifacts --settings slos.yml --out telemetry
-    apiary telemetry render --list-series
     """
-    if list_series:
-        _print_series(as_json)
-        return 0
     if not sources and artifacts is None:
         raise click.UsageError("give --inventory, or --artifacts alone")
     if out is None:
@@ -106,12 +91,11 @@ def render_command(
         else hosts_of_artifacts(artifacts or Path())
     )
     plan = telemetry_plan(hosts, asked)
-    states: dict[str, State] = {}
+    states: dict[str, str] = {}
     findings = [*plan.findings, *unplanned]
     if not has_errors(findings):
         boards = {f"{GRAFANA}/{name}": text for name, text in dashboards(plan).items()}
-        states, kept = write_files(out, {**plan.files, **boards})
-        findings += kept
+        states = _write(out, {**plan.files, **boards})
     if as_json:
         print_document(
             {"schema": FILES, "out": str(out), "files": states, "findings": to_document(findings)}
@@ -122,7 +106,19 @@ def render_command(
     return exit_code(findings)
 
 
-def _tell(out: Path, states: dict[str, State]) -> None:
+def _write(out: Path, files: Mapping[str, str]) -> dict[str, str]:
+    """Write files by path below a directory; return which are new, which were as they are."""
+    states = {}
+    for path, content in sorted(files.items()):
+        place = out / path
+        same = place.is_file() and place.read_bytes() == content.encode()
+        if not same:
+            write_text(place, content)
+        states[path] = "unchanged" if same else "written"
+    return states
+
+
+def _tell(out: Path, states: dict[str, str]) -> None:
     """Print each file that is not as it was, and how many are."""
     same = sum(state == "unchanged" for state in states.values())
     for path, state in states.items():
@@ -130,26 +126,3 @@ def _tell(out: Path, states: dict[str, State]) -> None:
             echo(f"{state:9} {out / path}")
     if same:
         echo(f"{same} files are as they were")
-
-
-def _print_series(as_json: bool) -> None:
-    """Print what is recorded."""
-    series = [
-        {
-            "name": record["record"],
-            "labels": [*SETS[record["labels"]], *record.get("more", ())],
-            "unit": record["unit"],
-            "meaning": record["meaning"],
-            "only_when": record.get("only_when"),
-        }
-        for record in recorded_series()
-    ]
-    if as_json:
-        print_document({"schema": SERIES, "series": series})
-        return
-    columns = ("series", "unit", "meaning", "labels")
-    rows = (
-        (record["name"], record["unit"], record["meaning"], " ".join(record["labels"]))
-        for record in series
-    )
-    show(grid("Recorded series", columns, rows))
