@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from apiary.app.ansible_config import print_path
@@ -38,8 +36,7 @@ A step at a time, and for scripts
   model          plan.model_command:model               Read a model, and what it takes up.
   place          host.place_command:place_command       Cut a host into replicas.
   render         plan.commands:render                   Write a plan's units or objects.
-  schema         app.schema_command:schema_command      Print a document's JSON Schema.
-  completion     app.completion_command:completion      Print completion for your shell.
+  schema         app.schemas:schema_command             Print a document's JSON Schema.
 """
 )
 
@@ -64,6 +61,8 @@ def cli() -> None:
     apiary plan --inventory inventory/mine      what would change, and why
     apiary COMMAND --help                       what it does, with examples
 
+    The Tab key: `eval "$(_APIARY_COMPLETE=bash_source apiary)"`, or zsh_source, or fish_source.
+
     Exit code 0: fine; 1: a finding of severity error; 2: wrong usage. No colour where NO_COLOR is
     set or no terminal is.
     """
@@ -71,12 +70,6 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
-    if "_APIARY_COMPLETE" in os.environ:
-        from click.shell_completion import add_completion_class
-
-        from apiary.app.completion_command import Bash  # for the Tab key only
-
-        add_completion_class(Bash)
     try:
         code = cli.main(arguments, prog_name="apiary", standalone_mode=False)
     except click.exceptions.Exit as leaving:

@@ -2,12 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""JSON Schemas of the documents, derived from the dataclasses that read and write them."""
+"""`apiary schema`: JSON Schemas of the documents, derived from the dataclasses of them."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Acceptance
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
     Comparison,
@@ -33,6 +35,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Tune
 from pydantic import TypeAdapter
 
+from apiary.app.inputs import json_option
 from apiary.help.bundle.types import SupportBundle
 from apiary.help.doctor.types import Doctor
 
@@ -80,3 +83,18 @@ def _close(part: dict[str, Any], cls: type) -> None:
     const = getattr(cls, "SCHEMA", None)
     if const:
         part["properties"] = {"schema": {"const": const}, **part["properties"]}
+
+
+@click.command(name="schema")
+@click.argument("name", type=click.Choice(NAMES), metavar="NAME")
+@json_option
+def schema_command(name: str, as_json: bool) -> int:
+    """Print the JSON Schema of a document.
+
+    \b
+    apiary schema plan > plan.schema.json
+    apiary schema evidence | jq .properties
+    """
+    del as_json  # a schema is JSON either way
+    click.echo(json.dumps(schema(name), indent=2))
+    return 0
