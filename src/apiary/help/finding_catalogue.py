@@ -2,21 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is written of every finding code, and which files print it."""
+"""What is written of every finding code."""
 
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE, knowledge
-
-COLLECTION = KNOWLEDGE.parents[2]
-SOURCES = Path(__file__).parents[2]
-_CODE = r"(?<![A-Z0-9-]){}(?![A-Z0-9-])"
 
 
 @dataclass(frozen=True)
@@ -76,36 +69,3 @@ def see_also(entry: Entry) -> tuple[str, ...]:
     return tuple(
         code for code in catalogue() if code != entry.code and code.split("-")[:2] == family
     )
-
-
-def printed_by(code: str) -> tuple[str, ...]:
-    """Return the files of the collection and the command that have a code, as in the repository."""
-    pattern = re.compile(_CODE.format(re.escape(code)))
-    matches = [(name, text) for name, text in _texts() if code in text and pattern.search(text)]
-    # A Python file that prints it has it as a text of its own; others only speak of it.
-    printing = [name for name, text in matches if not name.endswith(".py") or f'"{code}' in text]
-    return tuple(printing or (name for name, _ in matches))
-
-
-@functools.cache
-def _texts() -> tuple[tuple[str, str], ...]:
-    return tuple((name, path.read_text(encoding="utf-8")) for name, path in _files())
-
-
-def _files() -> Iterator[tuple[str, Path]]:
-    """Yield what can print findings; the catalogue itself is none of it."""
-    for folder, endings in (
-        ("playbooks", ".yml"),
-        ("plugins", ".py .yml"),
-        ("roles", ".py .yml .j2"),
-    ):
-        for path in sorted((COLLECTION / folder).rglob("*")):
-            inner = path.relative_to(COLLECTION).as_posix()
-            about = inner.startswith("plugins/plugin_utils/knowledge/finding")
-            if path.suffix in endings.split() and not about and "/docs/" not in inner:
-                yield inner, path
-    for path in sorted((SOURCES / "apiary").rglob("*.py")):
-        yield f"src/{path.relative_to(SOURCES).as_posix()}", path
-    # Of a clone: an installed command has no lab.
-    for path in sorted((SOURCES.parent / "tests/lab").rglob("*.py")):
-        yield path.relative_to(SOURCES.parent).as_posix(), path

@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from apiary.app.inputs import json_option
 from apiary.app.output import echo, grid, print_document, show
-from apiary.help.finding_catalogue import Entry, areas, catalogue, printed_by, see_also
+from apiary.help.finding_catalogue import Entry, areas, catalogue, see_also
 
 
 def _complete(
@@ -86,9 +86,9 @@ def _list_codes(entries: Iterable[Entry], name: str, as_json: bool) -> None:
 
 
 def _page(entry: Entry, as_json: bool) -> None:
-    files, others = printed_by(entry.code), see_also(entry)
+    others = see_also(entry)
     if as_json:
-        more = {"area": entry.area, "printed_by": files, "see_also": others}
+        more = {"area": entry.area, "see_also": others}
         print_document({"schema": "apiary.finding-page/v1", **to_document(entry), **more})
         return
     head = f"{entry.code} ({entry.severity})"
@@ -100,7 +100,6 @@ def _page(entry: Entry, as_json: bool) -> None:
         ("remedy", entry.remedy),
         ("source", entry.source or ""),
         ("see also", ", ".join(others)),
-        ("printed by", ", ".join(files)),
         ("read", ", ".join(f"docs/{page}" for page in areas()[entry.area].reading)),
     ]
     width = click.formatting.HelpFormatter().width

@@ -4,6 +4,7 @@
 
 """`apiary finding`: a code's page, an area's codes, all areas; and that nothing is left unsaid."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from apiary.app.cli import cli, main
-from apiary.help.finding_catalogue import areas, catalogue, printed_by, see_also
+from apiary.help.finding_catalogue import areas, catalogue, see_also
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,7 +24,6 @@ def test_a_page_says_what_shows_it_and_what_to_do(capsys):
     words = " ".join(said.split())
     entry = catalogue()["TOPO-TRUNCATED"]
     assert f"meaning {entry.meaning} evidence {entry.evidence} remedy {entry.remedy}" in words
-    assert "plugins/plugin_utils/topology/read.py" in words
 
 
 @pytest.mark.parametrize("given", ["topo-truncated", "TOPO-TRUNCATED:", " TOPO-TRUNCATED "])
@@ -58,7 +58,6 @@ def test_json_has_the_whole_page(capsys):
     assert told["schema"] == "apiary.finding-page/v1"
     assert told["severity"] == "warning"
     assert "TOPO-XGMI-SPLIT" in told["see_also"]
-    assert "plugins/plugin_utils/topology/checks/links.py" in told["printed_by"]
 
 
 def test_the_shell_completes_codes():
@@ -77,7 +76,11 @@ def test_every_code_says_what_shows_it():
 
 
 def test_every_code_is_printed_by_a_file_that_there_is():
-    files = {code: printed_by(code) for code in catalogue()}
+    spec = importlib.util.spec_from_file_location("printed", ROOT / "tools/docs/printed.py")
+    printed = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(printed)
+    files = {code: printed.printed_by(code) for code in catalogue()}
+    assert "plugins/plugin_utils/topology/problems.py" in files["TOPO-TRUNCATED"]
     assert {code for code, found in files.items() if not found} == set()
     named = {file for found in files.values() for file in found}
     assert {file for file in named if not (ROOT / file).is_file()} == set()
