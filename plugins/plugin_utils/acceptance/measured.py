@@ -14,7 +14,7 @@ from ..findings import Severity
 from ..gpus import gpu_facts
 from ..host.types import Check, CheckState
 from .settings import HasRead, Health, Measured, Ran, Settings
-from .tools import rccl, rvs, transferbench
+from .tools import parse_rccl, parse_rvs, parse_transferbench
 
 CODES = {"rccl": "ACCEPT-RCCL", "transferbench": "ACCEPT-TRANSFERBENCH", "rvs": "ACCEPT-RVS"}
 
@@ -109,7 +109,7 @@ _Judged = Iterator[tuple[str, CheckState, str, str, Severity]]
 
 
 def _rccl(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged:
-    parsed = rccl.parse(ran.output)
+    parsed = parse_rccl(ran.output)
     row = next((each for each in parsed.rows if each.bytes == facts["bytes"]), None)
     if row is None:
         yield "", "unknown", f"no line of {facts['bytes']} bytes", "a line of that size", "error"
@@ -121,7 +121,7 @@ def _rccl(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged:
 
 
 def _transfers(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged:
-    parsed = transferbench.parse(ran.output)
+    parsed = parse_transferbench(ran.output)
     figures = {
         "a2a": (("a2a", "", parsed.average),),
         "p2p": (
@@ -137,7 +137,7 @@ def _transfers(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged
 
 
 def _rvs(ran: Ran, model: str | None, facts: Mapping[str, Any]) -> _Judged:
-    parsed = rvs.parse(ran.output)
+    parsed = parse_rvs(ran.output)
     bad = [verdict for verdict in parsed.verdicts if not verdict.good]
     for verdict in bad:
         of = f" of GPU {verdict.gpu}" if verdict.gpu else ""

@@ -16,9 +16,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.setting
     Settings,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.tools import (
-    rccl,
-    rvs,
-    transferbench,
+    parse_rccl,
+    parse_rvs,
+    parse_transferbench,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from hypothesis import given
@@ -44,7 +44,7 @@ def states(checks):
 
 
 def test_rccl_is_read():
-    told = rccl.parse(printed("rccl"))
+    told = parse_rccl(printed("rccl"))
     assert [row.bytes for row in told.rows] == [8, 2**20, 2**32, 2**33]
     assert told.rows[-1].in_place == 311.28
     assert told.rows[-1].out_of_place == 311.24
@@ -52,29 +52,29 @@ def test_rccl_is_read():
 
 
 def test_transferbench_is_read():
-    assert transferbench.parse(printed("transferbench-a2a")).average == 46.552
-    told = transferbench.parse(printed("transferbench-p2p"))
+    assert parse_transferbench(printed("transferbench-a2a")).average == 46.552
+    told = parse_transferbench(printed("transferbench-p2p"))
     assert (told.one_way, told.both_ways) == (48.44, 46.17)
 
 
 def test_a_guest_without_pairs_of_gpus_has_no_figure():
     text = "Averages (During UniDir):       N/A      5.48      7.17       N/A\n"
-    assert transferbench.parse(text).one_way is None
+    assert parse_transferbench(text).one_way is None
 
 
 def test_rvs_is_read():
-    assert [one.good for one in rvs.parse(printed("rvs-gst")).verdicts] == [True, False]
-    assert [one.gpu for one in rvs.parse(printed("rvs-iet")).verdicts] == ["29122", "23018"]
-    assert [one.good for one in rvs.parse(printed("rvs-peqt")).verdicts] == [True, False]
-    rates = rvs.parse(printed("rvs-pebb")).rates
+    assert [one.good for one in parse_rvs(printed("rvs-gst")).verdicts] == [True, False]
+    assert [one.gpu for one in parse_rvs(printed("rvs-iet")).verdicts] == ["29122", "23018"]
+    assert [one.good for one in parse_rvs(printed("rvs-peqt")).verdicts] == [True, False]
+    rates = parse_rvs(printed("rvs-pebb")).rates
     assert rates == (("0000:05:00.0", 55.664), ("0000:e5:00.0", 56.334))
 
 
 @given(st.text(max_size=400))
 def test_no_output_breaks_a_parser(text):
-    rccl.parse(text)
-    transferbench.parse(text)
-    rvs.parse(text)
+    parse_rccl(text)
+    parse_transferbench(text)
+    parse_rvs(text)
 
 
 def test_what_reaches_its_bound_passes_and_says_by_whom():

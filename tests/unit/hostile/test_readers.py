@@ -10,9 +10,9 @@ from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host impo
 from ansible_collections.apiary.instinct.plugins.module_utils.load.gpus import LABEL
 from ansible_collections.apiary.instinct.plugins.module_utils.weights.hub import NEXT
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.tools import (
-    rccl,
-    rvs,
-    transferbench,
+    parse_rccl,
+    parse_rvs,
+    parse_transferbench,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, visible
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
@@ -76,9 +76,9 @@ READERS = {
     "a bundle's text": lambda text: Masker(["secret"]).text(text),
     "a bundle's unit": lambda text: Masker(["secret"]).unit(text),
     "passwords": masked,
-    "rccl-tests": rccl.parse,
-    "RVS": rvs.parse,
-    "TransferBench": transferbench.parse,
+    "rccl-tests": parse_rccl,
+    "RVS": parse_rvs,
+    "TransferBench": parse_transferbench,
     "an exporter": LABEL.findall,
     "the hub": NEXT.findall,
     "a terminal": visible,

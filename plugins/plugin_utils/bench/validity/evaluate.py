@@ -7,17 +7,17 @@
 from __future__ import annotations
 
 from operator import attrgetter
+from statistics import fmean
 from typing import Any
 
 from ...documents import from_document, knowledge
 from ...findings import ApiaryError, Finding, has_errors
 from ...slo import Limit
 from ..engine_metrics import restarted, use_of
-from ..gpu_use import gpus_of
 from ..measure import measure, missed, spread
 from ..parse import requested_lengths, requests_of, shard_requests
 from ..raw import Raw
-from ..types import ClientUse, EngineUse, Level, Load, Status
+from ..types import ClientUse, EngineUse, GpuUse, Level, Load, Status
 from .inputs import Seen, share_failed, usage_cached
 from .notes import NOTES
 from .rules import KEPT, OF_WARMUP
@@ -78,6 +78,25 @@ def evaluate(raw: Raw, slo: tuple[Limit, ...], name: str | None = None) -> Level
         findings=findings,
         raw=name,
     )
+
+
+def gpus_of(raw: Raw) -> tuple[GpuUse, ...]:
+    """Return power (W) and clock (MHz) of each GPU during a level, by BDF."""
+    used = []
+    for key in sorted({sample.key for sample in raw.gpus}):
+        own = [sample for sample in raw.gpus if sample.key == key]
+        power = [sample.power_w for sample in own if sample.power_w is not None]
+        clock = [sample.clock_mhz for sample in own if sample.clock_mhz is not None]
+        used.append(
+            GpuUse(
+                key,
+                power_w_mean=fmean(power) if power else None,
+                power_w_max=max(power, default=None),
+                clock_mhz_mean=fmean(clock) if clock else None,
+                clock_mhz_min=min(clock, default=None),
+            )
+        )
+    return tuple(used)
 
 
 def self_test_holds(raw: Raw) -> bool:

@@ -13,8 +13,7 @@ from ...findings import Finding, has_errors
 from ..judge import judge
 from ..names import fold
 from ..runs import FleetRollout
-from .outliers import Peer
-from .peers import odd_of, shared_of
+from .outliers import Peer, odd_of, shared_of
 from .types import STATES, FleetReport, Group, HostInput, HostReport, HostState, Outcome
 
 _SEVERITIES = ("error", "warning", "info")

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Hosts that are not as their peers: driver, firmware, topology, and what else should be alike."""
+"""What hosts of one kind share, driver, firmware and topology, and who is not as his peers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from typing import Any
 from ...documents import knowledge
 from ..plan_types import Outlier, Split, SplitValue
 from ..types import HostFacts
+from .types import Odd, Shared, Value
 
 FIRMWARE = "firmware "
 HEALTH = "health"
+_SILENT = "not told"
 
 
 @dataclass(frozen=True)
@@ -158,3 +160,38 @@ def _once(found: Iterable[Outlier]) -> tuple[Outlier, ...]:
                 Outlier(one.fact, one.peers, one.value, one.expected, hosts, one.agree, one.of)
             )
     return tuple(sorted(kept, key=lambda each: len(each.hosts)))
+
+
+def shared_of(peers: Iterable[Peer]) -> tuple[Shared, ...]:
+    """Return every fact that hosts of one GPU model have, those in which they differ first."""
+    kinds: dict[str, dict[str, dict[str, list[str]]]] = {}
+    for one in peers:
+        if one.facts.gpu_model is None:
+            continue
+        kind = kinds.setdefault(one.facts.gpu_model, {})
+        for name, value in facts_text(one.facts).items():
+            if name != HEALTH and value != one.facts.gpu_model:
+                kind.setdefault(name, {}).setdefault(value, []).append(one.host)
+    found = [
+        Shared(kind, name, _shared_values(values))
+        for kind, facts in sorted(kinds.items())
+        for name, values in facts.items()
+    ]
+    return tuple(sorted(found, key=lambda one: len(one.values) == 1))
+
+
+def _shared_values(values: Mapping[str, list[str]]) -> tuple[Value, ...]:
+    ordered = sorted(values.items(), key=lambda one: (-len(one[1]), one[0]))
+    return tuple(Value(value, tuple(hosts)) for value, hosts in ordered)
+
+
+def odd_of(peers: Sequence[Peer]) -> dict[str, tuple[Odd, ...]]:
+    """Return, by host, what it does not share with its peers; what its state says is left out."""
+    found: dict[str, list[Odd]] = {}
+    for one in outliers(peers)[0]:
+        if one.fact == HEALTH:
+            continue
+        for host in one.hosts:
+            told = Odd(one.fact, one.value or _SILENT, one.expected, one.agree)
+            found.setdefault(host, []).append(told)
+    return {host: tuple(each) for host, each in found.items()}
