@@ -143,14 +143,9 @@ def run_playbook(
     extra: Sequence[str] = (),
     artifacts: Path,
     on_event: Callable[[Event], None] | None = None,
-    check: bool = False,
-    diff: bool = False,
-    tags: str | None = None,
-    skip_tags: str | None = None,
-    forks: int | None = None,
-    vault_password_files: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     stop: Callable[[], bool] | None = None,
+    **options: Any,
 ) -> Ended:
     """Run a playbook, found as `playbook_path` says, and return how it ended.
 
@@ -158,7 +153,8 @@ def run_playbook(
     patterns; ``extra_vars`` go by a file that only this user reads, and are gone afterwards;
     ``extra`` are further values of -e, meant for "@FILE". ansible-runner's artifacts go to the
     directory ``artifacts``, which must be new. ``on_event`` gets each event of ansible-runner.
-    ``stop`` is asked twice a second whether the run is to end at once.
+    ``stop`` is asked twice a second whether the run is to end at once; ``options`` are further ones
+    of `arguments`.
     Raises FLEET-PLAYBOOK, FLEET-PROMPT, and FILE-UNWRITABLE where the artifacts cannot be written.
     """
     path = playbook_path(str(playbook))
@@ -178,12 +174,7 @@ def run_playbook(
             inventory=[_absolute(source) for source in inventory],
             limit=limited,
             extra=values,
-            check=check,
-            diff=diff,
-            tags=tags,
-            skip_tags=skip_tags,
-            forks=forks,
-            vault_password_files=vault_password_files,
+            **options,
         )
         stopper = _Stopper(stop or (lambda: False), reported)
         runner = _runner(private, path, words, artifacts, environment, reported, on_event, stopper)
