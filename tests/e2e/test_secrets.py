@@ -121,7 +121,7 @@ def search(host, upload):
     host.run("rm -f /usr/local/lib/apiary-search.py")
 
 
-def asked(variables, replica, key):
+def status_of(variables, replica, key):
     """The status that a replica answers a question with."""
     port = variables["lab_ports"][str(replica["port"])]
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -141,8 +141,8 @@ def test_the_engine_has_them_and_nobody_else(given, search):
 
 def test_the_engine_asks_for_the_key(given, variables, with_secrets):
     for replica in with_secrets["replicas"]:
-        assert asked(variables, replica, None) == 401
-        assert asked(variables, replica, KEYS["VLLM_API_KEY"]) == 200
+        assert status_of(variables, replica, None) == 401
+        assert status_of(variables, replica, KEYS["VLLM_API_KEY"]) == 200
 
 
 def test_the_files_are_roots_alone(given, host, with_secrets):
@@ -194,7 +194,7 @@ def test_a_changed_secret_restarts_what_has_the_old_one(
     assert OTHER not in done.stdout + done.stderr
     assert not set(runs(host, with_secrets)) & set(before)
     assert search(old=KEYS["VLLM_API_KEY"]) == {}
-    assert asked(variables, with_secrets["replicas"][0], OTHER) == 200
+    assert status_of(variables, with_secrets["replicas"][0], OTHER) == 200
     serve(given=with_secrets, replicas_secrets=KEYS)
 
 
@@ -206,8 +206,8 @@ def test_a_key_that_turns_is_accepted_beside_the_other(
     assert not [key for key in both["VLLM_API_KEY"] if key in done.stdout + done.stderr]
     replicas = with_secrets["replicas"]
     for replica in replicas:
-        assert asked(variables, replica, None) == 401
-        assert {asked(variables, replica, key) for key in both["VLLM_API_KEY"]} == {200}
+        assert status_of(variables, replica, None) == 401
+        assert {status_of(variables, replica, key) for key in both["VLLM_API_KEY"]} == {200}
     # Beside the credentials in a file of the engine's user, which goes with the second key.
     found = search(other=OTHER)
     assert set(found) == {
@@ -216,7 +216,7 @@ def test_a_key_that_turns_is_accepted_beside_the_other(
     }
     serve(given=with_secrets, replicas_secrets=KEYS)
     assert search(other=OTHER) == {}
-    assert asked(variables, replicas[0], OTHER) == 401
+    assert status_of(variables, replicas[0], OTHER) == 401
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def whole(fleet):
 
 
 @pytest.fixture
-def told(request):
+def add_row(request):
     """Add a line about a load to the table at the end of the run."""
     rows = request.config.stash.setdefault(ROWS, [])
 

@@ -210,22 +210,22 @@ class Fleet:
 
     def show(self, replica: Replica, *properties: str) -> dict[str, str]:
         """Return properties of a replica's unit."""
-        told = self.run(
+        output = self.run(
             replica.host, f"systemctl show --property={','.join(properties)} {replica.unit}"
         )
-        return dict(line.split("=", 1) for line in told.splitlines())
+        return dict(line.split("=", 1) for line in output.splitlines())
 
     def processes(self, replica: Replica) -> dict[str, list[int]]:
         """Return a replica's processes by name; its main process is called `main`."""
         main = int(self.show(replica, "MainPID")["MainPID"])
         group = self.show(replica, "ControlGroup")["ControlGroup"]
-        told = self.run(
+        output = self.run(
             replica.host,
             f"cat /sys/fs/cgroup{group}/cgroup.procs | while read pid;"
             ' do echo "$pid $(cat /proc/$pid/comm)"; done',
         )
         found: dict[str, list[int]] = {}
-        for line in told.splitlines():
+        for line in output.splitlines():
             pid, name = line.split(" ", 1)
             found.setdefault("main" if int(pid) == main else name, []).append(int(pid))
         return found

@@ -156,8 +156,8 @@ class Report:
             "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
             for row in rows
         ]
-        told = self.document()
-        lines += [f"{count} × {reason}" for reason, count in told["reasons"].items()]  # type: ignore[attr-defined]
+        document = self.document()
+        lines += [f"{count} × {reason}" for reason, count in document["reasons"].items()]  # type: ignore[attr-defined]
         return "\n".join(lines)
 
 

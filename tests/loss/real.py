@@ -23,21 +23,21 @@ def fleet():
     return found
 
 
-def test_routers_that_reload_again_and_again(whole, told):
+def test_routers_that_reload_again_and_again(whole, add_row):
     with under(whole.load()) as running:
         for _ in range(6):
             for router in whole.routers:
                 whole.run(router, "systemctl reload haproxy")
             running.go_on(2)
-    nothing_failed(told("six reloads of the router", running.report()))
+    nothing_failed(add_row("six reloads of the router", running.report()))
 
 
-def test_a_rolling_update_of_every_replica(whole, told):
-    roll(whole, told, "e2e_batched_tokens=2048", "--max-num-batched-tokens 2048")
+def test_a_rolling_update_of_every_replica(whole, add_row):
+    roll(whole, add_row, "e2e_batched_tokens=2048", "--max-num-batched-tokens 2048")
 
 
-def test_an_engine_core_that_is_killed(whole, told):
+def test_an_engine_core_that_is_killed(whole, add_row):
     replica = whole.replicas[0]
     (core,) = whole.processes(replica)[CORE]
-    report = crash(whole, told, "KILL", "an engine core", replica, core, seconds=180, warm=5)
+    report = crash(whole, add_row, "KILL", "an engine core", replica, core, seconds=180, warm=5)
     assert report.failed

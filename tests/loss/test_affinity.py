@@ -9,7 +9,7 @@ from collections import Counter
 from loss.load import under
 
 
-def test_sessions_stay_over_a_reload_and_at_both_routers(whole, told):
+def test_sessions_stay_over_a_reload_and_at_both_routers(whole, add_row):
     """Every key has one replica at both routers, before and after a reload."""
     whole.await_settled()
     with under(whole.load(rate=60, seconds=60, keyed=1.0, keys=60, tokens=4)) as running:
@@ -17,7 +17,7 @@ def test_sessions_stay_over_a_reload_and_at_both_routers(whole, told):
         for router in whole.routers:
             whole.run(router, "systemctl reload haproxy")
         running.go_on(4)
-    report = told("reload of both routers, all keyed", running.report())
+    report = add_row("reload of both routers, all keyed", running.report())
     assert report.failed == []
     answered = Counter((one.key, one.replica) for one in report.outcomes)
     homes = report.homes()

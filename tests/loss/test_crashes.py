@@ -19,7 +19,7 @@ def only_those_in_flight_failed(report, moment, names, *, cut=False, noticed=NOT
 
 def crash(
     whole,
-    told,
+    add_row,
     signal,
     what,
     replica,
@@ -42,41 +42,41 @@ def crash(
             whole.run(replica.host, f"kill -{signal} {process}")
         await_true(lambda: whole.restarts(replica) > before, seconds, "systemd restarted it")
         back = whole.await_whole(max(seconds, 60))
-    report = told(f"SIG{signal} of {what} (back after {back:.0f} s)", running.report())
+    report = add_row(f"SIG{signal} of {what} (back after {back:.0f} s)", running.report())
     only_those_in_flight_failed(report, moment, {replica.name}, cut=cut, noticed=noticed)
     return report
 
 
-def test_an_engine_core_that_is_killed(whole, told):
+def test_an_engine_core_that_is_killed(whole, add_row):
     replica = whole.replicas[0]
     (core,) = whole.processes(replica)[CORE]
-    assert crash(whole, told, "KILL", "an engine core", replica, core).failed
+    assert crash(whole, add_row, "KILL", "an engine core", replica, core).failed
 
 
-def test_a_worker_that_is_killed(whole, told):
+def test_a_worker_that_is_killed(whole, add_row):
     replica = whole.replicas[1]
     worker = whole.processes(replica)[WORKER][-1]
-    crash(whole, told, "KILL", "a worker", replica, worker)
+    crash(whole, add_row, "KILL", "a worker", replica, worker)
 
 
-def test_a_supervisor_that_is_killed(whole, told):
+def test_a_supervisor_that_is_killed(whole, add_row):
     """systemd kills the engine after it, so that nobody is left to end the streams well."""
     replica = whole.replicas[3]
     (main,) = whole.processes(replica)["main"]
-    crash(whole, told, "KILL", "a supervisor", replica, main, cut=True)
+    crash(whole, add_row, "KILL", "a supervisor", replica, main, cut=True)
 
 
-def test_an_engine_that_hangs(whole, told):
+def test_an_engine_that_hangs(whole, add_row):
     """It is restarted after limits.hang_timeout_seconds; what it got meanwhile fails with it."""
     replica = whole.replicas[2]
     limits = whole.plans[replica.host]["deployment"]["limits"]
     noticed = limits["hang_timeout_seconds"] + 10
     (core,) = whole.processes(replica)[CORE]
     timing = {"seconds": noticed + 10, "noticed": noticed}
-    crash(whole, told, "STOP", "an engine core", replica, core, **timing)
+    crash(whole, add_row, "STOP", "an engine core", replica, core, **timing)
 
 
-def test_a_host_that_loses_power_and_boots(whole, told):
+def test_a_host_that_loses_power_and_boots(whole, add_row):
     host, gone = last_host(whole)
     with under(whole.load(seconds=120)) as running:
         with at(running) as moment:
@@ -84,12 +84,12 @@ def test_a_host_that_loses_power_and_boots(whole, told):
         whole.await_out(gone)
         whole.docker("start", host)
         whole.await_whole()
-    report = told("a host loses power and boots", running.report())
+    report = add_row("a host loses power and boots", running.report())
     # Of a host that is gone nobody is left to end the streams well.
     only_those_in_flight_failed(report, moment, gone, cut=True)
 
 
-def test_a_host_that_vanishes_from_the_network(whole, told):
+def test_a_host_that_vanishes_from_the_network(whole, add_row):
     """No packet says that it is gone: what was in flight ends when TCP gives up, in 30 s."""
     host, gone = last_host(whole)
     with under(whole.load(seconds=120, timeout_seconds=60)) as running:
@@ -100,12 +100,12 @@ def test_a_host_that_vanishes_from_the_network(whole, told):
         running.go_on(34)  # TCP gives up
         join()
         whole.await_whole()
-    report = told("a host vanishes and comes back", running.report())
+    report = add_row("a host vanishes and comes back", running.report())
     assert len(report.outcomes) > len(caught)
     only_those_in_flight_failed(report, moment, gone, cut=True, noticed=5)
 
 
-def test_the_router_that_has_the_address_loses_power(whole, told):
+def test_the_router_that_has_the_address_loses_power(whole, add_row):
     """Clients of the virtual address lose what was in flight there, and go on at the other one."""
     holder = whole.holder()
     with under(whole.load(targets=(whole.virtual,))) as running:
@@ -118,7 +118,7 @@ def test_the_router_that_has_the_address_loses_power(whole, told):
         finally:
             whole.docker("start", holder)
         whole.await_whole()
-    report = told(f"the router with the address dies, moved in {moved:.0f} s", running.report())
+    report = add_row(f"the router with the address dies, moved in {moved:.0f} s", running.report())
     late = [one for one in report.failed if not moment.took(one, 0)]
     assert not late, late[:3]
 

@@ -13,16 +13,16 @@ def nothing_failed(report, least=30):
     assert report.failed == [], f"{len(report.failed)} failed: {report.failed[:3]}"
 
 
-def test_routers_that_reload_again_and_again(whole, told):
+def test_routers_that_reload_again_and_again(whole, add_row):
     with under(whole.load()) as running:
         for _ in range(3):
             for router in whole.routers:
                 whole.run(router, "systemctl reload haproxy")
                 running.go_on(0.5)
-    nothing_failed(told("six reloads of routers", running.report()))
+    nothing_failed(add_row("six reloads of routers", running.report()))
 
 
-def test_a_host_that_is_drained_and_comes_back(whole, told):
+def test_a_host_that_is_drained_and_comes_back(whole, add_row):
     host = whole.replicas[-1].host
     servers = {replica.name for replica in whole.replicas if replica.host == host}
     with under(whole.load(seconds=120)) as running:
@@ -33,12 +33,12 @@ def test_a_host_that_is_drained_and_comes_back(whole, told):
         during = [one for one in running.report().outcomes if one.started > drained]
         whole.playbook("undrain", "-e", f"target={host}")
         whole.await_whole()
-    nothing_failed(told("a host drained and back", running.report()))
+    nothing_failed(add_row("a host drained and back", running.report()))
     assert during
     assert not servers & {one.replica for one in during}
 
 
-def test_a_replica_that_is_restarted_without_a_drain(whole, told):
+def test_a_replica_that_is_restarted_without_a_drain(whole, add_row):
     """Nobody tells the routers but the supervisor: an engine that drains refuses with 500."""
     replica = whole.replicas[0]
     before = whole.show(replica, "MainPID")
@@ -48,10 +48,10 @@ def test_a_replica_that_is_restarted_without_a_drain(whole, told):
         whole.await_whole()
         running.go_on(2)
     assert whole.show(replica, "MainPID") != before
-    nothing_failed(told("a replica restarted without a drain", running.report()))
+    nothing_failed(add_row("a replica restarted without a drain", running.report()))
 
 
-def roll(whole, told, change, flag):
+def roll(whole, add_row, change, flag):
     """Change one flag of every replica by the rollout playbook, under load."""
     before = {replica.name: whole.show(replica, "MainPID") for replica in whole.replicas}
     with under(whole.load(seconds=600, timeout_seconds=60)) as running:
@@ -59,27 +59,27 @@ def roll(whole, told, change, flag):
         took = running.now()
         whole.await_whole()
     what = f"rolling update of {len(before)} replicas ({took:.0f} s)"
-    nothing_failed(told(what, running.report()))
+    nothing_failed(add_row(what, running.report()))
     for replica in whole.replicas:
         assert whole.show(replica, "MainPID") != before[replica.name]
         assert flag in whole.show(replica, "ExecStart")["ExecStart"]
 
 
-def test_a_rolling_update_of_every_replica(whole, told):
-    roll(whole, told, "loss_batched_tokens=16384", "--max-num-batched-tokens 16384")
+def test_a_rolling_update_of_every_replica(whole, add_row):
+    roll(whole, add_row, "loss_batched_tokens=16384", "--max-num-batched-tokens 16384")
 
 
-def test_a_router_that_is_stopped_while_clients_know_both(whole, told):
+def test_a_router_that_is_stopped_while_clients_know_both(whole, add_row):
     first = whole.routers[0]
     with under(whole.load()) as running:
         whole.run(first, "systemctl stop haproxy")
         running.go_on(2)
         whole.run(first, "systemctl start haproxy")
         await_true(lambda: whole.up(first), 30, "the router is back")
-    nothing_failed(told("a router stopped and back, both known", running.report()))
+    nothing_failed(add_row("a router stopped and back, both known", running.report()))
 
 
-def test_the_router_that_has_the_address_is_stopped(whole, told):
+def test_the_router_that_has_the_address_is_stopped(whole, add_row):
     """A planned stop ends what is in flight, then the address moves; clients connect again."""
     holder = whole.holder()
     with under(whole.load(targets=(whole.virtual,))) as running:
@@ -89,4 +89,6 @@ def test_the_router_that_has_the_address_is_stopped(whole, told):
         await_true(lambda: len(running.report().outcomes) > before + 30, 20, "it serves")
         whole.run(holder, "systemctl start haproxy")
         whole.await_whole()
-    nothing_failed(told(f"the router with the address stopped ({moved:.0f} s)", running.report()))
+    nothing_failed(
+        add_row(f"the router with the address stopped ({moved:.0f} s)", running.report())
+    )

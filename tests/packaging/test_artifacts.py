@@ -177,7 +177,7 @@ def test_the_wheels_command_gives_ansible_the_tuned_settings(typed, tmp_path):
     code = (
         "import sys; from pathlib import Path; from apiary.app.runner import run_playbook;"
         "ended = run_playbook('./play.yml', inventory=['localhost,'], artifacts=Path(sys.argv[1]));"
-        "print(*(said['localhost'] for said in ended.custom.values()), ended.said)"
+        "print(*(values['localhost'] for values in ended.custom.values()), ended.output)"
     )
     assert typed("python", "-c", code, "first").split() == ["8", "auto_silent"]
     (tmp_path / "ansible.cfg").write_text("[defaults]\nforks = 3\n")

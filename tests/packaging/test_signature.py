@@ -144,10 +144,10 @@ def test_a_list_that_is_gone_is_told(dist, verified):
 def test_another_key_than_the_signers_is_told_with_its_fingerprint(dist, sealed, capsys):
     command = ["doctor", "--release", str(dist), "--release-key", str(sealed[0] / "other.pub")]
     assert main(command) == 1
-    said = capsys.readouterr().err
-    assert "DOCTOR-RELEASE-SIGNER" in said
+    stderr = capsys.readouterr().err
+    assert "DOCTOR-RELEASE-SIGNER" in stderr
     printed = run("ssh-keygen", "-lf", f"{sealed[1]}.pub", cwd=ROOT).split()[1]
-    assert printed in said
+    assert printed in stderr
 
 
 def test_a_private_key_and_no_key_at_all_are_no_public_key(dist, sealed, verified):

@@ -53,15 +53,15 @@ print(asked.makefile().read())
 
 @dataclass(frozen=True)
 class Run:
-    """What a playbook said."""
+    """What a playbook printed."""
 
     code: int
-    said: str
+    output: str
 
     @property
     def changed(self):
         """How many tasks changed the host."""
-        (line,) = [line for line in self.said.splitlines() if line.startswith(f"{HOST} ")]
+        (line,) = [line for line in self.output.splitlines() if line.startswith(f"{HOST} ")]
         counts = dict(word.split("=") for word in line.split(":", 1)[1].split())
         return int(counts["changed"])
 
@@ -107,7 +107,7 @@ class Operator:
         return json.loads((self.directory / HOST / name).read_text())
 
     def shell(self, line, host=HOST):
-        """Run a line of shell as root on a host; return what it said."""
+        """Run a line of shell as root on a host; return its output."""
         command = [sys.executable, "tests/lab/lab.py", "ssh", "--name", LAB, host]
         done = subprocess.run(
             [*command, f"sudo sh -c {shlex.quote(line)}"],

@@ -23,12 +23,12 @@ def test_what_is_asked_or_refused_changes_nothing(operator, deployment):
         asked, refused = pool.map(
             lambda run: operator.play("rollout", *run[0], deployment=run[1]), runs
         )
-    assert asked.code == 0, asked.said
-    first, second = (asked.said.index(f"replace {unit}: its unit") for unit in UNITS)
+    assert asked.code == 0, asked.output
+    first, second = (asked.output.index(f"replace {unit}: its unit") for unit in UNITS)
     assert first < second
-    assert '+"96",' in asked.said.replace(" ", "")
+    assert '+"96",' in asked.output.replace(" ", "")
     assert refused.code != 0
-    assert "ROLLOUT-NO-WEIGHTS" in refused.said
+    assert "ROLLOUT-NO-WEIGHTS" in refused.output
     assert operator.starts() == before
     assert operator.locked() == ""
 
@@ -39,9 +39,9 @@ def test_an_outage_and_a_host_that_somebody_else_changes_are_refused(operator, d
     operator.lock([])
     refused = operator.play("rollout", deployment={**deployment(), "layout": whole_host})
     assert refused.code != 0
-    assert "ROLLOUT-OUTAGE" in refused.said
-    assert "ROLLOUT-IN-PROGRESS" in refused.said
-    assert "bob@elsewhere" in refused.said
+    assert "ROLLOUT-OUTAGE" in refused.output
+    assert "ROLLOUT-IN-PROGRESS" in refused.output
+    assert "bob@elsewhere" in refused.output
     assert operator.starts() == before
     assert "bob@elsewhere" in operator.locked()
 
@@ -53,7 +53,7 @@ def test_one_flag_is_rolled_over_one_replica_at_a_time(operator, watched, deploy
         done = operator.play(
             "rollout", "-e", "rollout_take_over=true", deployment=deployment(max_num_seqs=96)
         )
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert operator.active() == ["active", "active"]
     for unit in UNITS:
         assert "--max-num-seqs 96" in operator.argv(unit)
@@ -70,7 +70,7 @@ def test_a_release_that_cannot_start_goes_back_by_itself(operator, watched, depl
     with watched() as answers:
         done = operator.play("rollout", deployment=broken)
     assert done.code != 0
-    assert "REPLICA-NO-ENGINE" in done.said
+    assert "REPLICA-NO-ENGINE" in done.output
     assert operator.active() == ["active", "active"]
     assert operator.current() == release
     # The second replica was never touched.
@@ -91,11 +91,11 @@ def test_the_way_back_is_taken_once(operator, watched):
     there, before = operator.current(), operator.starts()
     refused = operator.play("rollback")
     assert refused.code != 0
-    assert "ROLLOUT-UNRECORDED" in refused.said
+    assert "ROLLOUT-UNRECORDED" in refused.output
     assert operator.starts() == before
     with watched() as answers:
         back = operator.play("rollback", "-e", "rollback_unrecorded=true")
-    assert back.code == 0, back.said
+    assert back.code == 0, back.output
     assert operator.current() != there
     assert operator.active() == ["active", "active"]
     assert "--max-num-seqs 96" not in operator.argv(UNITS[0])
@@ -109,10 +109,10 @@ def test_an_interrupted_way_back_is_taken_up(operator):
     assert operator.taken_out() == ["gpu-001-0"]
     before = operator.starts()
     again = operator.play("rollback", "-e", "rollout_take_over=true")
-    assert "already" in again.said
-    assert f"bring back {UNITS[0]}" in again.said
+    assert "already" in again.output
+    assert f"bring back {UNITS[0]}" in again.output
     # Its return to the routers, and nothing else.
-    assert (again.code, again.changed) == (0, 1), again.said
+    assert (again.code, again.changed) == (0, 1), again.output
     assert operator.starts() == before
     assert operator.taken_out() == []
     assert operator.locked() == ""

@@ -182,6 +182,6 @@ def test_the_unit_leaves_what_a_reload_with_more_connections_needs(place, connec
                 assert "Pid: " in haproxy.ask("show info", f"{place}/s")
                 process.terminate()
                 break
-        said = process.communicate(timeout=20)[1]
-    assert "Cannot raise" not in said
-    assert "FD limit" not in said
+        output = process.communicate(timeout=20)[1]
+    assert "Cannot raise" not in output
+    assert "FD limit" not in output

@@ -29,11 +29,11 @@ class Routed:
         """Run the module and return whether it reports a change."""
         files = {name: vars(self)[name] for name in ("socket", "configuration", "state_file")}
         names = [f"host-0{number}-0" for number in servers]
-        told = run_module(
+        result = run_module(
             router_servers, self.capsys, servers=names, wait=False, **files, **options
         )
-        assert not told.get("failed"), told
-        return told["changed"]
+        assert not result.get("failed"), result
+        return result["changed"]
 
     def expire(self, later, **clock):
         """Do as the timer does, so many seconds from now."""

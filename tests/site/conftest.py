@@ -29,14 +29,14 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Run:
-    """What a playbook said, and what it left for the host."""
+    """What a playbook printed, and what it left for the host."""
 
     code: int
-    said: str
+    output: str
 
     def recap(self, host=HOST):
         """Return the counts of Ansible's last lines for a host."""
-        (line,) = [line for line in self.said.splitlines() if line.startswith(f"{host} ")]
+        (line,) = [line for line in self.output.splitlines() if line.startswith(f"{host} ")]
         pairs = (word.split("=") for word in line.split(":", 1)[1].split())
         return {name: int(count) for name, count in pairs}
 
@@ -96,7 +96,7 @@ class Operator:
         return json.loads((self.artifacts / host / name).read_text())
 
     def lab(self, *arguments):
-        """Do something to the lab; return what it said."""
+        """Do something to the lab; return its output."""
         command = [sys.executable, "tests/lab/lab.py", arguments[0], "--name", LAB, *arguments[1:]]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

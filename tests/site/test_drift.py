@@ -64,7 +64,7 @@ DRIFTS = {
 
 def test_the_right_host_is_accepted(operator):
     done = operator.play("verify")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert done.recap()["changed"] == 0
     judged = operator.document("acceptance.json")
     assert judged["accepted"] is True

@@ -12,9 +12,9 @@ BALANCING = "/proc/sys/kernel/numa_balancing"
 def test_a_tag_does_its_part_alone(operator):
     operator.shell(f"echo 1 > {BALANCING}; apt-mark unhold amdgpu-dkms")
     done = operator.play("site", "-v", "--tags", "host_tuning")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert done.recap()["changed"] == 1
-    assert applied(done.said) == {"host_tuning"}
+    assert applied(done.output) == {"host_tuning"}
     assert operator.shell(f"cat {BALANCING}").strip() == "0"
     assert "amdgpu-dkms" not in operator.shell("apt-mark showhold").split()
 
@@ -23,11 +23,11 @@ def test_a_step_can_be_left_out(operator):
     # What the test before has left to do is rocm's.
     operator.shell(f"echo 1 > {BALANCING}")
     done = operator.play("site", "--skip-tags", "rocm")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert done.recap()["changed"] == 1
     assert "amdgpu-dkms" not in operator.shell("apt-mark showhold").split()
     done = operator.play("site")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert done.recap()["changed"] == 1
     assert "amdgpu-dkms" in operator.shell("apt-mark showhold").split()
 
@@ -36,17 +36,17 @@ def test_a_role_that_is_left_out_takes_no_other_with_it(operator):
     script = "/usr/libexec/apiary/weights-check"
     operator.shell(f"rm {script}; systemctl stop apiary-qwen3-235b-1.service")
     done = operator.play("site", "-v", "--skip-tags", "weight_cache")
-    assert done.code == 0, done.said
-    assert applied(done.said) == {"replicas:qwen3-235b"}
+    assert done.code == 0, done.output
+    assert applied(done.output) == {"replicas:qwen3-235b"}
     done = operator.play("site", "-v")
-    assert done.code == 0, done.said
-    assert applied(done.said) == {"weight_cache"}
+    assert done.code == 0, done.output
+    assert applied(done.output) == {"weight_cache"}
 
 
 def test_a_failing_check_run_writes_no_quarantine(operator):
     done = operator.play("site", "--check", "-e", "rocm_version=no.version")
     assert done.recap()["failed"] == 1
-    assert "error: ROCM-VERSION" in done.said
+    assert "error: ROCM-VERSION" in done.output
     assert not (operator.artifacts / HOST / "quarantine.json").exists()
 
 
@@ -68,15 +68,15 @@ def test_a_host_that_fails_is_quarantined_and_the_others_go_on(operator, tmp_pat
 def test_a_limit_leaves_the_others_alone(operator, tmp_path):
     inventory = operator.inventory(tmp_path, **{"gpu-gone": operator.variables()})
     done = operator.play("site", "-i", inventory, "--limit", HOST)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     # Named in the validation of the whole inventory, and not run.
-    assert "[gpu-gone]" not in done.said
-    assert not any(line.startswith("gpu-gone ") for line in done.said.splitlines())
+    assert "[gpu-gone]" not in done.output
+    assert not any(line.startswith("gpu-gone ") for line in done.output.splitlines())
 
 
 def test_probe_saves_what_topology_reads(operator):
     done = operator.play("probe")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     evidence = operator.document("evidence.json")
     assert evidence["schema"] == "apiary.evidence/v1"
     assert "/etc/os-release" in evidence["files"]

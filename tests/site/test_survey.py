@@ -41,7 +41,7 @@ DRIFTS = {
 def unsettled(operator):
     """Survey the host; return what would change by concern, of those that are not settled."""
     done = operator.play("survey")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert done.recap()["changed"] == 0
     told = operator.document("survey.json")
     assert told["reached"] is True
@@ -60,9 +60,9 @@ def modules(said):
 def test_a_converged_host_costs_one_task_of_two_module_calls(operator):
     # Routers are hosts of their own, with modules of their own.
     done = operator.play("site", "-vvv", "--skip-tags", "router")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert done.recap()["changed"] == 0
-    assert modules(done.said) == ["evidence_info", "converge"]
+    assert modules(done.output) == ["evidence_info", "converge"]
     # As a run that had decided everything leaves them.
     assert operator.document("plan.json")["deployment"]["name"] == "qwen3-235b"
     assert (operator.artifacts / "gpu-001/files/etc/systemd/system" / UNIT).is_file()
@@ -76,9 +76,9 @@ def test_a_drift_is_its_concern_s_alone(operator, concern):
     assert set(told) == {concern}
     assert {subject for _line, subject in DRIFTS[concern]} <= set(told[concern])
     done = operator.play("site", "-v")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     assert done.recap()["changed"] > 0
-    assert applied(done.said) == {concern}
+    assert applied(done.output) == {concern}
     # The survey is brought up to date by what was applied.
     assert all(one["settled"] for one in operator.document("survey.json")["concerns"])
 
@@ -87,9 +87,9 @@ def test_a_check_run_tells_the_drift_and_leaves_it(operator):
     operator.shell("sysctl -qw kernel.numa_balancing=1")
     try:
         done = operator.play("site", "--check", "--diff")
-        assert done.code == 0, done.said
+        assert done.code == 0, done.output
         assert done.recap()["changed"] == 1
-        assert "+++ after: /proc/sys/kernel/numa_balancing" in done.said
+        assert "+++ after: /proc/sys/kernel/numa_balancing" in done.output
         assert not (operator.artifacts / "gpu-001").exists()
     finally:
         operator.shell("sysctl -qw kernel.numa_balancing=0")
@@ -99,7 +99,7 @@ def test_a_host_that_is_gone_is_in_its_survey(operator, tmp_path):
     gone = {**operator.variables(), "ansible_port": 1}
     inventory = operator.inventory(tmp_path, **{"gpu-gone": gone})
     done = operator.play("survey", "-i", inventory, "--limit", "gpu-gone")
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     told = operator.document("survey.json", "gpu-gone")
     assert told["reached"] is False
     assert [one["code"] for one in told["findings"]] == ["FLEET-UNREACHABLE"]

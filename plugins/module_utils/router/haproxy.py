@@ -107,12 +107,12 @@ def _number(text: str | None) -> int:
     return int(text) if text and text.isdecimal() else 0
 
 
-def server_states(asked: Ask) -> list[ServerState]:
+def server_states(query: Ask) -> list[ServerState]:
     """Return every server of every backend; raise ConnectionError where the answer is no table."""
     counted = {
-        (row.get("pxname"), row.get("svname")): row for row in parse_stat(asked("show stat"))
+        (row.get("pxname"), row.get("svname")): row for row in parse_stat(query("show stat"))
     }
-    answer = asked("show servers state")
+    answer = query("show servers state")
     rows = parse_state(answer)
     if not rows and not answer.lstrip().startswith("1"):
         raise ConnectionError(f"show servers state: {answer.strip()[:200] or 'no answer'}")
@@ -136,12 +136,12 @@ def server_states(asked: Ask) -> list[ServerState]:
     return states
 
 
-def set_state(asked: Ask, server: ServerState, state: str) -> None:
+def set_state(query: Ask, server: ServerState, state: str) -> None:
     """Set a server to ready, drain or maint; raise ConnectionError with what HAProxy says to it.
 
     A server that tracks another takes that one's state, and has to be left alone.
     """
-    answer = asked(f"set server {server.key} state {state}").strip()
+    answer = query(f"set server {server.key} state {state}").strip()
     if answer:
         raise ConnectionError(f"set server {server.key} state {state}: {answer}")
 
@@ -193,7 +193,7 @@ def kept_state(text: str, ports: dict[tuple[str, str], str], forced_only: bool) 
     HAProxy takes a server's port from the state file, not from a configuration that has changed
     since (haproxy/haproxy issues 1412, 2506), so that the port is written anew and servers that
     are gone are left out. With ``forced_only`` only what an operator took out is kept: whether
-    the others are up was true when it was written, and is asked anew.
+    the others are up was true when it was written, and is checked anew.
     """
     names: list[str] = []
     lines = []
@@ -244,18 +244,18 @@ def locked(state_file: str) -> Iterator[None]:
 
 
 def save(
-    asked: Ask,
+    query: Ask,
     forced_only: bool,
     configuration: str = CONFIGURATION,
     state_file: str = STATE_FILE,
 ) -> None:
     """Write what the next HAProxy starts from; raise OSError. Who asks last must write last."""
     with locked(state_file):
-        _save(asked, forced_only, configuration, state_file)
+        _save(query, forced_only, configuration, state_file)
 
 
-def _save(asked: Ask, forced_only: bool, configuration: str, state_file: str) -> None:
-    answer = asked("show servers state")
+def _save(query: Ask, forced_only: bool, configuration: str, state_file: str) -> None:
+    answer = query("show servers state")
     if not answer.startswith("1"):
         raise ConnectionError(f"show servers state: {answer.strip()[:200] or 'no answer'}")
     ports = configured_ports(read(configuration))
@@ -321,7 +321,7 @@ def schedule(
 
 
 def expire(
-    asked: Ask, now: Moment, configuration: str = CONFIGURATION, state_file: str = STATE_FILE
+    query: Ask, now: Moment, configuration: str = CONFIGURATION, state_file: str = STATE_FILE
 ) -> list[str]:
     """Bring back what was drained until now, and return it; raise OSError.
 
@@ -333,11 +333,11 @@ def expire(
         due = [key for key, until in deadlines(state_file).items() if until.is_over(now)]
         if not due:
             return []
-        servers = [server for server in server_states(asked) if server.key in due]
+        servers = [server for server in server_states(query) if server.key in due]
         drained = [one for one in servers if one.wanted == "drain" and not one.inherited]
         for server in drained:
-            set_state(asked, server, "ready")
-        _save(asked, True, configuration, state_file)
+            set_state(query, server, "ready")
+        _save(query, True, configuration, state_file)
         _set_deadlines(dict.fromkeys(due), state_file)
     return [server.key for server in drained]
 

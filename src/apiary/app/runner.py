@@ -57,9 +57,9 @@ class Ended:
     ``rc`` is ansible-playbook's, ``status`` "successful", "failed" or "canceled". ``counts`` are
     Ansible's own numbers by host ({"ok": 3, "changed": 1, "failures": 0, "dark": 0, …}), empty
     where it did not get as far as that. ``failed`` says why, by host. ``custom`` is what the
-    playbook's set_stats tasks said of the host that they ran for, of localhost alone anything.
+    playbook's set_stats tasks reported of the host that they ran for, of localhost alone anything.
     ``touched`` are hosts that a task was begun on, ``aborted`` says whether a play ended early for
-    all of its hosts (any_errors_fatal), ``said`` is what Ansible printed last where there are no
+    all of its hosts (any_errors_fatal), ``output`` is what Ansible printed last where there are no
     counts.
     """
 
@@ -70,7 +70,7 @@ class Ended:
     custom: Mapping[str, Any] = field(default_factory=dict)
     touched: frozenset[str] = frozenset()
     aborted: bool = False
-    said: str = ""
+    output: str = ""
 
 
 def playbook_path(name: str) -> Path:
@@ -197,7 +197,7 @@ def run_playbook(
         custom=reported.custom,
         touched=frozenset(reported.touched),
         aborted=reported.aborted,
-        said="" if reported.counts else _tail(artifacts / "stdout"),
+        output="" if reported.counts else _tail(artifacts / "stdout"),
     )
 
 

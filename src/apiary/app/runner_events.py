@@ -18,7 +18,7 @@ _NUMBERS = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored"
 
 @dataclass(frozen=True)
 class Failed:
-    """Why a host failed: the task, what it said, and the findings in it."""
+    """Why a host failed: the task, its message, and the findings in it."""
 
     task: str
     message: str
@@ -27,7 +27,7 @@ class Failed:
 
 
 class EventLog:
-    """All that a run's events have said so far.
+    """All that a run's events have reported so far.
 
     A call takes an event and takes out of it what Ansible would not have printed.
     """
@@ -87,13 +87,13 @@ class EventLog:
             self.custom = dict(data.get("artifact_data") or {})
 
     def _say(self, host: str, result: Mapping[str, Any]) -> None:
-        """Note what the playbook says of this host; of others only their own results tell.
+        """Note what the playbook reports of this host; of others only their own results do.
 
         Statistics may be in the answer of any module, which is to say of any host.
         """
-        for name, said in ((result.get("ansible_stats") or {}).get("data") or {}).items():
-            if isinstance(said, Mapping) and host in said:
-                self.custom.setdefault(str(name), {})[host] = said[host]
+        for name, values in ((result.get("ansible_stats") or {}).get("data") or {}).items():
+            if isinstance(values, Mapping) and host in values:
+                self.custom.setdefault(str(name), {})[host] = values[host]
 
     def _note(
         self,

@@ -178,7 +178,7 @@ def _lost(part: Sequence[str], ended: Ended) -> dict[str, Lost]:
 
 
 def _nowhere(ended: Ended) -> str:
-    reported = " ".join(ended.said.split())[-1500:]
+    reported = " ".join(ended.output.split())[-1500:]
     return f"the survey came to no host: {reported or f'ansible-playbook ended with {ended.rc}'}"
 
 

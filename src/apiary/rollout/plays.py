@@ -55,7 +55,7 @@ class Plays:
         if ended.rc == 0:
             return []
         matches = [finding for failed in ended.failed.values() for finding in failed.findings]
-        reported = "; ".join(failed.message for failed in ended.failed.values()) or ended.said
+        reported = "; ".join(failed.message for failed in ended.failed.values()) or ended.output
         other = Finding("FLEET-RUN-FAILED", "validate", reported[-600:])
         return list(dict.fromkeys(matches)) or [other]
 
@@ -190,5 +190,5 @@ def _no_run(playbook: str, ended: Ended) -> Finding:
     return Finding(
         "FLEET-RUN-FAILED",
         playbook,
-        f"ansible-playbook ended with status {ended.rc} before its end: {ended.said[-600:]}",
+        f"ansible-playbook ended with status {ended.rc} before its end: {ended.output[-600:]}",
     )

@@ -243,7 +243,7 @@ def test_the_two_usages_do_not_mix(here, capsys, arguments, words):
     assert "hunter2" not in err
 
 
-def survey_run(monkeypatch, write=(), failed=None, counts=True, said=""):
+def survey_run(monkeypatch, write=(), failed=None, counts=True, output=""):
     """Stand in for ansible-runner: write these surveys, and tell of these failures."""
     asked = []
 
@@ -258,7 +258,7 @@ def survey_run(monkeypatch, write=(), failed=None, counts=True, said=""):
             options["on_event"](event)
         options["on_event"]({"event": "playbook_on_stats", "event_data": {}})
         told = {survey.host: {"ok": 1} for survey in write} if counts else {}
-        return Ended(4 if failed else 0, "failed", told, failed or {}, said=said)
+        return Ended(4 if failed else 0, "failed", told, failed or {}, output=output)
 
     monkeypatch.setattr(fleet_plan, "run_playbook", run)
     return asked
@@ -344,7 +344,7 @@ def test_a_host_that_the_survey_calls_unreached_says_so_once(here, capsys, monke
 
 def test_a_survey_that_comes_to_no_host_is_an_error(here, capsys, monkeypatch):
     hosts(settled("gpu-0001"))
-    survey_run(monkeypatch, counts=False, said="ERROR! the role is missing")
+    survey_run(monkeypatch, counts=False, output="ERROR! the role is missing")
     assert main(PLAN) == 1
     assert "FLEET-PLAN-FAILED: inventory.yml: the survey came to no host: ERROR! the role" in (
         capsys.readouterr().err
@@ -379,7 +379,7 @@ def test_a_part_that_comes_to_no_host_loses_its_hosts(here, capsys, monkeypatch)
 
     def run(_playbook, *, limit, **_options):
         if limit == ["gpu-0002"]:
-            return Ended(1, "failed", {}, {}, said="ERROR! no memory")
+            return Ended(1, "failed", {}, {}, output="ERROR! no memory")
         write_fleet(Path("artifacts"), [at_noon(settled("gpu-0001"))])
         return Ended(0, "successful", {"gpu-0001": {"ok": 1}}, {})
 

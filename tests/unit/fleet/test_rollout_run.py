@@ -361,7 +361,7 @@ def test_a_router_that_fails_ends_the_run(world, store):
 def test_a_playbook_that_does_not_begin_ends_the_run(world, store):
     def broken(path, **more):
         if more["artifacts"].name.endswith("site"):
-            return Ended(4, "failed", {}, {}, said="ERROR! no such role")
+            return Ended(4, "failed", {}, {}, output="ERROR! no such role")
         return World.play(world, path, **more)
 
     world.play = broken

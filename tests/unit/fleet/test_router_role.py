@@ -220,8 +220,8 @@ def limit_and_findings(gib, **options):
     host = evidence(**{"/proc/meminfo": f"MemTotal:  {int(gib * (1 << 20))} kB\n"})
     plan = role(host, **options)
     text = haproxy(plan)["/etc/haproxy/haproxy.cfg"]["content"]
-    said = [one for one in plan.findings if one.code in ("ROUTER-MEMORY", "ROUTER-BODY-LARGE")]
-    return int(re.search(r"sc1_conn_cur gt (\d+) ", text)[1]), said
+    reported = [one for one in plan.findings if one.code in ("ROUTER-MEMORY", "ROUTER-BODY-LARGE")]
+    return int(re.search(r"sc1_conn_cur gt (\d+) ", text)[1]), reported
 
 
 def test_an_address_has_as_many_connections_as_half_of_the_memory_holds_requests():
@@ -233,16 +233,16 @@ def test_an_address_has_as_many_connections_as_half_of_the_memory_holds_requests
         (62.8, 2048),
         (503, 5000),
     ):
-        several, said = limit_and_findings(gib)
+        several, reported = limit_and_findings(gib)
         assert several == expected
-        assert [one.code for one in said] == (["ROUTER-MEMORY"] if gib < 4 else [])
-        assert several * (8 << 20) <= gib * (1 << 30) / 2 or said
-    several, [said] = limit_and_findings(15.5, router_limits={"connections_per_source": 3000})
+        assert [one.code for one in reported] == (["ROUTER-MEMORY"] if gib < 4 else [])
+        assert several * (8 << 20) <= gib * (1 << 30) / 2 or reported
+    several, [reported] = limit_and_findings(15.5, router_limits={"connections_per_source": 3000})
     assert several == 3000
-    assert "3000 connections with 8 MiB each, 23.6 of this router's 15.5 GiB" in said.message
+    assert "3000 connections with 8 MiB each, 23.6 of this router's 15.5 GiB" in reported.message
 
 
 def test_buffers_that_cost_twice_the_time_are_a_warning():
     for size, expected in ((33_488_896, []), (33_488_897, ["ROUTER-BODY-LARGE"])):
-        _several, said = limit_and_findings(503, router_limits={"body_bytes": size})
-        assert [one.code for one in said] == expected
+        _several, reported = limit_and_findings(503, router_limits={"body_bytes": size})
+        assert [one.code for one in reported] == expected

@@ -187,18 +187,18 @@ def score(name, text, root):
         (root / program).touch(mode=0o755)
     command = ["systemd-analyze", "security", "--no-pager", "--offline=yes", f"--root={root}", unit]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
-    assert said, done.stdout + done.stderr
-    return float(said[1]), done.stdout
+    output = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
+    assert output, done.stdout + done.stderr
+    return float(output[1]), done.stdout
 
 
 def has_offline():
     if not shutil.which("systemd-analyze"):
         return False
-    said = subprocess.run(
+    output = subprocess.run(
         ["systemd-analyze", "--version"], capture_output=True, text=True, check=False
     ).stdout
-    return int((re.search(r"\d+", said) or "0")[0]) >= 252
+    return int((re.search(r"\d+", output) or "0")[0]) >= 252
 
 
 def test_every_unit_that_is_written_is_here():
@@ -216,8 +216,8 @@ def test_every_unit_that_is_written_is_here():
 @pytest.mark.skipif(not has_offline(), reason="systemd-analyze of systemd 252 or later")
 @pytest.mark.parametrize("name", sorted(UNITS))
 def test_a_unit_scores_below_the_threshold(name, tmp_path):
-    level, said = score(name, UNITS[name], tmp_path)
+    level, output = score(name, UNITS[name], tmp_path)
     if name in EXPOSED["entries"]:
-        assert level <= EXPOSED["entries"][name]["most"], said
+        assert level <= EXPOSED["entries"][name]["most"], output
     else:
-        assert level < EXPOSED["threshold"], said
+        assert level < EXPOSED["threshold"], output

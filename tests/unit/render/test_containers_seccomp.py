@@ -93,11 +93,11 @@ def test_the_unit_names_the_profile_and_changes_with_it(runtime):
 
 def syscall_sets():
     """Return systemd's sets of calls, each with all that is in it."""
-    said = subprocess.run(
+    listing = subprocess.run(
         ["systemd-analyze", "syscall-filter"], capture_output=True, text=True, check=True
     ).stdout
     sets, name = {}, ""
-    for line in said.splitlines():
+    for line in listing.splitlines():
         if line.startswith("@"):
             name = line.strip()
             sets[name] = []

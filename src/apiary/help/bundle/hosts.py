@@ -57,7 +57,7 @@ def ask_hosts(
             yield from of_host(answer, work)
         for name in some:
             failed = ended.failed.get(name)
-            why = failed.message if failed else ended.said or "the run ended before"
+            why = failed.message if failed else ended.output or "the run ended before"
             why = "" if name in answered else " ".join(why.split())[-300:]
             yield BundleHost(name, asked=True, answered=name in answered, why=why)
 

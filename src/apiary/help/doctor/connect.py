@@ -78,7 +78,7 @@ def ask_hosts(
     for name in reachable:
         failed, reported = ended.failed.get(name), moment.get(name)
         if reported is None:
-            why = failed.message if failed else ended.said or "it did not come to that"
+            why = failed.message if failed else ended.output or "it did not come to that"
             answers.append(Answer(name, login=_short(why)))
             continue
         answers.append(

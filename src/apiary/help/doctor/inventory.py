@@ -119,7 +119,7 @@ def validate_variables(scope: Scope, names: Sequence[str]) -> tuple[Finding, ...
     ended = run(scope, names, connect=False)
     reported_findings = ended.custom.get("doctor_findings")
     if reported_findings is None:
-        reported = ended.said or "; ".join(item.message for item in ended.failed.values())
+        reported = ended.output or "; ".join(item.message for item in ended.failed.values())
         return (
             Finding(
                 "DOCTOR-VALIDATE",

@@ -92,11 +92,11 @@ def test_a_missing_or_short_file_ends_the_start(program, model, damage, kind):
     damage(model / "sub/model.safetensors")
     done = program("--json", model)
     assert done.returncode == 1
-    (told,) = json.loads(done.stdout)["models"]
-    assert [(one["path"], one["kind"]) for one in told["deviations"]] == [
+    (report,) = json.loads(done.stdout)["models"]
+    assert [(one["path"], one["kind"]) for one in report["deviations"]] == [
         ("sub/model.safetensors", kind)
     ]
-    assert told["finding"]["code"] == "WEIGHTS-MANIFEST-DAMAGED"
+    assert report["finding"]["code"] == "WEIGHTS-MANIFEST-DAMAGED"
 
 
 def test_another_byte_shows_in_hashes_only(program, model):
@@ -130,9 +130,9 @@ def test_code_and_settings_that_were_not_published_end_the_start(
     change(model / path)
     done = program("--json", model)
     assert done.returncode == 1
-    (told,) = json.loads(done.stdout)["models"]
-    assert [(one["path"], one["kind"]) for one in told["deviations"]] == [(path, kind)]
-    assert told["finding"]["code"] == "WEIGHTS-MANIFEST-DAMAGED"
+    (report,) = json.loads(done.stdout)["models"]
+    assert [(one["path"], one["kind"]) for one in report["deviations"]] == [(path, kind)]
+    assert report["finding"]["code"] == "WEIGHTS-MANIFEST-DAMAGED"
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_without_a_manifest_it_is_a_warning_unless_one_is_required(program, tmp_
 
 
 def test_staged_models_are_looked_at_too(model, tmp_path):
-    told = {"models": ["/a"], "stores": [str(tmp_path)]}
-    assert weights_check.configured_models(told) == ["/a", str(model)]
+    configured = {"models": ["/a"], "stores": [str(tmp_path)]}
+    assert weights_check.configured_models(configured) == ["/a", str(model)]
 
 
 def test_a_damaged_model_refuses_the_list_once_nothing_earlier_differs(model, capsys, tmp_path):
