@@ -10,13 +10,13 @@ import base64
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-import testinfra
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import own_user
+
+from support.host.lab import connected, lab_inventory
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,19 +30,8 @@ PLAY = """
 """
 
 
-def lab_hosts():
-    """Every host variable of the lab inventory's GPU hosts, by host."""
-    listed = subprocess.run(
-        [sys.executable, ROOT / "inventory/lab/lab_hosts.py"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    inventory = json.loads(listed.stdout)
-    return {name: inventory["_meta"]["hostvars"][name] for name in inventory["gpu_hosts"]["hosts"]}
-
-
-HOSTS = lab_hosts()
+INVENTORY = lab_inventory()
+HOSTS = {name: INVENTORY["_meta"]["hostvars"][name] for name in INVENTORY["gpu_hosts"]["hosts"]}
 
 
 @pytest.fixture(scope="session", params=sorted(HOSTS), ids=str)
@@ -61,17 +50,7 @@ def host(variables):
     with tempfile.TemporaryDirectory(prefix="apiary-ssh-") as directory:
         # Short: the path of a socket has at most 107 bytes.
         shared = f"-o ControlMaster=auto -o ControlPersist=60 -o ControlPath={directory}/%C"
-        yield connected(variables, f"{variables['ansible_ssh_common_args']} {shared}")
-
-
-def connected(variables, arguments):
-    """The lab host of these host variables over SSH with some more arguments."""
-    return testinfra.get_host(
-        f"ssh://{variables['ansible_user']}@{variables['ansible_host']}:{variables['ansible_port']}",
-        ssh_identity_file=variables["ansible_ssh_private_key_file"],
-        ssh_extra_args=arguments,
-        sudo=True,
-    )
+        yield connected(variables, shared)
 
 
 @pytest.fixture(scope="session")

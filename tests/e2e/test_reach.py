@@ -4,15 +4,15 @@
 
 """Routers and monitoring alone reach the ports of replicas; the host itself always does."""
 
-import json
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 
 import pytest
 
-from .conftest import ROOT, connected
+from support.host.lab import connected
+
+from .conftest import INVENTORY
 
 pytestmark = pytest.mark.double
 
@@ -38,17 +38,8 @@ def address(variables):
 @pytest.fixture(scope="module")
 def router():
     """A router of the lab over SSH."""
-    listed = subprocess.run(
-        [sys.executable, ROOT / "inventory/lab/lab_hosts.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    inventory = json.loads(listed.stdout)
-    name = sorted(inventory["routers"]["hosts"])[0]
-    variables = inventory["_meta"]["hostvars"][name]
-    return connected(variables, variables["ansible_ssh_common_args"])
+    name = sorted(INVENTORY["routers"]["hosts"])[0]
+    return connected(INVENTORY["_meta"]["hostvars"][name])
 
 
 @pytest.fixture(scope="module")

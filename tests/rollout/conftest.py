@@ -27,6 +27,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support.host.lab import lab_variables
+
 ROOT = Path(__file__).parents[2]
 LAB = os.environ.get("APIARY_LAB", "demo")
 HOST = "gpu-001"
@@ -165,14 +167,7 @@ def operator(tmp_path_factory):
 @pytest.fixture(scope="session")
 def ports():
     """The published ports of the replicas."""
-    listed = subprocess.run(
-        [sys.executable, "inventory/lab/lab_hosts.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    published = json.loads(listed.stdout)["_meta"]["hostvars"][HOST]["lab_ports"]
+    published = lab_variables()[HOST]["lab_ports"]
     return published["8000"], published["8001"]
 
 

@@ -11,39 +11,22 @@ import json
 import os
 import ssl
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import testinfra
+
+from support.host.lab import connected, lab_variables
 
 ROOT = Path(__file__).parents[2]
 
 
-def lab():
-    """The lab's host variables, by host."""
-    listed = subprocess.run(
-        [sys.executable, ROOT / "inventory/lab/lab_hosts.py"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(listed.stdout)["_meta"]["hostvars"]
-
-
-VARIABLES = lab()
+VARIABLES = lab_variables()
 ROUTERS = sorted(name for name in VARIABLES if name.startswith("router-"))
 
 
 def reach(name):
     """A host as testinfra sees it, as root."""
-    known = VARIABLES[name]
-    return testinfra.get_host(
-        f"ssh://{known['ansible_user']}@{known['ansible_host']}:{known['ansible_port']}",
-        ssh_identity_file=known["ansible_ssh_private_key_file"],
-        ssh_extra_args=known["ansible_ssh_common_args"],
-        sudo=True,
-    )
+    return connected(VARIABLES[name])
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from support.host.lab import lab_variables
+
 ROOT = Path(__file__).parents[2]
 LAB = os.environ.get("APIARY_LAB", "demo")
 HOST = "gpu-001"
@@ -68,14 +70,7 @@ class Operator:
 
     def variables(self):
         """Return the variables by which the lab's inventory reaches the host."""
-        listed = subprocess.run(
-            [sys.executable, "inventory/lab/lab_hosts.py"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return json.loads(listed.stdout)["_meta"]["hostvars"][HOST]
+        return lab_variables()[HOST]
 
     def inventory(self, directory, **hosts):
         """Return an inventory of hosts that are the lab's under other names.
