@@ -21,6 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.
     units_of,
 )
 
+from support.waiting import await_true
+
 QUICK = "RestartSec=500ms"
 
 # The supervisor as it is, with facts that a test can wait for.
@@ -125,13 +127,6 @@ class Unit:
             return int(now["NRestarts"]) > since and now["ActiveState"] == "active"
 
         await_true(back, seconds)
-
-
-def await_true(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not true within {seconds} s"
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,10 +5,11 @@
 """What the site playbook left behind, asked of the host itself."""
 
 import json
-import time
 import urllib.request
 
 import pytest
+
+from support.waiting import await_true
 
 # What of a unit would start, watch or bind the engine instead of a probe in the same sandbox.
 NOT_OF_A_PROBE = (
@@ -113,13 +114,6 @@ def show(host, unit, *properties):
 
 def render_node(host, bdf):
     return host.check_output(f"readlink -f /dev/dri/by-path/pci-{bdf}-render")
-
-
-def await_true(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not true within {seconds} s"
-        time.sleep(0.2)
 
 
 def ask(variables, replica, path, body=None):

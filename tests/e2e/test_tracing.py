@@ -14,7 +14,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import time
 import urllib.request
 from contextlib import closing
 from pathlib import Path
@@ -41,6 +40,7 @@ from support.router.haproxy import HAProxy, free_ports, pool_of
 from support.scenario import QUICK
 from support.telemetry.otlp import of_protobuf
 from support.topology.topologies import mi325x
+from support.waiting import await_true
 
 ROOT = Path(__file__).parents[2]
 # What tests/lab/real_vllm prepares for the lab's hosts, for their Python.
@@ -134,7 +134,7 @@ def engine(grpc, tmp_path_factory):
             start_new_session=True,
         )
         try:
-            until(lambda: answers(replica.port) or ended(process, place / "log"), 600)
+            await_true(lambda: answers(replica.port) or ended(process, place / "log"), 600)
             yield plan, replica, process
         finally:
             if process.poll() is None:
@@ -156,13 +156,6 @@ def ended(process, log):
 
 
 ASKED = {"model": "apiary/tiny-qwen3", "prompt": PROMPT, "max_tokens": 8, "ignore_eos": True}
-
-
-def until(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def ask(place, replica, *requests):
@@ -187,7 +180,7 @@ def test_an_engines_span_belongs_to_the_clients_trace(tmp_path, grpc, engine):
     plan, replica, _process = engine
     sent = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "mine"}
     assert ask(tmp_path, replica, sent, {}) == [200, 200]
-    until(lambda: len(served(grpc)) == 2, 60)
+    await_true(lambda: len(served(grpc)) == 2, 60)
     # The request that the client did not begin is a trace of its own.
     [span] = [span for span in served(grpc) if span.trace == TRACE]
     assert (span.parent, span.kind) == (PARENT, 2)
@@ -211,7 +204,7 @@ def test_what_is_not_sampled_has_no_span(tmp_path, grpc, engine):
     sampled = {"traceparent": f"00-{'2' * 32}-{PARENT}-01"}
     assert ask(tmp_path, replica, unsampled, sampled) == [200, 200]
     # The later request's span is there, and so would be that of the earlier one.
-    until(lambda: any(span.trace == "2" * 32 for span in grpc.spans), 60)
+    await_true(lambda: any(span.trace == "2" * 32 for span in grpc.spans), 60)
     assert not any(span.trace == "1" * 32 for span in grpc.spans)
 
 

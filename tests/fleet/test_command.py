@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from support.waiting import await_true
+
 PLAYBOOK = """
 - name: Change the host
   hosts: gpu_hosts
@@ -115,13 +117,6 @@ class Controller:
 
     def lock(self):
         return json.loads((self.directory / "artifacts/fleet/lock").read_text() or "{}")
-
-
-def await_true(condition, seconds=120):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come true"
-        time.sleep(0.1)
 
 
 @pytest.fixture

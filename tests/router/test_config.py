@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.router.cases import routers
 from support.router.haproxy import localized, pool_of
+from support.waiting import await_true
 
 GOLDEN = Path(__file__).parents[1] / "golden/router"
 
@@ -175,8 +175,7 @@ def test_the_unit_leaves_what_a_reload_with_more_connections_needs(place, connec
     with subprocess.Popen(
         [*limits, "haproxy", "-db", "-f", place / "cfg"], stderr=subprocess.PIPE, text=True
     ) as process:
-        while process.poll() is None and not (place / "f").exists():
-            time.sleep(0.02)
+        await_true(lambda: process.poll() is not None or (place / "f").exists())
         while process.poll() is None:
             with contextlib.suppress(ConnectionError):
                 assert "Pid: " in haproxy.ask("show info", f"{place}/s")

@@ -10,7 +10,8 @@ import re
 
 import pytest
 
-from support.host.virtual_machines import MOUNT, READAHEAD_KIB, await_true, mounted, readahead, site
+from support.host.virtual_machines import MOUNT, READAHEAD_KIB, mounted, readahead, site
+from support.waiting import await_true
 
 LATER = ("-e", "reboot_allowed=false")
 ASKED = {

@@ -16,11 +16,11 @@ from support.host.virtual_machines import (
     READAHEAD_KIB,
     ROOT,
     await_reboot,
-    await_true,
     boot_id,
     mounted,
     readahead,
 )
+from support.waiting import await_true
 
 BLOCK = 2**20
 
@@ -134,8 +134,12 @@ def test_what_the_server_refuses_at_boot_is_mounted_when_it_does_not(host, serve
         assert host.check_output(f"{state} srv-models.mount") in ("failed", "activating")
     finally:
         server.check_output("mv /run/models.exports /etc/exports.d && exportfs -ra")
+    # Active it is during each try, too.
+    await_true(lambda: [kind for kind, _options in mounted(host)] == ["nfs4"], 120)
     await_true(lambda: host.check_output(f"{state} {replica}") == "active", 120)
-    assert [kind for kind, _options in mounted(host)] == ["nfs4"]
+    tried = host.check_output(tries)
+    assert host.run("/usr/libexec/apiary/weights-check").rc == 0
+    assert host.check_output(tries) == tried
     # And who stops the mount stops what reads it.
     host.check_output("systemctl stop srv-models.mount")
     assert host.check_output(f"{state} {replica}") == "inactive"

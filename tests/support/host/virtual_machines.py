@@ -6,17 +6,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import subprocess
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import testinfra
+from support.host.lab import connected, lab_variables
+from support.waiting import await_true
 
 ROOT = Path(__file__).parents[3]
 HOST, SERVER = "gpu-vm", "nfs-vm"
@@ -29,19 +27,7 @@ SSH = "-o ControlMaster=auto -o ControlPersist=900s"
 
 def connect(name):
     """A machine of the lab that APIARY_LAB names, as testinfra sees it, with root's rights."""
-    listed = subprocess.run(
-        [sys.executable, ROOT / "inventory/lab/lab_hosts.py"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    variables = json.loads(listed.stdout)["_meta"]["hostvars"][name]
-    return testinfra.get_host(
-        f"ssh://{variables['ansible_user']}@{variables['ansible_host']}:{variables['ansible_port']}",
-        ssh_identity_file=variables["ansible_ssh_private_key_file"],
-        ssh_extra_args=variables["ansible_ssh_common_args"],
-        sudo=True,
-    )
+    return connected(lab_variables()[name])
 
 
 @dataclass(frozen=True)
@@ -115,11 +101,3 @@ def boot_id(machine):
 def await_reboot(machine, before, seconds=600):
     """Wait until the machine has another boot than the given one."""
     await_true(lambda: boot_id(machine) not in (before, None), seconds)
-
-
-def await_true(condition, seconds):
-    """Wait until something is so, and fail when it takes too long."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.5)

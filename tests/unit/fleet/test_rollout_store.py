@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
@@ -27,6 +26,7 @@ from apiary.app.extra_vars import split_extra
 from apiary.rollout.command import OWN
 from apiary.rollout.request import Request, asked_of
 from apiary.rollout.store import GONE_SECONDS, Lock, Store, child_sign, controller, save
+from support.waiting import await_true
 
 NOW = "2026-11-22T09:00:00Z"
 
@@ -192,8 +192,7 @@ def test_a_playbook_elsewhere_that_outlives_its_command_keeps_the_lock(tmp_path)
     finally:
         child.kill()
         child.wait()
-    while kept.stat().st_mtime:
-        time.sleep(0.01)
+    await_true(lambda: kept.stat().st_mtime == 0)
     os.utime(sign, (0, 0))
     with Lock(path).held("run-2", NOW):
         pass
@@ -204,8 +203,7 @@ def test_who_is_at_work_touches_the_lock(tmp_path, monkeypatch):
     path = tmp_path / "lock"
     with Lock(path).held("run-1", NOW):
         os.utime(path, (1, 1))
-        while path.stat().st_mtime == 1:
-            time.sleep(0.01)
+        await_true(lambda: path.stat().st_mtime != 1)
 
 
 def asked(tmp_path, files=(), inline=None, tags=None):

@@ -27,6 +27,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types impo
     Step,
 )
 
+from support.waiting import await_true
+
 
 def plan(name="x", count=2):
     replicas = [
@@ -115,8 +117,7 @@ def sign_of(holder, artifacts):
 
 
 def await_sign(sign, condition):
-    while not (sign.exists() and condition(sign.stat())):
-        time.sleep(0.01)
+    await_true(lambda: sign.exists() and condition(sign.stat()))
 
 
 def age(sign, seconds):

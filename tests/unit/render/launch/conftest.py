@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -248,10 +247,3 @@ def alive(pid):
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state != "Z"
     return False
-
-
-def await_true(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not true within {seconds} s"
-        time.sleep(0.02)

@@ -15,7 +15,9 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.agent import Agent
 
-from .conftest import await_true, free_port
+from support.waiting import await_true
+
+from .conftest import free_port
 from .test_process import quiet_complete
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import output
 
-from .conftest import await_true
+from support.waiting import await_true
 
 
 class Collected:

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import alive, await_true
+from support.waiting import await_true
+
+from .conftest import alive
 
 
 def complete(port, tokens, key=None):
