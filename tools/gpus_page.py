@@ -65,7 +65,7 @@ def _of(model: GpuModel) -> Iterator[str]:
 
 
 def _facts(part: object) -> Iterator[str]:
-    for item in dataclasses.fields(part):  # type: ignore[arg-type]
+    for item in dataclasses.fields(part):  # type: ignore[arg-type]  # a dataclass
         value = getattr(part, item.name)
         if item.name == "source" or value in (None, 0, (), {}):
             continue

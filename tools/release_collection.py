@@ -31,7 +31,7 @@ def normalise(built: Path, to: Path, epoch: int) -> dict[str, str]:
     with tarfile.open(built) as archive:
         members = {member.name: member for member in archive}
         content = {
-            name: archive.extractfile(member).read()  # type: ignore[union-attr]
+            name: archive.extractfile(member).read()  # type: ignore[union-attr]  # each is a file
             for name, member in members.items()
             if member.isfile()
         }

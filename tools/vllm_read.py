@@ -125,7 +125,7 @@ def prepare(sources: Path, version: str) -> None:
         def lenient(*arguments: object, _register: typing.Any = register, **named: object) -> None:
             _register(*arguments, **{**named, "exist_ok": True})
 
-        auto.register = lenient  # type: ignore[method-assign, assignment]
+        auto.register = lenient  # type: ignore[method-assign, assignment]  # with one more habit
 
 
 def place(name: str) -> typing.Any:

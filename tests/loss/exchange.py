@@ -265,7 +265,7 @@ async def _converse(
         await _read(reader, ask, seen)
         if pool and seen.complete and seen.headers.get("connection", "").lower() != "close":
             pool.put(target, connection)
-            writer = None  # type: ignore[assignment]
+            writer = None  # type: ignore[assignment]  # its finally is all that reads it
     finally:
         if writer is not None:
             writer.transport.abort() if not seen.complete else writer.close()

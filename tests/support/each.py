@@ -35,7 +35,7 @@ def each(cases: Iterable[Any], name: Callable[[Any], str] = str) -> Callable[[An
         signature = inspect.signature(test)
         fixtures = list(signature.parameters.values())[len(several[0]) :]
         run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
-        run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+        run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]  # inspect.signature reads it
         return run
 
     return decorate

@@ -47,7 +47,7 @@ def _half(option, argv, environment):
     for path in (DIE, os.path.join(INSTEAD, "dkms")):
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(TEXT)
-        os.chmod(path, 0o755)  # noqa: S103
+        os.chmod(path, 0o755)  # noqa: S103 - dpkg's scripts run it
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
     done = subprocess.run([*argv, "-o", option], env=environment, check=False, **quiet)
     # No script calls dkms in every command: then it is whole.

@@ -240,7 +240,7 @@ def clear(directory: str, names: tuple[str, ...]) -> None:
         if os.path.islink(path) or os.path.isfile(path):
             os.unlink(path)
         else:
-            shutil.rmtree(path, ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)  # what stays, the next run removes
 
 
 def listing(current: str | None, previous: str | None, names: list[str]) -> str:

@@ -189,7 +189,7 @@ class Repositories:
             os.chmod(trial, 0o755)  # noqa: S103 - apt fetches as a user of its own
             self._prove_in(trial)
         finally:
-            shutil.rmtree(trial, ignore_errors=True)
+            shutil.rmtree(trial, ignore_errors=True)  # a failure of the trial says more
 
     def _prove_in(self, trial: str) -> None:
         self.manager.prepare(trial)

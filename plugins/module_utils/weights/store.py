@@ -221,7 +221,7 @@ def replace(shelf: Shelf, manifest: Manifest, paths: list[str]) -> None:
     finally:
         seal(directory, manifest)
     sync_tree(directory)
-    shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(partial, ignore_errors=True)  # published it is; the next run removes the rest
 
 
 def flip(shelf: Shelf, commit: str) -> None:
@@ -262,7 +262,7 @@ def remove(shelf: Shelf, names: list[str]) -> None:
         going = os.path.join(shelf.path, name)
         if not name.startswith((PARTIAL, REMOVING)):
             away = os.path.join(shelf.path, REMOVING + name)
-            shutil.rmtree(away, ignore_errors=True)
+            shutil.rmtree(away, ignore_errors=True)  # there only after a run that was killed
             os.rename(going, away)
             sync_directory(shelf.path)
             going = away

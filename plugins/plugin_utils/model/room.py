@@ -81,7 +81,7 @@ class Request:
 
     def of(self, layout: Layout | None = None, **limits: float) -> Request:
         """Return the same with another layout or other limits."""
-        changed = dataclasses.replace(self.limits, **limits)  # type: ignore[arg-type]
+        changed = dataclasses.replace(self.limits, **limits)  # type: ignore[arg-type]  # by their names
         return dataclasses.replace(self, layout=layout or self.layout, limits=changed)
 
 

@@ -252,5 +252,5 @@ def _gpu(
         model=model,
         virtual_function=virtual,
         healthy=(kfd.NAME in entry.reported) if kfd_seen else None,
-        **values,  # type: ignore[arg-type]
+        **values,  # type: ignore[arg-type]  # each by its name
     )

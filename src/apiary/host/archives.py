@@ -10,7 +10,7 @@ import gzip
 import re
 import tarfile
 import zlib
-from typing import IO
+from typing import IO, BinaryIO, cast
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
@@ -25,7 +25,7 @@ _WANTED = re.compile(
 class _Bounded:
     """Reads no more of an archive than is real, whatever it is: contents, headers, their names."""
 
-    def __init__(self, stream: IO[bytes], name: str) -> None:
+    def __init__(self, stream: BinaryIO | gzip.GzipFile, name: str) -> None:
         self._stream, self._name, self._left = stream, name, _MOST_BYTES
 
     def read(self, size: int) -> bytes:
@@ -46,7 +46,7 @@ def tree_text(name: str) -> str:
     try:
         with (
             _opened(name) as stream,
-            tarfile.open(fileobj=_Bounded(stream, name), mode="r|") as archive,  # type: ignore[call-overload]
+            tarfile.open(fileobj=cast("IO[bytes]", _Bounded(stream, name)), mode="r|") as archive,
         ):
             for count, member in enumerate(archive):
                 if count > _MOST_FILES:
@@ -63,11 +63,11 @@ def tree_text(name: str) -> str:
     return "\n".join([*parts, ""])
 
 
-def _opened(name: str) -> IO[bytes]:
+def _opened(name: str) -> BinaryIO | gzip.GzipFile:
     """Return what an archive unpacks to, read as it is asked for."""
     with open(name, "rb") as stream:
         packed = stream.read(2) == b"\x1f\x8b"
-    return gzip.open(name) if packed else open(name, "rb")  # type: ignore[return-value]
+    return gzip.open(name) if packed else open(name, "rb")
 
 
 def _unreadable(name: str, reason: str) -> Exception:

@@ -101,9 +101,9 @@ def parse_faults(arguments: Iterable[str], gpus: int = 8) -> Faults:
         pcie=frozenset(pcie),
         hives=hives,
         weight=weight,
-        **numbers,  # type: ignore[arg-type]
-        **modes,  # type: ignore[arg-type]
-        **flags,  # type: ignore[arg-type]
+        **numbers,  # type: ignore[arg-type]  # read by their fields' types
+        **modes,  # type: ignore[arg-type]  # read by their fields' types
+        **flags,  # type: ignore[arg-type]  # read by their fields' types
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import kubernetes_validate
 import yaml
@@ -121,19 +122,19 @@ def evidence(
     return from_document(Evidence, document, "test")
 
 
-def plan(asked: dict[str, object] | None = None, **of_node: object) -> DevicePluginPlan:
+def plan(asked: dict[str, object] | None = None, **of_node: Any) -> DevicePluginPlan:
     """Return the plan of settings on a node."""
     settings = from_document(Settings, {"pod_gpus": [4, 4], **(asked or {})}, "test")
-    return decide(settings, evidence(**of_node))  # type: ignore[arg-type]
+    return decide(settings, evidence(**of_node))
 
 
-def applied(asked: dict[str, object] | None = None, **of_node: object) -> dict[str, object]:
+def applied(asked: dict[str, object] | None = None, **of_node: Any) -> dict[str, object]:
     """Return the same node's arguments for ``evidence`` after the role and a start of the kubelet.
 
     The kubelet reads the drop-ins, and writes its states and devices down.
     """
     first = plan(asked, **of_node)
-    files = dict(of_node.get("files") or {})  # type: ignore[call-overload]
+    files = dict(of_node.get("files") or {})
     files.update({one.path: one.content for one in first.files})
     files.update({one.path: one.value + "\n" for one in first.live})
     files[CPU_STATE] = json.dumps({"policyName": "static", "defaultCpuSet": "0-1"})

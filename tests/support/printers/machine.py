@@ -10,6 +10,7 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 WIDTH = 90
 
@@ -351,9 +352,9 @@ def bundle(
     }
 
 
-def partitioned(evidence: dict[str, object], machine: Machine, parts: int) -> dict[str, object]:
+def partitioned(evidence: dict[str, Any], machine: Machine, parts: int) -> dict[str, object]:
     """The bundle of a machine whose GPUs are all in CPX, as the kernel sees them then."""
-    files = {path: text for path, text in evidence["files"].items() if "/kfd/" not in path}  # type: ignore[attr-defined]
+    files = {path: text for path, text in evidence["files"].items() if "/kfd/" not in path}
     top = "/sys/class/kfd/kfd/topology/nodes"
     for card in machine.cards:
         files[f"/sys/bus/pci/devices/{card.bdf}/current_compute_partition"] = "CPX\n"

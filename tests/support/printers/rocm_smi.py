@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..printers.machine import WIDTH, Card, Machine, _matrix, _title
 
@@ -74,9 +75,9 @@ def one_table(machine: Machine, kind: str) -> str:
 def bandwidth(machine: Machine) -> str:
     """`--shownodesbw`: 0-0 where two GPUs have no direct link."""
 
-    def cell(wire: object) -> str:
-        low, high = wire.bandwidth  # type: ignore[attr-defined]
-        return "N/A" if wire.type == "PCIE" else f"{low}-{high}"  # type: ignore[attr-defined]
+    def cell(wire: Any) -> str:
+        low, high = wire.bandwidth
+        return "N/A" if wire.type == "PCIE" else f"{low}-{high}"
 
     _heading, *rows = _matrix("Bandwidth", machine, cell, "N/A")[:-1]
     notes = [

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..printers.machine import Machine
 
@@ -86,25 +87,25 @@ def rocminfo(machine: Machine) -> str:
 def bandwidth_test(machine: Machine) -> str:
     """`rocm_bandwidth_test`: agents, access and distance of each two, measured bandwidth."""
     cards = sorted(machine.cards, key=lambda card: card.rank)
-    agents: list[object] = [*range(machine.cpu_nodes), *cards]
+    agents: list[Any] = [*range(machine.cpu_nodes), *cards]
     lines = []
     for number, agent in enumerate(agents):
         if isinstance(agent, int):
             lines.append(f"Device: {number},  AMD EPYC 9575F 64-Core Processor")
         else:
-            bus, rest = agent.bdf.split(":")[1:]  # type: ignore[attr-defined]
+            bus, rest = agent.bdf.split(":")[1:]
             place = f"{bus}:{int(rest[:2], 16):x}.{rest[-1]}"
-            lines.append(f"Device: {number},  ,  GPU-{agent.unique_id:016x},  {place}")  # type: ignore[attr-defined]
+            lines.append(f"Device: {number},  ,  GPU-{agent.unique_id:016x},  {place}")
 
-    def distance(a: object, b: object) -> int:
+    def distance(a: Any, b: Any) -> int:
         if a is b:
             return 0
         if isinstance(a, int) and isinstance(b, int):
             return 32
         if isinstance(a, int) or isinstance(b, int):
             cpu, card = (a, b) if isinstance(a, int) else (b, a)
-            return 20 if card.numa == cpu else 52  # type: ignore[attr-defined]
-        return machine.wire(a, b).weight  # type: ignore[arg-type]
+            return 20 if card.numa == cpu else 52
+        return machine.wire(a, b).weight
 
     for title, cell in (("Access", lambda a, b: 1), ("Numa Distance", distance)):
         lines += ["", f"Inter-Device {title}", ""]

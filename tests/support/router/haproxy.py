@@ -171,7 +171,7 @@ class HAProxy:
         """Wait until a function (async or not) says so."""
         async with asyncio.timeout(seconds):
             while True:
-                said = condition()  # type: ignore[operator]
+                said = condition()  # type: ignore[operator]  # async or not
                 if await said if asyncio.iscoroutine(said) else said:
                     return
                 await asyncio.sleep(0.02)

@@ -236,7 +236,7 @@ def test_a_load_is_what_was_asked_for() -> None:
 )
 def test_an_unbounded_load_or_one_on_strangers_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"at most|private"):
-        Load(**{"targets": (("127.0.0.1", 1),), "model": "m", **wrong})  # type: ignore[arg-type]
+        Load(**{"targets": (("127.0.0.1", 1),), "model": "m", **wrong})  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.fixture

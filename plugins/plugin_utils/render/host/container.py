@@ -87,7 +87,7 @@ def _directory(path: str, uid: int, gid: int, mode: int) -> None:
 def _remove(path: str) -> None:
     """Remove what is there, a link itself; of a directory what can be."""
     if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)  # the engine may write in it meanwhile
     elif os.path.lexists(path):
         os.unlink(path)
 
@@ -111,7 +111,7 @@ def _credentials(spec: LaunchSpec, source: str, private: str, uid: int, gid: int
     if not spec.secrets:
         return []
     target = os.path.join(private, "credentials")
-    shutil.rmtree(target, ignore_errors=True)
+    shutil.rmtree(target, ignore_errors=True)  # the first start has none
     _directory(target, uid, gid, 0o700)
     for name in spec.secrets:
         path = os.path.join(target, name)
