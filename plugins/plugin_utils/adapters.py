@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as NormalAction
 from ansible.utils.display import Display
 
-from .documents import from_document, to_document
+from .documents import YAML_LOADER, from_document, to_document
 from .evidence.bounds import bounded
 from .evidence.types import Evidence
 from .files import findings_here
@@ -33,6 +33,7 @@ _OURS = (
     *("replicas_", "rocm_", "rollback_", "rollout_", "room_", "router_", "telemetry_", "tune_"),
     *("validate_", "weight_cache_", "weights_"),
 )
+PAGES = Path(__file__).parents[1] / "modules"
 _SPECIFIED = ("type", "elements", "choices", "default", "required")
 
 
@@ -51,7 +52,7 @@ def warn(findings: Iterable[Finding]) -> None:
 
 
 class Deciding(ActionBase):  # type: ignore[misc]  # ansible-core has no types
-    """An action that decides on the controller; the page of the module of its name has its options.
+    """An action that decides on the controller; its page has its options: ``modules/NAME.yml``.
 
     A subclass has ``decide(arguments, task_vars)``, whose refusals end the task, and may have
     ``rules`` that concern several options, as ``required_one_of``.
@@ -64,12 +65,12 @@ class Deciding(ActionBase):  # type: ignore[misc]  # ansible-core has no types
     def __init_subclass__(cls) -> None:
         # Where Ansible imports the action, so that the workers of all hosts have its options.
         if ".action." in cls.__module__:
-            documented(cls.__module__.replace(".action.", ".modules."))
+            documented(cls.__module__.rpartition(".")[2])
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         """Return what is decided; fail with the findings of a refusal."""
         super().run(tmp, task_vars)
-        name = type(self).__module__.replace(".action.", ".modules.")
+        name = type(self).__module__.rpartition(".")[2]
         _validation, arguments = self.validate_argument_spec(documented(name), **self.rules)
         try:
             refuse_facts(task_vars or {})
@@ -85,8 +86,9 @@ class Deciding(ActionBase):  # type: ignore[misc]  # ansible-core has no types
 
 @functools.cache
 def documented(name: str) -> dict[str, dict[str, Any]]:
-    """Return the argument spec that a module's DOCUMENTATION has; ``name`` is its import path."""
-    page = yaml.safe_load(importlib.import_module(name).DOCUMENTATION)
+    """Return the argument spec that the DOCUMENTATION of an action has."""
+    text = (PAGES / f"{name}.yml").read_text(encoding="utf-8")
+    page = yaml.load(text, Loader=YAML_LOADER)["DOCUMENTATION"]  # noqa: S506 - a safe loader
     return {
         option: {key: facts[key] for key in _SPECIFIED if key in facts}
         for option, facts in page["options"].items()

@@ -21,13 +21,13 @@ from .findings import ApiaryError, error
 
 T = TypeVar("T")
 KNOWLEDGE = Path(__file__).parent / "knowledge"
-_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times faster
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times faster
 
 
 @functools.cache
 def knowledge(name: str) -> Any:
     """Return one file of facts below knowledge/, parsed once; callers must not change it."""
-    return yaml.load((KNOWLEDGE / name).read_text(encoding="utf-8"), Loader=_YAML)  # noqa: S506 - a safe loader
+    return yaml.load((KNOWLEDGE / name).read_text(encoding="utf-8"), Loader=YAML_LOADER)  # noqa: S506 - a safe loader
 
 
 def is_whole(value: Any) -> TypeGuard[int]:

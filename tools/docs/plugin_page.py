@@ -33,14 +33,14 @@ def page() -> str:
     for folder, title, _ in KINDS:
         lines.append(f"## {title}\n")
         for path in sorted((ROOT / "plugins" / folder).glob("*.py")):
-            told = _texts(path)
-            if "DOCUMENTATION" in told:
-                lines += _plugin(yaml.safe_load(told["DOCUMENTATION"]), told)
+            sections = _sections(path)
+            if sections:
+                lines += _plugin(sections)
     return "\n".join(lines)
 
 
-def _plugin(about: dict[str, Any], told: dict[str, str]) -> Iterator[str]:
-    about = _with_fragments(about)
+def _plugin(sections: dict[str, Any]) -> Iterator[str]:
+    about = _with_fragments(sections["DOCUMENTATION"])
     yield f"### {about.get('module') or about['name']}\n"
     yield f"{paragraph(about['short_description'])}.\n"
     yield paragraph(about.get("description", "")) + "\n"
@@ -53,7 +53,6 @@ def _plugin(about: dict[str, Any], told: dict[str, str]) -> Iterator[str]:
     rows = list(_options(about.get("options", {}), ""))
     if rows:
         yield from table(("option", "type", "default", "what it is"), rows)
-    returned = yaml.safe_load(told.get("RETURN") or "") or {}
     rows = [
         (
             code(name),
@@ -61,12 +60,12 @@ def _plugin(about: dict[str, Any], told: dict[str, str]) -> Iterator[str]:
             entry.get("returned", ""),
             paragraph(entry["description"]),
         )
-        for name, entry in returned.items()
+        for name, entry in (sections.get("RETURN") or {}).items()
     ]
     if rows:
         yield from table(("returned", "type", "when", "what it is"), rows)
-    if told.get("EXAMPLES", "").strip():
-        yield f"```yaml\n{told['EXAMPLES'].strip()}\n```\n"
+    if examples := sections.get("EXAMPLES", "").strip():
+        yield f"```yaml\n{examples}\n```\n"
 
 
 def _options(options: dict[str, Any], above: str) -> Iterator[tuple[str, str, str, str]]:
@@ -102,9 +101,16 @@ def _fragments(name: str) -> dict[str, Any]:
 
 
 @cache
-def _texts(path: Path) -> dict[str, str]:
-    """Return the texts that a file gives to names, such as DOCUMENTATION."""
-    return _assigned(ast.parse(path.read_text(encoding="utf-8")).body)
+def _sections(path: Path) -> dict[str, Any]:
+    """Return DOCUMENTATION, EXAMPLES and RETURN of a plugin, or of the page beside an action's."""
+    beside = path.with_suffix(".yml")
+    if beside.exists():
+        return dict(yaml.safe_load(beside.read_text(encoding="utf-8")))
+    texts = _assigned(ast.parse(path.read_text(encoding="utf-8")).body)
+    if "DOCUMENTATION" not in texts:
+        return {}
+    read = {name: yaml.safe_load(texts.get(name, "")) for name in ("DOCUMENTATION", "RETURN")}
+    return {**read, "EXAMPLES": texts.get("EXAMPLES", "")}
 
 
 def _assigned(body: list[ast.stmt]) -> dict[str, str]:

@@ -12,8 +12,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.role_plans import ROLES
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.events import EVENTS
 
-MODULES = "ansible_collections.apiary.instinct.plugins.modules"
-
 
 @pytest.mark.parametrize(
     ("action", "option", "names"),
@@ -26,4 +24,4 @@ MODULES = "ansible_collections.apiary.instinct.plugins.modules"
     ],
 )
 def test_the_documented_choices_are_those_of_the_code(action, option, names):
-    assert set(documented(f"{MODULES}.{action}")[option]["choices"]) == names
+    assert set(documented(action)[option]["choices"]) == names
