@@ -100,23 +100,37 @@ def test_two_operators_and_the_one_who_is_first(tmp_path):
     assert path.read_text() == ""
 
 
-def test_what_a_killed_command_left_running_still_counts(tmp_path):
+def locked(path):
+    """Return why somebody else is refused the lock."""
+    with pytest.raises(ApiaryError) as refusal, Lock(path).held("run-2", NOW):
+        pass
+    return refusal.value.findings[0].message
+
+
+def end_of(process):
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def child():
+    """A process that outlives the command which started it."""
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    end_of(process)
+
+
+def test_what_a_killed_command_left_running_still_counts(tmp_path, child):
     path = tmp_path / "lock"
-    child = subprocess.Popen(["sleep", "60"])
-    try:
-        with Lock(path).held("run-1", NOW) as lock:
-            lock.child(child.pid)
-            left = path.read_text()
-        path.write_text(left)
-        with pytest.raises(ApiaryError) as refusal, Lock(path).held("run-2", NOW):
-            pass
-        assert f"process {child.pid}) still runs" in refusal.value.findings[0].message
-        with Lock(path).held("run-2", NOW, take_over=True):
-            pass
-        path.write_text(left)
-    finally:
-        child.kill()
-        child.wait()
+    with Lock(path).held("run-1", NOW) as lock:
+        lock.child(child.pid)
+        left = path.read_text()
+    path.write_text(left)
+    assert f"process {child.pid}) still runs" in locked(path)
+    with Lock(path).held("run-2", NOW, take_over=True):
+        pass
+    path.write_text(left)
+    end_of(child)
     with Lock(path).held("run-2", NOW):
         pass
 
@@ -148,12 +162,6 @@ def left_elsewhere(path, **more):
     return record
 
 
-def locked(path):
-    with pytest.raises(ApiaryError) as refusal, Lock(path).held("run-2", NOW):
-        pass
-    return refusal.value.findings[0].message
-
-
 def test_one_of_another_machine_ends_when_nobody_touches_it(tmp_path):
     """The container of a job is gone with its name, and its process number says nothing here."""
     path = tmp_path / "lock"
@@ -175,23 +183,19 @@ def test_one_that_was_never_touched_does_not_end_by_itself(tmp_path):
         pass
 
 
-def test_a_playbook_elsewhere_that_outlives_its_command_keeps_the_lock(tmp_path):
+def test_a_playbook_elsewhere_that_outlives_its_command_keeps_the_lock(tmp_path, child):
     path = tmp_path / "lock"
-    child = subprocess.Popen(["sleep", "60"])
-    try:
-        with Lock(path).held("run-1", NOW) as lock:
-            lock.child(child.pid)
-            ours = lock.record
-        (kept,) = (tmp_path / "alive").iterdir()
-        # The same on another machine, whose processes cannot be seen.
-        record = left_elsewhere(path, child=child.pid, child_begun=ours["child_begun"])
-        assert locked(path).endswith("whether it still runs cannot be seen from here")
-        sign = child_sign(path, record)
-        sign.touch()
-        assert "its lock ends in 10 min" in locked(path)
-    finally:
-        child.kill()
-        child.wait()
+    with Lock(path).held("run-1", NOW) as lock:
+        lock.child(child.pid)
+        ours = lock.record
+    (kept,) = (tmp_path / "alive").iterdir()
+    # The same on another machine, whose processes cannot be seen.
+    record = left_elsewhere(path, child=child.pid, child_begun=ours["child_begun"])
+    assert locked(path).endswith("whether it still runs cannot be seen from here")
+    sign = child_sign(path, record)
+    sign.touch()
+    assert "its lock ends in 10 min" in locked(path)
+    end_of(child)
     await_true(lambda: kept.stat().st_mtime == 0)
     os.utime(sign, (0, 0))
     with Lock(path).held("run-2", NOW):
