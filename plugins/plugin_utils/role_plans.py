@@ -31,6 +31,7 @@ from .router.pools import PlannedHost
 from .telemetry import monitoring_role
 from .telemetry.inventory import address_of, watched_host
 from .telemetry.types import MonitoredHost
+from .web_keys import make_web_keys
 
 # Of hosts with GPUs, and of routers.
 _GROUPS = ("gpu_hosts", "routers")
@@ -54,12 +55,14 @@ def decide_role(
     if role == "router":
         return _router(options, evidence, python, check_mode, inventory)
     if role == "telemetry":
-        return _telemetry(options, evidence, python, plan_of_role)
+        telemetry = _telemetry(options, evidence, python, plan_of_role)
+        return _with_keys(role, options, evidence.host, inventory, telemetry)
     if role == "weights":
         return weights.decide(options, evidence)
     hosts = [_monitored(inventory.watched(item)) for item in options["monitoring_hosts"]]
     peers = [inventory.address(name) for name in options["monitoring_peers"]]
-    return monitoring_role.decide({**options, "monitoring_peers": peers}, evidence, hosts)
+    plan = monitoring_role.decide({**options, "monitoring_peers": peers}, evidence, hosts)
+    return _with_keys(role, options, evidence.host, inventory, plan)
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,18 @@ class Inventory:
         return watched_host(host, self.variables[host], has_gpus, is_router)
 
 
+def _with_keys(
+    role: str, options: Mapping[str, Any], host: str, inventory: Inventory, plan: Any
+) -> Any:
+    """Return a plan whose keys and passwords are there, with the findings of its certificates."""
+    own = {name.removeprefix(f"{role}_"): value for name, value in options.items()}
+    if own["state"] == "absent" or not own["web_enabled"]:
+        return plan
+    addresses = (own["listen"], inventory.address(host), host)
+    ending = make_web_keys(own["web_directory"], f"{host}-{role}", addresses)
+    return replace(plan, findings=(*plan.findings, *ending))
+
+
 def _telemetry(
     options: Mapping[str, Any], evidence: Evidence, python: str, plan_of_role: Callable[[str], Any]
 ) -> telemetry_host.TelemetryHostPlan:
@@ -112,6 +127,7 @@ def _telemetry(
     names = {item.name for item in fields(telemetry_host.Settings)}
     document = {name: value for name, value in own.items() if name in names} | {
         "amd_profiler": own["amd_profiler_enabled"],
+        "web": own["web_enabled"],
         "gpus": own["gpus"] or None,
         "driver_version": driver,
         "arguments": list(arguments),

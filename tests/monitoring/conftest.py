@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +25,7 @@ NODE, AMD = 9100, 5000
 
 VARIABLES = lab_variables()
 GPU_HOST, ROUTER = "gpu-001", "router-001"
+WEB = Path(VARIABLES[GPU_HOST]["apiary_artifacts"]) / "fleet/web"
 
 
 def address(name):
@@ -35,16 +38,33 @@ def reach(name):
     return connected(VARIABLES[name])
 
 
-def get(url):
-    """The text of an answer."""
-    with urllib.request.urlopen(url, timeout=10) as answer:
+def get(url, user="monitoring"):
+    """The text of an answer of a program that speaks TLS and wants a password, or of another."""
+    request = urllib.request.Request(url)
+    context = None
+    if url.startswith("https:"):
+        context = ssl.create_default_context(cafile=str(WEB / "authority.pem"))
+        word = (WEB / f"{user}.password").read_text()
+        shown = base64.b64encode(f"apiary:{word}".encode()).decode()
+        request.add_header("Authorization", f"Basic {shown}")
+    with urllib.request.urlopen(request, timeout=10, context=context) as answer:
         return answer.read().decode()
+
+
+def refusal(url):
+    """The status of an answer to who has no password."""
+    context = ssl.create_default_context(cafile=str(WEB / "authority.pem"))
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url, timeout=10, context=context)
+    refused.value.close()
+    return refused.value.code
 
 
 def metrics(name, port):
     """{metric: [(labels, value)]} that a host serves at a port."""
     found = {}
-    for line in get(f"http://{address(name)}:{port}/metrics").splitlines():
+    scheme = "https" if port == NODE else "http"
+    for line in get(f"{scheme}://{address(name)}:{port}/metrics", "node").splitlines():
         match = LINE.fullmatch(line)
         if match:
             labels = dict(re.findall(r'(\w+)="([^"]*)"', match[2] or ""))

@@ -12,11 +12,11 @@ import urllib.parse
 
 import pytest
 
-from .conftest import GPU_HOST, ROOT, VARIABLES, address, await_true, get, reach
+from .conftest import GPU_HOST, ROOT, VARIABLES, WEB, address, await_true, get, reach, refusal
 
 WATCHER = sorted(name for name in VARIABLES if name.startswith("router-"))[-1]
-PROMETHEUS = f"http://{address(WATCHER)}:9090"
-ALERTMANAGER = f"http://{address(WATCHER)}:9093"
+PROMETHEUS = f"https://{address(WATCHER)}:9090"
+ALERTMANAGER = f"https://{address(WATCHER)}:9093"
 ETC = "/etc/prometheus/apiary"
 JOBS = {"vllm", "haproxy", "amd-metrics", "node", "prometheus", "alertmanager"}
 UNIT = "apiary-qwen3-235b-1.service"
@@ -190,6 +190,72 @@ def test_secrets_are_for_alertmanager_alone(watcher):
     assert watcher.file(f"{ETC}/secrets").mode == 0o700
     text = secret.content_string
     assert watcher.run("grep -r %s %s/*.yml /etc/systemd/system", text, ETC).rc == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"{PROMETHEUS}/api/v1/query?query=up",
+        f"{ALERTMANAGER}/api/v2/alerts",
+        f"https://{address(GPU_HOST)}:9100/metrics",
+    ],
+)
+def test_nobody_is_answered_without_the_password(url):
+    assert refusal(url) == 401
+    # Go's server says that it was asked by plain HTTP.
+    assert refusal(url.replace("https:", "http:")) == 400
+
+
+def test_passwords_and_keys_are_in_their_own_files_alone(watcher, gpu_host):
+    secrets = f"{ETC}/secrets"
+    for password in ("node.password", "monitoring.password"):
+        search = (
+            f"grep --recursive --files-with-matches --fixed-strings --file={secrets}/{password}"
+        )
+        found = watcher.run(f"{search} /etc /var/log /run/log /run/systemd 2>/dev/null").stdout
+        grafana = "/etc/grafana/apiary-monitoring.password"
+        own = {f"{secrets}/{password}"} | ({grafana} if password in grafana else set())
+        assert set(found.split()) == own
+        assert not watcher.run(f"{search} /proc/[0-9]*/cmdline 2>/dev/null").stdout
+        assert watcher.run(f"journalctl -o cat | grep -cFf {secrets}/{password}").stdout == "0\n"
+    for name in ("web.pem", "web.yml"):
+        own = watcher.file(f"{secrets}/{name}")
+        assert (own.user, own.mode) == ("prometheus", 0o600)
+        own = gpu_host.file(f"/etc/apiary/web/{name}")
+        assert (own.user, own.group, own.mode) == ("root", "apiary-web", 0o640)
+    # Those who are read have no password, only what it is compared with.
+    assert not gpu_host.file(ETC).exists
+
+
+def test_a_new_password_and_certificate_are_taken_without_a_restart_and_shown_to_nobody(watcher):
+    """The operator's way: the files go, and the playbook runs."""
+    before = {path.name: path.read_text() for path in WEB.iterdir()}
+    started = "systemctl show -P ActiveEnterTimestampMonotonic prometheus prometheus-alertmanager"
+    since = watcher.check_output(started)
+    for name in ("node.password", "node.hash", f"{GPU_HOST}-telemetry.pem"):
+        (WEB / name).unlink()
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    clean["MOLECULE_PROJECT_DIRECTORY"] = str(ROOT)
+    play = [
+        "ansible-playbook",
+        "-i",
+        "inventory/lab",
+        "extensions/molecule/monitoring/converge.yml",
+    ]
+    done = subprocess.run(
+        [*play, "--diff", "-vvv"], cwd=ROOT, env=clean, capture_output=True, text=True, check=False
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    after = {path.name: path.read_text() for path in WEB.iterdir()}
+    assert after["node.password"] != before["node.password"]
+    for texts in (before, after):
+        for name, text in texts.items():
+            if name.endswith(("password", "hash", ".key")):
+                assert text.strip() not in said, name
+    assert "PRIVATE KEY" not in said
+    assert watcher.check_output(started) == since
+    await_true(lambda: [one["value"][1] for one in series('min(up{job="node"})')] == ["1"])
 
 
 def test_programs_listen_on_one_address(watcher):

@@ -261,6 +261,8 @@ MONITORING = Case(
     {
         "monitoring_hosts": [{"host": "gpu-001", "address": "127.0.0.1", "plans": [PLAN]}],
         "monitoring_user": "root",
+        # Its stand-in of Prometheus speaks HTTP.
+        "monitoring_web_enabled": False,
         "monitoring_secrets": {"on-call": "a-secret-of-a-test"},
         "monitoring_receivers": [
             {

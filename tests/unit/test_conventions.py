@@ -129,7 +129,7 @@ RENDER = "plugins/plugin_utils/render"
         ("plugins/modules", {"ansible", "ansible_collections"}),
         (f"{RENDER}/host", set()),
         # The collection alone works with what ansible-core brings.
-        ("plugins", {"ansible", "ansible_collections", "jinja2", "yaml"}),
+        ("plugins", {"ansible", "ansible_collections", "cryptography", "jinja2", "yaml"}),
     ],
 )
 def test_what_runs_needs_only_what_is_there(folder, more):

@@ -48,6 +48,8 @@ OPTIONS: dict[str, Any] = {
     "owned": {"type": "list", "elements": "str", "default": []},
     "socket": {"type": "path"},
     "confirm_url": {"type": "str"},
+    # A directory with authority.pem and monitoring.password, where the API wants them.
+    "confirm_access": {"type": "path"},
     "reload": {"type": "bool", "default": True},
     "restarts": {"type": "list", "elements": "path", "default": []},
     "area": {"type": "str", "choices": ["ROUTER", "MONITORING"], "default": "ROUTER"},

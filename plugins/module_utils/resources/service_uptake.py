@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import ssl
 import time
 import urllib.request
 from typing import Any
@@ -84,18 +86,28 @@ class Service:
             return True
         end = time.monotonic() + CONFIRM_SECONDS
         while time.monotonic() < end:
-            if _reported(self.resource["confirm_url"]):
+            if _reported(self.resource["confirm_url"], self.resource["confirm_access"]):
                 return True
             time.sleep(0.5)
         return False
 
 
-def _reported(url: str) -> bool:
+def _reported(url: str, access: str | None) -> bool:
     try:
-        # Programs of this host: no proxy stands between.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=5) as answer:
-            document: Any = json.loads(answer.read())
-        return document["data"]["reloadConfigSuccess"] is True
+        return answer(url, access)["data"]["reloadConfigSuccess"] is True
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def answer(url: str, access: str | None) -> Any:
+    """Return a program's document; ``access`` has the authority and password that it takes."""
+    context = ssl.create_default_context(cafile=f"{access}/authority.pem" if access else None)
+    # Programs of this host: no proxy stands between.
+    handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    opener = urllib.request.build_opener(*handlers)
+    if access:
+        with open(f"{access}/monitoring.password", encoding="ascii") as stream:
+            shown = base64.b64encode(f"apiary:{stream.read()}".encode()).decode()
+        opener.addheaders.append(("Authorization", f"Basic {shown}"))
+    with opener.open(url, timeout=5) as response:
+        return json.loads(response.read())

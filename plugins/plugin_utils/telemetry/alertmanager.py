@@ -10,82 +10,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..documents import knowledge
-from .promql import document
-from .types import Mail, Receiver, TelemetrySettings
+from .promql import configuration
+from .types import Receiver, TelemetrySettings
 
 CONFIG = "alertmanager.yml"
 SEVERITIES = ("critical", "warning", "info")
-NOBODY = "nobody"
 
 
 def alertmanager_config(settings: TelemetrySettings) -> str:
     """Return alertmanager.yml; secrets are names of files in it."""
-    facts = knowledge("telemetry/settings.yml")["alertmanager"]
-    routed = [severity for severity in SEVERITIES if settings.routes.get(severity)]
-    config: dict[str, Any] = {
-        "route": {
-            "receiver": NOBODY,
-            "group_by": facts["group_by"],
-            "group_wait": f"{min(facts['group_wait_seconds'], 2 * settings.evaluation_seconds)}s",
-            "group_interval": facts["group_interval"],
-            "routes": [
-                {
-                    "receiver": severity,
-                    "matchers": [f'severity="{severity}"'],
-                    "repeat_interval": facts["repeat_interval"][severity],
-                }
-                for severity in routed
-            ],
-        },
-        "receivers": [{"name": NOBODY}, *(_receiver(severity, settings) for severity in routed)],
-        "inhibit_rules": inhibitions(),
-    }
-    return document(config)
-
-
-def _receiver(severity: str, settings: TelemetrySettings) -> dict[str, Any]:
-    """Return one receiver that has the ways of all who hear of a severity."""
     named = {receiver.name: receiver for receiver in settings.receivers}
-    ways: dict[str, Any] = {"name": severity}
-    for name in settings.routes[severity]:
-        receiver = named[name]
-        ways.setdefault(f"{receiver.kind}_configs", []).append(_way(receiver, settings.mail))
-    return ways
-
-
-def _way(receiver: Receiver, mail: Mail | None) -> dict[str, Any]:
-    secret = receiver.secret_file
-    if receiver.kind == "webhook":
-        way: dict[str, Any] = {"url": receiver.url, "send_resolved": True}
-        if secret:
-            way["http_config"] = {"authorization": {"credentials_file": secret}}
-        return way
-    if receiver.kind == "slack":
-        return {
-            "api_url_file": secret,
-            **({"channel": receiver.channel} if receiver.channel else {}),
-            "title": "{{ .CommonLabels.alertname }} ({{ .CommonLabels.severity }})",
-            "text": (
-                "{{ range .Alerts }}{{ .Annotations.summary }}\n"
-                "{{ .Annotations.remedy }}\n{{ end }}"
-            ),
-            "send_resolved": True,
-        }
-    if receiver.kind == "pagerduty":
-        url = {"url": receiver.url} if receiver.url else {}
-        return {"routing_key_file": secret, **url, "send_resolved": True}
-    return _mail(receiver, mail)
-
-
-def _mail(receiver: Receiver, mail: Mail | None) -> dict[str, Any]:
-    way: dict[str, Any] = {"to": ", ".join(receiver.to), "send_resolved": True}
-    if mail:
-        way |= {"smarthost": mail.server, "from": mail.sender, "require_tls": mail.tls}
-    if receiver.user:
-        way["auth_username"] = receiver.user
-    if receiver.secret_file:
-        way["auth_password_file"] = receiver.secret_file
-    return way
+    routed: dict[str, dict[str, list[Receiver]]] = {}
+    for severity in SEVERITIES:
+        for name in settings.routes.get(severity) or ():
+            kinds = routed.setdefault(severity, {})
+            kinds.setdefault(named[name].kind, []).append(named[name])
+    return configuration(
+        CONFIG,
+        settings=settings,
+        facts=knowledge("telemetry/settings.yml")["alertmanager"],
+        routed=routed,
+        inhibitions=inhibitions(),
+    )
 
 
 def inhibitions() -> list[dict[str, Any]]:

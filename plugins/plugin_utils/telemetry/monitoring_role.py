@@ -16,61 +16,23 @@ from ..evidence.types import Evidence
 from ..host.facts import package_manager, version
 from ..host.sandbox import sandbox
 from ..host.types import ConcernPlan
+from ..render.files import templates
 from .dashboards import dashboards
 from .plan import telemetry_plan
+from .promql import configuration
 from .types import MonitoredHost, TelemetrySettings
 
 Resource = Mapping[str, Any]
 # All that the role writes for Prometheus and Alertmanager is here, and nothing else is.
 DIRECTORY = "/etc/prometheus/apiary"
 SECRETS = f"{DIRECTORY}/secrets"
-MARK = "# Managed by Apiary; changes made here are overwritten.\n"
+# What TLS and passwords take, by name of file and of secret (web_keys.py).
+_WEB = ("authority.pem", "client.yml", "monitoring.password", "node.password", "web.pem", "web.yml")
 _OWNED = (f"{DIRECTORY}/rules/*", f"{DIRECTORY}/targets/*")
 _BOARDS = "apiary-*.json"
 _ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what an operator sets
-# The units that the packages bring stay as they are; what differs is in a drop-in.
-_DROP_IN = (
-    MARK
-    + """\
-[Unit]
-# An address that comes late is waited for.
-Wants=network-online.target
-After=network-online.target
-StartLimitIntervalSec=0
-[Service]
-ExecStart=
-ExecStart={command}
-Restart=on-failure
-RestartSec=5
-{sandbox}"""
-)
-_DATA_SOURCE = (
-    MARK
-    + """\
-apiVersion: 1
-datasources:
-  - name: Apiary
-    uid: apiary
-    type: prometheus
-    access: proxy
-    url: "{url}"
-    jsonData:
-      timeInterval: {seconds}s
-"""
-)
-_PROVIDER = (
-    MARK
-    + """\
-apiVersion: 1
-providers:
-  - name: Apiary
-    folder: Apiary
-    type: file
-    allowUiUpdates: false
-    options:
-      path: "{directory}"
-"""
-)
+# What Grafana needs to ask Prometheus: its own files, as Prometheus' secrets are closed to it.
+_GRAFANA = ("authority.pem", "monitoring.password")
 
 
 @dataclass(frozen=True)
@@ -88,6 +50,7 @@ def decide(
     ``options`` are the role's with their prefix, and its addresses are those of this host.
     """
     own = {name.removeprefix("monitoring_"): value for name, value in options.items()}
+    own["web"] = own.pop("web_enabled")
     if own["state"] == "absent":
         return MonitoringPlan(resources=tuple(_absent(own)))
     plan = telemetry_plan(hosts, _settings(own, evidence))
@@ -126,6 +89,8 @@ def _settings(own: Mapping[str, Any], evidence: Evidence) -> TelemetrySettings:
         "alertmanagers": own["alertmanagers"] or places["alertmanager"],
         "prometheuses": places["prometheus"],
         "ports": {**ports, **own["ports"]},
+        "web": SECRETS if own["web"] else None,
+        "own_alertmanagers": not own["alertmanagers"],
     }
     for name in ports:
         # What check mode would install has no version yet: the rest is for the oldest.
@@ -156,7 +121,8 @@ def _directories(own: Mapping[str, Any]) -> Iterable[Resource]:
     yield {"kind": "directory", "path": DIRECTORY, "owner": "root", "mode": "0755"}
     named = [receiver.get("secret_file") for receiver in own["receivers"]]
     there = [path.rpartition("/")[2] for path in named if path and path.startswith(SECRETS + "/")]
-    keep = sorted({*own["secrets"], *there})
+    secrets = sorted({*own["secrets"], *(_WEB if own["web"] else ())})
+    keep = sorted({*secrets, *there})
     yield {
         "kind": "directory",
         "path": SECRETS,
@@ -166,7 +132,7 @@ def _directories(own: Mapping[str, Any]) -> Iterable[Resource]:
         "keep": keep,
     }
     # Alertmanager reads a secret each time it sends: a changed one needs no reload.
-    for name in sorted(own["secrets"]):
+    for name in secrets:
         yield {
             "kind": "file",
             "path": f"{SECRETS}/{name}",
@@ -177,12 +143,14 @@ def _directories(own: Mapping[str, Any]) -> Iterable[Resource]:
 
 
 def _drop_in(own: Mapping[str, Any], program: str) -> dict[str, str]:
-    unit, command = own[f"{program}_unit"], " ".join(_COMMANDS[program](own))
+    unit, command = own[f"{program}_unit"], _COMMANDS[program](own)
     path = f"/etc/systemd/system/{unit}.d/50-apiary.conf"
     # A package may start its service before the directory is there.
     storage = own[{"prometheus": "storage"}.get(program, f"{program}_storage")]
     limits = sandbox(f"{program}.service", ReadWritePaths=f"-{storage}")
-    return {"path": path, "content": _DROP_IN.format(command=command, sandbox=limits)}
+    # The units that the packages bring stay as they are; what differs is in a drop-in.
+    template = templates().get_template("monitoring/drop_in.conf.j2")
+    return {"path": path, "content": template.render(command=command, sandbox=limits)}
 
 
 def _prometheus_command(own: Mapping[str, Any]) -> list[str]:
@@ -194,8 +162,13 @@ def _prometheus_command(own: Mapping[str, Any]) -> list[str]:
         f"--storage.tsdb.retention.time={own['retention']}",
         *([f"--storage.tsdb.retention.size={size}"] if size else []),
         f"--web.listen-address={_bracketed(own['listen'])}:{own['prometheus_port']}",
+        *_web_flag(own),
         *own["prometheus_options"],
     ]
+
+
+def _web_flag(own: Mapping[str, Any]) -> list[str]:
+    return [f"--web.config.file={SECRETS}/web.yml"] if own["web"] else []
 
 
 def _alertmanager_command(own: Mapping[str, Any]) -> list[str]:
@@ -211,6 +184,7 @@ def _alertmanager_command(own: Mapping[str, Any]) -> list[str]:
         f"--config.file={DIRECTORY}/alertmanager.yml",
         f"--storage.path={own['alertmanager_storage']}",
         f"--web.listen-address={at}:{own['alertmanager_port']}",
+        *_web_flag(own),
         *gossip,
         *own["alertmanager_options"],
     ]
@@ -240,6 +214,7 @@ def _alertmanager(own: Mapping[str, Any], text: str) -> Resource:
 def _prometheus(own: Mapping[str, Any], texts: Mapping[str, str]) -> Resource:
     drop_in = _drop_in(own, "prometheus")
     address = "127.0.0.1" if own["listen"] in _ANYWHERE else _bracketed(own["listen"])
+    scheme = "https" if own["web"] else "http"
     files = [
         {"path": f"{DIRECTORY}/{path}", "content": text}
         # The deepest first: what is named comes before what names it.
@@ -251,18 +226,25 @@ def _prometheus(own: Mapping[str, Any], texts: Mapping[str, str]) -> Resource:
         "owned": list(_OWNED),
         "check": ["promtool", "check", "config"],
         "restarts": [drop_in["path"]],
-        "confirm_url": f"http://{address}:{own['prometheus_port']}/api/v1/status/runtimeinfo",
+        "confirm_url": f"{scheme}://{address}:{own['prometheus_port']}/api/v1/status/runtimeinfo",
+        "confirm_access": SECRETS if own["web"] else None,
     }
 
 
 def _provisioning(own: Mapping[str, Any]) -> list[dict[str, str]]:
-    folder = own["grafana_provisioning"]
-    source = _DATA_SOURCE.format(url=own["grafana_prometheus"], seconds=own["scrape_seconds"])
-    provider = _PROVIDER.format(directory=own["grafana_dashboards"])
+    folder, files = own["grafana_provisioning"], _grafana_files(own)
     return [
-        {"path": f"{folder}/datasources/apiary.yml", "content": source},
-        {"path": f"{folder}/dashboards/apiary.yml", "content": provider},
+        {
+            "path": f"{folder}/{name}s/apiary.yml",
+            "content": configuration(f"grafana-{name}.yml", own=own, files=files),
+        }
+        for name in ("datasource", "dashboard")
     ]
+
+
+def _grafana_files(own: Mapping[str, Any]) -> dict[str, str]:
+    folder = PurePosixPath(own["grafana_provisioning"]).parent
+    return {name: f"{folder}/apiary-{name}" for name in _GRAFANA}
 
 
 def _grafana(
@@ -277,6 +259,10 @@ def _grafana(
     yield {"kind": "directory", "path": folder, "purge": _BOARDS, "keep": names}
     for path, text in sorted(boards.items()):
         yield {"kind": "file", "path": f"{folder}/{path}", "content": text}
+    for name, place in _grafana_files(own).items():
+        secret = {"secret": name, "mode": "0640"} if own["web"] else {}
+        group = {"group": own["grafana_group"]} if own["web"] and own["grafana_unit"] else {}
+        yield {"kind": "file", "path": place, **secret, **group}
     if not own["grafana_unit"]:
         yield from ({"kind": "file", **item} for item in files)
         return
@@ -298,5 +284,6 @@ def _absent(own: Mapping[str, Any]) -> Iterable[Resource]:
         yield {**resource, "owned": owned, "state": "absent"}
     folder = own["grafana_dashboards"]
     yield {"kind": "directory", "path": folder, "purge": _BOARDS, "state": "absent"}
-    yield from ({"kind": "file", "path": item["path"]} for item in _provisioning(own))
+    written = [item["path"] for item in _provisioning(own)] + [*_grafana_files(own).values()]
+    yield from ({"kind": "file", "path": path} for path in written)
     yield {"kind": "directory", "path": DIRECTORY, "state": "absent"}

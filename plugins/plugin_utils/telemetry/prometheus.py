@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from ..documents import knowledge
-from .labels import AMD, JOBS
-from .promql import document
+from .labels import JOBS
+from .promql import configuration
 from .targets import alertmanagers
 from .types import Target, TelemetrySettings
 
@@ -40,27 +39,11 @@ def target_files(all_targets: Sequence[Target]) -> dict[str, str]:
 
 def prometheus_config(settings: TelemetrySettings) -> str:
     """Return prometheus.yml; the paths in it are relative to its directory."""
-    return document(
-        {
-            "global": {
-                "scrape_interval": f"{settings.scrape_seconds}s",
-                "scrape_timeout": f"{min(settings.scrape_seconds, 10)}s",
-                "evaluation_interval": f"{settings.evaluation_seconds}s",
-                "external_labels": {"cluster": settings.cluster},
-            },
-            "rule_files": list(RULES),
-            "alerting": {
-                "alertmanagers": [{"static_configs": [{"targets": list(alertmanagers(settings))}]}]
-            },
-            "scrape_configs": [_job(job) for job in JOBS],
-        }
+    return configuration(
+        CONFIG,
+        settings=settings,
+        rules=RULES,
+        alertmanagers=alertmanagers(settings),
+        jobs={job: target_file(job) for job in JOBS},
+        dropped=knowledge("telemetry/amd.yml")["labels"]["dropped"],
     )
-
-
-def _job(job: str) -> dict[str, Any]:
-    config: dict[str, Any] = {"job_name": job, "file_sd_configs": [{"files": [target_file(job)]}]}
-    if job == AMD:
-        # A label that changes with every process would begin new series at each restart.
-        dropped = "|".join(knowledge("telemetry/amd.yml")["labels"]["dropped"])
-        config["metric_relabel_configs"] = [{"action": "labeldrop", "regex": dropped}]
-    return config

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from ..render.files import templates
 from .labels import SETS
 
 _PLACEHOLDER = re.compile(r"%\{([a-z_:]+)\}")
@@ -73,6 +74,12 @@ def document(data: Any) -> str:
     return MANAGED + yaml.dump(
         data, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100_000
     )
+
+
+def configuration(name: str, **values: Any) -> str:
+    """Return a program's configuration, of which a template has all that is not ``values``."""
+    template = templates().get_template(f"monitoring/{name}.j2")
+    return document(yaml.safe_load(template.render(**values)))
 
 
 class _Plain(yaml.SafeDumper):

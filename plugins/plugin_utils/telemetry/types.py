@@ -84,7 +84,9 @@ class TelemetrySettings:
     receivers by severity. ``alertmanagers`` and ``prometheuses`` are addresses with
     ports; () is the one on the monitoring host. ``cluster`` is on all that leaves Prometheus.
     ``patience`` multiplies how long alerts wait before they fire; 0 is not at all. ``runbooks`` is
-    where the alerts' page is read.
+    where the alerts' page is read. ``web`` is a directory with what it takes to read programs that
+    speak TLS and want a password; None where they speak plain HTTP to everybody, as Alertmanagers
+    do that are not our own.
     """
 
     slos: dict[str, str] = field(default_factory=dict)
@@ -102,6 +104,8 @@ class TelemetrySettings:
     patience: float = 1.0
     ports: Ports = field(default_factory=Ports)
     runbooks: str | None = None
+    web: str | None = None
+    own_alertmanagers: bool = True
     prometheus_version: str = "2.42"
     alertmanager_version: str = "0.25"
 

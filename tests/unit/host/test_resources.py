@@ -99,6 +99,7 @@ def test_a_role_converges_whatever_is_added_to_what_it_decides(role, tmp_path, m
             "collector": "2",
             "files": {"/etc/os-release": 'ID=ubuntu\nVERSION_ID="24.04"\n'},
         }
+        variables = {"apiary_artifacts": str(tmp_path / "artifacts"), **variables}
         decided = decide_role(role, variables, check, evidence=evidence, **arguments)
         return run_module(converge, capsys, check, resources=decided["resources"])
 

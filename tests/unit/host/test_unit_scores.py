@@ -67,7 +67,7 @@ SOURCES = {
     "plugin_utils/render/templates/router.service.j2": {"apiary-router.service"},
     "plugin_utils/render/templates/ports.service.j2": {"apiary-NAME-ports.service"},
     "plugin_utils/render/templates/replica.service.j2": {"apiary-NAME-N.service"},
-    "plugin_utils/telemetry/monitoring_role.py": {
+    "plugin_utils/render/templates/monitoring/drop_in.conf.j2": {
         "prometheus.service",
         "prometheus-alertmanager.service",
     },
@@ -120,6 +120,7 @@ def _monitoring(program):
         "peers": [],
         "cluster_port": 9094,
         "prometheus_port": 9090,
+        "web": True,
         "alertmanager_port": 9093,
         "prometheus_options": [],
         "alertmanager_options": [],

@@ -40,7 +40,7 @@ def role(host=None, **options):
     defaults = {
         **read_role("monitoring").defaults,
         "monitoring_listen": "192.0.2.9",
-        "monitoring_grafana_prometheus": "http://192.0.2.9:9090",
+        "monitoring_grafana_prometheus": "https://192.0.2.9:9090",
     }
     return decide({**defaults, **options}, host or evidence(), HOSTS)
 
@@ -60,7 +60,9 @@ def flags(plan, unit="prometheus-alertmanager.service"):
 
 def test_the_files_are_those_of_the_plan():
     settings = TelemetrySettings(
-        alertmanagers=("192.0.2.9:9093",), prometheuses=("192.0.2.9:9090",)
+        alertmanagers=("192.0.2.9:9093",),
+        prometheuses=("192.0.2.9:9090",),
+        web="/etc/prometheus/apiary/secrets",
     )
     expected = telemetry_plan(HOSTS, settings).files
     resources = by_name(role())
@@ -70,6 +72,19 @@ def test_the_files_are_those_of_the_plan():
         for file in resources[f"configuration {name}"]["files"][1:]
     }
     assert files == expected
+
+
+def test_alertmanagers_of_others_get_no_password():
+    prometheus = by_name(role(monitoring_alertmanagers=["192.0.2.50:9093"]))
+    [text] = [
+        file["content"]
+        for file in prometheus["configuration prometheus.service"]["files"]
+        if file["path"].endswith("prometheus.yml")
+    ]
+    document = yaml.safe_load(text)
+    [alerts] = document["alerting"]["alertmanagers"]
+    [job] = [job for job in document["scrape_configs"] if job["job_name"] == "alertmanager"]
+    assert {"scheme", "basic_auth"} & {*alerts, *job} == set()
 
 
 def test_programs_come_after_their_options():
@@ -99,7 +114,7 @@ def test_several_alertmanagers_share_what_they_sent(listen, peers, expected):
 
 def test_who_listens_everywhere_is_asked_on_loopback():
     prometheus = by_name(role(monitoring_listen="0.0.0.0"))["configuration prometheus.service"]
-    assert prometheus["confirm_url"] == "http://127.0.0.1:9090/api/v1/status/runtimeinfo"
+    assert prometheus["confirm_url"] == "https://127.0.0.1:9090/api/v1/status/runtimeinfo"
     [config] = [
         file["content"] for file in prometheus["files"] if file["path"].endswith("prometheus.yml")
     ]
@@ -115,7 +130,25 @@ def test_secrets_are_references_and_others_are_removed():
     assert "planted" not in dumps(plan)
     assert resources["file /etc/prometheus/apiary/secrets/on-call"]["secret"] == "on-call"  # noqa: S105
     directory = resources["directory /etc/prometheus/apiary/secrets"]
-    assert (directory["purge"], directory["keep"]) == ("*", ["by-hand", "on-call"])
+    own = [
+        "authority.pem",
+        "client.yml",
+        "monitoring.password",
+        "node.password",
+        "web.pem",
+        "web.yml",
+    ]
+    assert (directory["purge"], directory["keep"]) == ("*", sorted([*own, "by-hand", "on-call"]))
+    plain = by_name(role(monitoring_web_enabled=False))
+    assert plain["directory /etc/prometheus/apiary/secrets"]["keep"] == []
+
+
+def test_without_tls_nobody_wants_a_password():
+    plan = role(monitoring_web_enabled=False)
+    assert not any("web.config" in word for word in flags(plan))
+    prometheus = by_name(plan)["configuration prometheus.service"]
+    assert prometheus["confirm_url"].startswith("http://")
+    assert "https" not in dumps(plan)
 
 
 @pytest.mark.parametrize("unit", ["", "grafana-server.service"])
@@ -127,7 +160,14 @@ def test_grafana_gets_its_data_source_and_dashboards(unit):
     else:
         text = resources[f"file {source}"]["content"]
     [data] = yaml.safe_load(text)["datasources"]
-    assert (data["url"], data["jsonData"]) == ("http://192.0.2.9:9090", {"timeInterval": "15s"})
+    assert data["url"] == "https://192.0.2.9:9090"
+    assert data["jsonData"] == {"timeInterval": "15s", "tlsAuthWithCACert": True}
+    assert data["basicAuthUser"] == "apiary"
+    path = "/etc/grafana/apiary-monitoring.password"
+    assert data["secureJsonData"]["basicAuthPassword"] == f"$__file{{{path}}}"
+    password = resources[f"file {path}"]
+    assert (password["secret"], password["mode"]) == ("monitoring.password", "0640")
+    assert password["group"] == ("grafana" if unit else None)
     boards = resources["directory /var/lib/grafana/dashboards/apiary"]
     assert boards["keep"]
     assert all(f"file {boards['path']}/{name}" in resources for name in boards["keep"])

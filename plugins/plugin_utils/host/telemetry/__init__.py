@@ -77,6 +77,7 @@ def _gone(service: Service, kept: Iterable[str] = ()) -> dict[str, Any]:
 def _present(
     plan: TelemetryHostPlan, settings: Settings, evidence: Evidence
 ) -> Iterator[Mapping[str, Any]]:
+    yield from node.web(settings)
     output = evidence.commands.get("exporters")
     if output is None or plan.node.program not in output.stdout.split():
         # A package starts its service as soon as it is there, on all addresses unless it has flags.
@@ -92,6 +93,8 @@ def _present(
         "mode": "0755",
     }
     yield from (_configuration(service) for service in (plan.node, plan.textfile))
+    if not settings.web:
+        yield from node.no_web()
     # AMD's exporter as it came another way goes before it comes.
     kept = [item.path for service in plan.amd for item in service.files]
     yield from (_gone(service, kept) for service in plan.absent)
@@ -103,6 +106,7 @@ def _present(
 def _absent(plan: TelemetryHostPlan) -> Iterator[Mapping[str, Any]]:
     services = (*plan.amd, *plan.absent, plan.textfile, plan.node)
     yield from (_gone(service) for service in services)
+    yield from node.no_web()
     for path in (amd.SOURCES, amd.PREFERENCES, plan.expected["file"]):
         yield {"kind": "file", "path": path}
     # Not a text: a keyring.

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ UNITS = "/etc/systemd/system"
 MARK = "# Managed by Apiary; changes made here are overwritten.\n"
 PROGRAM = "/usr/libexec/apiary/host_metrics.py"
 SETTINGS = "/etc/apiary/telemetry.json"
+WEB, WEB_USER, _COMMENT = "/etc/apiary/web", "apiary-web", "Apiary keys of node_exporter"
 SERVICE, TIMER = "apiary-telemetry.service", "apiary-telemetry.timer"
 
 
@@ -69,6 +70,8 @@ def exporter(settings: Settings, evidence: Evidence, folder: str) -> Service:
     """Return node_exporter's service: the distribution's unit with flags of ours."""
     known, facts = family(settings, evidence), exporters()
     host = f"[{settings.listen}]" if ":" in settings.listen else settings.listen
+    release, names = os_release(evidence), knowledge("telemetry/exporters.yml")["web"]
+    flag = names["older"].get(f"{release.id} {release.version}", names["flag"])
     flags = [
         f"--web.listen-address={host}:{settings.node_port}",
         f"--collector.textfile.directory={folder}",
@@ -77,9 +80,11 @@ def exporter(settings: Settings, evidence: Evidence, folder: str) -> Service:
             for name in (*facts["collectors"]["enabled"], *settings.node_collectors)
         ),
         f"--collector.systemd.unit-include={facts['units']['include']}",
+        *([f"{flag}={WEB}/web.yml"] if settings.web else []),
     ]
+    group = f"SupplementaryGroups={WEB_USER}\n" if settings.web else ""
     command = " ".join(_argument(word) for word in (known["program"], *flags))
-    own = sandbox("node_exporter.service")
+    own = group + sandbox("node_exporter.service")
     text = unit_text("node-exporter.conf", mark=MARK, command=command, sandbox=own)
     path = f"{UNITS}/{known['unit']}.d/50-apiary.conf"
     return Service(
@@ -89,6 +94,27 @@ def exporter(settings: Settings, evidence: Evidence, folder: str) -> Service:
         settings.node_package or known["package"],
         known["program"],
     )
+
+
+def web(settings: Settings) -> Iterator[Mapping[str, Any]]:
+    """Yield what TLS and the password take, which the exporter reads anew at every request.
+
+    A group of its own has it read them whatever user its package has made; a credential of systemd
+    would stay as it was at the start.
+    """
+    if not settings.web:
+        return
+    shell = "/usr/sbin/nologin"
+    yield {"kind": "user", "name": WEB_USER, "comment": _COMMENT, "system": True, "shell": shell}
+    for name in ("web.pem", "web.yml"):
+        file = {"kind": "file", "path": f"{WEB}/{name}", "secret": name}
+        yield {**file, "group": WEB_USER, "mode": "0640"}
+
+
+def no_web() -> tuple[Mapping[str, Any], ...]:
+    """Return the absence of that."""
+    user = {"kind": "user", "name": WEB_USER, "comment": _COMMENT, "state": "absent"}
+    return {"kind": "directory", "path": WEB, "state": "absent"}, user
 
 
 def _argument(word: str) -> str:

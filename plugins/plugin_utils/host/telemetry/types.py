@@ -24,7 +24,8 @@ class Settings:
     ``gpu_host`` is False for a router. ``listen`` is the address that exporters are reached at.
     ``gpus`` is how many the host is to have, None for what its board carries; ``driver_version``
     AMD's name of the driver's release, None where nobody compares. ``arguments`` are the words that
-    the kernel is to be told, ``mounts`` where weights lie. ``python`` is the host's interpreter.
+    the kernel is to be told, ``mounts`` where weights lie. With ``web`` node_exporter speaks TLS
+    and wants a password. ``python`` is the host's interpreter.
     """
 
     state: State = "present"
@@ -53,6 +54,7 @@ class Settings:
     arguments: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()
     interval_seconds: int | None = None
+    web: bool = False
     python: str = "/usr/bin/python3"
 
 

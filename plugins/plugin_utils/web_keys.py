@@ -1,0 +1,140 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""TLS and passwords of Prometheus, Alertmanager and node_exporter, kept on the controller.
+
+Files of this user alone; what is missing is made once. Beside an authority.pem of the operator's,
+which has no authority.key, certificates are the operator's to bring, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import datetime
+import ipaddress
+import os
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from .files import read_text, write_text
+from .findings import Finding, error
+
+_Time = datetime.datetime
+_DAY = datetime.timedelta(days=1)
+_TITLE = "Apiary monitoring"
+_PEM = serialization.Encoding.PEM
+_SALT = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+# The least that bcrypt takes: the password has 256 bits, and whoever asks has one hashed.
+_COST = "$2b$05$"
+
+
+def make_web_keys(
+    directory: str, name: str, addresses: Sequence[str], now: _Time | None = None
+) -> tuple[Finding, ...]:
+    """Make what is missing of passwords, their hashes, the authority and NAME.pem.
+
+    ``addresses`` are what others call the program. The findings are of certificates that end soon.
+    """
+    now = now or datetime.datetime.now(datetime.UTC)
+    folder = Path(directory).absolute()
+    for user in ("node", "monitoring"):
+        password = _kept(folder / f"{user}.password", partial(secrets.token_urlsafe, 32))
+        _kept(folder / f"{user}.hash", partial(_hashed, password))
+    authority, signer, own = (
+        folder / each for each in ("authority.pem", "authority.key", f"{name}.pem")
+    )
+    if not authority.exists():
+        # Another authority has another name, which says whose a certificate is.
+        title = f"{_TITLE} {secrets.token_hex(4)}"
+        limits = x509.BasicConstraints(ca=True, path_length=0)
+        _kept(signer, partial(_issued, title, limits, 7300, now))
+        _kept(authority, lambda: _certificate(signer).public_bytes(_PEM).decode())
+    if signer.exists():
+        names = x509.SubjectAlternativeName([*map(_name, dict.fromkeys((*addresses, "127.0.0.1")))])
+        make = partial(_issued, name[:64], names, 3650, now, read_text(str(signer)))
+        _kept(own, make)
+        if _is_stale(_certificate(own), _certificate(authority), names, now):
+            write_text(own, make(), 0o600)
+    ends = {str(path): _certificate(path).not_valid_after_utc for path in (authority, own)}
+    message = "ends on {:%Y-%m-%d}; then Prometheus reads nothing"
+    return tuple(
+        Finding("MONITORING-CERTIFICATE", path, message.format(end), minor=True)
+        for path, end in ends.items()
+        if end < now + 30 * _DAY
+    )
+
+
+def _kept(path: Path, make: Callable[[], str]) -> str:
+    """Return a file's text; the first of all who come at once makes it."""
+    if not path.exists():
+        own = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        write_text(own, make(), 0o600)
+        with contextlib.suppress(FileExistsError):
+            os.link(own, path)
+        os.unlink(own)
+    return read_text(str(path))
+
+
+def _is_stale(
+    own: x509.Certificate, authority: x509.Certificate, names: Iterable[object], now: _Time
+) -> bool:
+    """Return whether one of ours is of a former authority, lacks a name or ends within a year."""
+    if not own.issuer.rfc4514_string().startswith(f"CN={_TITLE}"):
+        return False
+    present = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    lacks = own.issuer != authority.subject or not set(names) <= set(present)
+    return lacks or own.not_valid_after_utc < now + 365 * _DAY
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(read_text(str(path)).encode())
+    except ValueError:
+        raise error("MONITORING-CERTIFICATE", str(path), "begins with no certificate") from None
+
+
+def _issued(name: str, extension: x509.ExtensionType, days: int, now: _Time, by: str = "") -> str:
+    """Return a certificate with its key, signed by that of the text ``by``, else by itself."""
+    key = signer = ec.generate_private_key(ec.SECP256R1())
+    subject = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    if by:
+        issuer = x509.load_pem_x509_certificate(by.encode()).subject
+        found = serialization.load_pem_private_key(by.encode(), None)
+        signer = cast(ec.EllipticCurvePrivateKey, found)
+    # A host's clock may be behind.
+    dates = (now - _DAY, now + days * _DAY)
+    number = x509.random_serial_number()
+    builder = x509.CertificateBuilder(issuer, subject, key.public_key(), number, *dates)
+    signed = builder.add_extension(extension, critical=not by).sign(signer, hashes.SHA256())
+    form, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return (signed.public_bytes(_PEM) + key.private_bytes(_PEM, form, encryption)).decode()
+
+
+def _name(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)
+
+
+def _hashed(password: str) -> str:
+    """Return what programs compare a password with: bcrypt, which is all that they take."""
+    salt = _COST + "".join(secrets.choice(_SALT) for _ in range(21)) + "."
+    for name in ("libcrypt.so.1", "libcrypt.so.2"):
+        with contextlib.suppress(OSError):
+            crypt = ctypes.CDLL(name).crypt
+            crypt.restype = ctypes.c_char_p
+            text: bytes = crypt(password.encode(), salt.encode()) or b""
+            if text.startswith(_COST.encode()):
+                return text.decode()
+    raise error("MONITORING-BCRYPT", "libcrypt", "this controller has no bcrypt")
