@@ -10,8 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..findings import Finding
-from .plan_types import Capacity, DeploymentCapacity, PlaceCapacity, Rate
+from .plan_types import Capacity, DeploymentCapacity, PlaceCapacity
 from .types import Served
 
 
@@ -25,45 +24,26 @@ class Serving:
     host: str
     domain: str
     rack: str | None
-    gpu_model: str | None
     gpus: int
     running: tuple[Served, ...]
     planned: tuple[Served, ...]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a host serves under the SLO, and of which configuration that was measured."""
-
-    model: str
-    layout: str
-    engine: str
-    gpu: str
-    per_host: float
-    assumptions: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
-
-
-def fleet_capacity(hosts: Sequence[Serving], measured: Sequence[Measured] = ()) -> Capacity:
-    """Return what hosts serve; requests/s only where they were measured."""
+def fleet_capacity(hosts: Sequence[Serving]) -> Capacity:
+    """Return what hosts serve."""
     names = dict.fromkeys(
         served.deployment for host in hosts for served in (*host.planned, *host.running)
     )
-    deployments = tuple(_deployment(name, hosts, measured) for name in names)
     idle = {host.host: max(0, host.gpus - _gpus(host.planned)) for host in hosts}
-    assumptions = [
-        note for item in measured for note in item.assumptions if any(d.rate for d in deployments)
-    ]
     return Capacity(
         gpus=sum(host.gpus for host in hosts),
         used_now=sum(_gpus(host.running) for host in hosts),
         used=sum(_gpus(host.planned) for host in hosts),
         idle=sum(idle.values()),
         idle_hosts=tuple(host for host, count in idle.items() if count),
-        deployments=deployments,
+        deployments=tuple(_deployment(name, hosts) for name in names),
         domains=_places((host.domain, host) for host in hosts),
         racks=_places((host.rack, host) for host in hosts if host.rack is not None),
-        assumptions=tuple(dict.fromkeys(assumptions)),
     )
 
 
@@ -94,9 +74,7 @@ def _places(pairs: Iterable[tuple[str, Serving]]) -> tuple[PlaceCapacity, ...]:
     return tuple(sorted(places, key=lambda place: -place.planned))
 
 
-def _deployment(
-    name: str, hosts: Sequence[Serving], measured: Sequence[Measured]
-) -> DeploymentCapacity:
+def _deployment(name: str, hosts: Sequence[Serving]) -> DeploymentCapacity:
     running = [item for host in hosts for item in host.running if item.deployment == name]
     planned = [(host, item) for host in hosts for item in host.planned if item.deployment == name]
     served = [item for _host, item in planned]
@@ -117,45 +95,4 @@ def _deployment(
         gpus=_gpus(served),
         worst=worst,
         lost=lost,
-        rate=_rate(name, hosts, measured),
     )
-
-
-def _rate(name: str, hosts: Sequence[Serving], measured: Sequence[Measured]) -> Rate | None:
-    """Return what was measured of a deployment times the hosts that are like that; else None."""
-    planned = [(host, item) for host in hosts for item in host.planned if item.deployment == name]
-    rates = {host.host: _of(host, item, measured) for host, item in planned}
-    measured_rates = {host: rate for host, rate in rates.items() if rate is not None}
-    now = [
-        rate
-        for host in hosts
-        for item in host.running
-        if item.deployment == name and item.up == item.replicas
-        if (rate := _of(host, item, measured)) is not None
-    ]
-    if not measured_rates and not now:
-        return None
-    by_domain: dict[str, float] = {}
-    for host, _item in planned:
-        by_domain[host.domain] = by_domain.get(host.domain, 0) + measured_rates.get(host.host, 0)
-    total = sum(by_domain.values())
-    return Rate(
-        per_host=min((*measured_rates.values(), *now)),
-        now=sum(now),
-        planned=total,
-        after_loss=total - max(by_domain.values(), default=0),
-        unmeasured=tuple(host for host, rate in rates.items() if rate is None),
-    )
-
-
-def _of(host: Serving, served: Served, measured: Sequence[Measured]) -> float | None:
-    """Return the measured rate of a host that serves like this, None where none was measured."""
-    for item in measured:
-        if (item.model, item.layout, item.engine, item.gpu) == (
-            served.model,
-            served.layout,
-            served.engine,
-            host.gpu_model,
-        ):
-            return item.per_host
-    return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..documents import knowledge
 from ..findings import Finding, Severity
-from .capacity import Measured, Serving, fleet_capacity
+from .capacity import Serving, fleet_capacity
 from .drift import behind, causes
 from .groups import Grouping
 from .ledger import Applied
@@ -72,9 +72,7 @@ class _Seen:
     refused: set[str] = field(default_factory=set)
 
 
-def fleet_plan(
-    hosts: Iterable[Observed], measured: Sequence[Measured] = (), drift: bool = False
-) -> FleetPlan:
+def fleet_plan(hosts: Iterable[Observed], drift: bool = False) -> FleetPlan:
     """Return what would change on hosts, who stands out, and what capacity results.
 
     ``hosts`` are taken one by one and may be a stream. With ``drift``, changes that the inventory
@@ -85,7 +83,7 @@ def fleet_plan(
         _look(host, seen)
     changes, groups = seen.grouping.groups()
     odd, splits = outliers(seen.peers)
-    capacity = fleet_capacity(seen.serving, measured)
+    capacity = fleet_capacity(seen.serving)
     totals = _totals(seen, changes, groups)
     return FleetPlan(
         drift=drift,
@@ -100,7 +98,7 @@ def fleet_plan(
         capacity=capacity,
         unseen=tuple(seen.unseen),
         quarantined=tuple(seen.quarantined),
-        findings=(*_said(seen), *_own(seen, capacity), *_rates(measured, capacity)),
+        findings=(*_said(seen), *_own(seen, capacity)),
     )
 
 
@@ -154,7 +152,6 @@ def _serving(host: Observed, survey: Survey, refused: bool) -> Serving:
         host=host.host,
         domain=host.domain or host.host,
         rack=host.rack,
-        gpu_model=survey.facts.gpu_model,
         gpus=survey.facts.gpus,
         running=survey.running,
         planned=survey.running if refused else survey.wanted,
@@ -241,14 +238,3 @@ def _single(seen: _Seen, capacity: Capacity) -> Iterator[Finding]:
                 one.deployment,
                 f"all {one.planned} replicas would be in the failure domain {one.worst}",
             )
-
-
-def _rates(measured: Sequence[Measured], capacity: Capacity) -> Iterator[Finding]:
-    for one in measured:
-        yield from one.findings
-    if measured and not any(one.rate for one in capacity.deployments):
-        yield Finding(
-            "FLEET-PLAN-BENCH-OTHER",
-            ", ".join(dict.fromkeys(f"{one.model} {one.layout}" for one in measured)),
-            "measured on another model, layout, engine or GPU than any host here serves",
-        )

@@ -80,22 +80,6 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Rate:
-    """What was measured of a deployment under its SLO, and what that comes to: requests/s.
-
-    ``per_host`` is what `apiary capacity` counts on. ``now`` is of hosts whose replicas are all up,
-    ``planned`` of all that would serve it, ``after_loss`` without the largest failure domain.
-    ``unmeasured`` are hosts with another GPU or layout, or another version of the engine.
-    """
-
-    per_host: float
-    now: float
-    planned: float
-    after_loss: float
-    unmeasured: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class DeploymentCapacity:
     """One deployment, as it runs and as it would.
 
@@ -115,7 +99,6 @@ class DeploymentCapacity:
     gpus: int
     worst: str
     lost: int
-    rate: Rate | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +129,6 @@ class Capacity:
     deployments: tuple[DeploymentCapacity, ...]
     domains: tuple[PlaceCapacity, ...]
     racks: tuple[PlaceCapacity, ...]
-    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error, has_errors
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import Measured
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import fleet_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import FleetPlan
 from rich.progress import Progress
@@ -34,7 +33,7 @@ from apiary.fleet.plan_tables import fleet_tables
 
 EXIT_CHANGES = 3
 OF_FLEET = (
-    *("--inventory", "--limit", "--offline", "--drift", "--diff", "--bench", "--forks"),
+    *("--inventory", "--limit", "--offline", "--drift", "--diff", "--forks"),
     *("--extra-vars", "--vault-password-file"),
 )
 OF_HOST = ("--with", "--model", "--keep", "--nodes", "--interface")
@@ -53,7 +52,6 @@ class FleetOptions:
     offline: bool = False
     drift: bool = False
     diff: bool = False
-    benches: tuple[str, ...] = ()
     forks: int | None = None
     out: str | None = None
     extra_files: tuple[str, ...] = ()
@@ -71,7 +69,6 @@ def plan_fleet(options: FleetOptions, as_json: bool) -> int:
 
     1 says that an error keeps the answer from being whole: a host not reached, or a refusal.
     """
-    measured = _measured(options.benches) if options.benches else ()
     hosts = read_hosts(
         options.sources,
         options.limit,
@@ -80,7 +77,7 @@ def plan_fleet(options: FleetOptions, as_json: bool) -> int:
         extra_vars=options.extra_vars,
     ).hosts
     run = Run() if options.offline else _survey(options, hosts, quiet=as_json)
-    made = fleet_plan(observed(hosts, run, now()), measured, options.drift)
+    made = fleet_plan(observed(hosts, run, now()), options.drift)
     if options.out:
         write_text(Path(options.out), dumps(made))
     _print(made, options.diff, as_json)
@@ -99,16 +96,6 @@ def _print(made: FleetPlan, diff: bool, as_json: bool) -> None:
     for part in fleet_tables(made, diff):
         show(part)
     report((finding for finding in made.findings if finding.severity != "error"), as_json)
-
-
-def _measured(names: Sequence[str]) -> tuple[Measured, ...]:
-    """Return what a host of each configuration serves, by benchmarks."""
-    # The only word with the wing: who measures nothing need not load it.
-    from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_fleet import measured_of
-
-    from apiary.bench.report.inputs import load_benches
-
-    return measured_of(load_benches(names))
 
 
 def _survey(options: FleetOptions, hosts: Sequence[FleetHost], quiet: bool) -> Run:

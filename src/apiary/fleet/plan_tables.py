@@ -21,7 +21,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types i
     Split,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
-from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import number
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -232,27 +231,11 @@ def _capacity(capacity: Capacity) -> Iterator[RenderableType]:
     yield Text(
         f"GPUs: {capacity.gpus:,}; {capacity.used_now:,} used now, {capacity.used:,} then{idle}{on}"
     )
-    yield from (Text(line) for line in _rates(capacity.deployments))
-    yield from (Text(f"assumed: {note}", "dim") for note in capacity.assumptions)
     yield from _places(capacity.domains)
 
 
 def _loss(one: DeploymentCapacity) -> str:
     return f"{one.lost:,} of {one.planned:,} ({one.worst})" if one.planned else "–"
-
-
-def _rates(deployments: Sequence[DeploymentCapacity]) -> Iterator[str]:
-    for deployment in deployments:
-        if deployment.rate is None:
-            continue
-        rate = deployment.rate
-        yield (
-            f"{deployment.deployment}: {number(rate.per_host)} requests/s of a host under the SLO;"
-            f" {number(rate.now)} now, {number(rate.planned)} then,"
-            f" {number(rate.after_loss)} without {deployment.worst}"
-        )
-        if rate.unmeasured:
-            yield f"  not measured as they are: {_who(rate.unmeasured)}"
 
 
 def _places(domains: Sequence[PlaceCapacity]) -> Iterator[RenderableType]:

@@ -93,14 +93,6 @@ REFUSED = {"target": "--limit says which hosts"}
     help="Fleet: only what changed on the hosts since it was applied, not in the inventory.",
 )
 @click.option("--diff", is_flag=True, help="Fleet: show each change's lines.")
-@click.option(
-    "--bench",
-    "benches",
-    metavar="RESULT",
-    type=click.Path(),
-    multiple=True,
-    help="Fleet: count measured rates, of `apiary bench` under an SLO; may be given often.",
-)
 @click.option("--forks", type=click.IntRange(1), help="Fleet: hosts at once; else Ansible's.")
 @extra_option("Fleet: variables, as Ansible's.")
 @vault_option("Fleet: as Ansible's; may be given often.")

@@ -31,7 +31,7 @@ from apiary.app.schemas import schema
 from apiary.fleet import hosts as fleet_hosts
 from apiary.fleet import plan as fleet_plan
 from apiary.fleet.hosts import FleetHost, Hosts
-from support.bench.analytic_engine import SLO, WORKLOAD, Analytic, bench
+from support.bench.analytic_engine import SLO, WORKLOAD
 from support.surveys import (
     changing,
     digest,
@@ -39,7 +39,6 @@ from support.surveys import (
     inventory_of,
     name_of,
     rack_of,
-    served,
     settled,
     write_fleet,
 )
@@ -203,22 +202,6 @@ def test_old_surveys_are_told_offline(here, capsys):
     hosts(replace(settled("gpu-0001"), collected_at="2026-11-20T12:00:00Z"))
     assert offline() == 0
     assert "FLEET-PLAN-SURVEY-OLD: gpu-0001" in printed(capsys)[1]
-
-
-def test_measured_rates_are_counted(here, capsys):
-    environment = {
-        "model": served("x").model,
-        "layout": "DP2/TP4/EP4",
-        "engine": {"name": "vllm", "version": "0.33.0"},
-        "gpu": "MI325X",
-    }
-    made = bench(Analytic(base=0.01, slope=0.0002), ASKED, "a", 1, environment)
-    Path("bench.json").write_text(dumps(made))
-    hosts(settled("gpu-0001"), settled("gpu-0002"))
-    assert offline("--bench", "bench.json") == 0
-    out, _err = printed(capsys)
-    assert "requests/s of a host under the SLO" in out
-    assert "assumed: each host adds" in out
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import jsonschema
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import Measured
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Applied
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import (
     Observed,
@@ -193,9 +192,3 @@ def test_a_ledger_that_is_behind_is_told():
     plan = planned(seen(settled("a"), applied=older))
     assert codes(plan) == ["FLEET-PLAN-LEDGER-BEHIND"]
     assert not plan.would_change
-
-
-def test_a_measurement_of_something_else_is_told():
-    other = Measured("m", "TP8", "vllm 1", "MI300X", 1.0)
-    plan = planned(seen(settled("a")), measured=[other])
-    assert codes(plan) == ["FLEET-PLAN-BENCH-OTHER"]
