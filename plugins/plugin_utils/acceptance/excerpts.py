@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ..documents import knowledge
 from ..evidence.types import Evidence
@@ -18,27 +19,8 @@ from .types import Excerpt
 
 # Of one check, and of one host: a panel is read, not searched.
 _LINES, _WIDTH, _MOST = 12, 300, 24
+_WHERE = "acceptance/excerpts.yml"
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-# By a part of a code: commands, and files as regular expressions. {bdf} and {card} are those
-# of the GPU that the finding names. Nothing that may hold a secret is here.
-_WHERE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-    ("ACCEPT-UNCORRECTABLE", (), (r"/sys/class/drm/{card}/device/ras/\w+_err_count",)),
-    ("ACCEPT-BAD-PAGES", (), (r"/sys/class/drm/{card}/device/ras/gpu_vram_bad_pages",)),
-    ("ACCEPT-POWER-CAP", (), (r"/sys/class/drm/{card}/device/hwmon/.*/power1_cap",)),
-    ("ACCEPT-PCIE-ERRORS", (), (r"/sys/class/drm/{card}/device/pcie_replay_count",)),
-    ("ACCEPT-PCIE", (), (r"/sys/bus/pci/devices/{bdf}/(?:current|max)_link_\w+",)),
-    ("TOPO-PCIE-LINK", (), (r"/sys/bus/pci/devices/{bdf}/(?:current|max)_link_\w+",)),
-    ("TOPO-MEMORY-ERRORS", (), (r"/sys/bus/pci/devices/{bdf}/ras/\w+",)),
-    ("TOPO-VRAM", (), (r"/sys/bus/pci/devices/{bdf}/mem_info_vram_total",)),
-    ("-XGMI-", ("amd_smi_xgmi", "amd_smi_topology", "rocm_smi_topology"), ()),
-    ("-GPU-", ("lspci", "amd_smi_list"), ()),
-    ("ACCEPT-FIRMWARE", (), (r"/sys/bus/pci/devices/[^/]+/(?:fw_version/\w+|vbios_version)",)),
-    ("ACCEPT-MEMORY", (), (r"/proc/meminfo",)),
-    ("ACCEPT-REPLICA", ("replicas",), ()),
-    ("ACCEPT-PORT", ("listening",), ()),
-    ("TUNE-ARGUMENT", (), (r"/proc/cmdline",)),
-    ("-DRIVER-", (), (r"/sys/module/amdgpu/\w+",)),
-)
 
 
 def excerpts(
@@ -65,17 +47,17 @@ def _of(evidence: Evidence, finding: Finding, measured: Measured) -> Iterator[tu
     for ran in measured.runs:
         if ran.argv and f": {ran.test} {ran.name}" in finding.subject:
             yield " ".join(ran.argv), "\n".join(ran.output.splitlines()[-_LINES:])
-    commands, patterns = next(
-        ((entry[1], entry[2]) for entry in _WHERE if entry[0] in finding.code), ((), ())
+    where: Mapping[str, Any] = next(
+        (entry for entry in knowledge(_WHERE)["excerpts"] if entry["code"] in finding.code), {}
     )
-    for name in commands:
+    for name in where.get("commands", ()):
         output = command(evidence, name)
         if output:
             yield " ".join(output.argv), output.stdout
     functions = _PCI.findall(text) or [None]
     for bdf in functions[:2]:
         card = _card(evidence, bdf) or "card[0-9]+"
-        for pattern in patterns:
+        if pattern := where.get("files"):
             words = pattern.replace("{bdf}", re.escape(bdf or "-")).replace("{card}", card)
             paths = [path for path in sorted(evidence.files) if re.fullmatch(words, path)]
             if finding.code == "ACCEPT-FIRMWARE":
