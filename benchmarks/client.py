@@ -39,7 +39,7 @@ from typing import Any
 import click
 from ansible_collections.apiary.instinct.plugins.module_utils.load import client as bench_client
 from ansible_collections.apiary.instinct.plugins.module_utils.load import http as bench_http
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import builtin, command
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import command
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Load,
     Target,
@@ -142,7 +142,7 @@ def words_of(client: str, load: Load, target: Target, shard: int, shards: int, p
     """Return the command of one process."""
     name = f"{shard}.json"
     if client == "builtin":
-        words = builtin.argv(load, target, shard, shards, place, name)
+        words = command.builtin_argv(load, target, shard, shards, place, name)
         return [
             word.replace("@PROGRAMS@", ROOT).replace("@PYTHON@", sys.executable) for word in words
         ]

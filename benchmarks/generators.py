@@ -32,7 +32,7 @@ from typing import Any
 
 import click
 from ansible_collections.apiary.instinct.plugins.module_utils.load.mock import chunk
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import builtin
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.command import builtin_argv
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Load,
     Target,
@@ -73,7 +73,7 @@ Generator = Callable[[Load, str, Path], Seen]
 
 def ours(load: Load, url: str, place: Path) -> Seen:
     """Send a load by the builtin client."""
-    words = builtin.argv(load, Target((url,), "m"), 0, 1, str(place), "out.json")
+    words = builtin_argv(load, Target((url,), "m"), 0, 1, str(place), "out.json")
     run([word.replace("@PROGRAMS@", ROOT).replace("@PYTHON@", sys.executable) for word in words])
     shard = json.loads((place / "out.json").read_text())
     good = [number for number, error in enumerate(shard["errors"]) if not error]

@@ -2,21 +2,25 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A load to the command line of `vllm bench serve` of one version."""
+"""A load to the command line of `vllm bench serve` of one version, or of our own client."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils.load.prompts import share
-from ..documents import dumps, knowledge
+from ..documents import dumps, knowledge, to_document
 from ..engine.versions import Version, order, parse_version
 from ..findings import error
 from .parse import covers
 from .types import Load, Target, Workload
+
+# Whoever runs it fills these in: where the programs lie, and the Python to run them with.
+_BUILTIN = ("env", "PYTHONPATH=@PROGRAMS@", "@PYTHON@", "-m", "load.client")
 
 
 def argv(
@@ -62,6 +66,33 @@ def argv(
                 else [flag["flag"], _fill(flag["value"], values)]
             )
     return tuple(words)
+
+
+def builtin_argv(
+    load: Load,
+    target: Target,
+    shard: int,
+    shards: int,
+    result_dir: str,
+    filename: str,
+    session_header: str | None = None,
+) -> tuple[str, ...]:
+    """Return the command of one shard for our own client, without any secret.
+
+    Shard i goes to url i % len(urls); the client itself takes its even share of requests,
+    concurrency, rate and warm-ups.
+    """
+    facts = knowledge("bench/client.yml")
+    request: dict[str, Any] = {
+        "url": target.urls[shard % len(target.urls)],
+        "model": target.model,
+        "load": to_document(load),
+        "shard": shard,
+        "shards": shards,
+        "timeout_seconds": facts["timeout_seconds"],
+        "session_header": session_header or facts["session_header"],
+    }
+    return (*_BUILTIN, json.dumps(request, sort_keys=True), f"{result_dir}/{filename}")
 
 
 def refusal(load: Load, version: str) -> str | None:

@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.drive import Progress
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.progress import words
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.drive import Progress, words
 from rich.progress import Progress as Bars
 from rich.progress import TextColumn, TimeElapsedColumn
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.load import client as bench_client
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import builtin
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.command import builtin_argv
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Load,
     Target,
@@ -241,7 +241,7 @@ def test_the_program_writes_a_result_or_says_why_not(tmp_path: Path) -> None:
     workload = Workload("w", input_tokens=8, output_tokens=5)
     load = Load("fixed", workload, requests=4, concurrency=2)
     with mock() as url:
-        command = builtin.argv(load, Target((url,), "m"), 0, 1, str(tmp_path), "s.json")
+        command = builtin_argv(load, Target((url,), "m"), 0, 1, str(tmp_path), "s.json")
         root = str(Path(bench_client.__file__).parents[1])
         known = {"@PYTHON@": sys.executable, "@PROGRAMS@": root}
         words = [known.get(one, one).replace("@PROGRAMS@", root) for one in command]

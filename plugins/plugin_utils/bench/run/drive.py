@@ -19,6 +19,7 @@ from ..raw import Raw
 from ..rules import Rules
 from ..types import Bench, Level, Load, Requested, Target
 from ..validity.evaluate import evaluate
+from ..words import between, found_text, level_text, load_text
 from .store import RawStore
 
 
@@ -38,6 +39,24 @@ class Progress:
     done: int
     replayed: bool
     level: Level | None = None
+
+
+def words(progress: Progress) -> str:
+    """Return one line of what begins, or of what has just been measured."""
+    if progress.level is None:
+        load = progress.load
+        return f"{load.phase}: {load.workload.name}, {load_text(load)}, {load.requests} requests"
+    return level_text(progress.level) + (" (measured before)" if progress.replayed else "")
+
+
+def lines(bench: Bench) -> list[str]:
+    """Return a benchmark in lines: its levels, then what each search found."""
+    searches = [
+        f"SLO of {found.workload}: {found_text(found)}"
+        + (f"; {between(found.request_rate, 'requests/s')} served" if found.request_rate else "")
+        for found in bench.searches
+    ]
+    return [*map(level_text, bench.levels), *searches]
 
 
 def silent(_progress: Progress) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ...cpulist import parse_cpulist
 from ...documents import knowledge, to_document
-from .. import builtin, command
+from .. import command
 from ..raw import Raw
 from ..types import Load, Target
 
@@ -215,7 +215,7 @@ def _shards(
             )
         else:
             header = client.session_header
-            argv = builtin.argv(load, target, shard, shards, DIRECTORY, file, header)
+            argv = command.builtin_argv(load, target, shard, shards, DIRECTORY, file, header)
         one: dict[str, Any] = {"argv": list(argv), "result": file}
         if client.backend == "vllm" and client.image:
             remove = knowledge("bench/run.yml")["container"]["remove"]
