@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..plugin_utils.adapters import Deciding, warn
 from ..plugin_utils.documents import from_document, to_document
 from ..plugin_utils.evidence.types import Evidence
-from ..plugin_utils.findings import ApiaryError, has_errors
+from ..plugin_utils.findings import ApiaryError, stop_on_errors
 from ..plugin_utils.fleet.given import given_evidence
 from ..plugin_utils.host.concerns import decide, failing
 from ..plugin_utils.host.resources import with_overrides
@@ -57,8 +57,8 @@ class ActionModule(Deciding):
             plan = decide(
                 role, settings_of(role, options) if settings is None else settings, evidence
             )
-        if arguments["refuse"] and has_errors(plan.findings):
-            raise ApiaryError(*(item for item in plan.findings if item.severity == "error"))
+        if arguments["refuse"]:
+            stop_on_errors(plan.findings)
         if arguments["require"] and (wrong := failing(plan)):
             raise ApiaryError(*wrong)
         resources = with_overrides(role, plan.resources, options)

@@ -18,7 +18,7 @@ from ansible.errors import AnsibleActionFail
 
 from ..plugin_utils.adapters import Deciding, gathered, module_result, warn
 from ..plugin_utils.documents import from_document, knowledge, to_document
-from ..plugin_utils.findings import ApiaryError, Finding, error, has_errors
+from ..plugin_utils.findings import ApiaryError, Finding, error, has_errors, stop_on_errors
 from ..plugin_utils.fleet.saved import host_directory, was_decided
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role
@@ -282,9 +282,7 @@ def _chosen(arguments: dict, name: str):
 
 def _allowed(findings: tuple[Finding, ...]) -> list:
     """Return findings as documents; raise their errors, and show their warnings."""
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        raise ApiaryError(*errors)
+    stop_on_errors(findings)
     warn(findings)
     return to_document(findings)
 

@@ -28,11 +28,14 @@ __all__ = [
     "ApiaryError",
     "Finding",
     "Severity",
+    "by_severity",
     "error",
+    "errors_of",
     "explanation",
     "findings_of",
     "from_host",
     "has_errors",
+    "stop_on_errors",
     "visible",
 ]
 
@@ -77,6 +80,22 @@ def explained_codes(areas: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 use_catalogue(explanation)
+
+
+def by_severity(finding: Finding) -> int:
+    """Return what sorts findings, the gravest first."""
+    return ("error", "warning", "info").index(finding.severity)
+
+
+def errors_of(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the refusals among findings."""
+    return tuple(finding for finding in findings if finding.severity == "error")
+
+
+def stop_on_errors(findings: Iterable[Finding]) -> None:
+    """Raise the refusals among findings, where there are any."""
+    if errors := errors_of(findings):
+        raise ApiaryError(*errors)
 
 
 def from_host(data: Mapping[str, Any]) -> Finding:

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..findings import Finding
+from ..findings import Finding, by_severity
 from ..host.types import Check, CheckState
 
 _COUNTED: tuple[tuple[CheckState, str], ...] = (
@@ -51,10 +51,9 @@ class Acceptance:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Return what a person should know: errors first, last what could not be read."""
-        order = {"error": 0, "warning": 1, "info": 2}
         found = [finding for check in self.checks if (finding := check.finding())]
         found += self.complaints
-        return tuple(sorted(found, key=lambda finding: order[finding.severity]))
+        return tuple(sorted(found, key=by_severity))
 
     def summary(self) -> tuple[str, ...]:
         """Return lines for a person: the count, then every finding with its remedy."""

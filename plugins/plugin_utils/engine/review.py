@@ -14,7 +14,7 @@ from typing import Any
 
 from ..deployment import Deployment, EngineSpec, Layout, Limits
 from ..documents import knowledge
-from ..findings import Finding
+from ..findings import Finding, by_severity
 from ..model.types import Architecture
 from .assembly import Command
 from .command import EngineCommand, Given, read_command
@@ -94,8 +94,7 @@ def review(
 def _place(finding: Finding) -> tuple[int, int]:
     """Return where a finding belongs: by line, the graver first."""
     line = finding.subject.rpartition(":")[2]
-    grades = ("error", "warning", "info")
-    return (int(line) if line.isdigit() else 0, grades.index(finding.severity))
+    return (int(line) if line.isdigit() else 0, by_severity(finding))
 
 
 def deployment_of(command: EngineCommand, deployment: Deployment, version: str) -> Deployment:

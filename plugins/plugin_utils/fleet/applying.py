@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..findings import Finding
+from ..findings import Finding, errors_of
 from .deciding import Decided
 from .survey import resources_of
 from .types import ConcernSurvey, Survey
@@ -58,7 +58,7 @@ def pending_of(
         whole,
         {name: tuple(item for item in resources if item["role"] == name) for name in names},
         {name: tuple(item for item in reports if item["role"] == name) for name in names},
-        {item.name: _errors((*item.findings, *item.missing)) for item in decided.concerns},
+        {item.name: errors_of((*item.findings, *item.missing)) for item in decided.concerns},
         acts=tuple(
             role_of(item.name)
             for item in decided.concerns
@@ -80,13 +80,9 @@ def refusals(pending: Pending, roles: Iterable[str], checking: bool) -> tuple[Fi
         finding
         for concern in _of(pending, roles)
         for finding in (
-            _errors(concern.findings) if checking else pending.refused.get(concern.concern, ())
+            errors_of(concern.findings) if checking else pending.refused.get(concern.concern, ())
         )
     )
-
-
-def _errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(item for item in findings if item.severity == "error")
 
 
 def concerns_of(pending: Pending, roles: Sequence[str]) -> list[str]:

@@ -23,7 +23,6 @@ class Serving:
 
     host: str
     domain: str
-    rack: str | None
     gpus: int
     running: tuple[Served, ...]
     planned: tuple[Served, ...]
@@ -43,7 +42,6 @@ def fleet_capacity(hosts: Sequence[Serving]) -> Capacity:
         idle_hosts=tuple(host for host, count in idle.items() if count),
         deployments=tuple(_deployment(name, hosts) for name in names),
         domains=_places((host.domain, host) for host in hosts),
-        racks=_places((host.rack, host) for host in hosts if host.rack is not None),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from ..findings import Finding
+from ..findings import errors_of
 from .names import Kind, Own, neutral
 from .plan_types import Cause, ChangeGroup, HostGroup
 from .types import Change, ConcernSurvey
@@ -132,28 +132,24 @@ class Grouping:
             reboot=tuple(next(texts) for _one in concern.reboot),
             refused=tuple(
                 one.about(next(texts)).reworded(message=next(texts), remedy=next(texts))
-                for one in _errors(concern)
+                for one in errors_of(concern.findings)
             ),
             neutral=kinds,
             variants=len(members),
         )
 
 
-def _errors(concern: ConcernSurvey) -> tuple[Finding, ...]:
-    return tuple(one for one in concern.findings if one.severity == "error")
-
-
 def _texts(concern: ConcernSurvey) -> list[str]:
     """Return every text that may name the host: changes, reboot, errors."""
     changes = ((one.subject, one.before, one.after) for one in concern.changes)
-    errors = ((one.subject, one.message, one.remedy) for one in _errors(concern))
+    errors = ((one.subject, one.message, one.remedy) for one in errors_of(concern.findings))
     return list(chain(*changes, concern.reboot, *errors))
 
 
 def _shape(concern: ConcernSurvey) -> tuple[str, ...]:
     """Return what tells the texts of one list from those of the next."""
     counts = (str(len(concern.changes)), str(len(concern.reboot)))
-    return (*counts, *(one.code for one in _errors(concern)))
+    return (*counts, *(one.code for one in errors_of(concern.findings)))
 
 
 def _digest(texts: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..findings import Finding, Severity
+from ..findings import Finding, Severity, by_severity, errors_of
 from ..host.types import Check
 from .age import age_text
 from .ledger import Ledger
@@ -72,7 +72,7 @@ def judge(
 def _state(given: HostInput, findings: Sequence[Finding]) -> tuple[HostState, str]:
     survey, acceptance = given.survey, given.acceptance
     current = _current(given)
-    errors = [one for one in findings if one.severity == "error"]
+    errors = errors_of(findings)
     warnings = [one for one in findings if one.severity == "warning"]
     if given.quarantine:
         return "quarantined", _line(given.quarantine.message) or "a run left it out"
@@ -115,7 +115,7 @@ def _findings(
     found += _rollout(given)
     if stale_seconds is not None:
         found += _stale(given, stale_seconds)
-    return tuple(sorted(dict.fromkeys(found), key=lambda one: _ORDER[one.severity]))
+    return tuple(sorted(dict.fromkeys(found), key=by_severity))
 
 
 def _replicas_down(survey: Survey) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..documents import knowledge
-from ..findings import Finding, Severity
+from ..findings import Finding, Severity, by_severity, errors_of, has_errors
 from .capacity import Serving, fleet_capacity
 from .drift import behind, causes
 from .groups import Grouping
@@ -47,7 +47,6 @@ class Observed:
     addresses: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     domain: str | None = None
-    rack: str | None = None
     quarantined: Quarantine | None = None
     applied: Mapping[str, Applied] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -124,11 +123,10 @@ def _look(host: Observed, seen: _Seen) -> None:
         _say(part, own, seen)
     found = causes(survey, host.applied)
     concerns = survey.concerns
-    errors = tuple(one for one in survey.findings if one.severity == "error")
-    if errors:
+    if errors := errors_of(survey.findings):
         concerns = (ConcernSurvey(HOST, False, findings=errors), *concerns)
         found[HOST] = "unknown"
-    if any(_has_error(one) for one in concerns):
+    if any(has_errors(one.findings) for one in concerns):
         seen.refused.add(host.host)
     for concern, cause in found.items():
         if concern != HOST:
@@ -142,16 +140,11 @@ def _look(host: Observed, seen: _Seen) -> None:
     seen.homeless += [host.host] if host.domain is None else []
 
 
-def _has_error(concern: ConcernSurvey) -> bool:
-    return any(one.severity == "error" for one in concern.findings)
-
-
 def _serving(host: Observed, survey: Survey, refused: bool) -> Serving:
     """Return what a host serves; where a run would be refused, it goes on as it is."""
     return Serving(
         host=host.host,
         domain=host.domain or host.host,
-        rack=host.rack,
         gpus=survey.facts.gpus,
         running=survey.running,
         planned=survey.running if refused else survey.wanted,
@@ -169,8 +162,7 @@ def _say(findings: Iterable[Finding], own: Own, seen: _Seen) -> None:
 
 def _said(seen: _Seen) -> Iterator[Finding]:
     """Yield one finding for all hosts that say the same, errors first."""
-    ranks: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
-    for key, found in sorted(seen.said.items(), key=lambda item: ranks[item[0][1]]):
+    for key, found in sorted(seen.said.items(), key=lambda item: by_severity(item[1][0])):
         _code, _severity, about, message, remedy = key
         hosts = list(dict.fromkeys(one.subject for one in found))
         first = found[0]

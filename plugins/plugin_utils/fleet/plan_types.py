@@ -128,7 +128,6 @@ class Capacity:
     idle_hosts: tuple[str, ...]
     deployments: tuple[DeploymentCapacity, ...]
     domains: tuple[PlaceCapacity, ...]
-    racks: tuple[PlaceCapacity, ...]
 
 
 @dataclass(frozen=True)

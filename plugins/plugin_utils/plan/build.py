@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..deployment import AutoLayout, Deployment, Layout, MixedLayout, check_deployment
 from ..engine.types import Recipe
-from ..findings import ApiaryError, Finding, error
+from ..findings import error, stop_on_errors
 from ..gpus import gpu_facts
 from ..model.config import known
 from ..model.types import Architecture
@@ -83,12 +83,12 @@ def build_plans(
     The first stage that refuses ends the planning: a host without GPUs is not asked for memory.
     Findings of lower severity of all stages stay with the plans.
     """
-    _stop_on_errors(topology.findings)
-    _stop_on_errors(check_names([request.deployment for request in requests]))
-    _stop_on_errors(
+    stop_on_errors(topology.findings)
+    stop_on_errors(check_names([request.deployment for request in requests]))
+    stop_on_errors(
         finding for request in requests for finding in check_deployment(request.deployment)
     )
-    _stop_on_errors(
+    stop_on_errors(
         finding
         for request in requests
         for finding in check_place(request.deployment, request.place, topology.host)
@@ -114,7 +114,7 @@ def build_plans(
     memory = tuple(check_memory([*plans, *present], topology))
     if plans and memory:
         plans[0] = dataclasses.replace(plans[0], findings=(*plans[0].findings, *memory))
-    _stop_on_errors(dict.fromkeys(finding for plan in plans for finding in plan.findings))
+    stop_on_errors(dict.fromkeys(finding for plan in plans for finding in plan.findings))
     return tuple(plans)
 
 
@@ -153,7 +153,7 @@ class _Drafts:
             if isinstance(request.deployment.layout, (Layout, MixedLayout))
         }
         sizes = {name: draft.layout.sizes for name, draft in drafts.items()}
-        _stop_on_errors(check_gpus(sizes, topology, self.busy))
+        stop_on_errors(check_gpus(sizes, topology, self.busy))
         for request in requests:
             if request.name not in drafts:
                 drafts[request.name] = self._choose(request, list(drafts.values()))
@@ -277,12 +277,6 @@ def _least_vram(topology: Topology, keys: Sequence[str]) -> int | None:
         if gpu.vram_bytes is not None
     ]
     return min(sizes) if sizes and len(sizes) == len(gpus) else None
-
-
-def _stop_on_errors(findings: Iterable[Finding]) -> None:
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        raise ApiaryError(*errors)
 
 
 def _check_addresses(topology: Topology, keys: Sequence[str]) -> None:

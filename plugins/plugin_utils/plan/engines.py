@@ -16,7 +16,7 @@ from ..engine.facts import ALONE, NodeRank
 from ..engine.profiles import with_profile
 from ..engine.recipe import recipe
 from ..engine.types import Recipe
-from ..findings import ApiaryError, Finding
+from ..findings import ApiaryError, Finding, errors_of
 from ..model.memory import memory, quantized_online
 from ..model.types import Architecture, Memory
 
@@ -82,13 +82,13 @@ class Engines:
         try:
             recipe = self.recipe(layout, self.deployment.base_port)
         except ApiaryError as refusal:
-            return Engine(None, None, None, _errors(refusal.findings))
+            return Engine(None, None, None, errors_of(refusal.findings))
         method = argument(recipe.argv, "--quantization")
         needs = self.memory(layout, method)
         sequences = needs.max_sequences
         if self.sequence_tokens is not None:
             sequences = self.memory(layout, method, self.sequence_tokens).max_sequences
-        return Engine(recipe, needs, sequences, _errors(needs.findings))
+        return Engine(recipe, needs, sequences, errors_of(needs.findings))
 
     def recipe(self, layout: Layout, port: int, node: NodeRank = ALONE) -> Recipe:
         """Return the command of one engine; raises ApiaryError with every refusal."""
@@ -147,10 +147,6 @@ def of_host(needs: Sequence[Memory]) -> Memory:
 def _total(values: Sequence[N | None]) -> N | None:
     numbers = [value for value in values if value is not None]
     return sum(numbers[1:], numbers[0]) if numbers and len(numbers) == len(values) else None
-
-
-def _errors(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    return tuple(finding for finding in findings if finding.severity == "error")
 
 
 def argument(argv: tuple[str, ...], flag: str) -> str | None:

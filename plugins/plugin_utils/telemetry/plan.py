@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from ..documents import knowledge
 from ..engine.versions import order, parse_version
-from ..findings import ApiaryError, Finding, error, has_errors
+from ..findings import Finding, error, stop_on_errors
 from ..plan.types import Plan
 from . import alertmanager
 from . import prometheus as prometheus_files
@@ -36,12 +36,9 @@ def telemetry_plan(
         raise error("TELEMETRY-NO-HOSTS", "hosts", "there is no host to watch")
     plans = _serving(hosts)
     findings = [*check_hosts(hosts), *check_settings(settings, plans)]
-    if has_errors(findings):
-        raise ApiaryError(*(item for item in findings if item.severity == "error"))
+    stop_on_errors(findings)
     all_targets = targets(hosts, settings)
-    wrong = tuple(check_targets(all_targets))
-    if wrong:
-        raise ApiaryError(*wrong)
+    stop_on_errors(check_targets(all_targets))
     retained, notes = objectives(plans, settings)
     findings += [*notes, *_engines(plans)]
     return TelemetryPlan(

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..deployment import MOST_DEVICES, AutoLayout, Deployment
 from ..documents import knowledge
-from ..findings import ApiaryError, Finding, error
+from ..findings import ApiaryError, Finding, error, errors_of
 from ..model.types import Architecture
 from ..plan.build import PlanRequest, build_plans
 from ..plan.naming import name_of
@@ -211,7 +211,7 @@ def _made(
 
 
 def _refused(label: str, changes: dict[str, Any], refusal: ApiaryError) -> NotTried:
-    errors = [one for one in refusal.findings if one.severity == "error"]
+    errors = errors_of(refusal.findings)
     codes = tuple(dict.fromkeys(one.code for one in errors))
     reason = "; ".join(dict.fromkeys(one.message for one in errors))
     return NotTried(label, reason, changes, codes)

@@ -80,7 +80,6 @@ def _observed(host: FleetHost, run: Run, now: datetime) -> Observed:
         addresses=host.addresses,
         groups=host.groups,
         domain=host.domain,
-        rack=host.rack,
         quarantined=quarantined,
         applied={item.concern: item for item in ledger.applied} if ledger else {},
         findings=tuple(findings),

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Literal
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, by_severity
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.checks.boards import (
     incomplete,
@@ -30,7 +30,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
     Topology,
 )
 
-SEVERITIES = ("error", "warning", "info")
 MANY = 16  # GPUs; the links of more of them are not drawn
 # Findings that name pairs whose xGMI link is not what it should be.
 BROKEN = ("TOPO-XGMI-ABSENT", "TOPO-XGMI-DOWN", "TOPO-XGMI-INDIRECT")
@@ -177,7 +176,7 @@ class View:
         """Return what is wrong with the host and its placement, each once, the worst first."""
         more = self.placement.findings if self.placement else ()
         distinct = dict.fromkeys((*self.topology.findings, *more))
-        return sorted(distinct, key=lambda finding: SEVERITIES.index(finding.severity))
+        return sorted(distinct, key=by_severity)
 
     @cached_property
     def hives(self) -> dict[str, str]:

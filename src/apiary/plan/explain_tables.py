@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.migration import Change
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, by_severity
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
     Explained,
     grouped,
@@ -79,15 +79,12 @@ def show_problems(findings: Sequence[Finding], title: str, file: str) -> None:
         echo(f"{title}: nothing is wrong")
         return
     sources = Sources()
-    worst = sorted(
-        findings, key=lambda finding: ("error", "warning", "info").index(finding.severity)
-    )
     table = Table(title=title, title_justify="left", expand=True)
     for name in ("line", "", "finding"):
         table.add_column(name, no_wrap=True)
     for name in ("what", "do"):
         table.add_column(name, ratio=1, overflow="fold")
-    for finding in worst:
+    for finding in sorted(findings, key=by_severity):
         table.add_row(
             finding.subject.removeprefix(f"{file}:"),
             finding.severity,

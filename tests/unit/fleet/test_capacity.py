@@ -14,7 +14,7 @@ from support.surveys import served
 
 def host(name, domain, planned=1, running=1, gpus=8, up=2, **more):
     one = replace(served("x", up), **more)
-    return Serving(name, domain, domain, gpus, (one,) * running, (replace(one, up=None),) * planned)
+    return Serving(name, domain, gpus, (one,) * running, (replace(one, up=None),) * planned)
 
 
 def test_replicas_now_and_then_and_gpus_without_work():

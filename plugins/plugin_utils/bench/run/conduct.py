@@ -14,7 +14,7 @@ import datetime
 import json
 import math
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import yaml
 
 from ...documents import dumps, from_document, to_document
 from ...files import read_text, write_text
-from ...findings import Finding, error
+from ...findings import Finding, by_severity, error
 from ...slo import slo as limits
 from .. import rules, workloads
 from ..comparison import proof
@@ -111,7 +111,7 @@ def conduct(order: Order, session: Session, show: Show = drive.silent) -> Bench:
     bench = driver.bench(order.name, created, session.target, environment, known)
     answer = () if driver.stopped else _evaluated(bench)
     findings = dict.fromkeys((*bench.findings, *session.findings, *notes, *answer))
-    bench = dataclasses.replace(bench, findings=_sorted(findings))
+    bench = dataclasses.replace(bench, findings=tuple(sorted(findings, key=by_severity)))
     if bench.levels or not driver.stopped:
         write_text(order.directory / "bench.json", dumps(bench))
     if driver.stopped is not None:
@@ -221,9 +221,3 @@ def _claim(order: Order, session: Session, seen: Seen) -> tuple[str, int]:
     created = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     write_text(path, dumps({**own, "created": created, "seed": seed}))
     return created, seed
-
-
-def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings with errors first, each kind in its order."""
-    order = ("error", "warning", "info")
-    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))

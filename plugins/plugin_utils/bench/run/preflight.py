@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...findings import ApiaryError, Finding, error, has_errors
+from ...findings import Finding, error, stop_on_errors
 
 VERSION = re.compile(r"\b(\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?)")
 
@@ -93,8 +93,7 @@ def evaluate_inspection(
                 "tells no version, as a router may; the load generator's own is used",
             )
         )
-    if has_errors(findings):
-        raise ApiaryError(*(one for one in findings if one.severity == "error"))
+    stop_on_errors(findings)
     return Seen(names[0], version, client_version, inspection["host"], tuple(findings))
 
 
