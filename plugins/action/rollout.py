@@ -181,8 +181,8 @@ class ActionModule(Deciding):
         back = arguments["back"]
         would = self._would(host, goal, variables)
         answers = read_answers(arguments["results"], (), _ROUTER, "servers")
-        servers = answers.results[0]["servers"] if answers.results else {}
-        situation = situation_of(host, reported, goal.plan, would, servers, back)
+        servers, *others = [result["servers"] for result in answers.results] or [{}]
+        situation = situation_of(host, reported, goal.plan, would, servers, back, others)
         if situation.lock:
             dead = is_dead(situation.lock.owner, arguments["artifacts"])
             dead = dead or situation.lock.dead

@@ -61,13 +61,15 @@ def situation_of(
     would: Mapping[str, Any],
     servers: Mapping[str, Any],
     back: bool = False,
+    others: Sequence[Mapping[str, Any]] = (),
 ) -> Situation:
     """Return a host's situation.
 
     ``told`` is what rollout_info returned, ``wanted`` the new plan, ``would`` what converging
     would do with it, as it says in check mode, with ``turns``, what becomes of each secret that
-    changes; ``servers`` is what a router knows: states by deployment/host-replica. ``back`` says
-    that this is the way back from a change, whose own drains are nobody else's.
+    changes; ``servers`` is what a router knows, states by deployment/host-replica, and
+    ``others`` what the other routers know. ``back`` says that this is the way back from a change,
+    whose own drains are nobody else's.
     Raises ApiaryError: ROLLOUT-PLAN.
     """
     deployment: str = wanted["deployment"]["name"]
@@ -81,6 +83,11 @@ def situation_of(
     if lock and lock.dead:
         # It was torn, and said which of them; nobody else would bring them back.
         lock = replace(lock, out=drained)
+    elif lock:
+        # Since its run died, routers may have ended what it drained.
+        names = {unit: _server(deployment, host, unit) for unit in lock.out}
+        used = {unit for unit in lock.out if _are_used(names[unit], (servers, *others))}
+        lock = replace(lock, out=tuple(unit for unit in lock.out if unit not in used))
     key = _key_change(before, wanted, would)
     changed: Sequence[str] = [*would.get("restarted", ()), *would.get("started", ())]
     return Situation(
@@ -133,6 +140,12 @@ def _lock_of(document: Mapping[str, Any] | None, deployment: str, host: str) -> 
 def _server(deployment: str, host: str, unit: str) -> str:
     """Return a replica as routers name it."""
     return f"{deployment}/{server_name(host, replica_number(unit) or 0)}"
+
+
+def _are_used(name: str, routers: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether every router knows a server and sends requests to it."""
+    known = [router.get(name) or {} for router in routers]
+    return all(server.get("state") == "ready" and server.get("up") for server in known)
 
 
 def _is_parked(server: Mapping[str, Any]) -> bool:

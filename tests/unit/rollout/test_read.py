@@ -6,7 +6,7 @@
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.read import situation_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.steps import host_steps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.steps import down, host_steps
 
 KEY = "/etc/apiary/x/credentials/VLLM_API_KEY"
 
@@ -90,3 +90,35 @@ def test_under_a_whole_lock_what_it_does_not_name_is_an_operators():
     assert found.parked == ("apiary-x-2.service",)
     assert found.lock.out == ("apiary-x-1.service",)
     assert not found.lock.dead
+
+
+def under(lock, *routers):
+    """Return the situation of a host of three replicas, by each router's states and ups."""
+    units = [f"apiary-x-{index}.service" for index in range(3)]
+    document = {"owner": "dead", "since": "then", "out": [units[index] for index in lock]}
+    told = {"plan": plan(3), "serving": units, "lock": document}
+    views = [
+        {f"x/gpu-001-{index}": {"state": state, "up": up} for index, (state, up) in enumerate(one)}
+        for one in routers or [()]
+    ]
+    return situation_of("gpu-001", told, plan(3), {}, views[0], others=views[1:])
+
+
+UP, DRAINED, DOWN = ("ready", True), ("drain", True), ("ready", False)
+
+
+@pytest.mark.parametrize(
+    ("routers", "out"),
+    [
+        ([(UP, UP, UP), (UP, UP, UP)], []),  # routers ended a dead run's drains
+        ([(UP, DRAINED, UP), (UP, DRAINED, UP)], [1]),
+        ([(UP, UP, UP), (UP, DRAINED, UP)], [1]),  # one of them not yet
+        ([(UP, DOWN, UP), (UP, UP, UP)], [1]),
+        ([], [1]),  # no router answers
+    ],
+)
+def test_what_routers_use_again_is_not_out_any_more(routers, out):
+    """A lock outlives the run that died; what it had drained may serve since."""
+    found = under([1], *routers)
+    assert found.lock.out == tuple(f"apiary-x-{one}.service" for one in out)
+    assert down(found) == set(found.lock.out)
