@@ -5,8 +5,8 @@
 """HAProxy's runtime socket: its servers' states, how busy they are, and states that outlive it.
 
 Routers also run this file by itself: `haproxy.py save|trim` when haproxy.service reloads, stops
-and starts, `expire` every minute, `check` for keepalived. Every table is read by the names in its
-first line, which versions 2.4 to 3.x extend at the end.
+and starts, `expire` and `resolves` every minute, `check` for keepalived. Every table is read by the
+names in its first line, which versions 2.4 to 3.x extend at the end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ STATE_FILE = "/var/lib/haproxy/server-state"
 DEADLINES = "drain-deadlines"
 # Bits of srv_admin_state. Source: HAProxy include/haproxy/server-t.h (SRV_ADMF_*), 2.4 to 3.x.
 FORCED_MAINT, FORCED_DRAIN = 0x01, 0x08
-ANY_MAINT, ANY_DRAIN = 0x01 | 0x02 | 0x04 | 0x20 | 0x40, 0x08 | 0x10
+NO_ADDRESS = 0x20
+ANY_MAINT, ANY_DRAIN = 0x01 | 0x02 | 0x04 | NO_ADDRESS | 0x40, 0x08 | 0x10
 ANSWER_SECONDS, CHECK_SECONDS = 10.0, 2.0
 
 # Sends one command and returns the answer.
@@ -342,11 +343,29 @@ def expire(
     return [server.key for server in drained]
 
 
+def resolves(asked: Ask, look_up: Callable[[str], object]) -> str | None:
+    """Return a name that has an address now and had none when HAProxy started.
+
+    Its servers are in maintenance until HAProxy reloads: by itself it looks up no name again, and
+    its socket gives no address to a server that never had one. ``look_up`` raises OSError.
+    """
+    rows = parse_state(asked("show servers state"))
+    late = (row for row in rows if _number(row["srv_admin_state"]) & NO_ADDRESS)
+    for name in dict.fromkeys(row.get("srv_fqdn", "-") for row in late):
+        try:
+            look_up(name)
+        except OSError:
+            continue
+        return name
+    return None
+
+
 def main(arguments: list[str]) -> int:
     """Save all states before a reload (`save`), or leave of the saved what was forced (`trim`).
 
     A reload follows at once, so that what is down stays down; a start may come hours later.
-    `expire` ends drains whose time is over, `check` says whether HAProxy answers at all.
+    `expire` ends drains whose time is over, `resolves` says whether a reload gives servers the
+    address that they lack, `check` whether HAProxy answers at all.
     """
     try:
         if arguments == ["save"]:
@@ -357,10 +376,15 @@ def main(arguments: list[str]) -> int:
         elif arguments == ["trim"]:
             ports = configured_ports(read(CONFIGURATION))
             replace_file(STATE_FILE, kept_state(read(STATE_FILE), ports, forced_only=True))
+        elif arguments == ["resolves"]:
+            name = resolves(ask, lambda name: socket.getaddrinfo(name, None))
+            if name is None:
+                return 1
+            sys.stderr.write(f"ROUTER-NAME-LATE: {name}: has an address now, HAProxy reloads\n")
         elif arguments == ["check"]:
             return 0 if "Pid: " in ask("show info", seconds=CHECK_SECONDS) else 1
         else:
-            sys.stderr.write("usage: haproxy.py save|trim|expire|check\n")
+            sys.stderr.write("usage: haproxy.py save|trim|expire|resolves|check\n")
             return 2
     except OSError as failure:
         # The service goes on without it; the journal has the line.

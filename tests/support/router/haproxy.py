@@ -74,6 +74,8 @@ class HAProxy:
         self, directory: Path, pools: Sequence[Pool], settings: RouterSettings | None = None
     ) -> None:
         self.directory = directory
+        # A command that runs HAProxy's.
+        self.within: tuple[str, ...] = ()
         directory.mkdir(parents=True, exist_ok=True)
         self.log_file = directory / "log"
         self._log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -119,16 +121,18 @@ class HAProxy:
         )
         return done.stderr if done.returncode else ""
 
-    async def start(self) -> HAProxy:
+    async def start(self, up: int | None = None) -> HAProxy:
+        """Start it and wait until so many servers are up, or all."""
+        argv = ["haproxy", "-W", "-S", str(self.directory / "master.sock"), "-f", "haproxy.cfg"]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                ["haproxy", "-W", "-S", str(self.directory / "master.sock"), "-f", "haproxy.cfg"],
+                [*self.within, *argv],
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-        await self.until_up(sum(len(pool.servers) for pool in self.pools))
+        await self.until_up(sum(len(pool.servers) for pool in self.pools) if up is None else up)
         # Until its own loop runs the master drops SIGUSR2, whatever the worker does already.
         await self.until(partial(self._answers, "master.sock", "show proc"))
         return self
@@ -213,6 +217,8 @@ class HAProxy:
         os.kill(self.process.pid, signal.SIGUSR2)
         await self.until(lambda: self.workers() - before)
         await self.until(self._answers)
+        # It has begun anew, and drops the next SIGUSR2 as after its start.
+        await self.until(partial(self._answers, "master.sock", "show proc"))
 
     async def _answers(self, name: str = "admin.sock", question: str = "show info") -> bool:
         try:

@@ -132,7 +132,7 @@ def test_a_certificate_is_new_by_when_it_came_and_not_by_its_own_date(tmp_path):
     settings = RouterSettings(tls=Tls(certificate=str(certificate)))
     files = {one.path: one.content for one in render_router_host(Router(settings, ()), "python3")}
     unit = files["/etc/systemd/system/apiary-router.service"]
-    [line] = [line for line in unit.splitlines() if line.startswith("ExecStart=/bin/sh -c ")]
+    [line] = [line for line in unit.splitlines() if "find -P" in line]
     script = shlex.split(line)[-1].replace("$$", "$")
     script = script.replace("/run/haproxy/certificate", str(stamp))
     (tmp_path / "systemctl").write_text("#!/bin/sh\necho reloads\n")
@@ -152,3 +152,19 @@ def test_a_certificate_is_new_by_when_it_came_and_not_by_its_own_date(tmp_path):
     certificate.symlink_to("one.pem")
     assert reloads(60)
     assert not reloads(-60)
+
+
+@pytest.mark.parametrize(("status", "reloads"), [(0, True), (1, False)])
+def test_a_router_reloads_where_a_name_has_an_address_at_last(tmp_path, status, reloads):
+    (tmp_path / "python").write_text(f"#!/bin/sh\ntest $2 = resolves && exit {status}\n")
+    (tmp_path / "systemctl").write_text("#!/bin/sh\necho $*\n")
+    for name in ("python", "systemctl"):
+        (tmp_path / name).chmod(0o755)
+    files = render_router_host(Router(RouterSettings(), ()), str(tmp_path / "python"))
+    [unit] = [one.content for one in files if one.path.endswith("/apiary-router.service")]
+    [line] = [line for line in unit.splitlines() if " resolves " in line]
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["sh", "-c", shlex.split(line)[-1]]
+    done = subprocess.run(command, env=path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout == ("reload haproxy.service\n" if reloads else "")
