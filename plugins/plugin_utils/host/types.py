@@ -75,6 +75,14 @@ class Check:
         )
 
     @classmethod
+    def of(
+        cls, code: str, subject: str, right: bool | None, found: str, expected: str, **facts: Any
+    ) -> Check:
+        """Return the check of a fact that holds, or does not, or, where it is None, is unknown."""
+        state: CheckState = "unknown" if right is None else "pass" if right else "fail"
+        return cls(code, subject, state, found, expected, **facts)
+
+    @classmethod
     def from_fields(cls, **fields: Any) -> Check:
         """Return a check as a document has it."""
         check = cls.__new__(cls)

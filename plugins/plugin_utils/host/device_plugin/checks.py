@@ -13,7 +13,7 @@ from typing import Any
 from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...topology.types import Topology
-from ..types import Check, CheckState
+from ..types import Check
 from .node import Node, holds, state_policy
 from .review import expected_resources
 from .settings import Settings
@@ -27,7 +27,7 @@ def checks(
         return
     facts = knowledge("host/kubernetes.yml")
     if not node.distribution:
-        yield _check(
+        yield Check.of(
             "KUBE-KUBELET-DOWN",
             "kubelet.service",
             node.active,
@@ -36,7 +36,7 @@ def checks(
         )
     for key, value in sorted(wanted.items()):
         found = (node.config or {}).get(key)
-        yield _check(
+        yield Check.of(
             "KUBE-KUBELET-SETTING",
             key,
             None if node.config is None else holds(found, value),
@@ -56,7 +56,7 @@ def _policies(wanted: dict[str, Any], evidence: Evidence) -> Iterator[Check]:
         if key not in wanted:
             continue
         found = state_policy(evidence, states[name])
-        yield _check(
+        yield Check.of(
             "KUBE-KUBELET-POLICY",
             states[name],
             None if found is None else found.lower() == wanted[key].lower(),
@@ -76,7 +76,7 @@ def _resources(settings: Settings, node: Node, host: Topology) -> Check:
     complete = None
     if expected is not None:
         complete = found == expected
-    return _check(
+    return Check.of(
         "KUBE-RESOURCES",
         "amd.com",
         complete,
@@ -90,15 +90,3 @@ def _shown(value: Any) -> str:
     if value is None:
         return "nothing"
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-
-
-def _check(
-    code: str,
-    subject: str,
-    passed: bool | None,
-    found: str,
-    expected: str,
-    source: str | None = None,
-) -> Check:
-    state: CheckState = "unknown" if passed is None else "pass" if passed else "fail"
-    return Check(code, subject, state, found, expected, source=source)

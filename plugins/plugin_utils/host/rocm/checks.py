@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from ..types import Check, CheckState
+from ..types import Check
 from .driver import Driver, kept_away, loaded_problem
 from .host import HostState, boot_minimum
 from .packages import is_right, modules_of, other_stream
@@ -21,18 +20,6 @@ DKMS_SOURCE = "https://github.com/ROCm/legacy-rocm-build/issues/3701"
 # What only a reboot, or the unit that loads a blacklisted driver, brings in order.
 AFTER_REBOOT = ("ROCM-DRIVER-LOADED", "ROCM-DEVICES")
 GROUPS = ("render", "video")
-
-
-def _check(
-    code: str,
-    subject: str,
-    right: bool | None,
-    found: str,
-    expected: str,
-    **facts: Any,
-) -> Check:
-    state: CheckState = "unknown" if right is None else "pass" if right else "fail"
-    return Check(code, subject, state, found, expected, **facts)
 
 
 def present(
@@ -51,7 +38,7 @@ def present(
         yield from _devices(state)
         yield from secure_boot(state)
         if state.boot_mib is not None:
-            yield _check(
+            yield Check.of(
                 "ROCM-BOOT-SPACE",
                 "/boot",
                 state.boot_mib >= boot_minimum(),
@@ -60,7 +47,7 @@ def present(
                 minor=True,
             )
         for kernel in driver.stale_ramdisks:
-            yield _check(
+            yield Check.of(
                 "ROCM-INITRAMFS",
                 kernel,
                 False,
@@ -77,9 +64,9 @@ def _packages(packages: tuple[Package, ...], state: HostState) -> Iterator[Check
             continue
         if not (package.name.startswith(("amdgpu", "amdrocm")) or is_legacy(package.name, version)):
             expected = package.version or "any version"
-            yield _check("ROCM-SHADOWED", package.name, False, version, expected)
+            yield Check.of("ROCM-SHADOWED", package.name, False, version, expected)
     if state.broken:
-        yield _check(
+        yield Check.of(
             "ROCM-HALF-CONFIGURED",
             ", ".join(state.broken),
             False,
@@ -92,7 +79,7 @@ def _packages(packages: tuple[Package, ...], state: HostState) -> Iterator[Check
 def _streams(target: Target, state: HostState) -> Iterator[Check]:
     other = other_stream(target, state)
     if other:
-        yield _check(
+        yield Check.of(
             "ROCM-STREAM",
             target.stream,
             False,
@@ -109,7 +96,7 @@ def _kernels(driver: Driver) -> Iterator[Check]:
         minor = not (kernel.running or kernel.release == newest)
         words = f"kernel {kernel.release}" + (" (running)" if kernel.running else "")
         if not kernel.dkms:
-            yield _check(
+            yield Check.of(
                 "ROCM-HEADERS",
                 words,
                 kernel.headers,
@@ -118,7 +105,7 @@ def _kernels(driver: Driver) -> Iterator[Check]:
                 source=DKMS_SOURCE,
                 minor=minor,
             )
-        yield _check(
+        yield Check.of(
             "ROCM-DKMS",
             words,
             kernel.dkms,
@@ -134,7 +121,7 @@ def _modules(target: Target, state: HostState) -> Iterator[Check]:
     for kernel in state.kernels:
         for name in modules_of(target, kernel, state):
             there = name in state.packages and name not in state.broken
-            yield _check(
+            yield Check.of(
                 "ROCM-KERNEL-MODULES",
                 f"kernel {kernel}",
                 there,
@@ -148,7 +135,7 @@ def _loaded(target: Target, driver: Driver, state: HostState) -> Iterator[Check]
     problem = loaded_problem(driver, state)
     blacklisted = kept_away(state)
     if blacklisted:
-        yield _check(
+        yield Check.of(
             "ROCM-BLACKLISTED",
             "amdgpu",
             False,
@@ -156,7 +143,7 @@ def _loaded(target: Target, driver: Driver, state: HostState) -> Iterator[Check]
             "a driver that is loaded after boot",
             source="https://instinct.docs.amd.com/projects/system-acceptance/en/latest/common/kernel-parameters.html",
         )
-    yield _check(
+    yield Check.of(
         "ROCM-DRIVER-LOADED",
         "amdgpu",
         problem is None,
@@ -166,14 +153,14 @@ def _loaded(target: Target, driver: Driver, state: HostState) -> Iterator[Check]
     path = state.module.get("file", "")
     if path:
         built = "/kernel/drivers/" not in path
-        yield _check("ROCM-DKMS", "modprobe", built, path, "a driver below updates/ or extra/")
+        yield Check.of("ROCM-DKMS", "modprobe", built, path, "a driver below updates/ or extra/")
 
 
 def _devices(state: HostState) -> Iterator[Check]:
     render = [node for node in state.nodes if node.path.startswith("/dev/dri/renderD")]
     kfd = [node for node in state.nodes if node.path == "/dev/kfd"]
     count = len([gpu for gpu in state.gpus if gpu.model])
-    yield _check(
+    yield Check.of(
         "ROCM-DEVICES",
         "/dev",
         bool(kfd) and len(render) >= count,
@@ -184,7 +171,7 @@ def _devices(state: HostState) -> Iterator[Check]:
         opened = node.mode[-1:] in ("6", "7")
         shut = node.group not in GROUPS or node.mode[-2:-1] not in ("6", "7")
         if shut and not opened:
-            yield _check(
+            yield Check.of(
                 "ROCM-DEVICES",
                 node.path,
                 False,
@@ -196,7 +183,7 @@ def _devices(state: HostState) -> Iterator[Check]:
 
 def secure_boot(state: HostState) -> Iterator[Check]:
     if state.secure_boot:
-        yield _check(
+        yield Check.of(
             "ROCM-SECURE-BOOT",
             "Secure Boot",
             bool(state.enrolled),

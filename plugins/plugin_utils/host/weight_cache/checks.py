@@ -11,7 +11,7 @@ from typing import Any
 
 from ...documents import knowledge
 from ...evidence.types import Evidence
-from ..types import Check, CheckState
+from ..types import Check
 from .mounts import HostMounts
 from .options import Requested, differences
 from .settings import LOCAL, Mount, MountStep, Settings
@@ -43,17 +43,10 @@ def checks(
 
 
 def _holds(
-    code: str,
-    subject: str,
-    state: bool | CheckState,
-    found: str,
-    expected: str,
-    **more: Any,
+    code: str, subject: str, right: bool | None, found: str, expected: str, **more: Any
 ) -> Check:
-    """Return a check; ``state`` may be the plain answer."""
-    if isinstance(state, bool):
-        state = "pass" if state else "fail"
-    return Check(code, subject, state, expected if state == "pass" else found, expected, **more)
+    """Return a check; what is right is as expected."""
+    return Check.of(code, subject, right, expected if right else found, expected, **more)
 
 
 def _keytab(requested: Mounts, evidence: Evidence) -> Iterator[Check]:
@@ -97,7 +90,7 @@ def _local_cache(mount: Mount, evidence: Evidence) -> Check:
     return _holds(
         "WEIGHTS-FSC",
         mount.path,
-        "unknown" if text is None else " yes" in text,
+        None if text is None else " yes" in text,
         "no list of volumes" if text is None else "no volume with FSC yes",
         "FSC yes in /proc/fs/nfsfs/volumes",
         source="https://docs.kernel.org/filesystems/caching/fscache.html",
@@ -148,7 +141,7 @@ def _space(path: str, evidence: Evidence, shown: HostMounts) -> Check:
     return _holds(
         "WEIGHTS-SPACE",
         path,
-        "unknown" if free is None else free > 0,
+        None if free is None else free > 0,
         "no figure" if free is None else "a full disk",
         "free space",
     )
