@@ -26,32 +26,8 @@ STATE_FILE = "/var/lib/haproxy/server-state"
 SESSION = "X-Apiary-Session"
 # HAProxy samples the share of requests that are traced from this many.
 SAMPLING = 1_000_000
-# Field -> HAProxy's expression, in the order of the line; texts of clients are escaped.
-_LOG_TEXTS = {
-    "request": "%[var(txn.request),json(utf8s)]",
-    "client": "%ci",
-    "key": "%[var(txn.key),json(utf8s)]",
-    "method": "%HM",
-    "path": "%[var(txn.path),json(utf8s)]",
-    "server": "%s",
-    "termination": "%tsc",
-}
-_LOG_NUMBERS = {
-    "status": "%ST",
-    "ms_request": "%TR",
-    "ms_queue": "%Tw",
-    "ms_connect": "%Tc",
-    "ms_first_byte": "%Tr",
-    "ms_total": "%Ta",
-    "bytes_in": "%U",
-    "bytes_out": "%B",
-    "retries": "%rc",
-    "queued_before": "%sq",
-    "running": "%sc",
-}
 # A key's own limits, by the name of their map.
 _LIMITS = {"rates": "requests_per_minute", "concurrency": "concurrent_requests"}
-_LOG_TRACE = {"trace": "%[var(txn.trace)]", "sampled": "%[var(txn.sampled)]"}
 
 
 def render_router(router: Router) -> tuple[RenderedFile, ...]:
@@ -212,7 +188,8 @@ def _session_rule(key: str, settings: RouterSettings) -> str:
 
 def _log_format(pool: Pool, traced: bool) -> str:
     """Return a line of JSON: nothing of what was asked or answered, and no key but its name."""
-    fields = _LOG_TEXTS | (_LOG_TRACE if traced else {})
+    log = knowledge("router.yml")["log"]
+    fields = log["texts"] | (log["traced"] if traced else {})
     texts = "".join(f'"{name}":"{value}",' for name, value in fields.items())
-    numbers = ",".join(f'"{name}":{value}' for name, value in _LOG_NUMBERS.items())
+    numbers = ",".join(f'"{name}":{value}' for name, value in log["numbers"].items())
     return f'{{"time":%Ts.%ms,"deployment":"{pool.deployment}",{texts}{numbers}}}'
