@@ -176,7 +176,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     was_up = (Fleet(NAME).directory / "hosts.json").exists()
     try:
         fleet = prepared()
-        faults = Faults(fleet)
+        limits = fleet.plans[fleet.replicas[0].host]["deployment"]["limits"]
+        faults = Faults(fleet, limits["max_num_batched_tokens"])
         faults.settle()
         try:
             end = time.monotonic() + (options.minutes * 60)

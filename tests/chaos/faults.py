@@ -212,8 +212,8 @@ class Faults:
                 kill_tree(process)
 
     def _change(self) -> tuple[str, str]:
-        """Return another setting than the replicas have."""
-        self.batched = 16384 if self.batched == 32768 else 32768
+        """Return a setting that no replica has had lately, also if a rollout before was killed."""
+        self.batched = self.batched - 512 if self.batched > 16384 else 32768
         return "-e", f"loss_batched_tokens={self.batched}"
 
     def _replica(self, name: str) -> Replica:
