@@ -21,18 +21,19 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
 from .files import read_text, write_text
 from .findings import Finding, error
+
+# ansible-core brings it, but its own sanity tests import this file without.
+with contextlib.suppress(ImportError):
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
 
 _Time = datetime.datetime
 _DAY = datetime.timedelta(days=1)
 _TITLE = "Apiary monitoring"
-_PEM = serialization.Encoding.PEM
 _SALT = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 # The least that bcrypt takes: the password has 256 bits, and whoever asks has one hashed.
 _COST = "$2b$05$"
@@ -58,7 +59,7 @@ def make_web_keys(
         title = f"{_TITLE} {secrets.token_hex(4)}"
         limits = x509.BasicConstraints(ca=True, path_length=0)
         _kept(signer, partial(_issued, title, limits, 7300, now))
-        _kept(authority, lambda: _certificate(signer).public_bytes(_PEM).decode())
+        _kept(authority, lambda: _pem(_certificate(signer)))
     if signer.exists():
         names = x509.SubjectAlternativeName([*map(_name, dict.fromkeys((*addresses, "127.0.0.1")))])
         make = partial(_issued, name[:64], names, 3650, now, read_text(str(signer)))
@@ -117,7 +118,12 @@ def _issued(name: str, extension: x509.ExtensionType, days: int, now: _Time, by:
     builder = x509.CertificateBuilder(issuer, subject, key.public_key(), number, *dates)
     signed = builder.add_extension(extension, critical=not by).sign(signer, hashes.SHA256())
     form, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    return (signed.public_bytes(_PEM) + key.private_bytes(_PEM, form, encryption)).decode()
+    own = key.private_bytes(serialization.Encoding.PEM, form, encryption)
+    return _pem(signed) + own.decode()
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def _name(address: str) -> x509.GeneralName:
@@ -129,7 +135,7 @@ def _name(address: str) -> x509.GeneralName:
 
 def _hashed(password: str) -> str:
     """Return what programs compare a password with: bcrypt, which is all that they take."""
-    salt = _COST + "".join(secrets.choice(_SALT) for _ in range(21)) + "."
+    salt = _COST + "".join(secrets.choice(_SALT) for _count in range(21)) + "."
     for name in ("libcrypt.so.1", "libcrypt.so.2"):
         with contextlib.suppress(OSError):
             crypt = ctypes.CDLL(name).crypt
