@@ -49,16 +49,17 @@ def make_web_keys(
     now = now or datetime.datetime.now(datetime.UTC)
     folder = Path(directory).absolute()
     for user in ("node", "monitoring"):
-        password = _kept(folder / f"{user}.password", partial(secrets.token_urlsafe, 32))
-        _kept(folder / f"{user}.hash", partial(_hashed, password))
+        password = _kept(folder / f"{user}.password", partial(secrets.token_urlsafe, 32)).strip()
+        digest = folder / f"{user}.hash"
+        if not _kept(digest, partial(_hashed, password)).startswith("$2"):
+            raise error("MONITORING-BCRYPT", str(digest), "has no hash by bcrypt, $2y$…")
     authority, signer, own = (
         folder / each for each in ("authority.pem", "authority.key", f"{name}.pem")
     )
     if not authority.exists():
         # Another authority has another name, which says whose a certificate is.
         title = f"{_TITLE} {secrets.token_hex(4)}"
-        limits = x509.BasicConstraints(ca=True, path_length=0)
-        _kept(signer, partial(_issued, title, limits, 7300, now))
+        _kept(signer, partial(_issued, title, None, 7300, now))
         _kept(authority, lambda: _pem(_certificate(signer)))
     if signer.exists():
         names = x509.SubjectAlternativeName([*map(_name, dict.fromkeys((*addresses, "127.0.0.1")))])
@@ -104,22 +105,45 @@ def _certificate(path: Path) -> x509.Certificate:
         raise error("MONITORING-CERTIFICATE", str(path), "begins with no certificate") from None
 
 
-def _issued(name: str, extension: x509.ExtensionType, days: int, now: _Time, by: str = "") -> str:
-    """Return a certificate with its key, signed by that of the text ``by``, else by itself."""
+def _issued(
+    name: str, names: x509.SubjectAlternativeName | None, days: int, now: _Time, by: str = ""
+) -> str:
+    """Return a certificate for names with its key, signed by that of the text ``by``.
+
+    Without ``by`` it is an authority. It has the extensions that readers of RFC 5280 to the letter
+    ask for, as Python does from 3.13 on.
+    """
     key = signer = ec.generate_private_key(ec.SECP256R1())
     subject = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     if by:
         issuer = x509.load_pem_x509_certificate(by.encode()).subject
-        found = serialization.load_pem_private_key(by.encode(), None)
-        signer = cast(ec.EllipticCurvePrivateKey, found)
+        private = serialization.load_pem_private_key(by.encode(), None)
+        signer = cast(ec.EllipticCurvePrivateKey, private)
     # A host's clock may be behind.
     dates = (now - _DAY, now + days * _DAY)
     number = x509.random_serial_number()
     builder = x509.CertificateBuilder(issuer, subject, key.public_key(), number, *dates)
-    signed = builder.add_extension(extension, critical=not by).sign(signer, hashes.SHA256())
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    builder = builder.add_extension(authority, critical=False)
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = builder.add_extension(own, critical=False)
+    if names:
+        builder = builder.add_extension(names, critical=False)
+    else:
+        limits = x509.BasicConstraints(ca=True, path_length=0)
+        builder = builder.add_extension(limits, critical=True)
+        builder = builder.add_extension(_signs_certificates(), critical=True)
+    signed = builder.sign(signer, hashes.SHA256())
     form, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    own = key.private_bytes(serialization.Encoding.PEM, form, encryption)
-    return _pem(signed) + own.decode()
+    private_pem = key.private_bytes(serialization.Encoding.PEM, form, encryption)
+    return _pem(signed) + private_pem.decode()
+
+
+def _signs_certificates() -> x509.KeyUsage:
+    """Return that a key signs certificates and nothing else."""
+    names = "digital_signature content_commitment key_encipherment data_encipherment key_agreement"
+    unused = dict.fromkeys([*names.split(), "encipher_only", "decipher_only"], False)
+    return x509.KeyUsage(key_cert_sign=True, crl_sign=True, **unused)
 
 
 def _pem(certificate: x509.Certificate) -> str:
@@ -138,9 +162,11 @@ def _hashed(password: str) -> str:
     salt = _COST + "".join(secrets.choice(_SALT) for _count in range(21)) + "."
     for name in ("libcrypt.so.1", "libcrypt.so.2"):
         with contextlib.suppress(OSError):
-            crypt = ctypes.CDLL(name).crypt
+            crypt = ctypes.CDLL(name).crypt_r
             crypt.restype = ctypes.c_char_p
-            text: bytes = crypt(password.encode(), salt.encode()) or b""
+            # struct crypt_data: 32 KiB in libxcrypt, 131,232 bytes in glibc (crypt.h).
+            data = ctypes.create_string_buffer(1 << 18)
+            text: bytes = crypt(password.encode(), salt.encode(), data) or b""
             if text.startswith(_COST.encode()):
                 return text.decode()
     raise error("MONITORING-BCRYPT", "libcrypt", "this controller has no bcrypt")

@@ -6,6 +6,7 @@
 
 import base64
 import contextlib
+import ctypes
 import datetime
 import json
 import os
@@ -101,6 +102,32 @@ def test_all_who_come_at_once_get_the_same(tmp_path):
     )
     own.verify_directly_issued_by(authority)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_certificate_holds_for_who_reads_rfc_5280_to_the_letter(store):
+    """As Python does from 3.13 on."""
+    verify = ["openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-CAfile"]
+    done = subprocess.run(
+        [*verify, store / "authority.pem", store / "gpu-001-telemetry.pem"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_password_of_the_operator_s_may_end_with_a_line(tmp_path):
+    (tmp_path / "node.password").write_text("longer than that\n")
+    make_web_keys(str(tmp_path), "a", [])
+    digest = (tmp_path / "node.hash").read_text()
+    crypt = ctypes.CDLL("libcrypt.so.1").crypt
+    crypt.restype = ctypes.c_char_p
+    assert crypt(b"longer than that", digest.encode()).decode() == digest
+
+
+def test_a_hash_that_is_none_is_refused(tmp_path):
+    (tmp_path / "node.hash").write_text("apiary:$2y$05$abc\n\n")
+    with pytest.raises(ApiaryError, match=r"MONITORING-BCRYPT: .*node\.hash"):
+        make_web_keys(str(tmp_path), "a", [])
 
 
 def test_a_certificate_is_renewed_with_an_address_a_year_ahead_and_with_its_authority(tmp_path):
