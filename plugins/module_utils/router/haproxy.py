@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import os
+import random
 import re
 import socket
 import sys
@@ -343,18 +344,22 @@ def expire(
     return [server.key for server in drained]
 
 
-def resolves(asked: Ask, look_up: Callable[[str], object]) -> str | None:
+def resolves(query: Ask, look_up: Callable[[str], object]) -> str | None:
     """Return a name that has an address now and had none when HAProxy started.
 
     Its servers are in maintenance until HAProxy reloads: by itself it looks up no name again, and
-    its socket gives no address to a server that never had one. ``look_up`` raises OSError.
+    its socket gives no address to a server that never had one. ``look_up`` raises OSError, and
+    UnicodeError for what can be no name.
     """
-    rows = parse_state(asked("show servers state"))
+    rows = parse_state(query("show servers state"))
     late = (row for row in rows if _number(row["srv_admin_state"]) & NO_ADDRESS)
-    for name in dict.fromkeys(row.get("srv_fqdn", "-") for row in late):
+    names = sorted({row.get("srv_fqdn", "-") for row in late} - {"-"})
+    # Some may time out until the unit's time is over: another one is the first each time.
+    random.shuffle(names)
+    for name in names:
         try:
             look_up(name)
-        except OSError:
+        except (OSError, UnicodeError):
             continue
         return name
     return None
