@@ -182,6 +182,8 @@ class ActionModule(Deciding):
         would = self._would(host, goal, variables)
         answers = read_answers(arguments["results"], (), _ROUTER, "servers")
         servers, *others = [result["servers"] for result in answers.results] or [{}]
+        # A router that did not answer may still hold out what the others use.
+        others += [{}] * (len(arguments["results"]) - len(answers.results))
         situation = situation_of(host, reported, goal.plan, would, servers, back, others)
         if situation.lock:
             dead = is_dead(situation.lock.owner, arguments["artifacts"])
