@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
@@ -84,6 +86,12 @@ def render_device(key: str) -> str:
     return f"/dev/dri/by-path/pci-{key}-render"
 
 
+def _dumps(value: Any, **options: Any) -> str:
+    """Return JSON that YAML reads alike: there a pair of surrogates is no letter."""
+    text = json.dumps(value, ensure_ascii=False, **options)
+    return re.sub(r"[^\x00-\x7e]", lambda match: f"\\U{ord(match[0]):08x}", text)
+
+
 @cache
 def templates() -> jinja2.Environment:
     """Return the environment of every template of a unit; a name it does not know is an error."""
@@ -95,5 +103,6 @@ def templates() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 - unit files, not HTML; quote() is the escaping they need
     )
+    environment.policies["json.dumps_function"] = _dumps
     environment.filters |= {"quote": quote, "argument": quote_argument, "device": render_device}
     return environment

@@ -100,6 +100,18 @@ def test_alerts_are_routed_by_severity(place, severity, receiver):
     assert said.split()[0] == receiver
 
 
+def test_a_name_may_have_any_letters(tmp_path):
+    cluster = "caf\u00e9 \U0001f680 \\ \u2028"
+    plan = telemetry_plan([PLAIN], replace(HEARD, cluster=cluster))
+    for name, text in plan.files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    text = plan.files["prometheus.yml"]
+    assert yaml.safe_load(text)["global"]["external_labels"] == {"cluster": cluster}
+    good, said = check("promtool", "check", "config", "prometheus.yml", at=tmp_path)
+    assert good, said
+
+
 def test_every_replica_is_a_target_with_its_place(plan):
     (one,) = (one for one in targets(plan, "vllm") if one["targets"] == ["[fd00::2]:8001"])
     assert one["labels"] == {
