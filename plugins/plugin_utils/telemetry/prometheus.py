@@ -39,11 +39,13 @@ def target_files(all_targets: Sequence[Target]) -> dict[str, str]:
 
 def prometheus_config(settings: TelemetrySettings) -> str:
     """Return prometheus.yml; the paths in it are relative to its directory."""
+    bounds = knowledge("telemetry/settings.yml")["scrape"]["bounds"]
     return configuration(
         CONFIG,
         settings=settings,
         rules=RULES,
         alertmanagers=alertmanagers(settings),
         jobs={job: target_file(job) for job in JOBS},
+        bounds={job: {**bounds["every"], **bounds.get(job, {})} for job in JOBS},
         dropped=knowledge("telemetry/amd.yml")["labels"]["dropped"],
     )
