@@ -6,6 +6,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.router import haproxy
@@ -51,10 +52,15 @@ def test_a_name_that_resolves_late_is_taken_and_one_that_is_gone_is_kept(place, 
         router = HAProxy(place / "r0", [pool], RouterSettings(health=QUICK))
         router.within = names.within
 
+        times = [haproxy.moment()]
+
         def resolves():
             """Do as the timer does, each minute."""
             socket = str(router.directory / "admin.sock")
-            return haproxy.resolves(lambda command: haproxy.ask(command, socket), names.look_up)
+            query = partial(haproxy.ask, path=socket)
+            # Some hours later each time, so that no name waits.
+            times.append(times[-1].later(7200))
+            return haproxy.resolves(query, names.look_up, times[-1], str(place / "states"))
 
         try:
             await router.start(up=0)
@@ -77,5 +83,43 @@ def test_a_name_that_resolves_late_is_taken_and_one_that_is_gone_is_kept(place, 
             router.stop()
             for replica in replicas:
                 await replica.kill()
+
+    asyncio.run(scenario())
+
+
+def test_a_name_that_haproxy_never_resolves_reloads_it_ever_less(place, names):
+    async def scenario():
+        replica = await Replica("host-00-0").start()
+        pool = pool_of([replica.port])
+        servers = [replace(one, address=f"never-{one.host}") for one in pool.servers]
+        router = HAProxy(
+            place / "r0", [replace(pool, servers=tuple(servers))], RouterSettings(health=QUICK)
+        )
+        router.within = names.within
+        minutes, begun = [], haproxy.moment()
+
+        def resolves(minute):
+            query = partial(haproxy.ask, path=str(router.directory / "admin.sock"))
+            now, states = begun.later(60 * minute), str(place / "states")
+            return haproxy.resolves(query, lambda _name: None, now, states)
+
+        try:
+            await router.start(up=0)
+            for minute in range(24 * 60):
+                if resolves(minute):
+                    minutes.append(minute)
+                    if minute < 10:
+                        await router.reload()
+            assert minutes[:8] == [0, 2, 6, 14, 30, 62, 122, 182]
+            assert len(minutes) < 32
+            # It is forgotten when it has an address: the next time it waits for nothing.
+            names.have("never-host-00")
+            await router.reload()
+            await router.until_up(1)
+            assert resolves(24 * 60) is None
+            assert (place / "late-names").read_text() == ""
+        finally:
+            router.stop()
+            await replica.kill()
 
     asyncio.run(scenario())

@@ -31,6 +31,8 @@ CONFIGURATION = "/etc/haproxy/haproxy.cfg"
 STATE_FILE = "/var/lib/haproxy/server-state"
 # Beside the states: until when servers are drained that come back by themselves.
 DEADLINES = "drain-deadlines"
+# There, too: names for which HAProxy was reloaded, and the minutes until it is done again.
+LATE, MOST_MINUTES = "late-names", 60
 # Bits of srv_admin_state. Source: HAProxy include/haproxy/server-t.h (SRV_ADMF_*), 2.4 to 3.x.
 FORCED_MAINT, FORCED_DRAIN = 0x01, 0x08
 NO_ADDRESS = 0x20
@@ -285,10 +287,10 @@ def moment() -> Moment:
     return Moment(int(time.time()), boot, int(time.clock_gettime(time.CLOCK_BOOTTIME)))
 
 
-def deadlines(state_file: str = STATE_FILE) -> dict[str, Moment]:
+def deadlines(state_file: str = STATE_FILE, name: str = DEADLINES) -> dict[str, Moment]:
     """Return when each server comes back by itself, by backend/server."""
-    lines = read(os.path.join(os.path.dirname(state_file), DEADLINES)).splitlines()
-    rows = (line.split() for line in lines)
+    lines = read(os.path.join(os.path.dirname(state_file), name)).splitlines()
+    rows = (line.rsplit(None, 3) for line in lines)
     return {
         row[0]: Moment(int(row[1]), row[2], int(row[3]))
         for row in rows
@@ -300,9 +302,13 @@ def _set_deadlines(changes: dict[str, Moment | None], state_file: str) -> None:
     former = deadlines(state_file)
     merged = {key: until for key, until in {**former, **changes}.items() if until is not None}
     if merged != former:
-        rows = sorted(merged.items())
-        text = "".join(f"{key} {end.wall} {end.boot} {end.up}\n" for key, end in rows)
-        replace_file(os.path.join(os.path.dirname(state_file), DEADLINES), text)
+        _write_deadlines(merged, state_file, DEADLINES)
+
+
+def _write_deadlines(moments: dict[str, Moment], state_file: str, name: str) -> None:
+    rows = sorted(moments.items())
+    text = "".join(f"{key} {end.wall} {end.boot} {end.up}\n" for key, end in rows)
+    replace_file(os.path.join(os.path.dirname(state_file), name), text)
 
 
 def schedule(
@@ -344,25 +350,41 @@ def expire(
     return [server.key for server in drained]
 
 
-def resolves(query: Ask, look_up: Callable[[str], object]) -> str | None:
+def resolves(
+    query: Ask, look_up: Callable[[str], object], now: Moment, state_file: str = STATE_FILE
+) -> str | None:
     """Return a name that has an address now and had none when HAProxy started.
 
     Its servers are in maintenance until HAProxy reloads: by itself it looks up no name again, and
-    its socket gives no address to a server that never had one. ``look_up`` raises OSError, and
-    UnicodeError for what can be no name.
+    its socket gives no address to a server that never had one. A name that it lacks all the same
+    is due again after 2, 4, 8, … minutes. ``look_up`` raises OSError, and UnicodeError for what can
+    be no name.
     """
     rows = parse_state(query("show servers state"))
     late = (row for row in rows if _number(row["srv_admin_state"]) & NO_ADDRESS)
     names = sorted({row.get("srv_fqdn", "-") for row in late} - {"-"})
+    words = ((*key.partition(" "), until) for key, until in deadlines(state_file, LATE).items())
+    waits = {name: (_number(text) or 1, until) for name, _, text, until in words if name in names}
+    due = [name for name in names if name not in waits or waits[name][1].is_over(now)]
     # Some may time out until the unit's time is over: another one is the first each time.
-    random.shuffle(names)
-    for name in names:
-        try:
-            look_up(name)
-        except (OSError, UnicodeError):
-            continue
-        return name
-    return None
+    random.shuffle(due)
+    result = next((name for name in due if _has_address(name, look_up)), None)
+    if result is not None:
+        # The reload tries them all.
+        for name in {result, *waits}:
+            minutes = min(2 * waits.get(name, (1, now))[0], MOST_MINUTES)
+            waits[name] = minutes, now.later(60 * minutes)
+    moments = {f"{name} {minutes}": until for name, (minutes, until) in waits.items()}
+    _write_deadlines(moments, state_file, LATE)
+    return result
+
+
+def _has_address(name: str, look_up: Callable[[str], object]) -> bool:
+    try:
+        look_up(name)
+    except (OSError, UnicodeError):
+        return False
+    return True
 
 
 def main(arguments: list[str]) -> int:
@@ -382,7 +404,7 @@ def main(arguments: list[str]) -> int:
             ports = configured_ports(read(CONFIGURATION))
             replace_file(STATE_FILE, kept_state(read(STATE_FILE), ports, forced_only=True))
         elif arguments == ["resolves"]:
-            name = resolves(ask, lambda name: socket.getaddrinfo(name, None))
+            name = resolves(ask, lambda name: socket.getaddrinfo(name, None), moment())
             if name is None:
                 return 1
             sys.stderr.write(f"ROUTER-NAME-LATE: {name}: has an address now, HAProxy reloads\n")
