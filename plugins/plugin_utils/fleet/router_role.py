@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...module_utils.router.haproxy import DEADLINES
+from ...module_utils.router.haproxy import DEADLINES, LATE
 from ..documents import from_document, knowledge, to_document
 from ..evidence.types import Evidence
 from ..findings import Finding
@@ -271,7 +271,8 @@ def _absent(options: Mapping[str, Any], evidence: Evidence) -> Iterable[Resource
         paths.append(options["router_tls_path"])
     # What the service saves is ours while the document says so, which goes after it.
     if runs(evidence):
-        paths += [STATE_FILE, f"{STATE_FILE.rpartition('/')[0]}/{DEADLINES}"]
+        folder = STATE_FILE.rpartition("/")[0]
+        paths += [STATE_FILE, f"{folder}/{DEADLINES}", f"{folder}/{LATE}"]
     yield {
         "kind": "configuration",
         "service": "haproxy.service",
