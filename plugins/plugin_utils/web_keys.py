@@ -27,6 +27,7 @@ from .findings import Finding, error
 # ansible-core brings it, but its own sanity tests import this file without.
 with contextlib.suppress(ImportError):
     from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import NameOID
@@ -56,14 +57,18 @@ def make_web_keys(
     authority, signer, own = (
         folder / each for each in ("authority.pem", "authority.key", f"{name}.pem")
     )
-    if not authority.exists():
+    if not os.path.exists(authority):
         # Another authority has another name, which says whose a certificate is.
         title = f"{_TITLE} {secrets.token_hex(4)}"
         _kept(signer, partial(_issued, title, None, 7300, now))
         _kept(authority, lambda: _pem(_certificate(signer)))
-    if signer.exists():
-        names = x509.SubjectAlternativeName([*map(_name, dict.fromkeys((*addresses, "127.0.0.1")))])
-        make = partial(_issued, name[:64], names, 3650, now, read_text(str(signer)))
+    if os.path.exists(signer):
+        if _certificate(signer) != _certificate(authority):
+            message = "is of another authority than authority.pem: beside your own, remove this key"
+            raise error("MONITORING-CERTIFICATE", str(signer), message)
+        called = map(_name, (*addresses, "127.0.0.1"))
+        names = x509.SubjectAlternativeName([*dict.fromkeys(called)])
+        make = partial(_issued, name[:64], names, 3650, now, signer)
         _kept(own, make)
         if _is_stale(_certificate(own), _certificate(authority), names, now):
             write_text(own, make(), 0o600)
@@ -78,12 +83,18 @@ def make_web_keys(
 
 def _kept(path: Path, make: Callable[[], str]) -> str:
     """Return a file's text; the first of all who come at once makes it."""
-    if not path.exists():
+    if not os.path.exists(path):
         own = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         write_text(own, make(), 0o600)
-        with contextlib.suppress(FileExistsError):
+        try:
             os.link(own, path)
-        os.unlink(own)
+        except FileExistsError:
+            pass
+        except OSError as failure:
+            message = f"cannot be made by a link, as CIFS and some others: {failure.strerror}"
+            raise error("FILE-UNWRITABLE", str(path), message) from failure
+        finally:
+            os.unlink(own)
     return read_text(str(path))
 
 
@@ -106,9 +117,13 @@ def _certificate(path: Path) -> x509.Certificate:
 
 
 def _issued(
-    name: str, names: x509.SubjectAlternativeName | None, days: int, now: _Time, by: str = ""
+    name: str,
+    names: x509.SubjectAlternativeName | None,
+    days: int,
+    now: _Time,
+    by: Path | None = None,
 ) -> str:
-    """Return a certificate for names with its key, signed by that of the text ``by``.
+    """Return a certificate for names with its key, signed by that of the file ``by``.
 
     Without ``by`` it is an authority. It has the extensions that readers of RFC 5280 to the letter
     ask for, as Python does from 3.13 on.
@@ -116,8 +131,12 @@ def _issued(
     key = signer = ec.generate_private_key(ec.SECP256R1())
     subject = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     if by:
-        issuer = x509.load_pem_x509_certificate(by.encode()).subject
-        private = serialization.load_pem_private_key(by.encode(), None)
+        issuer = _certificate(by).subject
+        try:
+            private = serialization.load_pem_private_key(read_text(str(by)).encode(), None)
+        except (TypeError, ValueError, UnsupportedAlgorithm):
+            message = "has no key without a password behind its certificate"
+            raise error("MONITORING-CERTIFICATE", str(by), message) from None
         signer = cast(ec.EllipticCurvePrivateKey, private)
     # A host's clock may be behind.
     dates = (now - _DAY, now + days * _DAY)
@@ -152,9 +171,14 @@ def _pem(certificate: x509.Certificate) -> str:
 
 def _name(address: str) -> x509.GeneralName:
     try:
-        return x509.IPAddress(ipaddress.ip_address(address))
+        return x509.IPAddress(ipaddress.ip_address(address.strip("[]")))
     except ValueError:
+        pass
+    try:
         return x509.DNSName(address)
+    except ValueError:
+        message = "no certificate can have this name: use letters of ASCII, or xn--…"
+        raise error("MONITORING-CERTIFICATE", address, message) from None
 
 
 def _hashed(password: str) -> str:

@@ -8,6 +8,7 @@ import base64
 import contextlib
 import ctypes
 import datetime
+import errno
 import json
 import os
 import socket
@@ -30,6 +31,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.web_keys import make_web_keys
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from support.playbooks import run_playbook
 from support.telemetry.prometheus import check, program
@@ -162,6 +164,72 @@ def test_what_the_operator_brings_stays_and_is_told_before_it_ends(tmp_path):
     (own / "a.pem").write_text("no certificate")
     with pytest.raises(ApiaryError, match="MONITORING-CERTIFICATE"):
         make_web_keys(str(own), "a", ["10.0.0.1"], NOW)
+
+
+def encrypted(folder):
+    """Have the authority's key behind a password, as an operator would keep it."""
+    whole = (folder / "authority.key").read_bytes()
+    form, lock = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+    key = serialization.load_pem_private_key(whole, None)
+    pem = key.private_bytes(serialization.Encoding.PEM, form, lock)
+    (folder / "authority.key").write_bytes((folder / "authority.pem").read_bytes() + pem)
+
+
+def no_certificate(folder):
+    (folder / "authority.key").write_text("no certificate, no key")
+
+
+def of_their_own(folder):
+    make_web_keys(str(folder / "theirs"), "a", [], NOW)
+    (folder / "authority.pem").write_text((folder / "theirs/authority.pem").read_text())
+
+
+@pytest.mark.parametrize(
+    ("change", "names", "expected"),
+    [
+        (encrypted, "b", r"MONITORING-CERTIFICATE: .*authority\.key.*without a password"),
+        (no_certificate, "ab", r"MONITORING-CERTIFICATE: .*authority\.key"),
+        (of_their_own, "ab", r"MONITORING-CERTIFICATE: .*authority\.key.*another authority"),
+    ],
+)
+def test_a_key_that_signs_nothing_is_one_error(tmp_path, change, names, expected):
+    make_web_keys(str(tmp_path), "a", [], NOW)
+    before = (tmp_path / "a.pem").read_text()
+    change(tmp_path)
+    for name in names:
+        with pytest.raises(ApiaryError, match=expected):
+            make_web_keys(str(tmp_path), name, [], NOW)
+    assert (tmp_path / "a.pem").read_text() == before
+    assert not (tmp_path / "b.pem").exists()
+
+
+def test_a_name_that_no_certificate_can_have_is_one_error(tmp_path):
+    with pytest.raises(ApiaryError, match=r"MONITORING-CERTIFICATE: .*gpü-001"):
+        make_web_keys(str(tmp_path), "a", ["10.0.0.1", "gpü-001"], NOW)
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EPERM])
+def test_a_file_system_without_links_is_one_error(tmp_path, monkeypatch, number):
+    def link(*_paths):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(ApiaryError, match=r"FILE-UNWRITABLE: .*node\.password.*link"):
+        make_web_keys(str(tmp_path), "a", [], NOW)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_closed_is_one_error(tmp_path):
+    (tmp_path / "web").write_text("a file")
+    with pytest.raises(ApiaryError, match="FILE-UNWRITABLE"):
+        make_web_keys(str(tmp_path / "web"), "a", [], NOW)
+
+
+def test_an_address_in_brackets_is_an_address(tmp_path):
+    make_web_keys(str(tmp_path), "a", ["[2001:db8::1]", "2001:db8::1"], NOW)
+    made = x509.load_pem_x509_certificate((tmp_path / "a.pem").read_bytes())
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == ["2001:db8::1", "127.0.0.1"]
 
 
 @pytest.fixture(scope="module")
