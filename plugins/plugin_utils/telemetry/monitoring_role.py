@@ -266,6 +266,14 @@ def _grafana(
     if not own["grafana_unit"]:
         yield from ({"kind": "file", **item} for item in files)
         return
+    if own["web"]:
+        # It reads what its own files name when it starts, and they do not change with it.
+        after = [f"file {place}" for place in _grafana_files(own).values()]
+        yield {
+            "kind": "command",
+            "argv": ["systemctl", "try-restart", own["grafana_unit"]],
+            "after": after,
+        }
     yield {
         "kind": "configuration",
         "service": own["grafana_unit"],

@@ -173,6 +173,26 @@ def test_grafana_gets_its_data_source_and_dashboards(unit):
     assert all(f"file {boards['path']}/{name}" in resources for name in boards["keep"])
 
 
+def test_grafana_restarts_for_another_password_or_authority():
+    """It reads what `$__file` names when it starts, and its own files do not change."""
+    resources = by_name(role(monitoring_grafana=True))
+    names = list(resources)
+    restart = resources["command systemctl try-restart grafana-server.service"]
+    places = [
+        "file /etc/grafana/apiary-authority.pem",
+        "file /etc/grafana/apiary-monitoring.password",
+    ]
+    assert sorted(restart["after"]) == places
+    # Before the service's own: one that starts anew has read them.
+    order = [*places, "command systemctl try-restart grafana-server.service"]
+    assert [name for name in names if name in order][-1] == order[-1]
+    assert names[-1] == "configuration grafana-server.service"
+    for options in ({"monitoring_web_enabled": False}, {"monitoring_grafana_unit": ""}):
+        assert not any(
+            "try-restart" in name for name in by_name(role(monitoring_grafana=True, **options))
+        )
+
+
 def test_an_absent_watcher_keeps_nothing_of_the_role():
     resources = by_name(role(monitoring_state="absent"))
     assert list(resources)[-1] == "directory /etc/prometheus/apiary"
