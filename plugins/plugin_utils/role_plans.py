@@ -155,6 +155,7 @@ def _monitored(place: Mapping[str, Any]) -> MonitoredHost:
         plans=plans,
         topology=saved_topology(directory) if directory else None,
         exporters=tuple(exporters),
+        node_web=place.get("node_web", True),
         **{name: place.get(name) for name in names},
     )
 

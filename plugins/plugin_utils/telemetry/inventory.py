@@ -13,6 +13,8 @@ from ..host.telemetry.amd import way
 from ..router.types import RouterSettings
 
 ADMIN_PORT = RouterSettings().admin_port
+# Variables of -e and of INI inventories are texts.
+_FALSE = ("false", "no", "off", "0")
 
 
 def address_of(name: str, variables: Mapping[str, Any]) -> str:
@@ -44,5 +46,6 @@ def watched_host(
         "exporters": ["amd", "node"] if amd else ["node"],
         "amd_port": variables.get("telemetry_amd_port"),
         "node_port": variables.get("telemetry_node_port"),
+        "node_web": str(variables.get("telemetry_web_enabled")).lower() not in _FALSE,
         "amd_packaged_only": packaged_only and not variables.get("telemetry_amd_suite"),
     }

@@ -25,10 +25,11 @@ SETS: dict[str, tuple[str, ...]] = {
     "router": ROUTER,
 }
 
-# The jobs of Prometheus; each is a file of targets.
-ENGINE, HAPROXY, AMD, NODE = "vllm", "haproxy", "amd-metrics", "node"
+# The jobs of Prometheus; each is a file of targets. What scheme and password there are is a job's:
+# node_exporters without them are apart, and `node` in the label of their series.
+ENGINE, HAPROXY, AMD, NODE, PLAIN = "vllm", "haproxy", "amd-metrics", "node", "node-plain"
 PROMETHEUS, ALERTMANAGER = "prometheus", "alertmanager"
-JOBS = (ENGINE, HAPROXY, AMD, NODE, PROMETHEUS, ALERTMANAGER)
+JOBS = (ENGINE, HAPROXY, AMD, NODE, PLAIN, PROMETHEUS, ALERTMANAGER)
 
 
 def known(**labels: str | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..plan.types import Plan, Replica
-from .labels import ALERTMANAGER, AMD, ENGINE, HAPROXY, NODE, PROMETHEUS, known
+from .labels import ALERTMANAGER, AMD, ENGINE, HAPROXY, NODE, PLAIN, PROMETHEUS, known
 from .types import MonitoredHost, Target, TelemetrySettings, WatchedGpu, WatchedHost, WatchedReplica
 
 
@@ -99,7 +99,10 @@ def _of_host(host: MonitoredHost, settings: TelemetrySettings) -> Iterator[Targe
     if "amd" in host.exporters:
         yield Target(AMD, at(host.address, host.amd_port or settings.ports.amd), known(**place))
     if "node" in host.exporters:
-        yield Target(NODE, at(host.address, host.node_port or settings.ports.node), known(**place))
+        job, labels = NODE, known(**place)
+        if settings.web and not host.node_web:
+            job, labels = PLAIN, known(**place, job=NODE)
+        yield Target(job, at(host.address, host.node_port or settings.ports.node), labels)
 
 
 def at(address: str, port: int) -> str:

@@ -23,7 +23,8 @@ class MonitoredHost:
     """A host as Prometheus reaches it: its place, what it serves, and which exporters it has.
 
     With ``router_port`` it is a router whose HAProxy serves its metrics there. ``amd_port`` and
-    ``node_port`` are those of its exporters, None for the settings'.
+    ``node_port`` are those of its exporters, None for the settings'. Without ``node_web`` its
+    node_exporter speaks plain HTTP though the others have TLS.
     """
 
     name: str
@@ -36,6 +37,7 @@ class MonitoredHost:
     exporters: tuple[Exporter, ...] = ("amd", "node")
     amd_port: int | None = None
     node_port: int | None = None
+    node_web: bool = True
 
 
 @dataclass(frozen=True)

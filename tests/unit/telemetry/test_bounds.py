@@ -105,7 +105,11 @@ def test_a_host_that_answers_without_end_or_points_elsewhere_is_down_alone(tmp_p
     del job["file_sd_configs"]
     with hostile() as port:
         job["static_configs"] = [
-            {"targets": [f"127.0.0.1:{port}"], "labels": {"__metrics_path__": f"/{name}"}}
+            {
+                "targets": [f"127.0.0.1:{port}"],
+                # As targets of node-plain have it: the label is theirs, not the job's.
+                "labels": {"__metrics_path__": f"/{name}", "job": "node"},
+            }
             for name in ANSWERS
         ]
         with watching({"scrape_configs": [job]}, tmp_path) as url:
@@ -120,6 +124,7 @@ def test_a_host_that_answers_without_end_or_points_elsewhere_is_down_alone(tmp_p
                 time.sleep(0.1)
     errors = {one["scrapeUrl"].rpartition("/")[2]: one["lastError"] for one in targets}
     assert set(errors) == set(ANSWERS)
+    assert {one["labels"]["job"] for one in targets} == {"node"}
     for name, (_text, expected) in ANSWERS.items():
         assert expected in errors[name] if expected else not errors[name], name
     assert Host.asked == set(ANSWERS)

@@ -31,6 +31,7 @@ def test_hosts_are_watched_by_what_they_are():
         "exporters": ["amd", "node"],
         "amd_port": None,
         "node_port": None,
+        "node_web": True,
         "amd_packaged_only": True,
     }
     assert found["gpu-002"]["exporters"] == ["node"]
@@ -65,3 +66,9 @@ def test_exporters_are_read_at_the_ports_of_their_host():
     variables = {"telemetry_amd_port": 5001, "telemetry_node_port": 9200}
     one = watched_host("gpu-001", variables, True, False)
     assert (one["amd_port"], one["node_port"]) == (5001, 9200)
+
+
+@pytest.mark.parametrize("text", [False, "false", "no"])
+def test_a_host_without_tls_is_read_without(text):
+    variables = {"telemetry_web_enabled": text}
+    assert watched_host("gpu-001", variables, True, False)["node_web"] is False

@@ -342,6 +342,29 @@ def test_prometheus_reads_them_with_the_password_of_their_kind(tmp_path, files):
     assert "scheme" not in jobs["vllm"]
 
 
+def test_an_exporter_without_tls_is_read_as_node_and_gets_no_password(tmp_path, files):
+    hosts = [
+        MonitoredHost("gpu-001", "192.0.2.11"),
+        MonitoredHost("gpu-002", "192.0.2.12", node_web=False),
+    ]
+    plan = telemetry_plan(hosts, TelemetrySettings(web=str(files["monitoring"])))
+    jobs = {
+        job["job_name"]: job
+        for job in yaml.safe_load(plan.files["prometheus.yml"])["scrape_configs"]
+    }
+    assert {"scheme", "basic_auth", "tls_config"} & {*jobs["node-plain"]} == set()
+    [group] = json.loads(plan.files["targets/node-plain.json"])
+    assert group == {
+        "targets": ["192.0.2.12:9100"],
+        "labels": {"host": "gpu-002", "job": "node"},
+    }
+    [group] = json.loads(plan.files["targets/node.json"])
+    assert group["targets"] == ["192.0.2.11:9100"]
+    # Where nothing speaks TLS all are read alike.
+    plain = telemetry_plan(hosts, TelemetrySettings())
+    assert json.loads(plain.files["targets/node-plain.json"]) == []
+
+
 def test_a_real_prometheus_confirms_and_reads_a_real_exporter(tmp_path, files, exporter):
     document = yaml.safe_load(config(files).files["prometheus.yml"])
     [job] = [job for job in document["scrape_configs"] if job["job_name"] == "node"]
