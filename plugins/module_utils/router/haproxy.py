@@ -364,7 +364,9 @@ def resolves(
     late = (row for row in rows if _number(row["srv_admin_state"]) & NO_ADDRESS)
     names = sorted({row.get("srv_fqdn", "-") for row in late} - {"-"})
     words = ((*key.partition(" "), until) for key, until in deadlines(state_file, LATE).items())
-    waits = {name: (_number(text) or 1, until) for name, _, text, until in words if name in names}
+    waits = {
+        name: (_number(text) or 1, until) for name, _space, text, until in words if name in names
+    }
     due = [name for name in names if name not in waits or waits[name][1].is_over(now)]
     # Some may time out until the unit's time is over: another one is the first each time.
     random.shuffle(due)
