@@ -7,7 +7,9 @@
 import ast
 import functools
 import importlib
+import math
 import re
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,8 +28,8 @@ ENDS = ("\0", " \0", "\n\0")
 SMALL, FACTOR = 750, 4
 # Twice as much work for a character as a linear pattern has, half of what a quadratic one has.
 MOST = 2
-# Seconds of CPU below which a text is too little work to compare.
-LEAST = 0.01
+# Seconds of CPU below which a text is too little work to compare, and after which it is given up.
+LEAST, ENDLESS = 0.01, 2
 
 
 def packages():
@@ -204,15 +206,31 @@ def repeated(text, size):
 
 
 def work(function, text, runs=3):
-    """Seconds of this process's CPU, the least of some runs."""
+    """Seconds of this process's CPU, the least of some runs; infinite for what does not end."""
     spent = []
-    for _run in range(runs):
-        begun = time.process_time()
-        function(text)
-        spent.append(time.process_time() - begun)
-        if spent[-1] > 1:
-            break
+    former = signal.signal(signal.SIGVTALRM, give_up)
+    try:
+        for _run in range(runs):
+            begun = time.process_time()
+            signal.setitimer(signal.ITIMER_VIRTUAL, ENDLESS)
+            function(text)
+            spent.append(time.process_time() - begun)
+            if spent[-1] > 1:
+                break
+    except EndlessError:
+        return math.inf
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, former)
     return min(spent)
+
+
+class EndlessError(Exception):
+    """More work than anybody awaits."""
+
+
+def give_up(*_words):
+    raise EndlessError
 
 
 def grows(function, maker, small=SMALL):
@@ -230,7 +248,10 @@ def grows(function, maker, small=SMALL):
     # What grows too fast is looked at more closely: the machine may have been busy.
     for runs in (1, 3, 5):
         longer, shorter = maker(size * FACTOR), maker(size)
-        more, less = work(function, longer, runs), work(function, shorter, runs)
+        more = work(function, longer, runs)
+        if more == math.inf:
+            return more
+        less = work(function, shorter, runs)
         growth = more / max(less, 1e-6) / (len(longer) / len(shorter))
         if growth < MOST:
             break

@@ -11,6 +11,13 @@ from support.patterns import MOST, applied, expressions, grows, worst_texts
 
 
 @pytest.mark.night
+@pytest.mark.parametrize("pattern", ["(?:a|a|a)*b", "(?:a+)+b"])
+def test_an_exponential_one_is_told_and_holds_nobody(pattern):
+    [maker, *_others] = worst_texts(pattern, 0)
+    assert grows(applied(pattern, 0, "match"), maker) >= MOST
+
+
+@pytest.mark.night
 @each(sorted(expressions(), key=str))
 def test_an_expression_is_linear(pattern, flags):
     methods, path = expressions()[pattern, flags]
