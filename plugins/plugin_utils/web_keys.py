@@ -66,9 +66,8 @@ def make_web_keys(
         if _certificate(signer) != _certificate(authority):
             message = "is of another authority than authority.pem: beside your own, remove this key"
             raise error("MONITORING-CERTIFICATE", str(signer), message)
-        called = map(_name, (*addresses, "127.0.0.1"))
-        names = x509.SubjectAlternativeName([*dict.fromkeys(called)])
-        make = partial(_issued, name[:64], names, 3650, now, signer)
+        names = x509.SubjectAlternativeName([*dict.fromkeys(map(_name, (*addresses, "127.0.0.1")))])
+        make = partial(_issued, name[:64], names, 3650, now, str(signer))
         _kept(own, make)
         if _is_stale(_certificate(own), _certificate(authority), names, now):
             write_text(own, make(), 0o600)
@@ -87,9 +86,8 @@ def _kept(path: Path, make: Callable[[], str]) -> str:
         own = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         write_text(own, make(), 0o600)
         try:
-            os.link(own, path)
-        except FileExistsError:
-            pass
+            with contextlib.suppress(FileExistsError):
+                os.link(own, path)
         except OSError as failure:
             message = f"cannot be made by a link, as CIFS and some others: {failure.strerror}"
             raise error("FILE-UNWRITABLE", str(path), message) from failure
@@ -117,11 +115,7 @@ def _certificate(path: Path) -> x509.Certificate:
 
 
 def _issued(
-    name: str,
-    names: x509.SubjectAlternativeName | None,
-    days: int,
-    now: _Time,
-    by: Path | None = None,
+    name: str, names: x509.SubjectAlternativeName | None, days: int, now: _Time, by: str = ""
 ) -> str:
     """Return a certificate for names with its key, signed by that of the file ``by``.
 
@@ -131,12 +125,12 @@ def _issued(
     key = signer = ec.generate_private_key(ec.SECP256R1())
     subject = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     if by:
-        issuer = _certificate(by).subject
+        issuer = _certificate(Path(by)).subject
         try:
-            private = serialization.load_pem_private_key(read_text(str(by)).encode(), None)
+            private = serialization.load_pem_private_key(read_text(by).encode(), None)
         except (TypeError, ValueError, UnsupportedAlgorithm):
             message = "has no key without a password behind its certificate"
-            raise error("MONITORING-CERTIFICATE", str(by), message) from None
+            raise error("MONITORING-CERTIFICATE", by, message) from None
         signer = cast(ec.EllipticCurvePrivateKey, private)
     # A host's clock may be behind.
     dates = (now - _DAY, now + days * _DAY)
@@ -170,10 +164,8 @@ def _pem(certificate: x509.Certificate) -> str:
 
 
 def _name(address: str) -> x509.GeneralName:
-    try:
+    with contextlib.suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(address.strip("[]")))
-    except ValueError:
-        pass
     try:
         return x509.DNSName(address)
     except ValueError:

@@ -20,7 +20,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Callable, NamedTuple
 
@@ -299,10 +299,9 @@ def deadlines(state_file: str = STATE_FILE, name: str = DEADLINES) -> dict[str, 
 
 
 def _set_deadlines(changes: dict[str, Moment | None], state_file: str) -> None:
-    former = deadlines(state_file)
-    merged = {key: until for key, until in {**former, **changes}.items() if until is not None}
-    if merged != former:
-        _write_deadlines(merged, state_file, DEADLINES)
+    merged = {**deadlines(state_file), **changes}
+    present = {key: until for key, until in merged.items() if until is not None}
+    _write_deadlines(present, state_file, DEADLINES)
 
 
 def _write_deadlines(moments: dict[str, Moment], state_file: str, name: str) -> None:
@@ -364,13 +363,16 @@ def resolves(
     late = (row for row in rows if _number(row["srv_admin_state"]) & NO_ADDRESS)
     names = sorted({row.get("srv_fqdn", "-") for row in late} - {"-"})
     words = ((*key.partition(" "), until) for key, until in deadlines(state_file, LATE).items())
-    waits = {
-        name: (_number(text) or 1, until) for name, _space, text, until in words if name in names
-    }
+    waits = {key: (_number(text) or 1, end) for key, _space, text, end in words if key in names}
     due = [name for name in names if name not in waits or waits[name][1].is_over(now)]
     # Some may time out until the unit's time is over: another one is the first each time.
     random.shuffle(due)
-    result = next((name for name in due if _has_address(name, look_up)), None)
+    result = None
+    for name in due:
+        with suppress(OSError, UnicodeError):
+            look_up(name)
+            result = name
+            break
     if result is not None:
         # The reload tries them all.
         for name in {result, *waits}:
@@ -379,14 +381,6 @@ def resolves(
     moments = {f"{name} {minutes}": until for name, (minutes, until) in waits.items()}
     _write_deadlines(moments, state_file, LATE)
     return result
-
-
-def _has_address(name: str, look_up: Callable[[str], object]) -> bool:
-    try:
-        look_up(name)
-    except (OSError, UnicodeError):
-        return False
-    return True
 
 
 def main(arguments: list[str]) -> int:

@@ -25,8 +25,7 @@ SETS: dict[str, tuple[str, ...]] = {
     "router": ROUTER,
 }
 
-# The jobs of Prometheus; each is a file of targets. What scheme and password there are is a job's:
-# node_exporters without them are apart, and `node` in the label of their series.
+# The jobs of Prometheus; each is a file of targets. PLAIN: node_exporters without TLS, as `node`.
 ENGINE, HAPROXY, AMD, NODE, PLAIN = "vllm", "haproxy", "amd-metrics", "node", "node-plain"
 PROMETHEUS, ALERTMANAGER = "prometheus", "alertmanager"
 JOBS = (ENGINE, HAPROXY, AMD, NODE, PLAIN, PROMETHEUS, ALERTMANAGER)

@@ -269,11 +269,8 @@ def _grafana(
     if own["web"]:
         # It reads what its own files name when it starts, and they do not change with it.
         after = [f"file {place}" for place in _grafana_files(own).values()]
-        yield {
-            "kind": "command",
-            "argv": ["systemctl", "try-restart", own["grafana_unit"]],
-            "after": after,
-        }
+        restart = ["systemctl", "try-restart", own["grafana_unit"]]
+        yield {"kind": "command", "argv": restart, "after": after}
     yield {
         "kind": "configuration",
         "service": own["grafana_unit"],
