@@ -89,6 +89,9 @@ def worst(rollout, hosts):
     """Play the rollout, each batch at its worst: yield how many are out, and the batch's hosts."""
     known = {one.host: one for one in hosts}
     out = {host: set(down(one)) for host, one in known.items()}
+    # Of those that bring most back as many fail as may, and are as they were before.
+    most_back = sorted(rollout.hosts, key=lambda one: one.back, reverse=True)
+    failing = {one.host for one in most_back[: rollout.failure_budget]}
     place = 0
     for size in rollout.batches:
         batch = rollout.hosts[place : place + size]
@@ -104,7 +107,8 @@ def worst(rollout, hosts):
                 now -= {*step.undrain, *step.later}
                 now -= set(step.drain) - set(step.ask)
             most += len(peak)
-            out[one.host] = now
+            if one.host not in failing:
+                out[one.host] = now
         others = sum(len(out[host]) for host in known if host not in {one.host for one in batch})
         yield most + others
 

@@ -39,13 +39,24 @@ def allowed_out(max_unavailable: str, replicas: int) -> int:
     return min(limit, replicas - 1) if replicas else 0
 
 
+def brought_back(hosts: Sequence[HostSteps], failure_budget: int) -> int:
+    """Return how many replicas hosts bring back, where as many of them fail as may."""
+    gains = sorted(one.back for one in hosts)
+    return sum(gains[: max(0, len(gains) - failure_budget)])
+
+
 def cut_batches(
-    hosts: Sequence[HostSteps], sizes: Sequence[str], canary: int, capacity: int
+    hosts: Sequence[HostSteps],
+    sizes: Sequence[str],
+    canary: int,
+    capacity: int,
+    failure_budget: int = 0,
 ) -> tuple[int, ...]:
     """Return the number of hosts of each batch, all of which come one after the other.
 
     ``sizes`` are as the operator gave them, the last one repeating; ``canary`` is the size of the
-    first batch, 0 for the first of ``sizes``. ``capacity`` is how many replicas may go out.
+    first batch, 0 for the first of ``sizes``. ``capacity`` is how many replicas may go out, below 0
+    where more are out than may be; what hosts of earlier batches bring back is added to it.
     A host that takes out more than that is a batch of its own: it has been allowed before.
     """
     wanted = [
@@ -55,14 +66,14 @@ def cut_batches(
     if canary:
         wanted = [canary, *wanted]
     batches: list[int] = []
-    place, rest, used = 0, 0, 0
-    for one in hosts:
-        if rest == 0 or (used + one.out > capacity and used > 0):
+    place, rest, used, room = 0, 0, 0, 0
+    for index, one in enumerate(hosts):
+        if rest == 0 or (batches[-1] and used + one.out > max(room, 0)):
             # What does not fit into a batch is the next one, before any larger one.
             if rest == 0:
                 rest, place = wanted[min(place, len(wanted) - 1)], place + 1
             batches.append(0)
-            used = 0
+            used, room = 0, capacity + brought_back(hosts[:index], failure_budget)
         batches[-1] += 1
         rest -= 1
         used += one.out

@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from ..findings import Finding
-from .batches import allowed_out, cut_batches
+from .batches import allowed_out, brought_back, cut_batches
 from .room import too_many
 from .steps import down, host_steps
 from .types import HostSteps, Rollout, Settings, Situation, Step
@@ -26,14 +27,16 @@ def plan_rollout(deployment: str, hosts: Sequence[Situation], settings: Settings
     decided = {one.host: host_steps(one) for one in hosts}
     names = [host for host, one in decided.items() if one.steps]
     first = [host for host in settings.canary if host in names]
-    order = [*first, *(host for host in names if host not in first)]
+    # What an interrupted run left out comes back before anything else goes out.
+    begun = [host for host in names if decided[host].back and host not in first]
+    order = [*first, *begun, *(host for host in names if host not in {*first, *begun})]
     chosen = [decided[host] for host in order]
     replicas = settings.elsewhere + sum(min(len(one.running), one.known) for one in hosts)
     missing = settings.down_elsewhere + sum(len(down(one)) for one in hosts)
     allowed = allowed_out(settings.max_unavailable, replicas)
-    capacity = max(0, allowed - missing)
+    budget = settings.failure_budget
+    batches = cut_batches(chosen, settings.batches, len(first), allowed - missing, budget)
     changing = [one for one in hosts if one.host in names]
-    counts = (replicas, allowed, missing)
     findings = [
         *_unknown(settings.canary, decided),
         *_locked(changing, settings),
@@ -44,19 +47,26 @@ def plan_rollout(deployment: str, hosts: Sequence[Situation], settings: Settings
         *(_engine_key(changing, settings) if settings.routers else ()),
         *(
             finding
-            for one in chosen
-            for finding in too_many(deployment, one.host, one.out, counts, settings.allow_outage)
+            for end, size in zip(accumulate(batches), batches, strict=True)
+            for one in chosen[end - size : end]
+            for finding in too_many(
+                deployment,
+                one.host,
+                one.out,
+                (replicas, allowed, missing - brought_back(chosen[: end - size], budget)),
+                settings.allow_outage,
+            )
         ),
     ]
     return Rollout(
         deployment=deployment,
         order=tuple(order),
-        batches=cut_batches(chosen, settings.batches, len(first), capacity),
+        batches=batches,
         hosts=tuple(chosen),
         unchanged=tuple(host for host in decided if host not in names),
         replicas=replicas,
         allowed=allowed,
-        failure_budget=settings.failure_budget,
+        failure_budget=budget,
         findings=tuple(findings),
     )
 

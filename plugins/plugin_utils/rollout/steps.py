@@ -41,7 +41,12 @@ def host_steps(situation: Situation) -> HostSteps:
         steps.append(Step("swap", leaving, coming, now, _swap_reason(leaving, coming), later))
     elif situation.files or steps:
         steps.append(Step("finish", (), (), (), "what no replica runs from, and the record"))
-    return HostSteps(situation.host, tuple(steps), extra_out(situation, steps))
+    return HostSteps(
+        situation.host,
+        tuple(steps),
+        out=extra_out(situation, steps),
+        back=brought_back(situation, steps),
+    )
 
 
 def down(situation: Situation) -> frozenset[str]:
@@ -61,6 +66,18 @@ def extra_out(situation: Situation, steps: list[Step]) -> int:
         worst = max(worst, len(missing) - before)
         missing -= set(step.undrain) | (set(step.drain) - set(step.ask))
     return worst
+
+
+def brought_back(situation: Situation, steps: list[Step]) -> int:
+    """Return how many of the replicas that an interrupted run left out the steps bring back."""
+    if situation.lock is None:
+        return 0
+    missing = down(situation)
+    after = set(missing)
+    for step in steps:
+        after = (after | set(step.drain)) - set(step.undrain) - (set(step.drain) - set(step.ask))
+    # What other steps leave out is taken off; what others left out, nobody counts on.
+    return max(0, min(len(missing) - len(after), len(missing & set(situation.lock.out))))
 
 
 def _when(situation: Situation, back: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -112,11 +112,15 @@ class Step:
 
 @dataclass(frozen=True)
 class HostSteps:
-    """What happens to one host, in order. ``out`` is how many replicas that takes at most."""
+    """What happens to one host, in order. ``out`` is how many replicas that takes at most.
+
+    ``back`` is how many of those that an interrupted run left out serve after it.
+    """
 
     host: str
     steps: tuple[Step, ...]
     out: int
+    back: int = 0
 
 
 @dataclass(frozen=True)

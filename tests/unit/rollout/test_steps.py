@@ -215,6 +215,29 @@ def test_a_host_that_does_not_change_may_be_locked_or_broken():
     assert not found.findings
 
 
+@pytest.mark.parametrize(
+    ("changes", "order", "batches", "expected"),
+    [
+        # What the dead run left out of the second host is back before the first one changes.
+        ({}, ("b", "a", "c"), (1, 1, 1), []),
+        # It may fail and the others go on: nobody counts on what it brings back.
+        ({"failure_budget": 1}, ("b", "a", "c"), (1, 1, 1), ["a", "c"]),
+        ({"batches": ("100%",)}, ("b", "a", "c"), (1, 1, 1), []),
+        ({"canary": ("a",)}, ("a", "b", "c"), (1, 1, 1), ["a"]),
+        ({"down_elsewhere": 1, "elsewhere": 2}, ("b", "a", "c"), (1, 1, 1), ["a", "c"]),
+    ],
+)
+def test_a_run_that_died_is_completed_where_one_replica_may_be_out(
+    changes, order, batches, expected
+):
+    begun = host("b", lock=Lock("me", "now", (ZERO,), dead=True))
+    hosts = [host("a"), begun, host("c")]
+    rollout = plan_rollout("x", hosts, settings(max_unavailable="1", **changes))
+    assert (rollout.order, rollout.batches) == (order, batches)
+    refused = [one.subject for one in rollout.findings if one.code == "ROLLOUT-MAX-UNAVAILABLE"]
+    assert refused == expected
+
+
 @pytest.mark.parametrize("value", ["", "some", "-1", "101%", "1.5"])
 def test_a_setting_that_is_no_share_is_refused(value):
     with pytest.raises(ApiaryError, match="ROLLOUT-SETTING"):
