@@ -205,14 +205,14 @@ def repeated(text, size):
     return text * max(1, size // len(text))
 
 
-def work(function, text, runs=3):
-    """Seconds of this process's CPU, the least of some runs; infinite for what does not end."""
+def work(function, text, runs=3, most=ENDLESS):
+    """Seconds of this process's CPU, the least of some runs; infinite above ``most``."""
     spent = []
     former = signal.signal(signal.SIGVTALRM, give_up)
     try:
         for _run in range(runs):
             begun = time.process_time()
-            signal.setitimer(signal.ITIMER_VIRTUAL, ENDLESS)
+            signal.setitimer(signal.ITIMER_VIRTUAL, most)
             function(text)
             spent.append(time.process_time() - begun)
             if spent[-1] > 1:
