@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Sequence
 from typing import Callable, ClassVar
 
@@ -20,7 +21,14 @@ from ansible.module_utils.basic import AnsibleModule
 # A command: argv in, (exit code, output and errors in one text) out.
 Run = Callable[[list[str]], "tuple[int, str]"]
 
+# apt awaits dpkg's locks by itself, but neither that of its lists nor that of its archives, which
+# apt-daily holds in a machine's first hour; dpkg awaits none.
 LOCK_SECONDS = 600
+PAUSE_SECONDS = 2.0
+LOCKED = re.compile(
+    r"Could not get lock /var/|Unable to lock (?:directory|the download directory)"
+    r"|Unable to acquire the dpkg frontend lock|lock was locked by another process"
+)
 TAIL = 25
 MAKE_LOGS = "/var/lib/dkms/amdgpu"
 # How apt, dpkg and dnf begin what went wrong.
@@ -28,7 +36,10 @@ ERROR_LINE = re.compile(r"(?i)E: |W: GPG|error[: ]|dpkg: error|- |GPG check fail
 
 
 def runner(module: AnsibleModule) -> Run:
-    """Return what runs a command on the host, in English and without questions."""
+    """Return what runs a command on the host, in English, without questions, when it may.
+
+    A package manager that another one keeps out is tried again for ten minutes.
+    """
     environment = {
         "LC_ALL": "C.UTF-8",
         "LANGUAGE": "C",
@@ -37,8 +48,13 @@ def runner(module: AnsibleModule) -> Run:
     }
 
     def run(argv: list[str]) -> tuple[int, str]:
-        code, out, err = module.run_command(argv, environ_update=environment)
-        return code, out + err
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            code, out, err = module.run_command(argv, environ_update=environment)
+            locked = code != 0 and LOCKED.search(out + err)
+            if not locked or time.monotonic() >= deadline:
+                return code, out + err
+            time.sleep(PAUSE_SECONDS)
 
     return run
 

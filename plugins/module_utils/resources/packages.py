@@ -4,13 +4,12 @@
 
 """Packages by name, in whatever version the host's repositories have.
 
-Without ``manager`` it is the one that the host has.
+Without ``manager`` it is the one that the host has; without names its lists alone are updated.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from ..finding import error
@@ -22,10 +21,6 @@ OPTIONS: dict[str, Any] = {
 }
 _DPKG = ["dpkg-query", "--show", "--showformat=${db:Status-Status}"]
 _RPM = ["rpm", "--query", "--quiet", "--whatprovides"]
-# apt awaits dpkg's lock by itself, but not that of its lists, which apt-daily holds after boot.
-_LISTS_LOCKED = "Could not get lock /var/lib/apt/lists/lock"
-ATTEMPTS = 60
-PAUSE_SECONDS = 1.0
 
 
 def name(resource: Resource) -> str:
@@ -40,20 +35,21 @@ def inspect(host: Host, resource: Resource) -> Difference:
         if code or out not in ("", "installed"):
             missing.append(package)
     host.installing = host.installing or bool(missing)
-    return Difference(steps=tuple(f"install {package}" for package in missing), actual=missing)
+    steps = [f"install {package}" for package in missing]
+    if not resource["names"]:
+        steps = ["update the package manager's lists"]
+    return Difference(steps=tuple(steps), actual=missing)
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
     from ..packages.managers import MANAGERS, last_words, runner
 
     manager = MANAGERS[_manager(resource)](runner(host.module))
-    for argv in (manager.command("refresh"), manager.command("install", difference.actual)):
+    commands = [manager.command("refresh")]
+    if difference.actual:
+        commands.append(manager.command("install", difference.actual))
+    for argv in commands:
         code, output = manager.run(argv)
-        for _attempt in range(ATTEMPTS):
-            if not code or _LISTS_LOCKED not in output:
-                break
-            time.sleep(PAUSE_SECONDS)
-            code, output = manager.run(argv)
         if code:
             message = f"{argv[0]} ended with {code}: {last_words(output)}"
             raise error("HOST-PACKAGES", name(resource), message)

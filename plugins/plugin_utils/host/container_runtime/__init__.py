@@ -105,7 +105,7 @@ def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
         engine=settings.engine,
         version=engine.version,
         manager=host.manager,
-        refresh=host.refresh if missing and engine.candidate is None else (),
+        refresh=missing and engine.candidate is None,
         packages=(host.packages,) if missing else (),
         daemon=daemon,
         validate=config.validate(engine) if settings.engine == "docker" else (),

@@ -29,7 +29,6 @@ class System:
     name: str
     manager: Literal["apt", "dnf"]
     packages: tuple[str, ...]
-    refresh: tuple[str, ...]
 
     @property
     def package(self) -> str | None:
@@ -93,7 +92,6 @@ def system(evidence: Evidence, engine: EngineName) -> System:
                     .get(release.major, {})
                     .get(engine, ())
                 ),
-                tuple(facts["refresh"]),
             )
     known = sorted(name for facts in families.values() for name in facts["releases"])
     raise error(

@@ -57,8 +57,8 @@ class Settings:
 class ContainerRuntimePlan(ConcernPlan):
     """What to do, in the order of the fields.
 
-    ``refresh``: the command that updates the package manager's lists, where it does not know the
-    engine yet and so not its version; decide anew after it. ``packages`` are those that are
+    ``refresh``: the package manager does not know the engine yet, and so not its version; decide
+    again once its lists are updated. ``packages`` are those that are
     missing, in stages. ``daemon`` are the settings to merge into daemon.json, None where Docker is
     not requested; ``validate`` lets Docker judge them, and a change of ``restart_files`` restarts
     it, too. ``service`` is whether the boot service is to be there, ``service_found`` that it is.
@@ -69,7 +69,7 @@ class ContainerRuntimePlan(ConcernPlan):
     engine: EngineName = "podman"
     version: str | None = None
     manager: Literal["apt", "dnf"] = "apt"
-    refresh: tuple[str, ...] = ()
+    refresh: bool = False
     packages: tuple[tuple[str, ...], ...] = ()
     daemon: Mapping[str, Any] | None = None
     validate: tuple[str, ...] = ()
