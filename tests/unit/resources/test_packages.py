@@ -60,7 +60,9 @@ def test_another_failure_is_refused_at_once(monkeypatch):
 
 
 def test_without_names_the_lists_alone_are_updated(monkeypatch):
-    assert packages.inspect(SimpleNamespace(installing=False), {"manager": "apt", "names": []}).steps
+    assert packages.inspect(
+        SimpleNamespace(installing=False), {"manager": "apt", "names": []}
+    ).steps
     assert applied(monkeypatch, [], names=()) == ["update"]
 
 

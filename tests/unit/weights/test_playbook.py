@@ -11,12 +11,12 @@ from support.playbooks import run_playbook
 from support.weights import REPOSITORY, ROOT
 
 
-def test_a_revision_that_a_deployment_names_is_not_pruned(run, store, tmp_path):
+def test_a2_a_revision_that_a_deployment_names_is_not_pruned(run, store, tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     (source / "config.json").write_text("{}")
-    old, used, current = ("1" * 40, "2" * 40, "3" * 40)
-    for commit in (old, used, current):
+    old, used, second, current = (digit * 40 for digit in "1234")
+    for commit in (old, used, second, current):
         run(commit, source=str(source))
     writer = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     deployment = {"model": {"path": f"/srv/models/{REPOSITORY}/{{{{ commit }}}}"}}
@@ -24,6 +24,12 @@ def test_a_revision_that_a_deployment_names_is_not_pruned(run, store, tmp_path):
         "writer": writer,
         "gpu-001": {"apiary_deployment": deployment, "commit": used},
         "gpu-002": {"apiary_deployment": deployment, "commit": "current"},
+        "gpu-003": {
+            "apiary_deployments": [
+                {"model": {"path": "/srv/models/other/model/current"}},
+                {"model": {"path": f"/srv/models/{REPOSITORY}/{second}"}},
+            ]
+        },
     }
     inventory = tmp_path / "hosts.json"
     inventory.write_text(json.dumps({"all": {"hosts": hosts}}))
@@ -44,6 +50,7 @@ def test_a_revision_that_a_deployment_names_is_not_pruned(run, store, tmp_path):
     assert done.returncode == 0, done.stdout
     assert sorted(path.name for path in (store / REPOSITORY).iterdir()) == [
         used,
+        second,
         current,
         "current",
     ]
