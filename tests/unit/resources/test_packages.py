@@ -16,7 +16,7 @@ LOCKS = (
     f"E: Could not get lock /var/lib/apt/lists/lock. {HELD}",
     f"E: Could not get lock /var/cache/apt/archives/lock. {HELD}",
     f"E: Could not get lock /var/lib/dpkg/lock-frontend. {HELD}",
-    "E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), is another process using it?",
+    "E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend)",
     "dpkg: error: dpkg frontend lock was locked by another process with pid 7",
 )
 RESOURCE = {"manager": "apt", "names": ["nfs-common"]}
