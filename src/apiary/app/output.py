@@ -80,6 +80,7 @@ def console(stderr: bool = False) -> Console:
         stderr=stderr,
         highlight=False,
         markup=False,
+        emoji=False,
         color_system=system,
         no_color=system is None,
         force_terminal=stream.isatty(),
@@ -97,7 +98,7 @@ def progress(quiet: bool) -> Progress:
 
     stderr = console(stderr=True)
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         console=stderr,

@@ -8,15 +8,16 @@ import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
+from apiary.app import output
 from apiary.host.tables import topology_table
 from support.topology.pictured import BDFS, DRAWN, HALVES, cpx, cuts, lost, one_missing, two_hives
 from support.topology.topologies import host, mi325x
 
 
 def printed(topology, placement=None, width=80):
-    console = Console(width=width, no_color=True, file=io.StringIO())
+    console = output.console()
+    console.width, console.file = width, io.StringIO()
     console.print(topology_table(topology, placement))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
