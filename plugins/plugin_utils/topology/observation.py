@@ -26,8 +26,9 @@ class Device:
 
     ``index`` is the source's own number, ``numa_affinity`` what the PCI device reports and
     ``numa_node`` what the tool computed from the nearest CPU node. ``ports`` are the states of
-    its xGMI ports: U, D or X (disabled). ``hive_links`` and ``hive_hops`` have one number for
-    each member of its hive, itself included, in the kernel's order.
+    its xGMI ports: U, D or X (disabled). ``driver`` is the kernel's, "" where none is bound.
+    ``hive_links`` and ``hive_hops`` have one number for each member of its hive, itself included,
+    in the kernel's order.
     """
 
     index: int | None = None
@@ -42,6 +43,7 @@ class Device:
     unique_id: str | None = None
     device_id: str | None = None
     virtual_function: bool | None = None
+    driver: str | None = None
     vram_bytes: int | None = None
     compute_partition: str | None = None
     memory_partition: str | None = None
@@ -67,7 +69,8 @@ class Device:
 class Path:
     """A way from one device to another, by position in the observation; None is unknown.
 
-    ``state`` is that of the direct xGMI links of the two: up, down, or some of them down.
+    ``state`` is that of the direct xGMI links of the two: up, down, or some of them down;
+    ``access`` whether one may read the other's memory (P2P).
     """
 
     a: int
@@ -77,6 +80,7 @@ class Path:
     weight: int | None = None
     bandwidth_mb_s: tuple[int, int] | None = None
     state: LinkState | None = None
+    access: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ Cells = Mapping[tuple[int, int], str]
 
 
 def paths_from_cells(tables: Mapping[str, Cells]) -> tuple[Path, ...]:
-    """Return paths from the tables `type`, `hops`, `weight`, `bandwidth` and `status`.
+    """Return paths from the tables `type`, `hops`, `weight`, `bandwidth`, `status`, `access`.
 
     Cells are as printed; whatever isn't a value of its table is unknown, and so are weight 0,
     hops 0 and 255 and bandwidth 0-0 between different devices.
@@ -115,6 +119,7 @@ def paths_from_cells(tables: Mapping[str, Cells]) -> tuple[Path, ...]:
             weight=weight(tables.get("weight", {}).get((a, b))),
             bandwidth_mb_s=bandwidth(tables.get("bandwidth", {}).get((a, b))),
             state=link_state(tables.get("status", {}).get((a, b))),
+            access=access(tables.get("access", {}).get((a, b))),
         )
         for a, b in pairs
     )
@@ -133,6 +138,13 @@ def hops(value: object) -> int | None:
     """Return the tools' abstract hop count of a cell; 0 and 255 between two devices say nothing."""
     number = natural(value)
     return None if number in (0, 255) else number
+
+
+def access(value: object) -> bool | None:
+    """Return whether a cell lets one GPU read the other's memory: ENABLED or True."""
+    return {"ENABLED": True, "TRUE": True, "DISABLED": False, "FALSE": False}.get(
+        (known(value) or "").upper()
+    )
 
 
 def weight(value: object) -> int | None:
@@ -170,6 +182,7 @@ CELL_CHECKS: Mapping[str, Callable[[object], object]] = {
     "hops": integer,
     "weight": integer,
     "bandwidth": bandwidth,
+    "access": access,
 }
 
 

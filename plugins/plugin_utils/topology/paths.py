@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..documents import knowledge
@@ -53,7 +52,7 @@ def links(
     tables = {
         observation.source: {(path.a, path.b): path for path in observation.paths}
         for observation in observations
-        if observation.paths
+        if any(replace(path, access=None) != Path(path.a, path.b) for path in observation.paths)
     }
     result: list[Link] = []
     asymmetric: dict[str, dict[tuple[str, str], str]] = {}
@@ -160,18 +159,46 @@ def corrected(
                     f"{max(link.weight, weight)} was taken"
                 )
             if (link.weight or 0) < weight:
-                link = dataclasses.replace(link, hops=hops, weight=weight)
+                link = replace(link, hops=hops, weight=weight)
         count = physical.num_links.get(pair, 0)
         if link.type == "xgmi" and count and link.bandwidth_mb_s is None:
             speed = min(_link_speed(models.get(key)) for key in pair)
             if speed:
-                link = dataclasses.replace(link, bandwidth_mb_s=(speed, speed * count))
+                link = replace(link, bandwidth_mb_s=(speed, speed * count))
         result.append(link)
     if not cases:
         return tuple(result), []
     more = f" (and {len(cases) - 1} more pairs)" if len(cases) > 1 else ""
     message = f"xGMI{more}: {cases[0]}"
     return tuple(result), [problems.finding("TOPO-SOURCES-DISAGREE", subject, message)]
+
+
+def without_access(
+    entries: Sequence[Entry], keys: Sequence[str], observations: Sequence[Observation], subject: str
+) -> list[Finding]:
+    """Return a finding on the pairs that cannot read each other's memory, as the first source says.
+
+    Who is silent of it says nothing.
+    """
+    findings = []
+    for observation in observations:
+        source = observation.source
+        at = {
+            e.place[source]: key for e, key in zip(entries, keys, strict=True) if source in e.place
+        }
+        closed = {
+            (min(ends), max(ends))
+            for path in observation.paths
+            if path.access is False and path.a in at and path.b in at
+            for ends in [(at[path.a], at[path.b])]
+        }
+        if closed:
+            first = " – ".join(min(closed))
+            more = f" and {len(closed) - 1} more pairs" if len(closed) > 1 else ""
+            message = f"{source}: {first}{more} have no peer-to-peer access to each other's memory"
+            parts = tuple(sorted(closed))
+            findings.append(problems.finding("TOPO-P2P-DISABLED", subject, message, parts=parts))
+    return findings[:1]
 
 
 def _link_speed(model: str | None) -> int:

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import typing
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..findings import Finding
 from ..gpus import model_of
@@ -15,7 +17,7 @@ from . import problems
 from .fabric import Fabric, fabric
 from .join import Entry, absences, join, order
 from .observation import Observation
-from .paths import corrected, links
+from .paths import corrected, links, without_access
 from .readers import amd_smi, bandwidth_test, kfd, lspci, pci, rocm_smi, rocminfo
 from .types import Gpu, NumaNode, Topology, gpu_keys
 
@@ -30,7 +32,7 @@ _TRUST = {
     "oam_id": (amd_smi.NAME,),
     "unique_id": (kfd.NAME, pci.NAME, *_TOOLS),
     "device_id": (pci.NAME, kfd.NAME, lspci.NAME, *_TOOLS),
-    "virtual_function": (pci.NAME, amd_smi.NAME),
+    "virtual_function": (pci.NAME, lspci.NAME, amd_smi.NAME, rocm_smi.NAME),
     "vram_bytes": (pci.NAME, kfd.NAME, amd_smi.NAME, rocm_smi.NAME),
     "compute_partition": (pci.NAME, amd_smi.NAME, rocm_smi.NAME),
     "memory_partition": (pci.NAME, amd_smi.NAME, rocm_smi.NAME),
@@ -108,7 +110,9 @@ def reconcile(
     which sees some of the host's GPUs and where ranks are among those. The fabric is what they
     say of the physical links.
     """
-    entries, findings = join(observations, host)
+    observations, findings = _without_shared_nodes(observations, host)
+    entries, more = join(observations, host)
+    findings += more
     if entries and bus is not None:
         _add_bus(entries, bus)
     keys = gpu_keys(
@@ -126,6 +130,7 @@ def reconcile(
     pairs, more = links(entries, keys, observations, host, physical.dead_links)
     models = {key: gpu.model for key, gpu in zip(keys, gpus, strict=True)}
     pairs, contradictions = corrected(pairs, physical, models, host)
+    contradictions += without_access(entries, keys, observations, host)
     if whole and not hidden:
         findings += absences(entries, keys, observations, host)
     own = [finding for observation in observations for finding in observation.findings]
@@ -138,6 +143,32 @@ def reconcile(
         findings=(*own, *findings, *disagreements.findings(host), *more, *contradictions),
     )
     return topology, physical
+
+
+def _without_shared_nodes(
+    observations: Sequence[Observation], subject: str
+) -> tuple[list[Observation], list[Finding]]:
+    """Return what sources say without KFD nodes that several devices have, and findings on these.
+
+    Each GPU and each partition has a node of its own; amd-smi's stand-in for rocm-smi prints NUMA
+    nodes where it finds none. Where the kernel's are known, the others are held against them.
+    """
+    if any(seen.source == kfd.NAME and seen.devices for seen in observations):
+        return list(observations), []
+    result, findings = [], []
+    for seen in observations:
+        counts = Counter(device.kfd_node for device in seen.devices)
+        shared = [node for node, count in counts.items() if count > 1 and node is not None]
+        if shared:
+            message = (
+                f"{seen.source} prints KFD node {shared[0]} for {counts[shared[0]]} GPUs: which "
+                "node each has, and its HIP ordinal by that, is not known"
+            )
+            findings.append(problems.finding("TOPO-KFD-NODE-SHARED", subject, message))
+            devices = tuple(replace(device, kfd_node=None) for device in seen.devices)
+            seen = replace(seen, devices=devices)
+        result.append(seen)
+    return result, findings
 
 
 def _index(entry: Entry) -> int | None:
@@ -174,7 +205,7 @@ def _hip_ranks(entries: Sequence[Entry]) -> dict[int, int]:
         elif not kfd_seen and set(entry.reported) - {pci.NAME}:
             return {}
     if len(set(numbered.values())) < len(numbered):
-        return {}  # amd-smi's stand-in for rocm-smi prints NUMA nodes where it finds no KFD node
+        return {}  # of two sources
     ordered = sorted(numbered, key=lambda position: numbered[position])
     return {position: rank for rank, position in enumerate(ordered)}
 
@@ -244,6 +275,7 @@ def _gpu(
     if numa:
         disagreements.note("numa_node", key, numa)
         values["numa_node"] = numa[0][1]
+    driven = "" not in {device.driver for device in entry.reported.values()}
     model, virtual = model_of(typing.cast("str | None", values.get("device_id")))
     virtual = typing.cast("bool | None", values.pop("virtual_function", virtual))
     return Gpu(
@@ -251,6 +283,6 @@ def _gpu(
         partition=entry.partition or 0,
         model=model,
         virtual_function=virtual,
-        healthy=(kfd.NAME in entry.reported) if kfd_seen else None,
+        healthy=(kfd.NAME in entry.reported) if kfd_seen else None if driven else False,
         **values,  # type: ignore[arg-type]  # each by its name
     )

@@ -27,8 +27,16 @@ def nameless(view: View) -> Iterator[Finding]:
 
 def unusable(view: View) -> Iterator[Finding]:
     """Find GPUs that the bus has and the driver has not."""
+    # lspci knows nothing of KFD.
+    bare = {
+        key
+        for finding in view.topology.findings
+        if finding.code == "TOPO-NO-DRIVER"
+        for part in finding.parts
+        for key in part
+    }
     for key, gpu in view.gpus.items():
-        if gpu.healthy is False:
+        if gpu.healthy is False and key not in bare:
             yield view.finding(
                 "TOPO-GPU-UNUSABLE",
                 f"GPU {key} ({gpu.model or 'unknown model'}) is on the PCI bus and the driver has "

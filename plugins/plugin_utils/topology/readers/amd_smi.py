@@ -23,12 +23,14 @@ from .text import bus_address, known, natural
 
 NAME = "amd-smi"
 _OLD_TABLES = {
+    "link_accessibility": "access",
     "link_type": "type",
     "hops": "hops",
     "weight": "weight",
     "numa_bandwidth": "bandwidth",
 }
 _NEW_TABLES = {
+    "link_status": "access",
     "link_type": "type",
     "num_hops": "hops",
     "weight": "weight",

@@ -16,11 +16,26 @@ from .. import problems
 from ..observation import CELL_CHECKS, Device
 from . import amd_smi_xgmi
 from .several import Tables, contradicted, restated
-from .text import bus_address, hexadecimal, integer, known, natural, partition_modes, unique_id
+from .text import (
+    bus_address,
+    hexadecimal,
+    integer,
+    known,
+    natural,
+    partition_modes,
+    unique_id,
+    virtual,
+)
 
 # ROCm 7 prints no empty line between tables, so only titles divide them.
 _TABLE = re.compile(r"^\s*([A-Z][A-Z -]*) TABLE:\s*$")
-_TABLES = {"WEIGHT": "weight", "HOPS": "hops", "LINK TYPE": "type", "NUMA BW": "bandwidth"}
+_TABLES = {
+    "ACCESS": "access",
+    "WEIGHT": "weight",
+    "HOPS": "hops",
+    "LINK TYPE": "type",
+    "NUMA BW": "bandwidth",
+}
 _PAIR_TABLES = re.compile(r"ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE|ATOMICS|DMA|BI-DIRECTIONAL")
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 _BLOCK = re.compile(r"^GPU:\s*(\d{1,4})\s*$")
@@ -46,7 +61,13 @@ _FAILURE = re.compile(
     re.MULTILINE,
 )
 # Tables per pair in the list per GPU that ROCm 6.0 prints.
-_LINEAR = {"WEIGHT": "weight", "HOPS": "hops", "LINK_TYPE": "type", "NUMA_BANDWIDTH": "bandwidth"}
+_LINEAR = {
+    "LINK_ACCESSIBILITY": "access",
+    "WEIGHT": "weight",
+    "HOPS": "hops",
+    "LINK_TYPE": "type",
+    "NUMA_BANDWIDTH": "bandwidth",
+}
 
 
 def recognise(text: str) -> bool:
@@ -227,6 +248,7 @@ def device(item: Mapping[str, Any]) -> Device:
         oam_id=natural(item.get("oam_id", asic.get("oam_id"))),
         unique_id=unique_id(item.get("hip_uuid")),
         device_id=hexadecimal(asic.get("device_id"), 4),
+        virtual_function=virtual(asic.get("market_name")),
         vram_bytes=_bytes(vram.get("size")),
         compute_partition=compute,
         memory_partition=memory,

@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ...findings import Finding
 from ...gpus import model_of
+from .. import problems
 from ..observation import Device, Observation
+from . import kernel_log
 from .text import bus_address, hexadecimal
 
 NAME = "lspci"
@@ -25,6 +28,8 @@ _GPU_CLASSES = re.compile(r"Processing accelerators|(?:Display|VGA compatible|3D
 _IDS = re.compile(r"(?:\[|^)1002:([0-9a-f]{4})\b|\bDevice ([0-9a-f]{4})\b")
 # What the capture's own prompt line asked for: every row of the answer has that id.
 _ASKED = re.compile(r"\blspci\b.{0,200} -d ?(?:0x)?1002:([0-9a-fA-F]{4})\b")
+# What -k adds below a device: the driver is missing where none is bound, modules where none fits.
+_KERNEL = re.compile(r"^[ \t]+Kernel (?:driver in use: (\S+)|modules: )", re.MULTILINE)
 
 
 def recognise(text: str) -> bool:
@@ -36,16 +41,23 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
     """Return the AMD GPUs on the bus.
 
     The id is that which lspci prints or was asked for; a name is none. Path elements without a
-    bus number (-P) identify nothing.
+    bus number (-P) identify nothing. A GPU that another driver has is another's, and one without a
+    driver is of no use.
     """
     devices: list[Device] = []
+    findings: list[Finding] = []
     for text in texts:
         command = _ASKED.search(text)
-        for path, name, in_brackets, bare, rest in _ROW.findall(text):
+        drivers = _drivers(text)
+        findings += kernel_log.failed_probes(text, subject)
+        for row, driver in zip(_ROW.finditer(text), drivers, strict=True):
+            path, name, in_brackets, bare, rest = (group or "" for group in row.groups())
             if not _AMD.search(rest) or not _is_gpu(name, in_brackets or bare):
                 continue
             *above, own = path.split("/")
             ids = _IDS.search(rest)
+            if driver is None and drivers[0] is not None:
+                findings.append(problems.no_end(subject, f"the driver of {own}"))
             device = command.group(1) if command else ids and (ids.group(1) or ids.group(2))
             device_id = hexadecimal(device, 4)
             bridges = tuple(filter(None, map(bus_address, above)))
@@ -54,11 +66,43 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
                     bdf=bus_address(own),
                     device_id=device_id,
                     virtual_function=model_of(device_id)[1],
+                    driver=driver,
                     pci_path=bridges if bridges and len(bridges) == len(above) else None,
                 )
             )
+    return _bound(devices, findings, subject)
+
+
+def _drivers(text: str) -> list[str | None]:
+    """Return the driver of each row by -k, "" for none; None without -k and where it is cut."""
+    rows = list(_ROW.finditer(text))
+    if not _KERNEL.search(text):
+        return [None] * len(rows)
+    ends = [row.start() for row in rows[1:]] + [len(text)]
+    parts = [text[row.end() : end] for row, end in zip(rows, ends, strict=True)]
+    drivers: list[str | None] = ["".join(_KERNEL.findall(part)) for part in parts]
+    return drivers if parts[-1].strip() or len(drivers) < 2 else [*drivers[:-1], None]
+
+
+def _bound(devices: list[Device], findings: list[Finding], subject: str) -> Observation:
+    """Return the GPUs with findings on those that amdgpu does not drive; others' are left out."""
+    others = [device for device in devices if device.driver not in (None, "", "amdgpu")]
+    if others:
+        message = f"GPU {others[0].bdf} is bound to {others[0].driver}"
+        message += f", {len(others) - 1} more too" if len(others) > 1 else ""
+        findings.append(problems.finding("TOPO-GPU-LEFT-OUT", subject, message))
+    retained = [device for device in devices if device not in others]
+    bare = [device for device in retained if device.driver == ""]
+    if bare:
+        more = f" and {len(bare) - 1} more GPUs have" if len(bare) > 1 else " has"
+        message = f"{bare[0].bdf}{more} no driver in use"
+        parts = tuple((device.bdf,) for device in bare if device.bdf)
+        findings.append(problems.finding("TOPO-NO-DRIVER", subject, message, parts=parts))
     absence = None if devices else "lspci lists no AMD GPU"
-    return Observation(NAME, tuple(devices), absence=absence)
+    if devices and len(bare) == len(retained):
+        absence = f"{len(devices)} AMD GPUs are on the PCI bus, none of them bound to amdgpu"
+        retained = []
+    return Observation(NAME, tuple(retained), findings=tuple(findings), absence=absence)
 
 
 def _is_gpu(name: str, class_id: str) -> bool:

@@ -21,7 +21,8 @@ from .several import Devices, Reader, Tables, outputs
 NAME = "rocm-smi"
 
 _PAIR = re.compile(
-    r"\(Topology\) (weight|hops|link type) between DRM devices (\d{1,4}) and (\d{1,4})",
+    r"\(Topology\) (weight|hops|link type|link accessibility) between DRM devices"
+    r" (\d{1,4}) and (\d{1,4})",
     re.IGNORECASE,
 )
 # What rocm-smi says when it sees no GPU, and what that means.
@@ -107,7 +108,8 @@ def _json_tables(document: Mapping[str, Any]) -> Tables:
     for key, value in system.items() if isinstance(system, Mapping) else ():
         match = _PAIR.search(str(key))
         if match:
-            kind = {"link type": "type"}.get(match.group(1).lower(), match.group(1).lower())
+            title = match.group(1).lower()
+            kind = {"link type": "type", "link accessibility": "access"}.get(title, title)
             pair = int(match.group(2)), int(match.group(3))
             tables.setdefault(kind, {})[pair] = str(value)
     return tables

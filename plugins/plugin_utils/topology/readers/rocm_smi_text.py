@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...findings import Finding
+from ...gpus import model_of
 from .. import problems
 from ..observation import CELL_CHECKS, Device, port_states
 from .several import Tables, contradicted, restated
-from .text import bus_address, hexadecimal, known, natural, partition_modes, unique_id
+from .text import bus_address, hexadecimal, known, natural, partition_modes, unique_id, virtual
 
 NAME = "rocm-smi"
 _BANNER, _END = "ROCm System Management Interface", "End of ROCm SMI Log"
@@ -47,11 +48,14 @@ _FAILURE = re.compile(
 def device(values: Mapping[str, Any]) -> Device:
     """Return a device from rocm-smi's keys, whose case and wording changed over versions.
 
-    `Card Model` and `Card Series` are no identity: they hold a subsystem id or a name lookup.
+    `Card Model` and `Card Series` are no identity: they hold a subsystem id or a name lookup. Of
+    what its name calls a virtual function the model is the id of one, if there is such an id.
     """
     low = {str(key).strip().lower(): value for key, value in values.items()}
     compute, _memory = partition_modes(low.get("compute partition"))
     _compute, memory = partition_modes(low.get("memory partition"))
+    guest, model = virtual(low.get("card series")), hexadecimal(low.get("card model"), 4)
+    device_id = hexadecimal(low.get("device id") or low.get("gpu id"), 4)
     # --showmetrics: 1 is up, 0 down, 65535 (N/A) a port not in use.
     ports = re.findall(r"\d{1,5}|N/A", str(low.get("xgmi_link_status (up/down)", "")))
     return Device(
@@ -59,7 +63,8 @@ def device(values: Mapping[str, Any]) -> Device:
         kfd_node=natural(low.get("node id")),
         kfd_id=natural(low.get("guid")),
         unique_id=unique_id(low.get("unique id")),
-        device_id=hexadecimal(low.get("device id") or low.get("gpu id"), 4),
+        device_id=device_id or (model if guest and model_of(model)[1] else None),
+        virtual_function=guest,
         vram_bytes=natural(low.get("vram total memory (b)")) or None,
         compute_partition=compute,
         memory_partition=memory,

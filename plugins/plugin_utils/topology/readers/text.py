@@ -171,3 +171,8 @@ def partition_modes(text: object) -> tuple[str | None, str | None]:
     compute = re.search(r"\b([SDTQC]PX)\b", modes)
     memory = re.search(r"\b(NPS\d)\b", modes)
     return (compute.group(1) if compute else None, memory.group(1) if memory else None)
+
+
+def virtual(name: object) -> bool | None:
+    """Return True of a product name that says so (`AMD Instinct MI300X VF`); others say nothing."""
+    return True if isinstance(name, str) and re.search(r"\bVF\b", name) else None
