@@ -14,10 +14,9 @@ RPM_LINE = "ii\\t%{NAME}\\t%|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE}\\n"
 # What AMD's repositories install, kernels and their headers, and what they need, as globs.
 ROCM_PACKAGES = (
     "amd-smi-lib amdgpu* amdrocm* comgr* composablekernel* dkms epel-release half hip* hsa* "
-    "kernel* libatomic1 libdrm*amdgpu* libquadmath0 linux-generic* linux-headers-* "
-    "linux-image-* linux-modules-extra-* migraphx* miopen* mivisionx* openmp-extras* "
-    "oracle-epel-release* python3-dnf-plugin-versionlock python3-setuptools python3-wheel "
-    "rccl* rdc* roc* rpp*"
+    "kernel* libatomic1 libdrm*amdgpu* libquadmath0 linux-* migraphx* miopen* mivisionx* "
+    "openmp-extras* oracle-epel-release* python3-dnf-plugin-versionlock python3-setuptools "
+    "python3-wheel rccl* rdc* roc* rpp*"
 )
 
 
@@ -29,9 +28,22 @@ ROCM = Scope(
         # Names what is half-installed, whatever package it is.
         tool("dpkg_audit", "dpkg --audit"),
         tool("apt_holds", "apt-mark showhold"),
+        # Of the running kernel, and what brings the next one's: no digit begins its flavour.
+        tool(
+            "apt_kernel_headers",
+            "sh -c 'apt-cache madison linux-headers-$(uname -r); "
+            "apt-cache search --names-only ^linux-headers-[a-z]'",
+        ),
         tool("rpm_packages", f"rpm -qa --qf '{RPM_LINE}' {ROCM_PACKAGES}"),
         tool("dnf_repositories", "dnf -q repolist --enabled"),
         tool("dkms_status", "dkms status"),
+        # Each version's directory, and its source: links of removed ones lead nowhere.
+        tool(
+            "dkms_directories",
+            "find -L /var/lib/dkms/amdgpu -mindepth 1 -maxdepth 3 "
+            "( -path '*/source/dkms.conf' -o -type d -path '/var/lib/dkms/amdgpu/[0-9]*' "
+            "-not -path '/var/lib/dkms/amdgpu/*/*' )",
+        ),
         tool("secure_boot", "mokutil --sb-state"),
         # The keys DKMS signs with: Ubuntu's, and its own.
         tool("mok_shim", "mokutil --test-key /var/lib/shim-signed/mok/MOK.der"),

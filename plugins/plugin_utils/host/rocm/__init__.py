@@ -17,6 +17,7 @@ from .types import Key, Package, RocmPlan, Settings
 __all__ = ["Key", "Package", "RocmPlan", "Settings", "decide"]
 
 _UDEV = "/etc/udev/rules.d/"
+_LINKER = "/etc/ld.so.conf.d/"
 _WORK = ("packages", "repair", "enable", "unhold", "remove", "dkms", "hold", "optional")
 
 
@@ -29,9 +30,10 @@ def decide(settings: Settings, evidence: Evidence) -> RocmPlan:
 def _resources(plan: RocmPlan) -> list[resources.Resource]:
     manager = plan.package_manager
     rules = [item for item in plan.files if item.path.startswith(_UDEV)]
+    libraries = [item for item in plan.files if item.path.startswith(_LINKER)]
     repository = {
         "keys": to_document(plan.keys),
-        "files": to_document([item for item in plan.files if item not in rules]),
+        "files": to_document([item for item in plan.files if item not in (*rules, *libraries)]),
         "packages": to_document(plan.packages),
     }
     work = {name: to_document(getattr(plan, name)) for name in _WORK}
@@ -57,4 +59,9 @@ def _resources(plan: RocmPlan) -> list[resources.Resource]:
         {"kind": "transaction", "name": "rocm", "manager": manager, **work},
         *({"kind": "user", "name": user, "groups": names} for user, names in groups.items()),
         *({**udev, "argv": argv} for argv in commands if rules),
+        *resources.files(libraries),
+        *(
+            {"kind": "command", "argv": ["ldconfig"], "after": [f"file {item.path}"]}
+            for item in libraries
+        ),
     ]

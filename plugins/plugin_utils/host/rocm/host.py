@@ -19,6 +19,7 @@ from .versions import kernel_order
 _DEVICE = re.compile(r"/sys/bus/pci/devices/([0-9a-f:.]+)/modalias")
 _GPU = re.compile(r"pci:v00001002d0000([0-9A-F]{4})sv.*bc(?:03|12)sc")
 _STATUS = re.compile(r"amdgpu(?:/|, )([^,\s]+)(?:, ([^,\s]+), \S+)?: (\w+)")
+_DKMS_DIRECTORY = re.compile(r"/var/lib/dkms/amdgpu/\d[\w.+~-]{0,100}")
 _BLACKLIST = re.compile(
     r"(?m)^[ \t]*(?:blacklist\s+amdgpu\b|install\s+amdgpu\s+/bin/(?:true|false))"
 )
@@ -71,6 +72,8 @@ class HostState:
     dpkg could not finish: of them, and of packages that are not looked at otherwise. ``kernels``
     are the bootable ones, newest first, the running among them. ``enrolled`` is None where Secure
     Boot is off, or nothing told. ``repositories`` is the package manager's own list of them.
+    ``forgotten`` are directories of DKMS whose driver is gone.
+    ``offered_headers`` are those of the running kernel and of its flavours that apt knows of.
     ``foreign_users``: accounts come from elsewhere, too, which need not list all they know.
     """
 
@@ -94,6 +97,8 @@ class HostState:
     blacklisted: str | None
     repositories: str
     built: Mapping[str, float]
+    forgotten: tuple[str, ...]
+    offered_headers: tuple[str, ...]
     ramdisks: Mapping[str, float]
 
     def version(self, name: str) -> str | None:
@@ -140,6 +145,10 @@ def read(evidence: Evidence) -> HostState:
         blacklisted=_blacklisted(evidence),
         repositories=_said(evidence, "dnf_repositories"),
         built=dict(_times(evidence, "built_drivers")),
+        forgotten=_forgotten(evidence),
+        offered_headers=tuple(
+            line.split(" ")[0] for line in _lines(evidence, "apt_kernel_headers")
+        ),
         ramdisks=dict(_times(evidence, "initial_ramdisks")),
     )
 
@@ -262,6 +271,13 @@ def _blacklisted(evidence: Evidence) -> str | None:
         if path.startswith("/etc/modprobe.d/") and _BLACKLIST.search(text):
             return path
     return None
+
+
+def _forgotten(evidence: Evidence) -> tuple[str, ...]:
+    """Return DKMS's directories of a driver that have no dkms.conf: their package is gone."""
+    listed = _lines(evidence, "dkms_directories")
+    directories = [path for path in listed if _DKMS_DIRECTORY.fullmatch(path)]
+    return tuple(path for path in sorted(directories) if f"{path}/source/dkms.conf" not in listed)
 
 
 def _times(evidence: Evidence, name: str) -> Iterator[tuple[str, float]]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
+from . import kernels
 from .host import HostState
 from .target import Facts, Target, driver_names, is_legacy, streams
 from .types import Argv, Package, PackageManager
@@ -32,11 +34,24 @@ def wanted_packages(target: Target, state: HostState) -> tuple[Package, ...]:
     glob = target.userland_glob()
     names |= dict.fromkeys(target.packages(), glob)
     for name, versions in sorted(state.packages.items()):
+        if left_alone(target, name):
+            continue
         if any(target.is_userland(name, one) and not matches(one, glob) for one in versions):
             names.setdefault(name, glob)
     return tuple(
         Package(name, version, spec(manager, name, version)) for name, version in names.items()
     )
+
+
+def left_alone(target: Target, name: str) -> bool:
+    """Return whether an installed package stays as it is.
+
+    Of a release beside this one, of none any more, or by the operator's word.
+    """
+    legacy = streams()["legacy"]
+    beside = not name.startswith("amd") and re.search(legacy["side_by_side"], name)
+    named = any(fnmatchcase(name, glob) for glob in target.settings.leave_packages)
+    return bool(beside) or name in legacy["dropped"] or named
 
 
 def spec(manager: PackageManager, name: str, version: str) -> str:
@@ -55,8 +70,10 @@ def prerequisites(target: Target, state: HostState) -> tuple[str, ...]:
     names: list[str] = []
     facts = target.system.facts
     if target.driver:
+        given_up = kernels.headers_gone(target, state)
         for kernel in decisive(state):
-            names += headers_of(target, kernel, state)
+            if not (given_up and kernel == state.running):
+                names += headers_of(target, kernel, state)
         if state.running:
             names += [
                 name.format(kernel=state.running)
@@ -154,26 +171,32 @@ def is_right(package: Package, state: HostState) -> bool:
 
 def other_stream(target: Target, state: HostState) -> tuple[str, ...]:
     """Return installed packages of the stream that is not wanted."""
-    if target.stream == "legacy":
-        return tuple(sorted(name for name in state.packages if name.startswith("amdrocm")))
     return tuple(
         sorted(
             name
             for name, versions in state.packages.items()
-            if any(is_legacy(name, one) for one in versions)
+            if not left_alone(target, name)
+            and (
+                name.startswith("amdrocm")
+                if target.stream == "legacy"
+                else any(is_legacy(name, one) for one in versions)
+            )
         )
     )
 
 
-def all_packages(state: HostState) -> tuple[str, ...]:
-    """Return every installed package of AMD's, for what undoes the role."""
+def all_packages(target: Target, state: HostState) -> tuple[str, ...]:
+    """Return every installed package of AMD's that the role may remove."""
     return tuple(
         sorted(
             name
             for name, versions in state.packages.items()
-            if name in driver_names()
-            or name.startswith("amdrocm")
-            or any(is_legacy(name, one) for one in versions)
+            if not left_alone(target, name)
+            and (
+                name in driver_names()
+                or name.startswith("amdrocm")
+                or any(is_legacy(name, one) for one in versions)
+            )
         )
     )
 
@@ -185,15 +208,7 @@ def removed(target: Target, state: HostState) -> tuple[str, ...]:
     along whenever it goes.
     """
     if target.settings.state == "absent":
-        return all_packages(state)
+        return all_packages(target, state)
     helpers = tuple(name for name in ("amdgpu-install", "amdrocm-repo") if name in state.packages)
     other = other_stream(target, state) if target.settings.remove_legacy else ()
     return (*helpers, *(name for name in other if name not in helpers))
-
-
-def holds(target: Target, state: HostState) -> tuple[str, ...]:
-    """Return what must not be upgraded by the way: the driver, and kernels where asked for."""
-    names = list(streams()["driver"]["packages"]) if target.driver else []
-    if target.settings.hold_kernel:
-        names += [name for name in target.system.facts["kernel_packages"] if name in state.packages]
-    return tuple(names)

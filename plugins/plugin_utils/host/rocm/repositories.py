@@ -7,15 +7,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...evidence.types import Evidence
 from ...findings import Finding
 from ..types import HostFile
 from .target import Facts, Target, streams
-from .types import Key, Package
+from .types import Key, Package, Settings
+from .versions import is_current_stream, parse
 
 PREFERENCES = "/etc/apt/preferences.d/apiary-rocm"
+LIBRARIES = "/etc/ld.so.conf.d/apiary-rocm.conf"
 UDEV_RULE = "/etc/udev/rules.d/70-apiary-amdgpu.rules"
 # Names of our own: rpm takes files of AMD's names along when it removes amdgpu-install.
 _REPO = "apiary-{}.repo"
@@ -63,7 +66,8 @@ def repositories(target: Target) -> tuple[Repository, ...]:
     )
     graphics = facts.get("graphics")
     if graphics and _needs_graphics(target, graphics):
-        url = _address(target, graphics, settings.graphics_repository_url, target.rocm.directory)
+        directory = graphics["directories"].get(str(target.rocm), target.rocm.directory)
+        url = _address(target, graphics, settings.graphics_repository_url, directory)
         wanted.append(
             Repository("amdgraphics", f"AMD graphics {target.rocm}", url, suite, "main", key)
         )
@@ -94,19 +98,41 @@ def _address(target: Target, facts: Facts, mirror: str | None, directory: str) -
 
 def _key(target: Target, name: str, facts: Facts, url: str) -> Key:
     settings = target.settings
-    asked = (
-        (settings.driver_key_url, settings.driver_key_fingerprint)
-        if name == "amdgpu"
-        else (settings.key_url, settings.key_fingerprint)
-    )
+    address, fingerprint = settings.key_url, settings.key_fingerprint
+    if name == "amdgpu":
+        address, fingerprint = driver_key_url(settings), settings.driver_key_fingerprint
     folder = target.system.family_facts["keys"]
     binary = target.system.package_manager == "apt"
     return Key(
-        url=asked[0] or url,
+        url=address or url,
         path=f"{folder}/{name}.gpg" if binary else f"{folder}/RPM-GPG-KEY-{name}",
-        fingerprint=(asked[1] or facts["fingerprint"]).replace(" ", "").upper(),
+        fingerprint=(fingerprint or facts["fingerprint"]).replace(" ", "").upper(),
         format="binary" if binary else "armored",
     )
+
+
+def driver_key_url(settings: Settings) -> str | None:
+    """Return where a mirror has the driver's key: with the userland's, where AMD has one for both.
+
+    None is AMD's own address.
+    """
+    rocm = parse(settings.rocm_version)
+    one_key = rocm is not None and not is_current_stream(rocm)
+    mirrored = settings.driver_repository_url is not None and one_key
+    return settings.driver_key_url or (settings.key_url if mirrored else None)
+
+
+def mirror_findings(settings: Settings, host: str) -> Iterator[Finding]:
+    """Report mirrors whose key is still fetched from AMD: without internet it can't be."""
+    mirrors = [("rocm_repository_url", settings.repository_url, "rocm_key_url", settings.key_url)]
+    if settings.driver:
+        address = driver_key_url(settings)
+        mirror = settings.driver_repository_url
+        mirrors.append(("rocm_driver_repository_url", mirror, "rocm_driver_key_url", address))
+    for variable, mirror, key, address in mirrors:
+        if mirror is not None and address is None:
+            message = f"found a mirror in {variable} and no {key}, expected the mirror's own copy"
+            yield Finding("ROCM-KEY-ELSEWHERE", host, message, name=key)
 
 
 def key_findings(target: Target) -> tuple[Finding, ...]:
@@ -134,6 +160,9 @@ def wanted_files(target: Target, packages: tuple[Package, ...]) -> tuple[HostFil
             files.append(HostFile(f"{folder}/{_REPO.format(one.id)}", _repo(one)))
     if target.system.package_manager == "apt":
         files.append(HostFile(PREFERENCES, _preferences(target, packages)))
+    directories = target.stream_facts.get("libraries", {}).get(target.settings.profile)
+    text = _MANAGED + "".join(f"{path}\n" for path in directories) if directories else None
+    files.append(HostFile(LIBRARIES, text))
     files.append(HostFile(UDEV_RULE, _UDEV_TEXT if target.settings.udev_rule else None))
     return tuple(files)
 
@@ -146,12 +175,14 @@ def own_paths(target: Target) -> tuple[str, ...]:
             f"{folder}/amdgpu.sources",
             f"{folder}/rocm.sources",
             PREFERENCES,
+            LIBRARIES,
             UDEV_RULE,
             f"{keys}/amdgpu.gpg",
             f"{keys}/amdrocm.gpg",
         )
     return (
         *(f"{folder}/{_REPO.format(name)}" for name in ("amdgpu", "rocm", "amdgraphics")),
+        LIBRARIES,
         UDEV_RULE,
         f"{keys}/RPM-GPG-KEY-amdgpu",
         f"{keys}/RPM-GPG-KEY-amdrocm",

@@ -27,6 +27,8 @@ class Settings:
 
     ``driver_version`` None is the driver AMD pairs with the userland. The URLs are directories
     that mirror AMD's: everything that AMD's own path adds for the operating system is appended.
+    ``update_kernel`` lets the newest kernel be installed where repositories have no headers of the
+    running one any more. ``leave_packages`` are names or globs of installed packages that stay.
     ``extra_repositories`` lets those of the distribution be enabled that AMD's packages need.
     Keys are named by their 40 hexadecimal digits; ``key_*`` is the userland repository's key,
     ``driver_key_*`` the driver's, each taken from what AMD publishes where None.
@@ -49,7 +51,9 @@ class Settings:
     udev_rule: bool = False
     remove_legacy: bool = False
     hold_kernel: bool = False
+    update_kernel: bool = False
     extra_repositories: bool = True
+    leave_packages: tuple[str, ...] = ()
     state: State = "present"
 
 

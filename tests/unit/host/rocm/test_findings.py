@@ -155,7 +155,7 @@ def test_a_fault_is_one_finding(machine, settings, code, severity, allowed):
         (Machine(replicas=REPLICA.replace("active running", "inactive dead")), {}),
         (Machine(), {"users": ["vllm", "root"]}),
         (Machine(), {"key_url": "/srv/my keys/amd.gpg", "driver_key_url": "file:///srv/k"}),
-        (Machine(), {"repository_url": "http://me:***@[::1]:80/rocm/"}),
+        (Machine(), {"repository_url": "http://me:***@[::1]:80/rocm/", "key_url": "/srv/k"}),
         (Machine(), {"gfx_targets": ["gfx942", "gfx94x-dcgpu"]}),
         (Machine("rocky-9.6", gpus=("74a1",)), {}),
     ],

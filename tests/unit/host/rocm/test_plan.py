@@ -211,7 +211,8 @@ def test_amds_installer_goes_with_its_files():
     assert plan.remove == ("amdgpu-install",)
     assert Machine(packages={"amdgpu-install": "6.3.60300-1"}).right().plan().disruptive == ()
     gone = [one.path for one in plan.files if one.content is None]
-    assert set(gone) - {"/etc/udev/rules.d/70-apiary-amdgpu.rules"} == {
+    ours = {"/etc/udev/rules.d/70-apiary-amdgpu.rules", "/etc/ld.so.conf.d/apiary-rocm.conf"}
+    assert set(gone) - ours == {
         "/etc/apt/sources.list.d/amdgpu.list",
         "/etc/apt/preferences.d/repo-radeon-pin-600",
         "/etc/apt/sources.list.d/mine.list",
