@@ -30,18 +30,26 @@ def _blocks(machine: Machine, block: Callable[[int, Card], Sequence[str]]) -> st
     return "\n".join(lines) + "\n"
 
 
+def _oam(index: int, card: Card) -> int:
+    return 7 - index if card.oam is None else card.oam
+
+
 def list_text(machine: Machine, kfd: bool = True, enumeration: bool = False) -> str:
     """`amd-smi list`: up to 6.2 address and UUID; since 6.3 KFD ids; with -e (6.4) every index."""
 
     def block(index: int, card: Card) -> list[str]:
-        lines = [f"BDF: {card.bdf}", f"UUID: {index:02x}ff74a5-0000-1000-8000-000000000000"]
+        lines = [f"BDF: {card.function}", f"UUID: {index:02x}ff74a5-0000-1000-8000-000000000000"]
         node = machine.cpu_nodes + card.rank
         if kfd:
-            lines += [f"KFD_ID: {5000 + card.rank}", f"NODE_ID: {node}", "PARTITION_ID: 0"]
+            lines += [
+                f"KFD_ID: {5000 + card.rank}",
+                f"NODE_ID: {node}",
+                f"PARTITION_ID: {card.part}",
+            ]
         if enumeration:
             lines += [f"RENDER: renderD{128 + card.rank}", f"CARD: card{card.rank}"]
             lines += [f"HSA_ID: {node}", f"HIP_ID: {card.rank}"]
-            lines += [f"HIP_UUID: GPU-{card.unique_id:016x}", f"OAM_ID: {7 - index}"]
+            lines += [f"HIP_UUID: GPU-{card.unique_id:016x}", f"OAM_ID: {_oam(index, card)}"]
         return lines
 
     return _blocks(machine, block)
@@ -62,12 +70,12 @@ def static_text(machine: Machine, host_processor: bool = False) -> str:
     def block(index: int, card: Card) -> list[str]:
         return [
             "ASIC:",
-            "    MARKET_NAME: AMD Instinct MI325X",
+            f"    MARKET_NAME: {card.name}",
             "    VENDOR_ID: 0x1002",
             f"    DEVICE_ID: 0x{card.device_id:04x}",
-            f"    OAM_ID: {index}",
+            f"    OAM_ID: {_oam(index, card)}",
             "BUS:",
-            f"    BDF: {card.bdf}",
+            f"    BDF: {card.function}",
             "    MAX_PCIE_WIDTH: 16",
             "DRIVER:",
             "    NAME: amdgpu",
@@ -82,9 +90,9 @@ def static_text(machine: Machine, host_processor: bool = False) -> str:
             "        CPU_LIST_0:",
             "            0xffffffffffffffff",
             "PARTITION:",
-            "    ACCELERATOR_PARTITION: SPX",
-            "    MEMORY_PARTITION: NPS1",
-            "    PARTITION_ID: 0",
+            f"    ACCELERATOR_PARTITION: {card.compute}",
+            f"    MEMORY_PARTITION: {card.memory}",
+            f"    PARTITION_ID: {card.part}",
         ]
 
     cpu = "CPU: 0\n    SMU:\n        FW_VERSION: 85.90.0\n\n" if host_processor else ""
@@ -97,12 +105,16 @@ def static_json(machine: Machine, wrapped: bool = False, old: bool = False) -> s
     entries = [
         {
             "gpu": index,
-            "asic": {"device_id": f"0x{card.device_id:04x}", "oam_id": index},
-            "bus": {"bdf": card.bdf, "max_pcie_width": 16},
+            "asic": {"device_id": f"0x{card.device_id:04x}", "oam_id": _oam(index, card)},
+            "bus": {"bdf": card.function, "max_pcie_width": 16},
             "driver": {"name": "amdgpu", "version": "6.10.5"},
             "vram": {"type": "HBM", "size": {"value": card.vram >> 20, "unit": "MB"}},
             "numa": {"node": card.numa, "affinity": card.numa},
-            "partition": {name: "SPX", "memory_partition": "NPS1", "partition_id": 0},
+            "partition": {
+                name: card.compute,
+                "memory_partition": card.memory,
+                "partition_id": card.part,
+            },
         }
         for index, card in enumerate(machine.cards)
     ]
@@ -275,12 +287,12 @@ def box(machine: Machine, bus: bool = True) -> str:
         "| GPU  HIP-ID  OAM-ID  Partition-Mode | GFX-Uti    Fan               Mem-Usage |",
     ]
     for index, card in enumerate(machine.cards):
-        address = card.bdf if bus else "N/A"
+        address = card.function if bus else "N/A"
         lines += [
             line,
-            f"| {address:<12.12} {'AMD Instinct MI325X':>22} | 0 %      35 °C   0         139 W |",
-            f"| {index:>3}  {card.rank:>6}  {7 - index:>6}        SPX/NPS1 | 0 %        N/A"
-            "            284/262128 MB |",
+            f"| {address:<12.12} {card.name:>22.22} | 0 %      35 °C   0         139 W |",
+            f"| {index:>3}  {card.rank:>6}  {_oam(index, card):>6}        "
+            f"{card.compute}/{card.memory} | 0 %        N/A            284/262128 MB |",
         ]
     lines += [
         "+-------------------------------------+----------------------------------------+",
@@ -299,10 +311,10 @@ def box_json(machine: Machine) -> str:
     gpus = [
         {
             "gpu_id": index,
-            "partition_mode": "SPX/NPS1",
-            "market_name": "AMD Instinct MI325X",
-            "oam_id": 7 - index,
-            "bdf": card.bdf,
+            "partition_mode": f"{card.compute}/{card.memory}",
+            "market_name": card.name,
+            "oam_id": _oam(index, card),
+            "bdf": card.function,
             "hip_id": card.rank,
         }
         for index, card in enumerate(machine.cards)

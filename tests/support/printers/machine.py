@@ -27,17 +27,31 @@ class Wire:
 
 @dataclass(frozen=True)
 class Card:
-    """One GPU: its address, place in the kernel's order (0 is the first GPU) and NUMA node."""
+    """One GPU: its address, place in the kernel's order (0 is the first GPU) and NUMA node.
+
+    Of a partition ``bdf`` is that of the GPU and ``serial`` the same as its siblings'.
+    """
 
     bdf: str
     rank: int
     numa: int = 0
     device_id: int = 0x74A5
     vram: int = 274861129728
+    name: str = "AMD Instinct MI325X"
+    compute: str = "SPX"
+    memory: str = "NPS1"
+    part: int = 0
+    serial: int | None = None
+    oam: int | None = None
 
     @property
     def unique_id(self) -> int:
-        return 0x1000000000000000 + self.rank
+        return 0x1000000000000000 + self.rank if self.serial is None else self.serial
+
+    @property
+    def function(self) -> str:
+        """The address as tools print it, whose function is the partition's number."""
+        return f"{self.bdf[:-1]}{self.part}"
 
 
 @dataclass(frozen=True)
@@ -118,7 +132,7 @@ def _bandwidth(wire: Wire) -> str:
 
 def amd_smi_topology(machine: Machine, blank_lines: bool = True) -> str:
     """`amd-smi topology`; ROCm 7 prints no empty line between tables."""
-    addresses = [card.bdf for card in machine.cards]
+    addresses = [card.function for card in machine.cards]
     lines = []
     for title, cell, own in (
         ("ACCESS", lambda wire: "ENABLED", "ENABLED"),
@@ -131,7 +145,7 @@ def amd_smi_topology(machine: Machine, blank_lines: bool = True) -> str:
         lines += [f"{title} TABLE:", " " * 13 + " ".join(f"{one:<12}" for one in addresses)]
         for a in machine.cards:
             cells = [own if a == b else str(cell(machine.wire(a, b))) for b in machine.cards]
-            lines.append(f"{a.bdf:<12} " + " ".join(f"{text:<12}" for text in cells))
+            lines.append(f"{a.function:<12} " + " ".join(f"{text:<12}" for text in cells))
         lines += [""] if blank_lines else []
     return "\n".join([*lines, "", "Legend:", " SELF = Current GPU", ""])
 
@@ -159,7 +173,7 @@ def amd_smi_topology_json(machine: Machine, old: bool = False) -> str:
             links = [
                 {
                     "gpu": j,
-                    "bdf": b.bdf,
+                    "bdf": b.function,
                     "weight": wire.weight,
                     "link_status": "ENABLED",
                     "link_type": wire.type,
@@ -168,7 +182,7 @@ def amd_smi_topology_json(machine: Machine, old: bool = False) -> str:
                 }
                 for j, b, wire in rows
             ]
-            entries.append({"gpu": i, "bdf": a.bdf, "links": links})
+            entries.append({"gpu": i, "bdf": a.function, "links": links})
     return json.dumps(entries, indent=4) + "\n"
 
 
@@ -177,11 +191,11 @@ def amd_smi_list_json(machine: Machine) -> str:
     entries = [
         {
             "gpu": i,
-            "bdf": card.bdf,
+            "bdf": card.function,
             "uuid": f"{i:02x}ff74a5-0000-1000-8000-000000000000",
             "kfd_id": 5000 + card.rank,
             "node_id": machine.cpu_nodes + card.rank,
-            "partition_id": 0,
+            "partition_id": card.part,
             "render": f"renderD{128 + card.rank}",
             "card": f"card{card.rank}",
             "hsa_id": machine.cpu_nodes + card.rank,
@@ -216,7 +230,7 @@ def kfd_files(machine: Machine) -> dict[str, str]:
         )
     for card in machine.cards:
         node = _node(machine, card)
-        domain, bus, rest = card.bdf.split(":")
+        domain, bus, rest = card.function.split(":")
         device, function = rest.split(".")
         links = [{"type": 2, "node_to": card.numa, "weight": 20, "max_bandwidth": 64000}]
         for other in machine.cards:

@@ -41,7 +41,7 @@ def _values(machine: Machine, index: int) -> Mapping[str, str]:
         "GPU ID": f"0x{card.device_id:04x}",
         "Unique ID": f"0x{card.unique_id:x}",
         "PCI Bus": card.bdf.upper(),
-        "Card series": "\t\tAMD Instinct MI325X",
+        "Card series": f"\t\t{card.name}",
         "Node ID": f"\t\t{machine.cpu_nodes + card.rank}",
         "GUID": f"\t\t{5000 + card.rank}",
         "VRAM Total Memory (B)": str(card.vram),
@@ -129,8 +129,9 @@ def _row_57(machine: Machine, index: int, card: Card) -> list[str]:
 
 def _row_60(machine: Machine, index: int, card: Card) -> list[str]:
     return [
-        f"{index}       [0x74a1 : 0x00]       35.0°C      140.0W    NPS1, SPX       132Mhz",
-        "        AMD Instinct MI325X",
+        f"{index}       [0x74a1 : 0x00]       35.0°C      140.0W    {card.memory}, {card.compute}"
+        "       132Mhz",
+        f"        {card.name[:20]}",
     ]
 
 
@@ -138,7 +139,8 @@ def _row_611(machine: Machine, index: int, card: Card) -> list[str]:
     node = machine.cpu_nodes + card.rank
     return [
         f"{index}       {node}     0x{card.device_id:04x},   {5000 + card.rank}    35.0Â°C  139.0W"
-        "    NPS1, SPX, 0        None   900Mhz  0%   auto  1000.0W  0%     0%"
+        f"    {card.memory}, {card.compute}, {card.part}        None   900Mhz  0%   auto"
+        "  1000.0W  0%     0%"
     ]
 
 
