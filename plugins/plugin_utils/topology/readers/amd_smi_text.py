@@ -19,7 +19,6 @@ from .several import Tables, contradicted, restated
 from .text import (
     bus_address,
     hexadecimal,
-    integer,
     known,
     natural,
     partition_modes,
@@ -264,7 +263,7 @@ def _bytes(size: Any) -> int | None:
     match = re.fullmatch(r"\s*(\d{1,12})\s*([KMG]?B)\s*", size) if isinstance(size, str) else None
     if match is None:
         return None
-    return (integer(match.group(1)) or 0) * _UNITS[match.group(2)] or None
+    return int(match.group(1)) * _UNITS[match.group(2)] or None  # 65535 MB is an MI250X's, no code
 
 
 def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[Finding]:
