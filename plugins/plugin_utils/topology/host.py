@@ -21,8 +21,9 @@ from .checks import check, listed
 from .observation import Observation
 from .readers import amd_smi, kfd, lspci, numactl, pci, rocm_smi, rocminfo
 from .readers.cpus import disagreements, numa_nodes
+from .readers.lines import clean
 from .readers.nics import nics
-from .readers.text import DamagedJsonError, clean, json_documents
+from .readers.text import DamagedJsonError, json_documents
 from .reconcile import reconcile
 from .types import Mark, Nic, NumaNode, Topology
 

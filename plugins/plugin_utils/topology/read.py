@@ -2,15 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evidence, a capture of one tool, or a topology document in; a topology out."""
+"""Evidence, a capture of tools, or a topology document in; a topology out."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
 
 from ..documents import from_document
 from ..findings import ApiaryError, Finding
@@ -23,158 +22,130 @@ from .readers import (
     bandwidth_test,
     kfd,
     lspci,
+    marks,
     numactl,
     rocm_smi,
     rocm_smi_text,
     rocminfo,
     xgmi_sysfs,
 )
-from .readers.text import DamagedJsonError, clean, elided, json_documents, labelled
+from .readers.text import elided
+from .recognise import Recognition, recognise
 from .sound import check_sound
 from .types import NumaNode, Topology
 
-__all__ = ["from_capture", "from_evidence", "read"]
+__all__ = ["captured", "from_evidence", "read"]
 
 _FIRST_GPU = re.compile(r"^[ \t]*GPU", re.MULTILINE)
 _FLAT_FILE = re.compile(r"^==> (\S+) <==$", re.MULTILINE)
 _VALUE = re.compile(r"^(?:\w+ )?\d+$", re.MULTILINE)
-_CSV = re.compile(r"\A(?:.*\n){0,4}?(?:device|gpu|gpu_id|name),[\w ().,/%#:-]+\n[\w.:-]+,", re.I)
-_COMMAND = re.compile(r"^(?:.*[$#%>] ?)?(?:sudo )?(?:\S*/)?(?:rocm|amd)-smi(?: .*)?$")
-# What people type, with their prompt.
-_TYPED = 1000
 _SELECTION = re.compile(
     r" (?:-g|--gpu|-d|--device)[ =]((?!all\b)(?:[0-9a-fA-F][\w:.-]* ?)+)|(\| *\w+)"
-)
-# Printed by tools that say something of GPUs, and not what a topology is made of.
-_FOREIGN = (
-    (re.compile(r"NVIDIA-SMI|nvidia-smi"), "nvidia-smi's, which knows nothing of AMD GPUs"),
-    (re.compile(r"^GPU Id +UUID +Accessibility", re.M), "amd-ctk's, which prints no addresses"),
-    (
-        re.compile(r'"kind": *"ResourceSlice|productName.{0,200}AMD|"pciAddr'),
-        "of a Kubernetes resource",
-    ),
-    (re.compile(r"ROCm Validation Suite|^\[RESULT\]", re.M), "the ROCm Validation Suite's"),
 )
 
 
 def read(text: str, name: str) -> Topology:
     """Return the topology that a file holds: evidence, a topology document or a capture.
 
-    ``name`` is the file's, for findings. Raises ApiaryError with one finding, TOPO-UNRECOGNISED
-    or TOPO-DAMAGED-JSON, or DOC-… where the file is one of our documents and wrong.
+    ``name`` is the file's, for findings. Raises ApiaryError with one finding: those of
+    `recognise`, or DOC-… where the file is one of our documents and wrong.
     """
-    cleaned = clean(text)
-    document = _document(cleaned, name)
-    if document is not None and document.get("schema") == Topology.SCHEMA:
+    recognised = recognise(text, name)
+    document = recognised.document
+    if document is None:
+        return captured(recognised, name)
+    if document["schema"] == Topology.SCHEMA:
         topology = from_document(Topology, document, name)
         check_sound(topology, name)
         return topology
-    if document is not None and str(document.get("schema", "")).startswith("apiary."):
-        return from_evidence(document, name)
-    return from_capture(text, name)
+    return from_evidence(document, name)
 
 
-def _document(text: str, name: str) -> Mapping[str, Any] | None:
-    """Return the one JSON object that text is, if it is one of ours."""
-    if '"schema"' not in text or '"apiary.' not in text:
-        return None
-    documents = _json(text, name)
-    ours = [item for item in documents if isinstance(item, Mapping) and "schema" in item]
-    return ours[0] if len(ours) == 1 else None
+def captured(recognised: Recognition, name: str) -> Topology:
+    """Return what the outputs of tools say of their host.
 
-
-def _json(text: str, name: str) -> list[Any]:
-    try:
-        return json_documents(text)
-    except DamagedJsonError as problem:
-        raise ApiaryError(
-            problems.finding(
-                "TOPO-DAMAGED-JSON", name, f"JSON begins and is cut or malformed: {problem}"
-            )
-        ) from problem
-
-
-def from_capture(text: str, name: str) -> Topology:
-    """Return what the output of one tool alone can say; it recognises which tool wrote it.
-
-    Raises ApiaryError with TOPO-UNRECOGNISED, TOPO-DAMAGED-JSON, TOPO-CSV or, where several
-    tasks wrote it, TOPO-SEVERAL-OUTPUTS.
+    Raises ApiaryError with TOPO-SEVERAL-OUTPUTS where they are of several.
     """
-    cleaned = clean(text)
-    tasks = labelled(cleaned)
-    if len(tasks) > 1:
-        message = f"the output of {listed(list(tasks))} is in it"
-        raise ApiaryError(problems.several(name, message))
     host = PurePath(name).stem.removesuffix(".tar") or name
-    observation, source, nodes = _observed(cleaned, name)
-    several = [
-        finding for finding in observation.findings if finding.code == "TOPO-SEVERAL-OUTPUTS"
+    nodes, notes = numactl.parse("".join(recognised.texts(marks.NUMACTL)), name)
+    observations = _observations(recognised, name, nodes)
+    bus = [item for item in observations if item.source == lspci.NAME]
+    if len(observations) > 1:
+        observations = [item for item in observations if item not in bus]
+    findings = [*notes, *(finding for item in observations for finding in item.findings)]
+    for finding in findings:
+        if finding.code == "TOPO-SEVERAL-OUTPUTS":
+            raise ApiaryError(finding)
+    most = max((len(item.devices) for item in (*observations, *bus)), default=0)
+    cuts = [
+        *_selection(recognised, most, name),
+        *(gap for item in observations for gap in _gaps(item, name)),
     ]
-    if several:
-        raise ApiaryError(several[0])
-    findings = [
-        *(_judged_end(finding, cleaned) for finding in observation.findings),
-        *_selection(cleaned, len(observation.devices), name),
-        *_gaps(observation, name),
-    ]
+    text = "".join(f"{line.text}\n" for line in recognised.lines)
     # What somebody left out before the first GPU is not about GPUs.
-    first = _FIRST_GPU.search(cleaned)
-    if elided(cleaned[first.start() if first else 0 :]):
-        findings.append(problems.truncated(name, "lines were left out ('...')"))
+    first = _FIRST_GPU.search(text)
+    if elided(text[first.start() if first else 0 :]):
+        cuts.append(problems.truncated(name, "lines were left out ('...')"))
     part = {"TOPO-TRUNCATED", "TOPO-SELECTED", "TOPO-GPU-LEFT-OUT"}
-    whole = not part & {item.code for item in findings}
-    observation = dataclasses.replace(observation, findings=tuple(findings))
-    return finished(host, [observation], nodes=nodes, sources=(source,), whole=whole)
-
-
-def _observed(text: str, name: str) -> tuple[Observation, str, tuple[NumaNode, ...]]:
-    """Return what the one tool that printed text says, its name, and NUMA nodes if it has them."""
-    documents = _json(text, name)
-    if _FLAT_FILE.search(text) and kfd.present(flat := _flat_files(text, name)):
-        notes = [problems.truncated(name, lack)] if (lack := kfd.holes(flat)) else []
-        if hidden := kfd.hidden(flat):
-            message = (
-                f"KFD nodes {listed(sorted(map(str, hidden)))} are not given to this container"
-            )
-            notes.append(problems.finding("TOPO-GPU-LEFT-OUT", name, message))
-        return dataclasses.replace(kfd.parse(flat), findings=tuple(notes)), "KFD sysfs", ()
-    if any(rocm_smi.recognise_json(item) for item in documents):
-        return rocm_smi.parse([text], name), rocm_smi.NAME, ()
-    if any(amd_smi.recognise_json(item) for item in documents):
-        return amd_smi.parse([text], name), amd_smi.NAME, ()
-    if _CSV.match(text):
-        raise ApiaryError(problems.finding("TOPO-CSV", name, "the output is comma-separated"))
-    for recognise, parse, source in _TEXTS:
-        if recognise(text):
-            return parse(text, name), source, ()
-    if rocm_smi.recognise(text):
-        observation = rocm_smi.parse([text], name)
-        return observation, _versioned(rocm_smi.NAME, rocm_smi.version(text)), ()
-    if amd_smi.recognise(text):
-        return amd_smi.parse([text], name), _versioned(amd_smi.NAME, amd_smi.version(text)), ()
-    if numactl.recognise(text):
-        nodes, findings = numactl.parse(text, name)
-        return Observation(numactl.NAME, findings=findings), numactl.NAME, nodes
-    if lspci.recognise(text):
-        return lspci.parse([text], name), lspci.NAME, ()
-    foreign = next((whose for pattern, whose in _FOREIGN if pattern.search(text)), None)
-    raise ApiaryError(
-        problems.unrecognised(
-            name,
-            f"this output is {foreign}"
-            if foreign
-            else "this is neither evidence nor a topology nor the output of rocm-smi, amd-smi, "
-            "rocminfo, rocm_bandwidth_test, numactl or lspci",
-        )
+    whole = not part & {item.code for item in (*findings, *cuts)}
+    if not observations:
+        observations = [Observation(numactl.NAME)]
+    observations[0] = dataclasses.replace(
+        observations[0], findings=(*notes, *observations[0].findings, *cuts)
+    )
+    return finished(
+        host,
+        observations,
+        bus=bus[0] if bus and bus[0] not in observations else None,
+        nodes=nodes,
+        sources=_sources(recognised),
+        whole=whole,
     )
 
 
-_TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], Observation], str], ...] = (
-    (rocminfo.recognise, lambda text, name: rocminfo.parse([text], name), rocminfo.NAME),
-    (bandwidth_test.recognise, bandwidth_test.parse, bandwidth_test.NAME),
-    (kfd.recognise, lambda text, name: kfd.parse_bare(text), "KFD sysfs"),
-    (xgmi_sysfs.recognise, xgmi_sysfs.parse, xgmi_sysfs.NAME),
-)
+def _sources(recognised: Recognition) -> tuple[str, ...]:
+    versions = {marks.ROCM_SMI: rocm_smi.version, marks.AMD_SMI: amd_smi.version}
+    names = []
+    for tool in sorted(recognised.tools, key=marks.ORDER.index):
+        version = versions[tool]("".join(recognised.texts(tool))) if tool in versions else None
+        names.append(f"{tool} {version}" if version else tool)
+    return tuple(names)
+
+
+def _observations(
+    recognised: Recognition, name: str, nodes: Sequence[NumaNode]
+) -> list[Observation]:
+    """Return what each tool says of GPUs, in order of trust."""
+    readers: Mapping[str, Callable[[list[str]], Observation]] = {
+        marks.KFD: lambda texts: _kfd("".join(texts), name, nodes),
+        marks.AMD_SMI: lambda texts: amd_smi.parse(texts, name, one_file=True),
+        marks.ROCM_SMI: lambda texts: rocm_smi.parse(texts, name, one_file=True),
+        marks.ROCMINFO: lambda texts: rocminfo.parse(texts, name),
+        marks.BANDWIDTH_TEST: lambda texts: bandwidth_test.parse("".join(texts), name),
+        marks.XGMI_SYSFS: lambda texts: xgmi_sysfs.parse("".join(texts), name),
+        marks.LSPCI: lambda texts: lspci.parse(texts, name),
+    }
+    result = []
+    for tool, parse in readers.items():
+        texts = recognised.texts(tool)
+        if texts:
+            seen = parse(texts)
+            ends = [_judged_end(finding, "".join(texts)) for finding in seen.findings]
+            result.append(dataclasses.replace(seen, findings=tuple(ends)))
+    return result
+
+
+def _kfd(text: str, name: str, nodes: Sequence[NumaNode]) -> Observation:
+    """Return what a dump of the driver's tree says, or the contents of its files alone."""
+    flat = _flat_files(text, name)
+    if not kfd.present(flat):
+        return kfd.parse_bare(text)
+    notes = [problems.truncated(name, lack)] if (lack := kfd.holes(flat)) else []
+    if hidden := kfd.hidden(flat):
+        message = f"KFD nodes {listed(sorted(map(str, hidden)))} are not given to this container"
+        notes.append(problems.finding("TOPO-GPU-LEFT-OUT", name, message))
+    seen = kfd.parse(flat, [node.id for node in nodes])
+    return dataclasses.replace(seen, findings=tuple(notes))
 
 
 def _gaps(observation: Observation, name: str) -> list[Finding]:
@@ -189,19 +160,18 @@ def _gaps(observation: Observation, name: str) -> list[Finding]:
     ]
 
 
-def _selection(text: str, count: int, name: str) -> list[Finding]:
-    """Return a finding where the prompt in a capture shows that not everything was asked for."""
-    for command in text.splitlines():
-        typed = "-smi" in command and len(command) <= _TYPED and _COMMAND.match(command)
-        match = _SELECTION.search(command) if typed else None
+def _selection(recognised: Recognition, count: int, name: str) -> list[Finding]:
+    """Return a finding where a command in a capture selects GPUs or lines."""
+    for command in recognised.commands:
+        match = _SELECTION.search(command.text) if "-smi" in command.text else None
         if match is None:
             continue
         requested = len((match.group(1) or "").split())
         if requested > count:
             return [
-                problems.truncated(name, f"{requested} GPUs were asked for; {count} are in view")
+                problems.truncated(name, f"{requested} GPUs were selected; {count} are in view")
             ]
-        message = f"the command was `{command.strip()[-120:]}`"
+        message = f"the command was `{command.text[-120:]}`"
         return [problems.finding("TOPO-SELECTED", name, message)]
     return []
 
@@ -224,7 +194,3 @@ def _judged_end(finding: Finding, text: str) -> Finding:
     if finding.code == "TOPO-NO-END" and (rocm_smi_text.cut(text) or rocminfo.cut(text)):
         return problems.truncated(finding.subject, finding.message)
     return finding
-
-
-def _versioned(name: str, version: str | None) -> str:
-    return f"{name} {version}" if version else name

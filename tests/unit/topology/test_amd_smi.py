@@ -8,7 +8,9 @@ import json
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_capture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
+    read,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Link
 
 from tests.support.printers import machine as printers
@@ -30,7 +32,7 @@ def codes(topology):
     ids=["tables", "tables of ROCm 7", "after a prompt", "JSON", "JSON after a warning"],
 )
 def test_topology_is_read_by_bus_address(text):
-    topology = from_capture(text, "topology")
+    topology = read(text, "topology")
     expected = Link("0000:05:00.0", "0000:e5:00.0", "xgmi", 1, 15, (50000, 50000))
     assert topology.link("0000:e5:00.0", "0000:05:00.0") == expected
     assert len(topology.links) == 28
@@ -38,7 +40,7 @@ def test_topology_is_read_by_bus_address(text):
 
 
 def test_the_old_schema_has_no_addresses():
-    topology = from_capture(printers.amd_smi_topology_json(printers.mesh(), old=True), "old.json")
+    topology = read(printers.amd_smi_topology_json(printers.mesh(), old=True), "old.json")
     assert topology.link("GPU0", "GPU1") == Link("GPU0", "GPU1", "xgmi", 1, 15, (50000, 50000))
     assert codes(topology) == ["TOPO-NO-BDF"]
 
@@ -48,12 +50,12 @@ def test_only_the_selected_fields_are_known():
         {"gpu": i, "bdf": f"0000:0{i}:00.0", "links": [{"gpu": 1 - i, "link_type": "PCIE"}]}
         for i in range(2)
     ]
-    topology = from_capture(json.dumps(document), "t.json")
+    topology = read(json.dumps(document), "t.json")
     assert topology.links == (Link("0000:00:00.0", "0000:01:00.0", "pcie"),)
 
 
 def test_list_gives_every_index_space():
-    topology = from_capture(printers.amd_smi_list_json(printers.mesh()), "list.json")
+    topology = read(printers.amd_smi_list_json(printers.mesh()), "list.json")
     gpu = topology.by_key["0000:05:00.0"]
     assert (gpu.smi_index, gpu.kfd_node, gpu.hip_ordinal, gpu.render_node, gpu.card) == (
         0,
@@ -92,7 +94,7 @@ GPU: 1
 
 
 def test_partitions_are_listed_under_their_gpu():
-    topology = from_capture(LIST, "list.txt")
+    topology = read(LIST, "list.txt")
     assert list(topology.by_key) == ["0000:0c:00.0#0", "0000:0c:00.0#1"]
     assert topology.gpus[1].render_node is None
     assert [gpu.hip_ordinal for gpu in topology.gpus] == [0, 1]
@@ -100,13 +102,13 @@ def test_partitions_are_listed_under_their_gpu():
 
 @pytest.mark.parametrize("marker", ["...", "[output truncated]", "…"])
 def test_lines_left_out_are_an_error(marker):
-    topology = from_capture(LIST + marker + "\n", "list.txt")
+    topology = read(LIST + marker + "\n", "list.txt")
     assert "TOPO-TRUNCATED" in codes(topology)
     assert topology.gpus[0].hip_ordinal == 0  # printed, not ranked
 
 
 def test_a_cut_block_is_told():
-    assert "TOPO-NO-END" in codes(from_capture(LIST[: LIST.rindex("    HSA_ID")], "list.txt"))
+    assert "TOPO-NO-END" in codes(read(LIST[: LIST.rindex("    HSA_ID")], "list.txt"))
 
 
 STATIC = {
@@ -121,7 +123,7 @@ STATIC = {
 
 @pytest.mark.parametrize("document", [[STATIC], {"gpu_data": [STATIC]}], ids=["6.x", "7.x"])
 def test_static_is_read_in_both_wrappings(document):
-    (gpu,) = from_capture(json.dumps(document), "static.json").gpus
+    (gpu,) = read(json.dumps(document), "static.json").gpus
     assert (gpu.bdf, gpu.model, gpu.oam_id) == ("0000:05:00.0", "MI325X", 5)
     assert gpu.vram_bytes == 262128 * 2**20
     assert (gpu.compute_partition, gpu.memory_partition) == ("SPX", "NPS1")
@@ -148,7 +150,7 @@ GPU: 0
     VRAM:
         SIZE: 96432 MB
 """
-    topology = from_capture(text, "static.txt")
+    topology = read(text, "static.txt")
     (gpu,) = topology.gpus
     assert (gpu.bdf, gpu.model, gpu.vram_bytes) == ("0000:01:00.0", "MI300A", 96432 * 2**20)
     assert codes(topology) == []
@@ -166,7 +168,7 @@ def test_the_box_is_read_for_what_it_cannot_cut():
 |   0       1       7        SPX/NPS1 | 0 %        N/A           283/294896 MB |
 +-------------------------------------+----------------------------------------+
 """
-    (gpu,) = from_capture(text, "box.txt").gpus
+    (gpu,) = read(text, "box.txt").gpus
     assert (gpu.bdf, gpu.smi_index, gpu.hip_ordinal, gpu.oam_id) == ("0000:0d:00.0", 0, 1, 7)
     assert gpu.compute_partition == "SPX"
 
@@ -179,7 +181,7 @@ GPU0   0000:05:00.0  U  U  U  U  D  U  U  X
 GPU1   0000:26:00.0  U  U  U  U  U  U  U  X
 GPU2   0000:46:00.0  X  X  X  X  X  X  X  X
 """
-    topology = from_capture(text, "xgmi.txt")
+    topology = read(text, "xgmi.txt")
     down = [one.message for one in topology.findings if one.code == "TOPO-XGMI-DOWN"]
     assert len(down) == 1
     assert "0000:05:00.0" in down[0]
@@ -192,13 +194,13 @@ def test_values_run_together_do_not_hide_a_gpu():
         "GPU0   0000:03:00.0  65535 Gb/s4294967295 Gb/sN/A\n"
         "GPU1   0000:0c:00.0  65535 Gb/s4294967295 Gb/sN/A\n"
     )
-    assert len(from_capture(text, "xgmi.txt").gpus) == 2
+    assert len(read(text, "xgmi.txt").gpus) == 2
 
 
 @pytest.mark.parametrize("rows", range(8))
 def test_a_cut_table_is_an_error_and_no_smaller_node(rows):
     lines = printers.amd_smi_topology(printers.mesh()).splitlines()
-    topology = from_capture("\n".join(lines[: 2 + rows]), "topology.txt")
+    topology = read("\n".join(lines[: 2 + rows]), "topology.txt")
     assert len(topology.gpus) == 8
     assert "TOPO-TRUNCATED" in codes(topology)
 
@@ -216,7 +218,7 @@ def test_a_cut_table_is_an_error_and_no_smaller_node(rows):
     ],
 )
 def test_a_failure_is_a_finding(text, code):
-    topology = from_capture(text, "failed.txt")
+    topology = read(text, "failed.txt")
     assert topology.gpus == ()
     assert code in codes(topology)
     assert [one.code for one in topology.findings if one.severity == "error"] == [
@@ -225,12 +227,12 @@ def test_a_failure_is_a_finding(text, code):
 
 
 def test_an_exception_after_some_gpus_is_a_cut_listing():
-    topology = from_capture(LIST + "\nOSError: [Errno 24] Too many open files\n", "list.txt")
+    topology = read(LIST + "\nOSError: [Errno 24] Too many open files\n", "list.txt")
     assert len(topology.gpus) == 2
     assert "TOPO-TRUNCATED" in codes(topology)
 
 
 def test_cut_json_is_refused():
     with pytest.raises(ApiaryError) as refusal:
-        from_capture(printers.amd_smi_topology_json(printers.mesh())[:2000], "cut.json")
+        read(printers.amd_smi_topology_json(printers.mesh())[:2000], "cut.json")
     assert [finding.code for finding in refusal.value.findings] == ["TOPO-DAMAGED-JSON"]

@@ -8,8 +8,8 @@ import json
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
-    from_capture,
     from_evidence,
+    read,
 )
 
 from tests.support.printers import amd_smi as amd
@@ -35,7 +35,7 @@ def fields(topology, *names):
 
 @pytest.mark.parametrize("newer", [{}, {"enumeration": True}])
 def test_list_text(newer):
-    topology = from_capture(amd.list_text(MESH, **newer), "list.txt")
+    topology = read(amd.list_text(MESH, **newer), "list.txt")
     assert [gpu.bdf for gpu in topology.gpus] == ADDRESSES
     assert [gpu.hip_ordinal for gpu in topology.gpus] == RANKS
     if newer:
@@ -43,12 +43,12 @@ def test_list_text(newer):
 
 
 def test_list_text_before_6_3_has_no_kfd_node_and_so_no_ordinal():
-    topology = from_capture(amd.list_text(MESH, kfd=False), "list.txt")
+    topology = read(amd.list_text(MESH, kfd=False), "list.txt")
     assert fields(topology, "kfd_node", "hip_ordinal") == [(None, None)] * 8
 
 
 def test_a_user_outside_the_groups_is_told_and_eight_gpus_stay_eight():
-    topology = from_capture(amd.list_without_groups(MESH), "list.txt")
+    topology = read(amd.list_without_groups(MESH), "list.txt")
     assert fields(topology, "bdf", "kfd_node") == [(None, None)] * 8
     (message,) = [one.message for one in topology.findings if one.code == "TOPO-TOOL-FAILED"]
     assert "groups render and video" in message
@@ -65,7 +65,7 @@ STATICS = {
 
 @pytest.mark.parametrize("form", STATICS)
 def test_static(form):
-    topology = from_capture(STATICS[form], "static.txt")
+    topology = read(STATICS[form], "static.txt")
     assert [gpu.bdf for gpu in topology.gpus] == ADDRESSES
     assert set(
         fields(topology, "model", "compute_partition", "memory_partition", "vram_bytes")
@@ -74,12 +74,12 @@ def test_static(form):
 
 
 def test_an_empty_gpu_data_is_no_gpu():
-    topology = from_capture('{"gpu_data": []}', "static.json")
+    topology = read('{"gpu_data": []}', "static.json")
     assert codes(topology) == ["TOPO-NO-GPUS"]
 
 
 def test_the_linear_topology_of_6_0():
-    topology = from_capture(amd.topology_linear(TWO_HIVES), "topology.txt")
+    topology = read(amd.topology_linear(TWO_HIVES), "topology.txt")
     links = {(link.type, link.hops, link.weight) for link in topology.links}
     assert links == {("xgmi", 1, 15), ("pcie", 3, 72)}
     assert len(topology.links) == 28
@@ -88,21 +88,21 @@ def test_the_linear_topology_of_6_0():
 
 def test_a_linear_topology_that_is_cut_is_no_smaller_host():
     text = amd.topology_linear(TWO_HIVES)
-    topology = from_capture(text[: text.index("GPU: 5")], "topology.txt")
+    topology = read(text[: text.index("GPU: 5")], "topology.txt")
     assert len(topology.gpus) == 8
     assert "TOPO-TRUNCATED" in codes(topology)
 
 
 def test_cells_that_are_an_error_are_unknown():
     text = amd.topology_linear(MESH).replace("GPU_3: XGMI", "GPU_3: AMDSMI_STATUS_INVAL")
-    topology = from_capture(text, "topology.txt")
+    topology = read(text, "topology.txt")
     assert "TOPO-CELLS" in codes(topology)
     assert topology.link("GPU0", "GPU3").type == "xgmi"  # the other direction has it
 
 
 def test_partitions_that_share_an_address_stay_apart_in_a_table():
     cards = tuple(card for card in MESH.cards[:2] for _part in range(4))
-    topology = from_capture(printers.amd_smi_topology(Machine(cards)), "topology.txt")
+    topology = read(printers.amd_smi_topology(Machine(cards)), "topology.txt")
     assert len(topology.gpus) == 8
     assert len(topology.links) == 16  # the printer calls equal cards SELF
     assert "TOPO-BDF-SHARED" in codes(topology)
@@ -110,7 +110,7 @@ def test_partitions_that_share_an_address_stay_apart_in_a_table():
 
 
 def test_6_1_xgmi_metrics_tell_who_is_linked():
-    topology = from_capture(amd.xgmi_text(TWO_HIVES, by_address=True), "xgmi.txt")
+    topology = read(amd.xgmi_text(TWO_HIVES, by_address=True), "xgmi.txt")
     assert [gpu.bdf for gpu in topology.gpus] == ADDRESSES
     assert {link.type for link in topology.links} == {"xgmi"}
     assert len(topology.links) == 12
@@ -121,7 +121,7 @@ XGMI = {"text": amd.xgmi_text, "JSON": amd.xgmi_json}
 
 @pytest.mark.parametrize("form", XGMI)
 def test_links_that_are_all_up_raise_nothing(form):
-    topology = from_capture(XGMI[form](MESH), "xgmi.txt")
+    topology = read(XGMI[form](MESH), "xgmi.txt")
     assert {link.type for link in topology.links} == {"xgmi"}
     assert len(topology.links) == 28
     assert "TOPO-XGMI-DOWN" not in codes(topology)
@@ -129,7 +129,7 @@ def test_links_that_are_all_up_raise_nothing(form):
 
 @pytest.mark.parametrize("form", XGMI)
 def test_a_link_that_is_down_is_told_and_pcie_is_what_remains(form):
-    topology = from_capture(XGMI[form](MESH, {(0, 3): "D", (3, 0): "D"}), "xgmi.txt")
+    topology = read(XGMI[form](MESH, {(0, 3): "D", (3, 0): "D"}), "xgmi.txt")
     told = [one.message for one in topology.findings if one.code == "TOPO-XGMI-DOWN"]
     assert any(ADDRESSES[0] in text for text in told)
     assert any(ADDRESSES[3] in text for text in told)
@@ -139,7 +139,7 @@ def test_a_link_that_is_down_is_told_and_pcie_is_what_remains(form):
 
 @pytest.mark.parametrize("form", XGMI)
 def test_one_of_several_links_down_leaves_the_pair_linked(form):
-    topology = from_capture(XGMI[form](MESH, {(0, 3): "U/D", (3, 0): "D/U"}), "xgmi.txt")
+    topology = read(XGMI[form](MESH, {(0, 3): "U/D", (3, 0): "D/U"}), "xgmi.txt")
     assert "TOPO-XGMI-DOWN" in codes(topology)
     assert topology.link(ADDRESSES[0], ADDRESSES[3]).type == "xgmi"
 
@@ -148,7 +148,7 @@ def test_one_of_several_links_down_leaves_the_pair_linked(form):
 @pytest.mark.parametrize("form", XGMI)
 def test_a_guest_that_sees_no_port_up_has_no_broken_fabric(form, state):
     states = {(a, b): state for a in range(8) for b in range(8)}
-    topology = from_capture(XGMI[form](MESH, states), "xgmi.txt")
+    topology = read(XGMI[form](MESH, states), "xgmi.txt")
     assert "TOPO-XGMI-DOWN" not in codes(topology)
     assert {link.type for link in topology.links} == {"xgmi"}
 
@@ -167,33 +167,33 @@ def test_the_run_together_sentinel_is_no_link():
     text = amd.xgmi_text(Machine(MESH.cards[:2], lambda a, b: Wire("PCIE", 40, 2, (0, 0))))
     text = text.replace("32 Gb/s   512 Gb/s       N/A", "65535 Gb/s4294967295 Gb/sN/A")
     assert "65535 Gb/s4294967295 Gb/sN/A" in text
-    topology = from_capture(text, "xgmi.txt")
+    topology = read(text, "xgmi.txt")
     assert [gpu.bdf for gpu in topology.gpus] == ADDRESSES[:2]
     assert topology.links == ()
 
 
 def test_xgmi_that_is_cut_is_no_smaller_host():
     text = amd.xgmi_text(MESH)
-    topology = from_capture(text[: text.index("GPU5   0000:a6:00.0  32")], "xgmi.txt")
+    topology = read(text[: text.index("GPU5   0000:a6:00.0  32")], "xgmi.txt")
     assert "TOPO-TRUNCATED" in codes(topology)
 
 
 @pytest.mark.parametrize("old", [False, True])
 def test_partition_ids(old):
-    topology = from_capture(amd.partition_text(64, 8, old), "partition.txt")
+    topology = read(amd.partition_text(64, 8, old), "partition.txt")
     assert [gpu.partition for gpu in topology.gpus] == list(range(8)) * 8
     assert set(fields(topology, "compute_partition", "memory_partition")) == {("CPX", "NPS1")}
 
 
 @pytest.mark.parametrize("one_document", [True, False])
 def test_partition_json(one_document):
-    topology = from_capture(amd.partition_json(MESH, one_document), "partition.json")
+    topology = read(amd.partition_json(MESH, one_document), "partition.json")
     assert set(fields(topology, "compute_partition", "memory_partition")) == {("SPX", "NPS1")}
     assert len(topology.gpus) == 8
 
 
 def test_the_box():
-    topology = from_capture(amd.box(MESH), "amd-smi.txt")
+    topology = read(amd.box(MESH), "amd-smi.txt")
     assert [gpu.bdf for gpu in topology.gpus] == ADDRESSES
     assert fields(topology, "hip_ordinal", "oam_id") == [
         (rank, 7 - index) for index, rank in enumerate(RANKS)
@@ -207,11 +207,11 @@ def test_the_box():
 )
 def test_the_box_says_whether_it_is_in_a_guest(platform, virtual):
     text = amd.box(MESH).replace("Linux Baremetal     ", f"{platform:<20}")
-    assert {gpu.virtual_function for gpu in from_capture(text, "t").gpus} == {virtual}
+    assert {gpu.virtual_function for gpu in read(text, "t").gpus} == {virtual}
 
 
 def test_the_box_without_addresses_has_all_gpus():
-    topology = from_capture(amd.box(MESH, bus=False), "amd-smi.txt")
+    topology = read(amd.box(MESH, bus=False), "amd-smi.txt")
     assert [gpu.hip_ordinal for gpu in topology.gpus] == RANKS
     assert "TOPO-NO-BDF" in codes(topology)
 
@@ -222,11 +222,11 @@ def test_the_box_without_addresses_has_all_gpus():
 )
 def test_a_box_that_is_cut_is_told(end, code):
     text = amd.box(MESH)
-    assert code in codes(from_capture(text[: text.index(end)], "amd-smi.txt"))
+    assert code in codes(read(text[: text.index(end)], "amd-smi.txt"))
 
 
 def test_the_default_view_as_json():
-    topology = from_capture(amd.box_json(MESH), "amd-smi.json")
+    topology = read(amd.box_json(MESH), "amd-smi.json")
     assert [gpu.hip_ordinal for gpu in topology.gpus] == RANKS
     assert topology.gpus[0].oam_id == 7
 
@@ -244,14 +244,14 @@ def test_the_default_view_as_json():
     ],
 )
 def test_a_refusal_is_told_and_is_no_host_without_gpus(text):
-    topology = from_capture(text, "amd-smi.txt")
+    topology = read(text, "amd-smi.txt")
     assert codes(topology) == ["TOPO-TOOL-FAILED", "TOPO-NO-GPU-DATA"]
 
 
 def test_too_many_open_files_after_some_gpus_is_a_cut_list():
     text = amd.list_text(MESH)
     text = text[: text.index("GPU: 5")] + "OSError: [Errno 24] Too many open files\n"
-    topology = from_capture(text, "list.txt")
+    topology = read(text, "list.txt")
     assert "TOPO-TRUNCATED" in codes(topology)
     assert {gpu.hip_ordinal for gpu in topology.gpus} == {None}
 
@@ -259,14 +259,14 @@ def test_too_many_open_files_after_some_gpus_is_a_cut_list():
 def test_numbers_that_skip_a_gpu_are_a_cut_list():
     text = amd.list_text(MESH)
     first, second = text.index("GPU: 3"), text.index("GPU: 5")
-    topology = from_capture(text[:first] + text[second:], "list.txt")
+    topology = read(text[:first] + text[second:], "list.txt")
     (finding,) = [one for one in topology.findings if one.code == "TOPO-TRUNCATED"]
     assert "GPU 3, 4" in finding.message
 
 
 def test_fewer_gpus_than_were_asked_for_are_a_cut_list():
     text = "$ amd-smi list -g 0 1 2\n" + amd.list_text(Machine(MESH.cards[:2]))
-    assert "TOPO-TRUNCATED" in codes(from_capture(text, "list.txt"))
+    assert "TOPO-TRUNCATED" in codes(read(text, "list.txt"))
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_fewer_gpus_than_were_asked_for_are_a_cut_list():
 )
 def test_what_was_selected_is_not_the_host(command):
     machine = Machine(MESH.cards[:1])
-    topology = from_capture(f"root@gpu-001:~# {command}\n{amd.list_text(machine)}", "list.txt")
+    topology = read(f"root@gpu-001:~# {command}\n{amd.list_text(machine)}", "list.txt")
     assert "TOPO-SELECTED" in codes(topology)
     assert topology.gpus[0].hip_ordinal is None
 
@@ -288,7 +288,7 @@ def test_csv_is_refused_with_what_to_do():
         "\n\ndevice,Device ID,PCI Bus\ncard0,0x74a5,0000:05:00.0\n",
     ):
         with pytest.raises(ApiaryError) as refusal:
-            from_capture(text, "list.csv")
+            read(text, "list.csv")
         (finding,) = refusal.value.findings
         assert finding.code == "TOPO-CSV"
         assert "--json" in finding.remedy
@@ -296,4 +296,4 @@ def test_csv_is_refused_with_what_to_do():
 
 def test_json_around_which_a_user_is_warned():
     text = amd.WARNING + "\n" + json.dumps([{"gpu": 0, "bdf": "N/A"}])
-    assert "TOPO-TOOL-FAILED" in codes(from_capture(text, "list.json"))
+    assert "TOPO-TOOL-FAILED" in codes(read(text, "list.json"))

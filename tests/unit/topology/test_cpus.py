@@ -10,6 +10,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers.c
     disagreements,
     numa_nodes,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.recognise import recognise
 
 from tests.support.printers import machine as printers
 from tests.support.printers import system as printers_system
@@ -106,7 +107,7 @@ def test_a_node_that_numactl_counts_and_does_not_describe_is_told():
 
 def test_no_numa_support_is_no_node():
     text = "No NUMA support available on this system.\n"
-    assert numactl.recognise(text)
+    assert recognise(text, "h").tools == ("numactl",)
     assert numactl.parse(text, "h") == ((), ())
 
 

@@ -7,7 +7,9 @@
 import dataclasses
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_capture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
+    read,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import kfd
 
 from tests.support.printers import machine as printers
@@ -122,10 +124,10 @@ def test_no_gpu_comes_with_the_reason(files, reason):
 def test_a_dump_of_the_tree_is_a_capture():
     files = printers.kfd_files(printers.mesh())
     dump = "".join(f"==> {path.split('kfd/kfd/')[1]} <==\n{text}" for path, text in files.items())
-    topology = from_capture(dump, "kfd.flat.txt")
+    topology = read(dump, "kfd.flat.txt")
     assert len(topology.gpus) == 8
     assert {link.type for link in topology.links} == {"xgmi"}
-    cut = from_capture(dump[: dump.index("==> topology/nodes/8/")], "kfd.flat.txt")
+    cut = read(dump[: dump.index("==> topology/nodes/8/")], "kfd.flat.txt")
     assert "TOPO-TRUNCATED" in [finding.code for finding in cut.findings]
 
 

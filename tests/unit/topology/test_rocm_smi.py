@@ -7,7 +7,9 @@
 import json
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_capture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
+    read,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Link
 
 from tests.support.printers import machine as printers
@@ -28,7 +30,7 @@ def frame(title, *lines):
 
 
 def test_showtopo_gives_every_pair_and_numa_node():
-    topology = from_capture(printers.rocm_smi_topology(printers.mesh()), "showtopo.txt")
+    topology = read(printers.rocm_smi_topology(printers.mesh()), "showtopo.txt")
     assert len(topology.links) == 28
     assert topology.link("GPU0", "GPU7") == Link("GPU0", "GPU7", "xgmi", 1, 15)
     assert [gpu.numa_node for gpu in topology.gpus] == [0, 0, 0, 0, 1, 1, 1, 1]
@@ -37,7 +39,7 @@ def test_showtopo_gives_every_pair_and_numa_node():
 
 
 def test_json_joins_addresses_and_links_by_the_tools_own_index():
-    topology = from_capture(printers.rocm_smi_json(printers.mesh()), "all.json")
+    topology = read(printers.rocm_smi_json(printers.mesh()), "all.json")
     first = topology.by_key["0000:05:00.0"]
     assert (first.device_id, first.model, first.smi_index) == ("74a5", "MI325X", 0)
     assert first.unique_id == "1000000000000001"
@@ -51,7 +53,7 @@ def test_cards_in_any_order_come_in_bus_order():
         "card0": {"PCI Bus": "0000:63:00.0", "GPU ID": "0x738c"},
         "card3": {"PCI Bus": "0000:03:00.0", "GPU ID": "0x738c"},
     }
-    topology = from_capture(json.dumps(document), "cards.json")
+    topology = read(json.dumps(document), "cards.json")
     assert [(gpu.bdf, gpu.smi_index) for gpu in topology.gpus] == [
         ("0000:03:00.0", 3),
         ("0000:63:00.0", 0),
@@ -67,19 +69,19 @@ def test_cards_in_any_order_come_in_bus_order():
     ],
 )
 def test_the_model_comes_from_the_device_id(line):
-    (gpu,) = from_capture(frame("ID", line), "id.txt").gpus
+    (gpu,) = read(frame("ID", line), "id.txt").gpus
     assert (gpu.model, gpu.virtual_function) == ("MI325X", False)
 
 
 def test_a_virtual_function_is_known_by_its_id():
-    topology = from_capture(frame("ID", "GPU[0]\t\t: Device ID: 0x74b9"), "id.txt")
+    topology = read(frame("ID", "GPU[0]\t\t: Device ID: 0x74b9"), "id.txt")
     assert (topology.gpus[0].model, topology.gpus[0].virtual_function) == ("MI325X", True)
     assert "TOPO-VIRTUAL-FUNCTION" in codes(topology)
 
 
 def test_names_are_no_identity():
     lines = ("GPU[0]\t\t: Card Series: \t\tAMD Instinct MI325X", "GPU[0]\t\t: Card Model: 0x74a5")
-    assert from_capture(frame("Product Info", *lines), "name.txt").gpus[0].model is None
+    assert read(frame("Product Info", *lines), "name.txt").gpus[0].model is None
 
 
 CONCISE = """
@@ -97,7 +99,7 @@ def test_concise_table_ranks_hip_by_kfd_node():
         f"{i}       {node}     0x75a3,   2101{i}  44.0°C      257.0W    NPS1, SPX, 0        None"
         for i, node in enumerate(nodes)
     ]
-    topology = from_capture(CONCISE.format("\n".join(rows)), "summary.txt")
+    topology = read(CONCISE.format("\n".join(rows)), "summary.txt")
     assert [gpu.hip_ordinal for gpu in topology.gpus] == [1, 3, 2, 0, 5, 7, 6, 4]
     assert {gpu.model for gpu in topology.gpus} == {"MI355X"}
     assert {gpu.memory_partition for gpu in topology.gpus} == {"NPS1"}
@@ -114,7 +116,7 @@ def test_concise_table_ranks_hip_by_kfd_node():
     ],
 )
 def test_every_concise_layout_counts(row):
-    assert len(from_capture(CONCISE.format(row), "summary.txt").gpus) == 1
+    assert len(read(CONCISE.format(row), "summary.txt").gpus) == 1
 
 
 def test_partitions_of_showhw_share_an_address():
@@ -124,20 +126,20 @@ def test_partitions_of_showhw_share_an_address():
         for i in range(3)
     ]
     text = frame("Concise Hardware Info", "GPU  NODE  DID     GUID   GFX VER  …", *rows)
-    topology = from_capture(text, "hw.txt")
+    topology = read(text, "hw.txt")
     assert list(topology.by_key) == [f"0000:01:00.0#{i}" for i in range(3)]
 
 
 def test_devices_with_one_address_stay_apart():
     lines = [f"GPU[{i}]\t\t: PCI Bus: 0000:01:00.1" for i in range(4)]
-    topology = from_capture(frame("PCI Bus ID", *lines), "bus.txt")
+    topology = read(frame("PCI Bus ID", *lines), "bus.txt")
     assert list(topology.by_key) == [f"0000:01:00.1#{i}" for i in range(4)]
     assert "TOPO-BDF-SHARED" in codes(topology)
 
 
 def test_weight_zero_between_xgmi_peers_is_unknown():
     machine = printers.Machine(printers.mesh().cards, lambda a, b: printers.Wire(weight=0))
-    topology = from_capture(printers.rocm_smi_topology(machine), "topo.txt")
+    topology = read(printers.rocm_smi_topology(machine), "topo.txt")
     assert {(link.type, link.weight) for link in topology.links} == {("xgmi", None)}
 
 
@@ -145,7 +147,7 @@ def test_weight_zero_between_xgmi_peers_is_unknown():
 def test_a_matrix_without_its_last_rows_is_an_error_and_no_smaller_node(rows):
     lines = printers.rocm_smi_topology(printers.mesh()).splitlines()
     start = next(i for i, line in enumerate(lines) if "Weight" in line)
-    topology = from_capture("\n".join(lines[: start + 2 + rows]), "topo.txt")
+    topology = read("\n".join(lines[: start + 2 + rows]), "topo.txt")
     assert len(topology.gpus) == 8
     assert "TOPO-TRUNCATED" in errors(topology)
 
@@ -153,7 +155,7 @@ def test_a_matrix_without_its_last_rows_is_an_error_and_no_smaller_node(rows):
 def test_a_matrix_without_its_header_is_an_error():
     lines = printers.rocm_smi_topology(printers.mesh()).splitlines()
     start = next(i for i, line in enumerate(lines) if "Weight" in line)
-    topology = from_capture("\n".join(lines[start + 4 :]), "topo.txt")
+    topology = read("\n".join(lines[start + 4 :]), "topo.txt")
     assert len(topology.gpus) == 8
     assert "TOPO-TRUNCATED" in errors(topology)
 
@@ -161,7 +163,7 @@ def test_a_matrix_without_its_header_is_an_error():
 def test_a_matrix_of_whole_rows_still_needs_its_header():
     lines = printers.rocm_smi_topology(printers.mesh()).splitlines()
     start = next(i for i, line in enumerate(lines) if "Weight" in line)
-    topology = from_capture("\n".join(lines[: start + 1] + lines[start + 2 :]), "topo.txt")
+    topology = read("\n".join(lines[: start + 1] + lines[start + 2 :]), "topo.txt")
     assert "TOPO-TRUNCATED" in errors(topology)
 
 
@@ -177,7 +179,7 @@ def test_of_two_directions_the_worse_one_counts(one_way, link, told):
         return one_way if (a.bdf[5:7], b.bdf[5:7]) == ("26", "05") else printers.Wire()
 
     machine = printers.Machine(printers.mesh().cards, wire)
-    topology = from_capture(printers.rocm_smi_topology(machine), "topo.txt")
+    topology = read(printers.rocm_smi_topology(machine), "topo.txt")
     found = topology.link("GPU0", "GPU1")
     assert (found.type, found.weight) == link
     (finding,) = [one for one in topology.findings if one.code == "TOPO-ASYMMETRY"]
@@ -187,7 +189,7 @@ def test_of_two_directions_the_worse_one_counts(one_way, link, told):
 
 def test_a_cut_numa_section_is_an_error():
     text = printers.rocm_smi_topology(printers.mesh())
-    topology = from_capture(text[: text.index("GPU[3]")], "topo.txt")
+    topology = read(text[: text.index("GPU[3]")], "topo.txt")
     assert len(topology.gpus) == 8
     assert "TOPO-TRUNCATED" in errors(topology)
 
@@ -195,7 +197,7 @@ def test_a_cut_numa_section_is_an_error():
 def test_link_types_under_the_wrong_title_are_not_weights():
     text = printers.rocm_smi_topology(printers.mesh())
     swapped = text.replace("Weight between", "x").replace("Link Type between", "Weight between")
-    topology = from_capture(swapped, "topo.txt")
+    topology = read(swapped, "topo.txt")
     assert {link.weight for link in topology.links} == {None}
     assert "TOPO-CELLS" in codes(topology)
 
@@ -213,7 +215,7 @@ def test_link_types_under_the_wrong_title_are_not_weights():
     ],
 )
 def test_no_gpus_comes_with_the_reason(printed, reason):
-    topology = from_capture(printed, "none.txt")
+    topology = read(printed, "none.txt")
     assert topology.gpus == ()
     (finding,) = [one for one in topology.findings if one.severity == "error"]
     assert finding.code == "TOPO-NO-GPUS"
@@ -222,7 +224,7 @@ def test_no_gpus_comes_with_the_reason(printed, reason):
 
 def test_a_version_is_no_statement_on_gpus():
     printed = "ROCM-SMI version: 2.0.0+8e78352\nROCM-SMI-LIB version: 6.0.0\n"
-    assert codes(from_capture(printed, "version.txt")) == ["TOPO-NO-GPU-DATA"]
+    assert codes(read(printed, "version.txt")) == ["TOPO-NO-GPU-DATA"]
 
 
 def test_error_lines_among_the_data_are_not_data():
@@ -232,20 +234,20 @@ def test_error_lines_among_the_data_are_not_data():
         "ERROR: GPU[1]\t: Cannot read Link Weight: Not supported on this machine\n       GPU0",
         1,
     )
-    assert len(from_capture(text, "topo.txt").gpus) == 8
+    assert len(read(text, "topo.txt").gpus) == 8
 
 
 def test_output_that_begins_and_does_not_end_is_cut():
     whole = frame("PCI Bus ID", *(f"GPU[{i}]\t\t: PCI Bus: 0000:0{i}:00.0" for i in range(4)))
-    assert codes(from_capture(whole, "bus.txt")) == []
-    topology = from_capture(whole[: whole.index("GPU[2]")], "bus.txt")
+    assert codes(read(whole, "bus.txt")) == []
+    topology = read(whole[: whole.index("GPU[2]")], "bus.txt")
     assert errors(topology) == ["TOPO-TRUNCATED"]
 
 
 def test_an_excerpt_without_banner_and_end_is_none_that_was_cut():
     text = printers.rocm_smi_topology(printers.mesh())
     excerpt = text[text.index("=== Hops") : text.index("==== End of")]
-    assert codes(from_capture(excerpt, "topo.txt")) == ["TOPO-NO-END", "TOPO-NO-BDF"]
+    assert codes(read(excerpt, "topo.txt")) == ["TOPO-NO-END", "TOPO-NO-BDF"]
 
 
 @pytest.mark.parametrize("last", ["matrix", "rule"])
@@ -256,6 +258,6 @@ def test_what_is_closed_before_the_end_proves_the_rest(last):
     else:
         text = frame("PCI Bus ID", "GPU[0]\t\t: PCI Bus: 0000:01:00.0")
         text = text[: text.index(" End of")].rstrip("=\n") + "\n" + "=" * 90 + "\n"
-    topology = from_capture(text, "topo.txt")
+    topology = read(text, "topo.txt")
     assert "TOPO-NO-END" in codes(topology)
     assert errors(topology) == []

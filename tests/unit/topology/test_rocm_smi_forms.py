@@ -7,8 +7,8 @@
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
-    from_capture,
     from_evidence,
+    read,
 )
 
 from tests.support.printers import machine as printers
@@ -25,7 +25,7 @@ def codes(topology):
 
 @pytest.mark.parametrize("layout", ["4.x", "5.7", "6.0", "6.1.1"])
 def test_the_concise_table(layout):
-    topology = from_capture(rocm.concise(MESH, layout), "rocm-smi.txt")
+    topology = read(rocm.concise(MESH, layout), "rocm-smi.txt")
     assert len(topology.gpus) == 8
     assert "TOPO-NO-END" not in codes(topology)
     if layout == "6.1.1":
@@ -36,7 +36,7 @@ def test_the_concise_table(layout):
 
 
 def test_an_empty_concise_table_is_a_host_without_gpus():
-    topology = from_capture(rocm.LOW_POWER + rocm.concise(Machine(()), "6.1.1"), "rocm-smi.txt")
+    topology = read(rocm.LOW_POWER + rocm.concise(Machine(()), "6.1.1"), "rocm-smi.txt")
     assert topology.gpus == ()
     assert codes(topology) == ["TOPO-NO-GPUS"]
 
@@ -45,14 +45,14 @@ def test_a_node_that_several_gpus_claim_ranks_nobody():
     text = rocm.concise(MESH, "6.1.1")
     for rank in range(8):
         text = text.replace(f"       {2 + rank}     0x", f"       {rank // 4}     0x")
-    topology = from_capture(text, "rocm-smi.txt")
+    topology = read(text, "rocm-smi.txt")
     assert len(topology.gpus) == 8
     assert {gpu.hip_ordinal for gpu in topology.gpus} == {None}
 
 
 @pytest.mark.parametrize("old", [False, True])
 def test_identity_text(old):
-    topology = from_capture(rocm.identity(MESH, old), "rocm-smi.txt")
+    topology = read(rocm.identity(MESH, old), "rocm-smi.txt")
     assert [gpu.bdf for gpu in topology.gpus] == [card.bdf for card in MESH.cards]
     assert {gpu.device_id for gpu in topology.gpus} == {"74a5"}
     assert [gpu.hip_ordinal for gpu in topology.gpus] == ([None] * 8 if old else RANKS)
@@ -60,7 +60,7 @@ def test_identity_text(old):
 
 @pytest.mark.parametrize("kind", ["Link Type", "Weight", "Hops"])
 def test_one_table_alone(kind):
-    topology = from_capture(rocm.one_table(MESH, kind), "rocm-smi.txt")
+    topology = read(rocm.one_table(MESH, kind), "rocm-smi.txt")
     assert (len(topology.gpus), len(topology.links)) == (8, 28)
     field = {"Link Type": "type", "Weight": "weight", "Hops": "hops"}[kind]
     assert {getattr(link, field) for link in topology.links} == {
@@ -71,7 +71,7 @@ def test_one_table_alone(kind):
 def test_bandwidth_is_of_xgmi_only():
     wires = {True: Wire("XGMI", 15, 1, (50000, 200000)), False: Wire("PCIE", 72, 3, (0, 0))}
     machine = Machine(MESH.cards, lambda a, b: wires[a.numa == b.numa])
-    topology = from_capture(rocm.bandwidth(machine), "rocm-smi.txt")
+    topology = read(rocm.bandwidth(machine), "rocm-smi.txt")
     assert {(link.type, link.bandwidth_mb_s) for link in topology.links} == {
         ("xgmi", (50000, 200000))
     }
@@ -82,7 +82,7 @@ def test_bandwidth_is_of_xgmi_only():
 @pytest.mark.parametrize("as_json", [False, True])
 def test_the_ports_of_the_metrics(as_json):
     ports = {2: ["1", "0", "1", "1", "1", "1", "1", "N/A"], 5: ["0"] * 8, 6: ["65535"] * 8}
-    topology = from_capture(rocm.metrics(MESH, ports, as_json), "metrics.txt")
+    topology = read(rocm.metrics(MESH, ports, as_json), "metrics.txt")
     assert len(topology.gpus) == 8
     told = [one.message for one in topology.findings if one.code == "TOPO-XGMI-DOWN"]
     assert len(told) == 1
@@ -91,7 +91,7 @@ def test_the_ports_of_the_metrics(as_json):
 
 
 def test_the_table_with_partition_ids():
-    topology = from_capture(rocm.hardware(Machine(MESH.cards[:4]), partitions=3), "hw.txt")
+    topology = read(rocm.hardware(Machine(MESH.cards[:4]), partitions=3), "hw.txt")
     assert [(gpu.bdf, gpu.partition) for gpu in topology.gpus] == [
         (card.bdf, part) for card in MESH.cards[:4] for part in range(3)
     ]
@@ -99,7 +99,7 @@ def test_the_table_with_partition_ids():
 
 
 def test_partitions_under_one_address_are_not_collapsed():
-    topology = from_capture(rocm.bus_of_partitions(MESH, 8), "bus.txt")
+    topology = read(rocm.bus_of_partitions(MESH, 8), "bus.txt")
     assert len(topology.gpus) == 64
     assert "TOPO-BDF-SHARED" in codes(topology)
 
@@ -119,7 +119,7 @@ def test_xxxx_is_unknown():
     text = printers.rocm_smi_topology(
         Machine(MESH.cards, lambda a, b: Wire("XXXX" if a.numa != b.numa else "XGMI"))
     )
-    topology = from_capture(text, "topo.txt")
+    topology = read(text, "topo.txt")
     assert len(topology.links) == 28
     assert [link.type for link in topology.links].count(None) == 16
     assert "TOPO-LINK-TYPE-UNKNOWN" in codes(topology)
@@ -127,7 +127,7 @@ def test_xxxx_is_unknown():
 
 
 def test_one_gpu_has_tables_of_one_cell():
-    topology = from_capture(printers.rocm_smi_topology(Machine(MESH.cards[:1])), "topo.txt")
+    topology = read(printers.rocm_smi_topology(Machine(MESH.cards[:1])), "topo.txt")
     assert (len(topology.gpus), topology.links) == (1, ())
     assert "TOPO-TRUNCATED" not in codes(topology)
 
@@ -142,7 +142,7 @@ def test_one_gpu_has_tables_of_one_cell():
     ],
 )
 def test_a_refusal_is_told_and_is_no_host_without_gpus(text):
-    assert codes(from_capture(text, "t.txt")) == ["TOPO-TOOL-FAILED", "TOPO-NO-GPU-DATA"]
+    assert codes(read(text, "t.txt")) == ["TOPO-TOOL-FAILED", "TOPO-NO-GPU-DATA"]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_refusal_is_told_and_is_no_host_without_gpus(text):
     ],
 )
 def test_the_stand_in_says_why_it_sees_nothing(text, reason):
-    (finding,) = from_capture(text, "t.txt").findings
+    (finding,) = read(text, "t.txt").findings
     assert finding.code == "TOPO-NO-GPUS"
     assert reason in finding.message
 
@@ -164,7 +164,7 @@ def test_tasks_that_see_other_gpus_are_no_one_output():
     text = "".join(f"0: {line}\n" for line in first.splitlines())
     text += "".join(f"1: {line}\n" for line in second.splitlines())
     with pytest.raises(ApiaryError) as refusal:
-        from_capture(text, "srun.txt")
+        read(text, "srun.txt")
     assert [finding.code for finding in refusal.value.findings] == ["TOPO-SEVERAL-OUTPUTS"]
 
 
@@ -172,4 +172,4 @@ def test_tasks_that_see_the_same_gpus_are_one_output():
     lines = printers.rocm_smi_topology(MESH).splitlines()
     text = "".join(f"{task}: {line}\n" for line in lines for task in (0, 1))
     text += "srun: error: gpu-001: task 1: Exited with exit code 2\n"
-    assert len(from_capture(text, "srun.txt").links) == 28
+    assert len(read(text, "srun.txt").links) == 28

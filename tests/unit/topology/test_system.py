@@ -11,8 +11,8 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Request
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
-    from_capture,
     from_evidence,
+    read,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import pci, rocminfo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers.nics import nics
@@ -42,7 +42,7 @@ OTHERS = (
 @pytest.mark.parametrize("options", ["", "-D", "-n", "-nn", "-D -nn -PP", "-PP"])
 def test_lspci(options):
     others = OTHERS if "-nn" in options else ()
-    topology = from_capture(printers_system.lspci(MESH, options, others), "lspci.txt")
+    topology = read(printers_system.lspci(MESH, options, others), "lspci.txt")
     assert [gpu.bdf for gpu in topology.gpus] == ADDRESSES
     assert {gpu.model for gpu in topology.gpus} == {"MI325X"}
     path = printers_system.bridges_of(0) if "-PP" in options else ()
@@ -52,19 +52,19 @@ def test_lspci(options):
 
 def test_a_virtual_function_is_one_by_its_id():
     text = printers_system.lspci(MESH).replace("1002:74a5", "1002:74b9")
-    (first, *_others) = from_capture(text, "lspci.txt").gpus
+    (first, *_others) = read(text, "lspci.txt").gpus
     assert (first.model, first.virtual_function) == ("MI325X", True)
 
 
 def test_a_name_is_no_id_and_what_the_prompt_asked_for_is_one():
     row = "05:00.0 Processing accelerators: Advanced Micro Devices, Inc. [AMD/ATI] Aqua [MI325X]\n"
-    assert from_capture(row, "lspci.txt").gpus[0].model is None
-    asked = from_capture("$ sudo lspci -d 1002:74a5\n" + row, "lspci.txt")
+    assert read(row, "lspci.txt").gpus[0].model is None
+    asked = read("$ sudo lspci -d 1002:74a5\n" + row, "lspci.txt")
     assert asked.gpus[0].model == "MI325X"
 
 
 def test_no_amd_gpu_on_the_bus_is_a_host_without():
-    topology = from_capture("\n".join(OTHERS), "lspci.txt")
+    topology = read("\n".join(OTHERS), "lspci.txt")
     assert codes(topology) == ["TOPO-NO-GPUS"]
 
 
@@ -81,7 +81,7 @@ def test_lspci_stands_in_for_a_bus_that_is_hidden():
 
 
 def test_rocminfo_alone():
-    topology = from_capture(printers_system.rocminfo(MESH), "rocminfo.txt")
+    topology = read(printers_system.rocminfo(MESH), "rocminfo.txt")
     assert [gpu.hip_ordinal for gpu in topology.gpus] == list(range(8))
     assert [gpu.kfd_node for gpu in topology.gpus] == list(range(2, 10))
     assert "TOPO-NO-END" not in codes(topology)
@@ -89,7 +89,7 @@ def test_rocminfo_alone():
 
 def test_rocminfo_that_is_cut_is_told():
     text = printers_system.rocminfo(MESH)
-    topology = from_capture(text[: text.index("Agent 8")], "rocminfo.txt")
+    topology = read(text[: text.index("Agent 8")], "rocminfo.txt")
     assert "TOPO-TRUNCATED" in codes(topology)
 
 
@@ -124,7 +124,7 @@ def test_rocminfo_agrees_with_the_kernel_or_is_told():
     ],
 )
 def test_rocminfo_says_why_it_sees_nothing(text, reason):
-    (finding,) = from_capture(text, "rocminfo.txt").findings
+    (finding,) = read(text, "rocminfo.txt").findings
     assert finding.code == "TOPO-NO-GPUS"
     assert reason in finding.message
 
@@ -132,7 +132,7 @@ def test_rocminfo_says_why_it_sees_nothing(text, reason):
 def test_the_bandwidth_test_has_addresses_order_and_weights():
     wires = {True: Wire(), False: Wire("PCIE", 72, 3)}
     machine = Machine(MESH.cards, lambda a, b: wires[a.numa == b.numa])
-    topology = from_capture(printers_system.bandwidth_test(machine), "rbt.txt")
+    topology = read(printers_system.bandwidth_test(machine), "rbt.txt")
     assert [gpu.bdf for gpu in topology.gpus] == ADDRESSES
     assert [gpu.hip_ordinal for gpu in topology.gpus] == RANKS
     assert [gpu.numa_node for gpu in topology.gpus] == [card.numa for card in MESH.cards]
@@ -142,7 +142,7 @@ def test_the_bandwidth_test_has_addresses_order_and_weights():
 def test_a_bandwidth_test_that_is_cut_is_told():
     text = printers_system.bandwidth_test(MESH)
     start = text.index("Numa Distance")
-    topology = from_capture(text[: start + 900], "rbt.txt")
+    topology = read(text[: start + 900], "rbt.txt")
     assert len(topology.gpus) == 8
     assert "TOPO-TRUNCATED" in codes(topology)
 
@@ -289,12 +289,12 @@ def test_two_hives_have_rows_of_their_own(monkeypatch):
 
 
 def test_the_rows_alone_are_a_hive():
-    topology = from_capture("$ cat xgmi_num_links\n" + "\n".join(rows(4)) + "\n", "x.txt")
+    topology = read("$ cat xgmi_num_links\n" + "\n".join(rows(4)) + "\n", "x.txt")
     assert [(link.type, link.weight) for link in topology.links] == [("xgmi", 15)] * 6
 
 
 def test_rows_alone_tell_how_many_links_a_way_takes():
-    topology = from_capture("00 02 00\n02 00 01\n00 01 00\n", "x.txt")
+    topology = read("00 02 00\n02 00 01\n00 01 00\n", "x.txt")
     assert [(link.hops, link.weight) for link in topology.links] == [(1, 15), (2, 30), (1, 15)]
 
 
@@ -361,7 +361,7 @@ def test_a_guest_that_reads_no_link_at_all_has_no_detour():
 
 @pytest.mark.parametrize("cut", [rows(8)[:5], rows(4) + rows(4)], ids=["cut", "two hives"])
 def test_rows_that_are_no_whole_hive_are_told(cut):
-    topology = from_capture("\n".join(cut) + "\n", "x.txt")
+    topology = read("\n".join(cut) + "\n", "x.txt")
     assert "TOPO-TRUNCATED" in codes(topology)
     assert topology.gpus == ()
 
@@ -372,7 +372,7 @@ def test_a_dump_of_the_kernels_tree_that_lacks_something_is_told(lost):
     kept = {path: text for path, text in files.items() if lost not in path}
     text = "".join(f"==> {path} <==\n{content}" for path, content in kept.items())
     assert len(kept) < len(files)
-    assert "TOPO-TRUNCATED" in codes(from_capture(text, "kfd.txt"))
+    assert "TOPO-TRUNCATED" in codes(read(text, "kfd.txt"))
 
 
 KFD_NODES = """cpu_cores_count 96
@@ -394,7 +394,7 @@ unique_id 8
 
 
 def test_properties_without_their_paths_have_gpus_and_no_nodes():
-    topology = from_capture(KFD_NODES, "properties.txt")
+    topology = read(KFD_NODES, "properties.txt")
     assert [(gpu.bdf, gpu.render_node, gpu.kfd_node) for gpu in topology.gpus] == [
         ("0000:05:00.0", "renderD128", None),
         ("0000:26:00.0", "renderD129", None),
@@ -402,5 +402,5 @@ def test_properties_without_their_paths_have_gpus_and_no_nodes():
 
 
 def test_a_links_own_file_is_recognised_and_has_no_gpu():
-    topology = from_capture("type 2\nnode_from 1\nnode_to 0\nweight 20\n", "io_link.txt")
+    topology = read("type 2\nnode_from 1\nnode_to 0\nweight 20\n", "io_link.txt")
     assert codes(topology) == ["TOPO-NO-GPU-DATA"]

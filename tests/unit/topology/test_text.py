@@ -6,16 +6,16 @@
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import observation
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import lines, text
 
 
 @pytest.mark.parametrize(
     ("damaged", "clean"),
     [
-        ("\x1b[3mGPU0\x1b[0m", "GPU0"),
+        ("\x1b[3mGPU0\x1b[0m", "GPU0\n"),
         ("a\r\nb\r\n", "a\nb\n"),
-        ("a\u00a0b", "a b"),
-        ("\ufeffa", "a"),
+        ("a\u00a0b", "a b\n"),
+        ("\ufeffa", "a\n"),
         ("0: first\n0: second\n", "first\nsecond\n"),
         ("0: labelled\nnot\n", "0: labelled\nnot\n"),
         ("gpu-001: 1\ngpu-001:\ngpu-001: 3\n", "1\n\n3\n"),
@@ -28,7 +28,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers i
     ],
 )
 def test_clean_undoes(damaged, clean):
-    assert text.clean(damaged) == clean
+    assert lines.clean(damaged) == clean
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import tarfile
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
-    from_capture,
     from_evidence,
+    read,
 )
 
 from apiary.host.archives import tree_text
@@ -67,7 +67,7 @@ def errors(topology):
 
 def refusal(text):
     with pytest.raises(ApiaryError) as refused:
-        from_capture(text, "t.txt")
+        read(text, "t.txt")
     (finding,) = refused.value.findings
     return finding
 
@@ -84,7 +84,7 @@ def test_two_hosts_in_one_file_are_refused(name):
 @pytest.mark.parametrize("name", PRINTERS)
 def test_the_same_output_twice_is_one_host(name):
     text = PRINTERS[name](MESH)
-    once, twice = (from_capture(one, "t.txt") for one in (text, text + "\n$ again\n" + text))
+    once, twice = (read(one, "t.txt") for one in (text, text + "\n$ again\n" + text))
     assert (twice.gpus, twice.links) == (once.gpus, once.links)
     assert errors(twice) == []
 
@@ -100,7 +100,7 @@ def test_a_gpu_that_answers_nothing_is_one(before):
     text = re.sub(
         r"^GPU\[7\].*PCI Bus: .*$", answer, rocm.bus_of_partitions(MESH, 1), flags=re.MULTILINE
     )
-    topology = from_capture(text, "bus.txt")
+    topology = read(text, "bus.txt")
     assert [gpu.bdf for gpu in topology.gpus].count(None) == 1
     assert len(topology.gpus) == 8
     assert "TOPO-NO-BDF" in codes(topology)
@@ -117,14 +117,14 @@ def test_no_word_in_a_row_loses_it(layout, cell, word, rows):
         rf"(?m)(^\d .*?\b){cell}\b", rf"\g<1>{word}", rocm.concise(MESH, layout), count=count
     )
     assert word in text
-    assert len(from_capture(text, "rocm-smi.txt").gpus) == 8
+    assert len(read(text, "rocm-smi.txt").gpus) == 8
 
 
 @pytest.mark.parametrize("layout", ["4.x", "5.7", "6.0", "6.1.1"])
 def test_squeezed_blanks_lose_no_row(layout):
     text = rocm.concise(MESH, layout)
-    squeezed = from_capture(re.sub(r" +", " ", text), "t.txt")
-    assert squeezed.gpus == from_capture(text, "t.txt").gpus
+    squeezed = read(re.sub(r" +", " ", text), "t.txt")
+    assert squeezed.gpus == read(text, "t.txt").gpus
 
 
 def wrapped(text, width=80):
@@ -139,7 +139,7 @@ def wrapped(text, width=80):
 )
 @pytest.mark.parametrize("name", ["rocm-smi topology", "rocm-smi types", "amd-smi topology"])
 def test_a_table_wrapped_or_cut_at_80_columns_is_unknown(name, damage):
-    topology = from_capture(damage(PRINTERS[name](OTHER)), "t.txt")
+    topology = read(damage(PRINTERS[name](OTHER)), "t.txt")
     assert "TOPO-TRUNCATED" in errors(topology)
     assert topology.links == ()
 
@@ -150,7 +150,7 @@ def test_a_lost_title_makes_nothing_of_its_table(name, title):
     machine = Machine(MESH.cards, lambda a, b: Wire(hops=3))
     text = re.sub(rf"(?m)^[= ]*(?:{title})[ :].*\n|^ +(?:{title}):\n", "", PRINTERS[name](machine))
     text = text.replace("LINK_ACCESSIBILITY:", "WEIGHT:") if "6.0" in name else text
-    topology = from_capture(text, "t.txt")
+    topology = read(text, "t.txt")
     assert {link.weight for link in topology.links} <= {15, None}
     assert {link.hops for link in topology.links} <= {3, None}
     assert "TOPO-TRUNCATED" in errors(topology) or "6.0" in name
@@ -163,7 +163,7 @@ def test_a_capture_that_starts_below_a_title_has_that_table_unknown(name, first)
     machine = Machine(MESH.cards, lambda a, b: Wire(hops=3))
     text = PRINTERS[name](machine)
     place = text.index(first, re.search("Hops|HOPS", text).start())
-    topology = from_capture(text[place:], "t.txt")
+    topology = read(text[place:], "t.txt")
     assert {(link.type, link.weight, link.hops) for link in topology.links} == {
         ("xgmi", None, None)
     }
@@ -175,7 +175,7 @@ def test_a_row_that_comes_twice_makes_its_table_unknown(name):
     lines = PRINTERS[name](MESH).split("\n")
     title = next(place for place, line in enumerate(lines) if re.search("Weight|WEIGHT", line))
     row = lines[title + 3].replace("15", "30")
-    topology = from_capture("\n".join([*lines[: title + 4], row, *lines[title + 4 :]]), "t.txt")
+    topology = read("\n".join([*lines[: title + 4], row, *lines[title + 4 :]]), "t.txt")
     assert {link.weight for link in topology.links} == {None}
     assert errors(topology) == ["TOPO-TRUNCATED"]
 
@@ -185,7 +185,7 @@ def test_the_name_that_pdsh_puts_before_each_line_is_taken_away(label):
     text = printers.rocm_smi_topology(MESH)
     named = "".join(f"{label}{line}".rstrip() + "\n" for line in text.splitlines())
     named += "pdsh@head: gpu-001: ssh exited with exit code 2\n"
-    assert from_capture(named, "t.txt").links == from_capture(text, "t.txt").links
+    assert read(named, "t.txt").links == read(text, "t.txt").links
 
 
 def test_several_names_are_several_hosts_even_where_they_print_the_same():
@@ -199,9 +199,9 @@ def test_several_names_are_several_hosts_even_where_they_print_the_same():
 
 def test_all_gpus_are_no_selection():
     text = "$ amd-smi list -g all\n" + amd.list_text(MESH)
-    assert "TOPO-SELECTED" not in codes(from_capture(text, "t.txt"))
+    assert "TOPO-SELECTED" not in codes(read(text, "t.txt"))
     text = text.replace("-g all", "-g 0")
-    assert "TOPO-SELECTED" in codes(from_capture(text, "t.txt"))
+    assert "TOPO-SELECTED" in codes(read(text, "t.txt"))
 
 
 def in_a_container(nodes):
@@ -216,7 +216,7 @@ def in_a_container(nodes):
 def test_a_dump_of_a_container_is_whole():
     files = in_a_container("4-9")
     text = "".join(f"==> {path} <==\n{content}\n" for path, content in files.items())
-    topology = from_capture(text, "kfd.txt")
+    topology = read(text, "kfd.txt")
     assert len(topology.gpus) == 2
     assert errors(topology) == []
     assert "TOPO-GPU-LEFT-OUT" in codes(topology)
@@ -225,7 +225,7 @@ def test_a_dump_of_a_container_is_whole():
 def test_a_dump_that_ends_at_an_empty_file_is_cut():
     text = flat(MESH)
     text = text[: text.index("nodes/9/properties <==\n") + len("nodes/9/properties <==\n")]
-    assert "TOPO-TRUNCATED" in errors(from_capture(text, "kfd.txt"))
+    assert "TOPO-TRUNCATED" in errors(read(text, "kfd.txt"))
 
 
 def archive(path, files, mode="w:gz"):
@@ -241,7 +241,7 @@ def archive(path, files, mode="w:gz"):
 def test_an_archive_is_the_dump_of_its_files(tmp_path, ending, mode):
     files = {f"../host{path}": text for path, text in printers.kfd_files(MESH).items()}
     name = archive(tmp_path / f"gpu-001{ending}", files | {"../../etc/passwd": "x"}, mode)
-    topology, dumped = from_capture(tree_text(name), name), from_capture(flat(MESH), "gpu-001.txt")
+    topology, dumped = read(tree_text(name), name), read(flat(MESH), "gpu-001.txt")
     assert (topology.gpus, topology.links) == (dumped.gpus, dumped.links)
     assert topology.host == "gpu-001"
 

@@ -61,15 +61,6 @@ _LISTS = (
 )
 
 
-def recognise(text: str) -> bool:
-    """Say whether text (clean) was printed by amd-smi."""
-    return bool(
-        amd_smi_text.recognise(text)
-        or re.search(r"AMD-?SMI|amdsmi|AMDSMI|\bamd-smi\b", text)
-        or why_absent(text)
-    )
-
-
 def recognise_json(document: Any) -> bool:
     """Say whether a JSON document was printed by amd-smi."""
     return bool(_items(document)) or (
@@ -93,12 +84,12 @@ def version(text: str) -> str | None:
     return tool.group(1) + with_rocm
 
 
-def parse(texts: Iterable[str], subject: str) -> Observation:
+def parse(texts: Iterable[str], subject: str, one_file: bool = False) -> Observation:
     """Return what several outputs (clean) of one amd-smi on one host say together.
 
     Within one amd-smi the GPU number and the BDF mean the same device in all its outputs.
     """
-    result = outputs(texts, subject, _READER)
+    result = outputs(texts, subject, _READER, one_file)
     devices = result.listed()
     if result.absence and devices and all(device.bdf is None for device in devices):
         result.findings.append(problems.tool_failed(subject, NAME, result.absence))

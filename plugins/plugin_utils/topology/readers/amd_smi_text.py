@@ -49,11 +49,6 @@ _MEMORY_ROW = re.compile(r"^\s*(\d{1,4})\s+((?:NPS\d,?)+|N/A)\s+(NPS\d|N/A)\s*$"
 _PROFILE_ROW = re.compile(
     r"^\s*(?:(\d{1,4})\s+)?\d{1,3}\s+(?:(?:NPS\d,?)+|N/A)\s+([A-Z]PX)(\*?)\s+(?:[\d,]+|N/A)\s"
 )
-_TITLES = re.compile(
-    r"^[ \t]*(?:CURRENT_PARTITION|(?:ACCELERATOR|MEMORY|COMPUTE)_PARTITION\w*):?[ \t]*$",
-    re.MULTILINE,
-)
-_BOX = re.compile(r"^\|\s*(?:GPU\s+HIP-ID|AMD-SMI\s)", re.MULTILINE)
 _FAILURE = re.compile(
     r"(\bAMDSMI_STATUS_\w+ - .*|^amdsmi_cli_exceptions\.\w+: .*|^\w*Error: .*|^.* Error code: -?\d+"
     r"|^amd-smi: error: .*|\b\w+ requires sudo/root permissions)",
@@ -67,18 +62,6 @@ _LINEAR = {
     "LINK_TYPE": "type",
     "NUMA_BANDWIDTH": "bandwidth",
 }
-
-
-def recognise(text: str) -> bool:
-    """Say whether text (clean) has one of amd-smi's shapes."""
-    return bool(
-        _TITLES.search(text)
-        or _BOX.search(text)
-        or any(
-            _TABLE.match(line) or _BLOCK.match(line) or amd_smi_xgmi.TITLES.match(line)
-            for line in text.splitlines()
-        )
-    )
 
 
 def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Device]], list[Finding]]:

@@ -21,11 +21,6 @@ _HEADER = re.compile(r"^ *D/D((?: +\d{1,4})+) *$", re.MULTILINE)
 _ROW = re.compile(r"^ *(\d{1,4})((?: +(?:\d{1,5}|N/A))+) *$")
 
 
-def recognise(text: str) -> bool:
-    """Say whether text (clean) was printed by rocm_bandwidth_test."""
-    return bool(_DEVICE.search(text) and re.search(r"^ *(?:Inter-Device |D/D +\d)", text, re.M))
-
-
 def parse(text: str, subject: str) -> Observation:
     """Return the GPUs and the weights between them; a link's type is not printed.
 

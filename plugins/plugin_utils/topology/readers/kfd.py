@@ -129,12 +129,6 @@ def present(files: Mapping[str, str]) -> bool:
     return any(_FILE.search(path) for path in files)
 
 
-def recognise(text: str) -> bool:
-    """Say whether text (clean) is the content of properties files, of nodes or of their links."""
-    names = {words[0] for line in text.splitlines() if len(words := line.split()) == 2}
-    return {"cpu_cores_count", "simd_count"} <= names or {"node_from", "node_to", "weight"} <= names
-
-
 def parse_bare(text: str) -> Observation:
     """Return the GPUs of nodes' properties without their paths: `cat nodes/*/properties`.
 

@@ -32,11 +32,6 @@ _ASKED = re.compile(r"\blspci\b.{0,200} -d ?(?:0x)?1002:([0-9a-fA-F]{4})\b")
 _KERNEL = re.compile(r"^[ \t]+Kernel (?:driver in use: (\S+)|modules: )", re.MULTILINE)
 
 
-def recognise(text: str) -> bool:
-    """Say whether text (clean) was printed by lspci."""
-    return bool(_ROW.search(text))
-
-
 def parse(texts: Iterable[str], subject: str) -> Observation:
     """Return the AMD GPUs on the bus.
 

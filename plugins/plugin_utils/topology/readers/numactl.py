@@ -22,15 +22,6 @@ _DISTANCES = re.compile(r"^ +(\d{1,4}): +((?:\d{1,3} +)*\d{1,3}) *$", re.MULTILI
 _UNITS = {"k": 2**10, "M": 2**20, "G": 2**30}
 
 
-def recognise(text: str) -> bool:
-    """Say whether text (clean) was printed by numactl --hardware."""
-    return bool(
-        _AVAILABLE.search(text)
-        or _CPUS.search(text)
-        or "No NUMA support available on this system" in text
-    )
-
-
 def parse(text: str, subject: str) -> tuple[tuple[NumaNode, ...], tuple[Finding, ...]]:
     """Return the nodes in order of id, and a finding where the output is cut.
 

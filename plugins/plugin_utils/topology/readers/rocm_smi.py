@@ -40,20 +40,6 @@ _ABSENCES = (
 )
 
 
-def recognise(text: str) -> bool:
-    """Say whether text (clean) was printed by rocm-smi."""
-    return bool(
-        re.search(
-            r"ROCm System Management Interface|End of ROCm SMI Log|ROCM-SMI|between two GPUs"
-            r"|^[ \t]*GPU ?\[?\d{1,4}\]?[ \t]*: |^GPU\d{1,4}(?:[ \t]+\d{1,9}){2,}[ \t]*$"
-            r"|NOT_SUPPORTED: Cannot print|^(?:rocm-smi|rocm_smi\.py): error: ",
-            text,
-            re.MULTILINE,
-        )
-        or why_absent(text)
-    )
-
-
 def recognise_json(document: Any) -> bool:
     """Say whether a JSON document was printed by rocm-smi."""
     return isinstance(document, Mapping) and any(
@@ -72,9 +58,9 @@ def version(text: str) -> str | None:
     return match.group(1) if match else None
 
 
-def parse(texts: Iterable[str], subject: str) -> Observation:
+def parse(texts: Iterable[str], subject: str, one_file: bool = False) -> Observation:
     """Return what several outputs (clean) of one rocm-smi on one host say together."""
-    result = outputs(texts, subject, _READER)
+    result = outputs(texts, subject, _READER, one_file)
     # rocm_smi.cc has bandwidths of xGMI links only.
     for pair, cell in result.tables.get("bandwidth", {}).items():
         if bandwidth(cell):

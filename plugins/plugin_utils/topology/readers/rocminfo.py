@@ -26,11 +26,6 @@ _AGENT = re.compile(r"^Agent \d+\s*$", re.MULTILINE)
 _KEY = re.compile(r"^  ([A-Z][A-Za-z ]*):[ \t]+(.*)$", re.MULTILINE)
 
 
-def recognise(text: str) -> bool:
-    """Say whether text (clean) was printed by rocminfo."""
-    return bool(re.search(r"HSA System Attributes|^ROCk module |^hsa api call failure", text, re.M))
-
-
 def version(text: str) -> str | None:
     """Return that of the HSA runtime, which rocminfo prints in place of its own."""
     match = re.search(r"^Runtime Version: +(\S+)", text, re.MULTILINE)

@@ -60,9 +60,13 @@ class Outputs:
         return Observation(self.name, tuple(devices), paths, tuple(self.findings), absence)
 
 
-def outputs(texts: Iterable[str], subject: str, reader: Reader) -> Outputs:
-    """Return what several outputs (clean) of one tool on one host say together."""
+def outputs(texts: Iterable[str], subject: str, reader: Reader, one_file: bool = False) -> Outputs:
+    """Return what several outputs (clean) of one tool on one host say together.
+
+    Of those in one file nothing but what they say shows that they are of one host.
+    """
     result = Outputs(reader.name)
+    difference: str | None = None
     for text in texts:
         documents = [item for item in json_documents(text) if reader.recognise(item)]
         own: Tables = {}
@@ -83,8 +87,10 @@ def outputs(texts: Iterable[str], subject: str, reader: Reader) -> Outputs:
         result.devices += parsed
         # What two commands say differently is weighed elsewhere.
         for kind, cells in own.items():
-            contradicted(result.tables, kind, cells)
+            difference = contradicted(result.tables, kind, cells) or difference
         result.absence = result.absence or reader.absence(text, documents)
+    if one_file and (difference := difference or restated(result.devices)):
+        result.findings.append(problems.several(subject, difference))
     return result
 
 

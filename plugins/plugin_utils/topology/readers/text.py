@@ -2,22 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What every tool's output has in common: damage in transit, ways to say "unknown", identifiers."""
+"""What every tool's output has in common: JSON in it, ways to say "unknown", identifiers."""
 
 from __future__ import annotations
 
 import json
 import re
-import textwrap
 from typing import Any
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
-_LABEL = re.compile(r"^ *(\d{1,6}):(?: (.*)|)$")  # not the domain of 0000:05:00.0
-# pdsh, clush and dsh write the host's name; words in capitals are levels of messages.
-_HOST_LABEL = re.compile(r"^(?![A-Z_]+:|\w*(?:Error|Exception|_smi\.py):)([\w.-]+):(?: (.*)|)$")
-_QUOTED = re.compile(r"^> ?", re.MULTILINE)
-# What `srun --label` leaves without a label: its own complaints and the shell's prompt.
-_UNLABELLED = re.compile(r"^(?:srun|slurmstepd|clush|pdsh@\S+): |^\S*[$#%>] ")
 _ELISION = re.compile(r"^[ \t]*(?:\.\.\.|…|\[output truncated\]|\[\.\.\.\])[ \t,]*$", re.MULTILINE)
 _BDF = re.compile(
     r"(?<![0-9A-Fa-f:.])(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([01][0-9A-Fa-f])\.([0-7])(?![0-9])"
@@ -30,52 +22,6 @@ _MISSING = frozenset(
 _SENTINELS = frozenset((2**16 - 1, 2**32 - 1, 2**64 - 1))
 
 
-def clean(text: str) -> str:
-    """Return text without what terminals, schedulers and web pages did to it.
-
-    Removes the byte order mark, ANSI escapes, quoting, common indentation and the label of one
-    `srun --label` task, and turns CRLF and no-break spaces into LF and spaces.
-    """
-    text = _ESCAPES.sub("", text.lstrip("\ufeff"))
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "")
-    # "Â " is a no-break space that was decoded as Latin-1.
-    text = text.replace("Â\u00a0", " ").replace("\u00a0", " ").replace("\u202f", " ")
-    lines = [line for line in text.splitlines() if line.strip()]
-    if lines and all(line.startswith(">") for line in lines):
-        text = _QUOTED.sub("", text)
-    tasks = labelled(text)
-    # Hosts that print the same are several hosts still; tasks are often on one.
-    if len(tasks) == 1 or (all(map(str.isdecimal, tasks)) and len(set(tasks.values())) == 1):
-        text = next(iter(tasks.values()))
-    return textwrap.dedent(text)
-
-
-def labelled(text: str) -> dict[str, str]:
-    """Return the output of each task or host where a launcher wrote its label before all lines.
-
-    That is `srun --label` (a number) or pdsh and the like (a name); else nothing is returned.
-    Each task may see other GPUs, so what several of them printed is no one output.
-    """
-    lines = text.splitlines()
-    for pattern in (_LABEL, _HOST_LABEL):
-        tasks: dict[str, list[str]] = {}
-        for line in lines:
-            # A name matches like `srun:` itself, a number never does.
-            spoken = bool(_UNLABELLED.match(line)) or not line.strip()
-            match = None if spoken else pattern.match(line)
-            if match:
-                label = match.group(1)
-                label = str(int(label)) if label.isdecimal() else label
-                tasks.setdefault(label, []).append(match.group(2) or "")
-            elif not spoken:
-                break
-        else:
-            # One or two lines with a name before them are a message, not an output.
-            if pattern is _LABEL or sum(map(len, tasks.values())) > 2 * len(tasks):
-                return {label: "\n".join(part) + "\n" for label, part in tasks.items()}
-    return {}
-
-
 def elided(text: str) -> bool:
     """Say whether somebody left lines out and marked it ("...", "[output truncated]")."""
     return bool(_ELISION.search(text))
@@ -86,20 +32,25 @@ class DamagedJsonError(ValueError):
 
 
 def json_documents(text: str) -> list[Any]:
-    """Return every JSON object and array in text that may have lines of other text around them.
+    """Return every JSON object and array in text that may have lines of other text around them."""
+    return [document for _start, _end, document in json_spans(text)]
+
+
+def json_spans(text: str) -> list[tuple[int, int, Any]]:
+    """Return every JSON object and array with where it begins and ends in the text.
 
     Raises DamagedJsonError where a document begins and is cut or malformed: half a document is not
     a smaller one.
     """
     decoder = json.JSONDecoder()
-    documents: list[Any] = []
+    documents: list[tuple[int, int, Any]] = []
     position = 0
     while (start := _json_start(text, position)) is not None:
         try:
             document, position = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as problem:
             raise DamagedJsonError(str(problem)) from problem
-        documents.append(document)
+        documents.append((start, position, document))
     return documents
 
 

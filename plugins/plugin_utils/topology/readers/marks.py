@@ -1,0 +1,64 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whose a line is: what a text is, is decided by the lines that one tool alone prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ...documents import knowledge
+
+ROCM_SMI, AMD_SMI, ROCMINFO = "rocm-smi", "amd-smi", "rocminfo"
+BANDWIDTH_TEST, NUMACTL, LSPCI = "rocm_bandwidth_test", "numactl", "lspci"
+KFD, XGMI_SYSFS = "KFD sysfs", "xgmi_num_links"
+# Whose word counts first.
+ORDER = (KFD, AMD_SMI, ROCM_SMI, ROCMINFO, BANDWIDTH_TEST, XGMI_SYSFS, LSPCI, NUMACTL)
+
+_FACTS = knowledge("outputs.yml")
+_FOREIGN = {entry["whose"]: entry for entry in _FACTS["foreign"]}
+_TOOLS: dict[str, Any] = _FOREIGN | _FACTS["tools"]
+_NAMES = tuple(_TOOLS)
+# Longer lines than any tool's words need are looked at up to here.
+_HEAD = 400
+
+
+def _expression(key: str) -> re.Pattern[str]:
+    """Return one expression for all tools; the last group that matched says which."""
+    groups = (
+        f"(?P<m{place}>{'|'.join(entry[key])})"
+        for place, entry in enumerate(_TOOLS.values())
+        if key in entry
+    )
+    return re.compile("|".join(groups))
+
+
+_LINES, _WORDS = _expression("lines"), _expression("words")
+_ENDS = {
+    name: re.compile("|".join(facts["end"])) for name, facts in _TOOLS.items() if "end" in facts
+}
+
+
+def tool_of(line: str) -> tuple[str | None, bool]:
+    """Return which tool prints such a line, taken without its margin, or whose it is if foreign.
+
+    The second says whether the line stands at the margin of an output.
+    """
+    match = _LINES.match(line)
+    at_margin = match is not None
+    match = match or _WORDS.search(line, 0, _HEAD)
+    return (_NAMES[int((match.lastgroup or "")[1:])] if match else None), at_margin
+
+
+def foreign(tool: str) -> bool:
+    """Return whether a tool is none that is read."""
+    return tool in _FOREIGN
+
+
+def ended(tool: str, lines: Iterable[str]) -> bool | None:
+    """Return whether a tool's last line is among lines; None where it prints none that tells."""
+    end = _ENDS.get(tool)
+    return None if end is None else any(map(end.search, lines))
