@@ -144,7 +144,11 @@ CONTAINER = Scope(
 KUBERNETES = Scope(
     commands=(
         tool("kubelet_version", "kubelet --version"),
-        tool("kubelet_service", "systemctl show kubelet.service --property=LoadState,ActiveState"),
+        tool(
+            "kubelet_service",
+            "systemctl show kubelet.service"
+            " --property=LoadState,ActiveState,EnvironmentFiles,ExecStart",
+        ),
         tool("kubelet_process", "pgrep --list-full --exact kubelet"),
         # Kubernetes distributions that run the kubelet inside a program of their own.
         tool(
@@ -154,11 +158,25 @@ KUBERNETES = Scope(
         ),
         # The table only: pods' annotations can hold what a manifest's environment has.
         tool("pods", "crictl pods --state Ready"),
+        tool("pods_2", "k3s crictl pods --state Ready"),
+        tool(
+            "pods_3",
+            "/var/lib/rancher/rke2/bin/crictl --runtime-endpoint"
+            " unix:///run/k3s/containerd/containerd.sock pods --state Ready",
+        ),
+        # Names alone: the files have the cluster's token.
+        tool(
+            "embedded_flags",
+            "sh -c \"grep -rhoE '(cpu|topology|memory)-manager-[a-z-]+=|[a-z]*-?reserved[a-z-]*="
+            "|eviction-hard=' --exclude=90-apiary.yaml /etc/rancher/k3s /etc/rancher/rke2\"",
+        ),
         tool("exporter_package", "dpkg-query --show '--showformat=${Version}' amdgpu-exporter"),
     ),
     files=(
         "/var/lib/kubelet/config.yaml",
+        "/etc/kubernetes/kubelet-config.yaml",
         "/etc/kubernetes/kubelet.conf.d/*.conf",
+        "/etc/rancher/*/config.yaml.d/90-apiary.yaml",
         "/etc/default/kubelet",
         "/etc/sysconfig/kubelet",
         "/var/lib/kubelet/*_manager_state",

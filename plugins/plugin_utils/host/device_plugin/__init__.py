@@ -19,6 +19,7 @@ from ...topology.types import Topology
 from .. import resources
 from ..facts import unknown
 from ..types import HostFile, LiveSetting, Skipped
+from . import embedded
 from .checks import checks
 from .kubelet import manager_settings
 from .manifests import manifests
@@ -58,23 +59,26 @@ def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
     wanted: dict[str, Any] = {}
     if not settings.kubelet_enabled:
         skipped.append(Skipped("kubelet", "device_plugin_kubelet_enabled is false"))
-    elif node.distribution:
+    elif node.distribution in embedded.facts()["others"] and settings.state == "absent":
         skipped.append(Skipped("kubelet", f"{node.distribution} configures its own kubelet"))
     elif settings.state == "present":
         wanted, found = _wanted(settings, node, host, evidence)
         findings += found
-    elif not has_drop_ins(node):
+    elif not node.distribution and not has_drop_ins(node):
         kept = "its settings were merged into its configuration; /var/lib/apiary/originals has it"
         skipped.append(Skipped("kubelet", kept))
     undone = settings.state == "absent" and not skipped
-    managed = bool(wanted) or undone
+    # Nothing of ours would be read: neither files nor a restart have an effect.
+    unread = any(one.code in ("KUBE-UNIT", "KUBE-DISTRIBUTION") for one in findings)
+    managed = (bool(wanted) and not unread) or undone
     files: list[HostFile] = []
     if managed:
         for one in _kubelet_files(settings, node, wanted, evidence):
             # Without its very text a file of others can't be written anew.
-            why = unknown(evidence, one.path) if one.path != drop_in_path() else None
+            ours = one.path in (drop_in_path(), embedded.path(node))
+            why = None if ours else unknown(evidence, one.path)
             if why:
-                findings.append(_unknown(evidence.host, one.path, why, wanted))
+                findings.append(_unknown(evidence.host, one.path, why, wanted, node))
             else:
                 files.append(one)
     restart = managed and _needs_restart(settings, node, wanted, files, evidence)
@@ -94,7 +98,7 @@ def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
         resources=(
             {
                 "kind": "offline_files",
-                "service": "kubelet.service",
+                "service": node.service,
                 "files": to_document(files),
                 "restart": stopped,
                 "awaits": knowledge("host/kubernetes.yml")["kubelet"]["state_files"]["cpu"],
@@ -118,12 +122,12 @@ def drop_in_path() -> str:
     return f"{drop_in['directory']}/{drop_in['file']}"
 
 
-def _unknown(host: str, path: str, why: str, wanted: dict[str, Any]) -> Finding:
+def _unknown(host: str, path: str, why: str, wanted: dict[str, Any], node: Node) -> Finding:
     """Return the refusal to write a file of others anew, and what to do by hand."""
     kubelet = knowledge("host/kubernetes.yml")["kubelet"]
     argument = f"--config-dir={kubelet['drop_in']['directory']}"
     by_hand = f"{'add' if wanted else 'remove'} {argument} in KUBELET_EXTRA_ARGS"
-    if path == kubelet["config"]:
+    if path == node.config_path:
         by_hand = "set " + json.dumps(wanted, sort_keys=True)
     return Finding(
         "KUBE-FILE-UNKNOWN",
@@ -140,6 +144,14 @@ def _wanted(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the kubelet's settings and what stands against them."""
     facts = knowledge("host/kubernetes.yml")["kubelet"]
+    try:
+        wanted = manager_settings(settings, host, node.version)
+    except ApiaryError as refusal:
+        wanted, refused = {}, refusal.findings
+    else:
+        refused = ()
+    if node.distribution:
+        return wanted, [*embedded.findings(node, wanted, evidence), *refused]
     findings = []
     flags = [
         word for word in node.arguments or () if word.partition("=")[0] in facts["flags"]["names"]
@@ -174,15 +186,30 @@ def _wanted(
             Finding(
                 "KUBE-NO-CONFIG",
                 evidence.host,
-                f"has no readable {facts['config']}, and its kubelet knows no drop-ins",
+                f"has no readable {node.config_path}, and its kubelet knows no drop-ins",
                 source=facts["drop_in"]["source"],
                 since=facts["drop_in"]["since"],
             )
         )
-    try:
-        return manager_settings(settings, host, node.version), findings
-    except ApiaryError as refusal:
-        return {}, [*findings, *refusal.findings]
+    if not reads_settings(node) and not holds(node.config or {}, wanted):
+        findings.append(
+            Finding(
+                "KUBE-UNIT",
+                evidence.host,
+                "its kubelet's unit reads no KUBELET_EXTRA_ARGS, and "
+                f"{node.config_path} does not have what fits the host and its pods",
+                source=facts["drop_in"]["source"],
+                by_hand=json.dumps(wanted, sort_keys=True),
+                path=node.config_path,
+            )
+        )
+    return wanted, [*findings, *refused]
+
+
+def reads_settings(node: Node) -> bool:
+    """Return whether the kubelet can be made to read a drop-in: by its unit, or it does already."""
+    directory = knowledge("host/kubernetes.yml")["kubelet"]["drop_in"]["directory"]
+    return node.reads_arguments or f"--config-dir={directory}" in (node.arguments or ())
 
 
 def has_drop_ins(node: Node) -> bool:
@@ -199,13 +226,18 @@ def _kubelet_files(
     directory = facts["drop_in"]["directory"]
     argument = f"--config-dir={directory}"
     present = settings.state == "present"
+    if node.distribution:
+        yield embedded.settings_file(node, wanted, _HEADER)
+        return
+    if present and not reads_settings(node):
+        return  # it has them already
     if not has_drop_ins(node):
         if wanted and node.config is not None:
             text = yaml.safe_dump(merged(node.config, wanted), sort_keys=True)
             held = all(holds(node.config.get(key), value) for key, value in wanted.items())
             # Comments and order of a file that is right already are left alone.
             if not held:
-                yield HostFile(facts["config"], text)
+                yield HostFile(node.config_path, text)
         return
     drop_in = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
     text = _HEADER + yaml.safe_dump(drop_in | wanted, sort_keys=True)
@@ -233,10 +265,12 @@ def _needs_restart(
     """Say whether the kubelet must read its settings again: they change, or it has older ones."""
     if any(evidence.files.get(one.path) != one.content for one in files):
         return True
-    if settings.state == "absent" or not node.active:
+    if settings.state == "absent" or not node.active or node.distribution:
         return False
     argument = f"--config-dir={knowledge('host/kubernetes.yml')['kubelet']['drop_in']['directory']}"
-    unread = has_drop_ins(node) and node.arguments is not None and argument not in node.arguments
+    running = node.arguments is not None and argument not in node.arguments
+    # What its unit does not bring it, no restart does.
+    unread = has_drop_ins(node) and node.reads_arguments and running
     return unread or bool(stale_states(wanted, evidence))
 
 

@@ -34,16 +34,20 @@ class Pod:
 class Node:
     """One node. ``config`` is what the kubelet reads now, drop-ins merged; None: it has none.
 
+    ``service`` is what starts the kubelet, ``reads_arguments`` whether its unit reads further ones.
     ``arguments`` are those of the running kubelet; None where it does not run. ``pods`` is None
     where the container runtime did not answer. ``registered`` maps resources to their devices, as
     the kubelet last wrote it down; None where it wrote nothing.
     """
 
     version: tuple[int, ...]
+    service: str
     active: bool
+    reads_arguments: bool
     arguments: tuple[str, ...] | None
     arguments_path: str
     arguments_text: str
+    config_path: str
     config: dict[str, Any] | None
     pods: tuple[Pod, ...] | None
     registered: dict[str, tuple[str, ...]] | None
@@ -59,24 +63,31 @@ def read_node(evidence: Evidence) -> Node | None:
     told = command(evidence, "kubelet_version")
     facts = knowledge("host/kubernetes.yml")
     other = command(evidence, "kubernetes_distribution")
-    found = re.search(r"\b(k3s|rke2|microk8s|k0s)", other.stdout) if other else None
+    found = re.search(r"\b(k3s|rke2|microk8s|k0s)\S*", other.stdout) if other else None
     distribution = found[1] if found else None
     if told is None and distribution is None:
         return None
     service = command(evidence, "kubelet_service")
     paths = facts["kubelet"]["arguments"]
+    unit = service.stdout if service else ""
     path = paths.get(os_release(evidence).id, paths["other"])
+    path = next((one for one in paths.values() if f"={one} (" in unit), path)
     arguments = _arguments(evidence)
+    named = [word for word in arguments or () if word.startswith("--config=")]
+    config_path = named[-1].partition("=")[2] if named else facts["kubelet"]["config"]
     text = evidence.files.get(path, "")
     exporter = command(evidence, "exporter_package")
     sockets = (*evidence.files, *evidence.unreadable)
     return Node(
         version=version(told.stdout.rpartition(" ")[2]) if told else (),
-        active=bool(service and "ActiveState=active" in service.stdout),
+        service=found[0] if found else "kubelet.service",
+        active=distribution is not None or "ActiveState=active" in unit,
+        reads_arguments="ExecStart=" not in unit or facts["kubelet"]["extra_arguments"] in unit,
         arguments=arguments,
         arguments_path=path,
         arguments_text=text,
-        config=_config(evidence, arguments or extra_arguments(text)),
+        config_path=config_path,
+        config=_config(evidence, config_path, arguments or extra_arguments(text)),
         pods=_pods(evidence),
         registered=_registered(evidence),
         distribution=distribution,
@@ -146,10 +157,10 @@ def _arguments(evidence: Evidence) -> tuple[str, ...] | None:
     return tuple(lines[0].split()[1:]) if lines else None
 
 
-def _config(evidence: Evidence, arguments: tuple[str, ...]) -> dict[str, Any] | None:
+def _config(evidence: Evidence, path: str, arguments: tuple[str, ...]) -> dict[str, Any] | None:
     """Return the configuration file with the drop-ins that the kubelet is told to read."""
     facts = knowledge("host/kubernetes.yml")["kubelet"]
-    text = evidence.files.get(facts["config"])
+    text = evidence.files.get(path)
     if text is None:
         return None
     config = _mapping(text)

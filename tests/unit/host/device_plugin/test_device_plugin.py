@@ -21,18 +21,6 @@ def test_a_host_without_a_kubelet_gets_nothing():
     assert [one.name for one in found.skipped] == ["device_plugin"]
 
 
-def test_k3s_keeps_its_own_kubelet_and_gets_the_plugin():
-    found = plan(
-        commands={
-            "kubelet_version": said("", None),
-            "kubernetes_distribution": said("k3s-agent.service loaded active running Agent\n"),
-        }
-    )
-    assert [one.path for one in found.files] == [lab.SYSCTL]
-    assert found.manifests
-    assert found.skipped[0].reason == "k3s configures its own kubelet"
-
-
 # ---- what it is asked for
 
 
