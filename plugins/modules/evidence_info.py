@@ -91,7 +91,7 @@ evidence:
       type: str
       returned: success
       sample: "2026-11-21T10:39:00Z"
-    collector: {description: Version of the collector., type: str, returned: success, sample: "2"}
+    collector: {description: Version of the collector., type: str, returned: success, sample: "3"}
     commands:
       description:
         - Each command by name, with C(argv), C(exit), C(stdout), C(stderr) and C(seconds).

@@ -48,7 +48,7 @@ from .sources import (
 )
 
 SCHEMA = "apiary.evidence/v1"
-COLLECTOR = "2"
+COLLECTOR = "3"
 
 # A finished command: exit code (None: it did not end by itself), stdout, stderr, error text.
 Ran = tuple[Optional[int], Union[bytes, str], Union[bytes, str], Optional[str]]

@@ -35,13 +35,18 @@ def tool(name: str, *forms: str) -> Command:
     return name, tuple(tuple(shlex.split(form)) for form in forms)
 
 
+FAILED = "amdgpu.*(probe|Fatal error|\\*ERROR\\*|failed)|kfd.*(rror|ailed)"
+LOG_LINES = 200
 # Older tools refuse options they don't know.
 # Never `rocm-smi -d` beside topology: it sizes the matrix by the selection (rocm_smi.py).
 COMMANDS: Commands = (
     tool("uname", "uname -srvm"),
     tool("lscpu", "lscpu --parse=CPU,CORE,SOCKET,NODE,ONLINE"),
     tool("numactl", "numactl -H"),
-    tool("lspci", "lspci -D -nn -PP", "lspci -D -nn"),
+    tool("lspci", "lspci -D -nn -k -PP", "lspci -D -nn -k", "lspci -D -nn"),
+    # Of a log of megabytes, the GPUs that the driver could not bring up; needs root where the
+    # kernel restricts dmesg.
+    tool("amdgpu_log", f"sh -c \"dmesg | grep -E '{FAILED}' | tail -n {LOG_LINES}\""),
     tool("amd_smi_version", "amd-smi version"),
     tool("amd_smi_list", "amd-smi list -e --json", "amd-smi list --json", "amd-smi list"),
     tool("amd_smi_topology", "amd-smi topology --json", "amd-smi topology"),
@@ -52,6 +57,7 @@ COMMANDS: Commands = (
         "amd-smi static",
     ),
     tool("amd_smi_xgmi", "amd-smi xgmi --json", "amd-smi xgmi"),
+    tool("amd_smi_partition", "amd-smi partition --json", "amd-smi partition --current"),
     tool("rocm_smi_version", "rocm-smi --version"),
     tool(
         "rocm_smi_identity",
@@ -60,7 +66,12 @@ COMMANDS: Commands = (
         "rocm-smi --showbus --showid --json",
         "rocm-smi --showbus --showid",
     ),
-    tool("rocm_smi_topology", "rocm-smi --showtopo --json", "rocm-smi --showtopo"),
+    tool(
+        "rocm_smi_topology",
+        "rocm-smi --showtopo --showtopoaccess --json",
+        "rocm-smi --showtopo --json",
+        "rocm-smi --showtopo",
+    ),
     # Bandwidth is the one table of rocm-smi that has no JSON.
     tool("rocm_smi_bandwidth", "rocm-smi --shownodesbw"),
     tool(
@@ -99,6 +110,7 @@ HOST_FILES = (
     "/sys/class/dmi/id/product_name",
     "/sys/module/amdgpu/version",
     "/sys/module/amdgpu/initstate",
+    "/sys/module/amdgpu/parameters/pcie_p2p",
     "/sys/devices/system/node/online",
     "/sys/devices/system/node/node*/cpulist",
     "/sys/devices/system/node/node*/distance",

@@ -19,7 +19,7 @@ from ..gpus import model_of
 from . import problems
 from .checks import check, listed
 from .observation import Observation
-from .readers import amd_smi, kfd, lspci, numactl, pci, rocm_smi, rocminfo
+from .readers import amd_smi, kernel_log, kfd, lspci, numactl, pci, rocm_smi, rocminfo
 from .readers.cpus import disagreements, numa_nodes
 from .readers.lines import clean
 from .readers.nics import nics
@@ -37,6 +37,7 @@ _NO_SUCH_COMMAND = 127
 _UNSUPPORTED = re.compile(
     r"(?m)^usage:|invalid choice|unrecognized arguments|NOT_SUPPORTED|not supported|is invalid\."
 )
+_REFUSAL = 400
 _CACHED = "_topology"
 _NODE_PROPERTIES = re.compile(r"/topology/nodes/\d+/properties$")
 
@@ -73,6 +74,7 @@ def _topology(evidence: Evidence) -> Topology:
     ]
     hidden = _hidden_nodes(evidence)
     owned, others = _owned(bus, slots, [kernel, *tools], hidden, host)
+    notes += tuple(kernel_log.failed_probes(_output(evidence, "amdgpu_log"), host))
     notes += tuple(
         problems.finding("TOPO-SOURCES-DISAGREE", host, text)
         for text in disagreements(nodes, parsed)
@@ -169,6 +171,8 @@ def _tool(
     for output in _attempts(evidence, prefix):
         absence = absence or _TOOLS[prefix](clean(output.stderr))
         text, shown = clean(output.stdout), " ".join(output.argv)
+        if len(text) <= _REFUSAL and "is invalid." in text:
+            continue  # an amd-smi that lacks the command
         if output.error not in (None, "not found") and not output.error.startswith("not run"):
             findings.append(problems.tool_failed(evidence.host, shown, str(output.error)))
         try:

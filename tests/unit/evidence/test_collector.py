@@ -166,6 +166,23 @@ def test_topology_is_never_asked_of_some_devices():
     assert not [argv for argv in argvs if "-d" in argv]
 
 
+def test_the_kernel_log_is_what_the_driver_could_not_do_and_bounded(tmp_path, monkeypatch):
+    tool = tmp_path / "dmesg"
+    tool.write_text(
+        "#!/bin/sh\nseq -f '[ %g] amdgpu 0000:05:00.0: Fatal error during GPU init' 999\n"
+        "echo '[ 9.9] amdgpu: probe of 0000:05:00.0 failed with error -22'\n"
+        "echo '[ 9.9] amdgpu 0000:05:00.0: amdgpu: *ERROR* ring gfx timeout'\n"
+        "echo '[ 9.9] audit: login as password=hunter2'\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (argv,) = dict(evidence.COMMANDS)["amdgpu_log"]
+    lines = evidence.record(evidence.run_command, argv)["stdout"].splitlines()
+    assert len(lines) == sources.LOG_LINES
+    assert lines[-2] == "[ 9.9] amdgpu: probe of 0000:05:00.0 failed with error -22"
+    assert "*ERROR*" in lines[-1]
+
+
 def test_tools_run_without_filters_and_in_one_locale(tmp_path, monkeypatch):
     tool = tmp_path / "rocm-smi"
     tool.write_text("#!/bin/sh\nenv\nprintf 'on stderr' >&2\nexit 3\n")

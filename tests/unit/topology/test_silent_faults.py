@@ -8,7 +8,12 @@ import json
 import re
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_capture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
+    from_evidence,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
+    read as read_file,
+)
 
 from tests.support.printers import amd_smi as amd
 from tests.support.printers import machine as printers
@@ -32,7 +37,7 @@ def lspci_k(drivers, modules="amdgpu"):
 
 
 def read(text):
-    return from_capture(text, "t.txt")
+    return read_file(text, "t.txt")
 
 
 def messages(topology, code):
@@ -166,3 +171,40 @@ def test_a_subsystem_id_beside_a_virtual_function_is_no_model():
     lines = [f"GPU[0]\t\t: {key}: \t\t{value}" for key, value in values]
     (gpu,) = read(rocm.frame(("Product Info", lines))).gpus
     assert (gpu.device_id, gpu.virtual_function) == (None, True)
+
+
+def evidence(**commands):
+    bundle = printers.bundle(MESH)
+    for name, text in commands.items():
+        bundle["commands"][name] = printers.command(text, *name.split("_"))
+    return from_evidence(bundle)
+
+
+def test_evidence_has_the_errors_of_probes_beside_the_gpu_that_is_of_no_use():
+    line = "[    8.8] amdgpu: probe of 0000:e5:00.0 failed with error -12\n"
+    (message,) = messages(evidence(amdgpu_log=line), "TOPO-PROBE-FAILED")
+    assert "0000:e5:00.0: its probe failed with error -12 (ENOMEM)" in message
+
+
+def test_evidence_has_the_access_that_rocm_smi_prints():
+    bundle = printers.bundle(MESH, amd_smi=False)
+    key = "(Topology) Link accessibility between DRM devices 2 and 3"
+    printed = json.dumps({"system": {key: "False"}})
+    bundle["commands"]["rocm_smi_topology"] = printers.command(printed, "rocm-smi", "--showtopo")
+    (message,) = messages(from_evidence(bundle), "TOPO-P2P-DISABLED")
+    assert "0000:46:00.0 – 0000:65:00.0" in message
+
+
+@pytest.mark.parametrize("form", ['{"error": "%s", "code": -1}', "%s"])
+def test_an_amd_smi_without_a_command_is_no_failure(form):
+    refusal = form % "Command 'partition' is invalid. Run 'amd-smi -h' for more info."
+    refused = evidence(amd_smi_partition=refusal, amd_smi_partition_2=refusal)
+    assert messages(refused, "TOPO-TOOL-FAILED") == []
+    assert len(refused.gpus) == 8
+
+
+def test_partitions_of_evidence_agree_with_the_rest():
+    whole = evidence(amd_smi_partition=amd.partition_json(MESH))
+    assert [finding.code for finding in whole.findings] == [
+        finding.code for finding in evidence().findings
+    ]
