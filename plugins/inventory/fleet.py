@@ -116,8 +116,8 @@ keyed_groups:
     prefix: kernel
 """
 
+import datetime
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 
 from ansible.errors import AnsibleError
@@ -163,7 +163,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         self.found: list[Finding] = []
         self.unresolved: dict[str, Finding] = {}
         self.old: dict[str, float] = {}
-        self.now = datetime.now(UTC)
+        self.now = datetime.datetime.now(datetime.UTC)
         artifacts = Path(self.get_option("artifacts"))
         if self.get_option("hosts"):
             self._invent(artifacts)

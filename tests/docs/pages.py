@@ -20,6 +20,7 @@ ALONE = (
     "keep-secrets",
     "look-at-a-host",
     "read-a-report",
+    "run-beside-an-older-ansible",
     "run-in-awx",
     "run-in-containers",
     "use-the-dashboards",
