@@ -226,6 +226,17 @@ TELEMETRY = Scope(
 )
 # Of a writer, which exports its weights.
 EXPORTS = Scope(commands=(tool("nfs_server", "ls -1d /usr/sbin/exportfs"),))
+ENGINE = Scope(
+    commands=(
+        # What plans and retained releases name, a line each: their texts are large.
+        tool(
+            "engines_named",
+            "grep --recursive --no-filename --only-matching --include=plan.json --extended-regexp"
+            """ '"(executable|image)": "[^"]+"' /etc/apiary /var/lib/apiary/releases""",
+        ),
+    ),
+    files=("/var/lib/apiary/engines/*.json",),
+)
 REBOOT = Scope(files=("/var/lib/apiary/reboot.json",))
 # What the host serves, by the plans that it got.
 PLANS = Scope(files=("/etc/apiary/plan.json", "/etc/apiary/*/plan.json"))
@@ -240,6 +251,7 @@ SCOPES = {
     "router": ROUTER,
     "telemetry": TELEMETRY,
     "exports": EXPORTS,
+    "engine": ENGINE,
     "reboot": REBOOT,
     "plans": PLANS,
 }

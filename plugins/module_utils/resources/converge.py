@@ -28,6 +28,7 @@ NAMES = (
     "configuration",
     "directory",
     "file",
+    "image",
     "json_settings",
     "live",
     "mount",
@@ -40,6 +41,7 @@ NAMES = (
     "transaction",
     "user",
     "verify",
+    "wheels",
 )
 _NOT_OPTIONS = ("kind", "role", "part")
 
@@ -58,6 +60,8 @@ def kind_of(name: str) -> Any:
         from . import directory as kind
     elif name == "file":
         from . import file as kind
+    elif name == "image":
+        from . import image as kind
     elif name == "json_settings":
         from . import json_settings as kind
     elif name == "live":
@@ -80,8 +84,10 @@ def kind_of(name: str) -> Any:
         from . import transaction as kind
     elif name == "user":
         from . import user as kind
-    else:
+    elif name == "verify":
         from . import verify as kind
+    else:
+        from . import wheels as kind
     return kind
 
 

@@ -1,0 +1,80 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""An engine's image by digest, pulled by Podman or Docker; with state absent it is removed.
+
+An image that containers use is not removed, and reported: the next run removes it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+from ..finding import Finding, error
+from . import engines
+from .types import Difference, Host, Resource
+
+OPTIONS: dict[str, Any] = {
+    "reference": {"type": "str", "required": True},
+    "program": {"type": "str", "choices": ["podman", "docker"], "required": True},
+    "version": {"type": "str"},
+    "credentials": {"type": "str"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+}
+LAST_WORDS = 400
+
+
+def name(resource: Resource) -> str:
+    return str(resource["reference"])
+
+
+def inspect(host: Host, resource: Resource) -> Difference:
+    program, reference = resource["program"], name(resource)
+    # In check mode another role may still have to bring the program.
+    there = shutil.which(program) is not None and not host.run([program, *_INSPECT, reference])[0]
+    record = engines.read_record(reference)
+    if resource["state"] == "absent":
+        return Difference(steps=(f"remove the image {reference}",) if record else ())
+    if there and record and record.get("complete"):
+        return Difference()
+    return Difference(steps=(f"pull {reference}",))
+
+
+def apply(host: Host, resource: Resource, difference: Difference) -> None:
+    program, reference = resource["program"], name(resource)
+    if resource["state"] == "absent":
+        code, _out, err = host.run([program, "rmi", reference])
+        if code and not host.run([program, *_INSPECT, reference])[0]:
+            words = err.strip()[-LAST_WORDS:]
+            host.warn(Finding("ENGINE-IMAGE-USED", reference, f"was not removed: {words}"))
+            return
+        engines.remove_record(reference)
+        return
+    engines.write_record(reference, kind="image", complete=False, program=program)
+    with engines.secret_file(host, resource["credentials"]) as config:
+        argv = [program, "pull", "--quiet", reference]
+        if config:
+            place = os.path.dirname(config)
+            docker = [program, f"--config={place}", *argv[1:]]
+            argv = docker if program == "docker" else [*argv[:3], f"--authfile={config}", reference]
+        code, out, err = host.run(argv)
+    if code:
+        message = f"{program} pull ended with {code}: {(err or out).strip()[-LAST_WORDS:]}"
+        raise error("ENGINE-INSTALL", reference, message)
+    run = [program, "run", *_ALONE, "--entrypoint=python3", reference]
+    engines.write_record(
+        reference,
+        kind="image",
+        complete=True,
+        program=program,
+        version=resource["version"],
+        facts=engines.facts_of(host, run),
+    )
+
+
+# What an image says of itself takes none of the host's rights.
+_ALONE = ("--rm", "--network=none", "--read-only", "--cap-drop=ALL", "--user=65534:65534")
+_INSPECT = ("image", "inspect", "--format={{.Id}}")
