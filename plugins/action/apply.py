@@ -72,8 +72,8 @@ class ActionModule(Deciding):
                 reports += left.reports.get(concern, ())
                 continue
             arguments = {"resources": left.resources[concern]}
-            if role_of(concern) == "replicas":
-                arguments["secrets"] = self._secrets(variables)
+            if role_of(concern) in ("engine", "replicas"):
+                arguments["secrets"] = self._secrets(role_of(concern), variables)
             try:
                 reports += module_result(self, "converge", arguments, variables)["resources"]
             except AnsibleActionFail as failure:
@@ -84,9 +84,9 @@ class ActionModule(Deciding):
                 raise
         return reports, {role_of(report["role"]) for report in reports if report["changed"]}
 
-    def _secrets(self, variables: dict) -> dict:
-        role = read_role("replicas")
-        value = variables.get("replicas_secrets", role.defaults["replicas_secrets"])
+    def _secrets(self, role: str, variables: dict) -> dict:
+        name = f"{role}_secrets"
+        value = variables.get(name, read_role(role).defaults[name])
         return self._templar.template(value) or {}
 
     def _verified(self, role: str, host: str, variables: dict) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from ..plugin_utils.fleet.warm import warm
 from ..plugin_utils.host.role_options import options_of
 from ..plugin_utils.reach import with_reach
 
-DEFAULT_CONCERNS = ["rocm", "host_tuning", "weight_cache", "device_plugin", "replicas"]
+DEFAULT_CONCERNS = ["rocm", "host_tuning", "weight_cache", "engine", "device_plugin", "replicas"]
 # Read here, in the process that all hosts' workers are forked from.
 ROLES = warm()
 # A collection in a worker would write to, and so copy, each page that it shares with this process.

@@ -21,6 +21,7 @@ CONCERNS: Mapping[str, tuple[str, ...]] = {
     "host_tuning": ("gpu", "tuning"),
     "weight_cache": ("weights",),
     "container_runtime": ("gpu", "container"),
+    "engine": ("gpu", "engine"),
     "device_plugin": ("gpu", "kubernetes"),
     "reboot": ("reboot",),
 }

@@ -1,0 +1,191 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The engines that a host's deployments name: wheels in directories, images by digest, or neither.
+
+Each stays while a plan of the host or a release that it retains names it, so that a rollback has
+its engine; the others of Apiary's making are removed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from ...deployment import EngineSpec
+from ...evidence.types import Evidence
+from ...findings import Finding
+from ..types import Check, ConcernPlan
+
+RECORDS = "/var/lib/apiary/engines/"
+_PROGRAMS = {"quadlet": "podman", "docker": "docker"}
+_HASHED = re.compile(r"[^#]*--hash=sha256:[0-9a-f]{64}")
+_NAMED = re.compile(r'"(?:executable|image)": "([^"\\]{1,1024})"')
+_TARGET = re.compile(r"^gfx_target_version (\d{5,6})$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is requested.
+
+    ``requested`` are the engines of the host's deployments. ``requirements`` are texts of pins with
+    hashes by the name of an engine's directory, ``index_url`` and ``wheels`` where pip finds what
+    they name: an index, a directory of the host. Of ``secrets`` only the names go further.
+    """
+
+    requested: tuple[EngineSpec, ...] = ()
+    requirements: dict[str, str] = field(default_factory=dict)
+    index_url: str | None = None
+    wheels: str | None = None
+    python: str = "python3"
+    packages: tuple[str, ...] = ()
+    pull: bool = True
+    secrets: dict[str, str] = field(default_factory=dict)
+    state: Literal["present", "absent"] = "present"
+
+
+def decide(settings: Settings, evidence: Evidence) -> ConcernPlan:
+    """Return what brings the engines and removes those that nothing names."""
+    present = settings.state == "present"
+    requested = settings.requested if present else ()
+    brought = {each["path"]: each for each in _wheels(settings, requested)}
+    images = {each["reference"]: each for each in _images(settings, requested)}
+    resources = [*brought.values(), *images.values()]
+    if brought and settings.packages:
+        resources.insert(0, {"kind": "packages", "names": list(settings.packages)})
+    records = _records(evidence)
+    named = _named(evidence)
+    if present and named is not None:
+        named |= {_directory(each) for each in requested} | {each.image or "" for each in requested}
+    for name, record in records.items():
+        if not present or (named is not None and name not in named):
+            resources.append(_absent(name, record))
+    return ConcernPlan(
+        resources=tuple(resources),
+        findings=tuple(_findings(settings.requirements)),
+        checks=tuple(_checks(records, evidence)),
+    )
+
+
+def _wheels(settings: Settings, requested: tuple[EngineSpec, ...]) -> Iterator[Mapping[str, Any]]:
+    for engine in requested:
+        pins = settings.requirements.get(PurePosixPath(_directory(engine)).name)
+        if engine.runtime == "native" and pins is not None:
+            yield {
+                "kind": "wheels",
+                "path": _directory(engine),
+                "version": engine.version,
+                "requirements": pins,
+                "python": settings.python,
+                "index_url": settings.index_url,
+                "wheels": settings.wheels,
+                "pip_config": _secret(settings, "pip_config"),
+            }
+
+
+def _images(settings: Settings, requested: tuple[EngineSpec, ...]) -> Iterator[Mapping[str, Any]]:
+    for engine in requested:
+        if settings.pull and engine.runtime in _PROGRAMS and _pinned(engine):
+            yield {
+                "kind": "image",
+                "reference": engine.image,
+                "program": _PROGRAMS[engine.runtime],
+                "version": engine.version,
+                "credentials": _secret(settings, "registries"),
+            }
+
+
+def _absent(name: str, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    if record["kind"] == "wheels":
+        return {"kind": "wheels", "path": name, "state": "absent"}
+    program = record["program"]
+    return {"kind": "image", "reference": name, "program": program, "state": "absent"}
+
+
+def _findings(requirements: Mapping[str, str]) -> Iterator[Finding]:
+    for directory, pins in requirements.items():
+        # A requirement with its options is one line, as pip joins them.
+        lines = [line.strip() for line in pins.replace("\\\n", " ").splitlines()]
+        loose = [line for line in lines if line and line[0] != "#" and not _HASHED.match(line)]
+        if loose:
+            yield Finding(
+                "ENGINE-UNPINNED",
+                f"engine_requirements: {directory}",
+                f"found {loose[0][:80]!r} without a sha256, expected one for each package",
+            )
+
+
+def _checks(records: Mapping[str, Mapping[str, Any]], evidence: Evidence) -> Iterator[Check]:
+    """Yield whether each engine was built for the host's GPUs."""
+    gpus = sorted(_gfx_of(evidence))
+    for name, record in records.items():
+        built = record.get("facts", {}).get("gfx")
+        if not gpus or not isinstance(built, list) or not built:
+            continue
+        # A target may have features behind it: gfx942:sramecc+:xnack-
+        targets = {str(each).partition(":")[0] for each in built}
+        yield Check.of(
+            "ENGINE-BUILD",
+            name,
+            set(gpus) <= targets,
+            f"a build for {', '.join(sorted(targets))}"[:200],
+            f"one for {', '.join(gpus)}",
+        )
+
+
+def _records(evidence: Evidence) -> dict[str, Mapping[str, Any]]:
+    """Return what Apiary brought to the host, by directory or image; damaged records are none."""
+    records: dict[str, Mapping[str, Any]] = {}
+    for path, text in evidence.files.items():
+        if not path.startswith(RECORDS):
+            continue
+        try:
+            record = json.loads(text)
+        except ValueError:
+            continue
+        if not isinstance(record, dict) or not isinstance(record.get("name"), str):
+            continue
+        image = record.get("kind") == "image" and record.get("program") in _PROGRAMS.values()
+        if image or (record.get("kind") == "wheels" and record["name"].startswith("/")):
+            facts = record.get("facts")
+            records[record["name"]] = {**record, "facts": facts if isinstance(facts, dict) else {}}
+    return records
+
+
+def _named(evidence: Evidence) -> set[str] | None:
+    """Return the engines that plans and retained releases of the host name; None if unknown."""
+    output = evidence.commands.get("engines_named")
+    # grep ends with 1 where nothing matches, and with 2 where a directory is not there yet.
+    if output is None or output.exit not in (0, 1, 2) or output.error:
+        return None
+    names = set(_NAMED.findall(output.stdout))
+    return names | {_above(name) for name in names if name.startswith("/")}
+
+
+def _directory(engine: EngineSpec) -> str:
+    return _above(engine.executable)
+
+
+def _above(executable: str) -> str:
+    """Return the directory of an engine by its program, /opt/vllm/0.33.0/bin/vllm."""
+    return str(PurePosixPath(executable).parents[1]) if executable.count("/") > 1 else executable
+
+
+def _pinned(engine: EngineSpec) -> bool:
+    return engine.image is not None and "@sha256:" in engine.image
+
+
+def _secret(settings: Settings, name: str) -> str | None:
+    return name if name in settings.secrets else None
+
+
+def _gfx_of(evidence: Evidence) -> set[str]:
+    """Return the GPUs' targets as KFD has them: 90402 is gfx942."""
+    texts = (text for path, text in evidence.files.items() if path.endswith("/properties"))
+    numbers = {int(found) for text in texts for found in _TARGET.findall(text)}
+    return {f"gfx{each // 10000}{each // 100 % 100:x}{each % 100:x}" for each in numbers}
