@@ -120,9 +120,10 @@ def test_a_second_merge_changes_nothing(line, mine):
 
 
 @given(lines, ours)
-def test_a_list_argument_of_ours_is_there_once(line, mine):
-    names = [cmdline.parts(word)[0] for word in pieces_of(cmdline.merged(line, mine, EXCLUDES))]
-    assert all(names.count(name) == 1 for name in {cmdline.parts(o)[0] for o in mine} & set(LISTS))
+def test_a6_each_of_ours_is_a_word_of_its_own_and_there_once(line, mine):
+    after = pieces_of(cmdline.merged(line, mine, EXCLUDES))
+    assert all(after.count(one) == 1 for one in mine)
+    assert all(pieces((*after,))[0][one] == 1 for one in mine)
 
 
 def pieces_of(line):
@@ -178,18 +179,8 @@ def dropin(tmp_path_factory):
 
 
 def merged_pair(first, second, ours, excludes):
-    """Return two parts of one command line, ours in the first: GRUB keeps it in two variables.
-
-    What the second has of our list arguments moves into the first, so that each is there once.
-    """
-    names = {cmdline.parts(word)[0] for word in ours}
-    lists = {name for name in names if cmdline.is_list(name)}
-    kernel, rest = cmdline.kernel_words(second)
-    moved = tuple(word for word in kernel if cmdline.parts(word)[0] in lists)
-    stays = cmdline.merged(tuple(word for word in kernel if word not in moved), (), excludes)
-    cleaned = tuple(word for word in stays if cmdline.parts(word)[0] not in names)
-    before, after = cmdline.kernel_words(first)
-    return cmdline.merged((*before, *moved, *after), ours, excludes), (*cleaned, *rest)
+    """Return two parts of one command line, ours in the first: GRUB keeps it in two variables."""
+    return cmdline.merged(first, ours, excludes), cmdline.without(second, ours, excludes)
 
 
 @SHELL

@@ -37,7 +37,9 @@ def test_nothing_else_was_left_to_do(rebooted):
 def test_the_boot_loader_gave_the_kernel_what_was_asked(rebooted, host):
     arguments = kernel_arguments(host)
     assert [word for word in arguments if word.startswith("pci=")] == [
-        "pci=noats,realloc=off,bfsort"
+        "pci=noats",
+        "pci=realloc=off",
+        "pci=bfsort",
     ]
     assert [word for word in arguments if word.startswith("iommu=")] == ["iommu=pt"]
     assert "numa_balancing=disable" in arguments

@@ -333,9 +333,13 @@ def _grubby(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) -> Bo
         booted.append(words)
         after = rewriter.line(words, f"boot entry of {kernel}")
         gone, new = Counter(words) - Counter(after), Counter(after) - Counter(words)
-        if gone or new:
+        # grubby takes every word of a name away when it adds one of that name.
+        names = {cmdline.parts(word)[0] for word in new}
+        gone |= Counter(word for word in words if cmdline.parts(word)[0] in names)
+        added = [word for word in after if cmdline.parts(word)[0] in names]
+        if gone or added:
             options = [f"--remove-args={' '.join(gone)}"] * bool(gone)
-            options += [f"--args={' '.join(new)}"] * bool(new)
+            options += [f"--args={' '.join(added)}"] * bool(added)
             commands.append(("grubby", f"--update-kernel={kernel}", *options))
     files = [*_defaults(evidence, loader["variable"], rewriter)]
     same = evidence.files.get(INHERITED)

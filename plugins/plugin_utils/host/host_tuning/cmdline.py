@@ -104,36 +104,40 @@ def contradictions(words: Sequence[str], ours: Sequence[str], excludes: Sequence
     )
 
 
+def without(words: Sequence[str], ours: Sequence[str], excludes: Sequence[str]) -> Words:
+    """Return a command line without what ours decide and what contradicts them."""
+    kernel, rest = kernel_words(words)
+    left = (_left(word, ours, excludes) for word in kernel)
+    return (*(word for word in left if word), *rest)
+
+
+def _left(word: str, ours: Sequence[str], excludes: Sequence[str]) -> str:
+    """Return a word without such pieces, empty where none is left."""
+    foreign = [
+        piece
+        for piece in pieces(word)
+        if not _excluded(piece, excludes) and not any(_same(piece, one) for one in ours)
+    ]
+    if len(foreign) == len(pieces(word)):
+        return word
+    return (
+        f"{parts(word)[0]}=" + ",".join(parts(one)[1] or "" for one in foreign) if foreign else ""
+    )
+
+
 def merged(words: Sequence[str], ours: Sequence[str], excludes: Sequence[str] = ()) -> Words:
     """Return a command line with ours in effect, and everything else as it was.
 
-    ``ours`` are pieces: `pci=realloc=off` and `pci=bfsort` join what others have of `pci`.
+    ``ours`` are words of their own, also of list arguments: AMD's checks look for
+    `pci=realloc=off` to the letter. One that is there already keeps its place.
     """
     kernel, rest = kernel_words(words)
-    lists_of: dict[str, list[str]] = {parts(one)[0]: [] for one in ours if is_list(parts(one)[0])}
     kept: list[str] = []
     for word in kernel:
-        name, value = parts(word)
-        foreign = [
-            piece
-            for piece in pieces(word)
-            if not _excluded(piece, excludes) and not any(_same(piece, one) for one in ours)
-        ]
-        if name in lists_of:
-            lists_of[name] += [parts(piece)[1] or "" for piece in foreign]
-        elif is_list(name) and len(foreign) < len(options(value)):
-            kept += [f"{name}=" + ",".join(parts(one)[1] or "" for one in foreign)] * bool(foreign)
-        elif foreign or is_list(name):
-            kept.append(word)
-    for one in ours:
-        name, value = parts(one)
-        if name not in lists_of:
-            kept.append(one)
-        elif value not in lists_of[name]:
-            lists_of[name].append(value or "")
-    for name, chosen in lists_of.items():
-        kept.append(f"{name}=" + ",".join(dict.fromkeys(chosen)))
-    return (*kept, *rest)
+        stays = word in ours and word not in kept
+        left = word if stays else _left(word, ours, excludes)
+        kept += [left] * bool(left)
+    return (*kept, *(one for one in ours if one not in kept), *rest)
 
 
 @dataclass(frozen=True)

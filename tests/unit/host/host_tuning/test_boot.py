@@ -8,6 +8,7 @@ import json
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import cmdline
 
 from support.host.tuning import (
     applied,
@@ -25,8 +26,8 @@ DROP_IN = "/etc/default/grub.d/zz-apiary.cfg"
 DEFAULTS = "/etc/default/grub"
 INHERITED = "/etc/kernel/cmdline"
 RECORD = "/var/lib/apiary/kernel-arguments.json"
-OURS = "iommu=pt pci=realloc=off,bfsort numa_balancing=disable processor.max_cstate=0 pcie_aspm=off"
-REQUIRED = "iommu=pt pci=realloc=off,bfsort numa_balancing=disable"
+REQUIRED = "iommu=pt pci=realloc=off pci=bfsort numa_balancing=disable"
+OURS = f"{REQUIRED} processor.max_cstate=0 pcie_aspm=off"
 
 
 def grubby(*args):
@@ -137,8 +138,7 @@ EL = host(
 def test_a_variable_is_edited_and_the_rest_kept():
     plan = tuned(EL, profile="required")
     assert file_of(plan, DEFAULTS) == (
-        'GRUB_CMDLINE_LINUX="splash=silent numa_balancing=disable iommu=pt '
-        'pci=noats,realloc=off,bfsort"\nGRUB_X=1\n'
+        f'GRUB_CMDLINE_LINUX="splash=silent pci=noats {REQUIRED}"\nGRUB_X=1\n'
     )
     assert json.loads(file_of(plan, RECORD))["/etc/default/grub: GRUB_CMDLINE_LINUX"] == {
         "added": ["iommu=pt", "pci=realloc=off", "pci=bfsort", "numa_balancing=disable"],
@@ -189,17 +189,29 @@ def test_oracle_gets_each_boot_entry_changed_by_what_it_lacks():
             "grubby",
             "--update-kernel=/boot/vmlinuz-0",
             "--remove-args=pci=noats",
-            "--args=numa_balancing=disable iommu=pt pci=noats,realloc=off,bfsort",
+            # grubby drops other words of a name that it adds.
+            f"--args=pci=noats {REQUIRED}",
         ),
     )
+
+
+def test_a6_amds_two_words_of_pci_are_two_and_stay_where_they_are():
+    amds = "ro pci=bfsort pci=realloc=off iommu=pt numa_balancing=disable"
+    assert tuned(host("oracle", grubby=grubby(amds)), profile="required").boot_commands == ()
+    folded = host("oracle", grubby=grubby(f"ro {REQUIRED}".replace("off pci=b", "off,b")))
+    (command,) = tuned(folded, profile="required").boot_commands
+    assert command[2:] == (
+        "--remove-args=pci=realloc=off,bfsort",
+        "--args=pci=realloc=off pci=bfsort",
+    )
+    # For a comparison one word is as good.
+    assert cmdline.has(("pci=noaer,realloc=off,bfsort",), "pci=realloc=off")
 
 
 def test_oracle_new_kernels_inherit_ours():
     files = {"/etc/kernel/cmdline": "root=/dev/sda1 ro quiet\n"}
     plan = tuned(host("oracle", files=files, grubby=grubby("ro quiet")), profile="required")
-    assert file_of(plan, "/etc/kernel/cmdline") == (
-        "root=/dev/sda1 ro quiet numa_balancing=disable iommu=pt pci=realloc=off,bfsort\n"
-    )
+    assert file_of(plan, "/etc/kernel/cmdline") == (f"root=/dev/sda1 ro quiet {REQUIRED}\n")
     assert "iommu=pt" in file_of(plan, DEFAULTS)
 
 
@@ -209,7 +221,7 @@ def test_oracle_undo_takes_ours_from_a_kernel_that_was_installed_since():
     after = applied(before, plan, grubby=grubby(f"ro quiet {REQUIRED}", f"ro quiet {REQUIRED}"))
     first, second = tuned(after, state="absent").boot_commands
     assert "iommu=pt" not in first[2]
-    assert first[2].startswith("--remove-args=pci=realloc=off,bfsort")
+    assert first[2].startswith("--remove-args=pci=realloc=off pci=bfsort")
     assert "iommu=pt" in second[2]
 
 

@@ -25,7 +25,8 @@ OURS = "/etc/sysctl.d/zz-apiary.conf"
 UNIT = "/etc/systemd/system/apiary-host-tuning.service"
 BALANCING = "/proc/sys/kernel/numa_balancing"
 WORDS = (
-    "iommu=pt pci=realloc=off,bfsort numa_balancing=disable processor.max_cstate=0 pcie_aspm=off"
+    "iommu=pt pci=realloc=off pci=bfsort numa_balancing=disable processor.max_cstate=0 "
+    "pcie_aspm=off"
 )
 GOVERNORS = {
     f"/sys/devices/system/cpu/cpu{n}/cpufreq/scaling_governor": "schedutil\n" for n in (0, 1, 10)
