@@ -10,7 +10,6 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
-    from_capture,
     from_evidence,
     read,
 )
@@ -81,7 +80,7 @@ PRINTERS = {
 @pytest.mark.parametrize("tool", PRINTERS)
 @given(machine=machines())
 def test_what_a_tool_prints_is_read_back(tool, machine):
-    topology = from_capture(PRINTERS[tool](machine), "capture")
+    topology = read(PRINTERS[tool](machine), "capture")
     assert len(topology.gpus) == len(machine.cards)
     assert read_links(topology, machine) == expected_links(machine)
 
@@ -128,7 +127,7 @@ def test_a_topology_survives_being_written(machine):
 def test_cut_output_is_never_a_smaller_host(tool, machine, share):
     text = PRINTERS[tool](machine).rstrip()
     try:
-        topology = from_capture(text[: int(len(text) * share)], "cut")
+        topology = read(text[: int(len(text) * share)], "cut")
     except ApiaryError:
         return
     told = [finding.severity for finding in topology.findings if finding.severity != "info"]

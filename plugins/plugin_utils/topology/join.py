@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from ..findings import Finding
 from . import problems
 from .observation import Device, Observation
-from .readers import kfd
+from .readers import amd_smi, kfd, rocm_smi
 
 # Of output that is known to lack GPUs that the tool listed.
 _CUT = ("TOPO-TRUNCATED", "TOPO-SELECTED")
@@ -50,10 +50,11 @@ def join(observations: Sequence[Observation], subject: str) -> tuple[list[Entry]
     """Return the host's GPUs from sources in order of trust, and what could not be matched."""
     entries: list[Entry] = []
     findings: list[Finding] = []
+    seen_first = next((each for each in observations if each.devices), None)
     for observation in observations:
         if not observation.devices:
             continue
-        devices = [_normalised(device) for device in observation.devices]
+        devices = _normalised(observation.devices)
         if not entries:
             for position, device in enumerate(devices):
                 entries.append(Entry())
@@ -80,6 +81,11 @@ def join(observations: Sequence[Observation], subject: str) -> tuple[list[Entry]
                 )
             )
         taken = {entry.bdf for entry in entries}
+        if len(strangers) == len(devices) and _same_order(observation, seen_first, entries):
+            for position, (device, entry) in enumerate(zip(devices, entries, strict=True)):
+                entry.add(observation.source, position, device)
+            findings.append(_by_number(observation.source, first, subject))
+            continue
         nameless = [device for device in strangers if device.bdf is None or device.bdf in taken]
         named = [device for device in strangers if device not in nameless]
         if nameless or len(named) > len({device.bdf for device in named}):
@@ -99,6 +105,37 @@ def join(observations: Sequence[Observation], subject: str) -> tuple[list[Entry]
     findings += _number_partitions(entries, subject)
     entries.sort(key=order)
     return entries, findings
+
+
+def _same_order(seen: Observation, first: Observation | None, entries: Sequence[Entry]) -> bool:
+    """Return whether two tools number the same GPUs in the same order: both do it by address.
+
+    rocm-smi does so since ROCm 6.0. Where both tell NUMA nodes, these have to agree.
+    """
+    if (
+        first is None
+        or {seen.source, first.source} != {amd_smi.NAME, rocm_smi.NAME}
+        or not seen.by_address
+    ):
+        return False
+    numbers = list(range(len(entries)))
+    same = all(
+        len(item.devices) == len(entries) and [device.index for device in item.devices] == numbers
+        for item in (seen, first)
+    )
+    pairs = zip(seen.devices, first.devices, strict=False)
+    nodes = [(a.numa_node, b.numa_node) for a, b in pairs]
+    agree = all(None in pair or pair[0] == pair[1] for pair in nodes)
+    return same and agree and first.by_address and not any(map(_identified, seen.devices))
+
+
+def _identified(device: Device) -> bool:
+    return any((device.bdf, device.kfd_node, device.kfd_id, device.unique_id))
+
+
+def _by_number(source: str, first: str, subject: str) -> Finding:
+    message = f"{source}'s GPUs are taken for {first}'s by their numbers"
+    return problems.finding("TOPO-BY-NUMBER", subject, message)
 
 
 def absences(
@@ -158,11 +195,25 @@ def order(entry: Entry) -> tuple[bool, str, int]:
     return entry.bdf is None, entry.bdf or "", (entry.partition or 0) if entry.bdf else 0
 
 
-def _normalised(device: Device) -> Device:
-    """Return a partition under the address of its GPU: the function bits hold the partition id."""
-    if device.bdf and device.partition and device.bdf.endswith(f".{device.partition}"):
-        return replace(device, bdf=device.bdf[:-1] + "0")
-    return device
+def _normalised(devices: Sequence[Device]) -> list[Device]:
+    """Return partitions under the address of their GPU: the function bits hold the partition id.
+
+    An Instinct GPU is function 0, so another function beside it is a partition (ROCm#4261).
+    """
+    counts = Counter(device.bdf for device in devices)
+    # What old tools print of many partitions repeats addresses, and then tells nothing.
+    addresses = {bdf for bdf, count in counts.items() if bdf is not None and count == 1}
+    partitioned = {bdf[:-1] for bdf in addresses if not bdf.endswith("0")}
+    result = []
+    for device in devices:
+        board, function = (device.bdf or "")[:-1], int((device.bdf or "0")[-1])
+        alone = device.partition is None and device.bdf in addresses and f"{board}0" in addresses
+        if function and (device.partition == function or alone):
+            device = replace(device, bdf=f"{board}0", partition=function)
+        elif alone and board in partitioned:
+            device = replace(device, partition=0)
+        result.append(device)
+    return result
 
 
 def _match(

@@ -25,8 +25,9 @@ class Device:
     """One GPU or partition as one source describes it; None where it doesn't say.
 
     ``index`` is the source's own number, ``numa_affinity`` what the PCI device reports and
-    ``numa_node`` what the tool computed from the nearest CPU node. ``ports`` are the states of
-    its xGMI ports: U, D or X (disabled). ``driver`` is the kernel's, "" where none is bound.
+    ``numa_node`` what the tool computed from the nearest CPU node. ``uuid`` is amd-smi's own.
+    ``ports`` are the states of its xGMI ports: U, D or X (disabled). ``driver`` is the kernel's,
+    "" where none is bound.
     ``hive_links`` and ``hive_hops`` have one number for each member of its hive, itself included,
     in the kernel's order.
     """
@@ -41,6 +42,8 @@ class Device:
     card: str | None = None
     oam_id: int | None = None
     unique_id: str | None = None
+    uuid: str | None = None
+    serial: str | None = None
     device_id: str | None = None
     virtual_function: bool | None = None
     driver: str | None = None
@@ -85,13 +88,17 @@ class Path:
 
 @dataclass(frozen=True)
 class Observation:
-    """Everything one source says. ``absence`` is why it sees no GPUs, if it told."""
+    """Everything one source says. ``absence`` is why it sees no GPUs, if it told.
+
+    ``by_address`` is False where the tool numbers GPUs in another order than that of addresses.
+    """
 
     source: str
     devices: tuple[Device, ...] = ()
     paths: tuple[Path, ...] = ()
     findings: tuple[Finding, ...] = ()
     absence: str | None = None
+    by_address: bool = True
 
     def __post_init__(self) -> None:
         # What compares them is quadratic, and no host has a tenth of it.

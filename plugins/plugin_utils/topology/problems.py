@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from ..findings import Finding
@@ -60,3 +61,8 @@ def stopped(subject: str, tool: str, message: str, devices: int) -> Finding:
     if devices:
         return truncated(subject, f"{tool} stopped after {devices} GPUs: {message}")
     return tool_failed(subject, tool, message)
+
+
+def unread(subject: str, parts: Sequence[str]) -> Finding:
+    """Return the finding for tables and columns that are not understood, each named once."""
+    return finding("TOPO-UNREAD", subject, f"not understood: {', '.join(dict.fromkeys(parts))}")

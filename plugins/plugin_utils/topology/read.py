@@ -37,6 +37,10 @@ from .types import NumaNode, Topology
 __all__ = ["captured", "from_evidence", "read"]
 
 _FIRST_GPU = re.compile(r"^[ \t]*GPU", re.MULTILINE)
+# What tools print on the NUMA nodes of GPUs; the kernel's tree has a link to them.
+_NUMA = re.compile(
+    r"\(Topology\) Numa|^ *NUMA:|\"numa\"|nodes/\d|io_links_count|D/D ", re.MULTILINE
+)
 _FLAT_FILE = re.compile(r"^==> (\S+) <==$", re.MULTILINE)
 _VALUE = re.compile(r"^(?:\w+ )?\d+$", re.MULTILINE)
 _SELECTION = re.compile(
@@ -93,7 +97,7 @@ def captured(recognised: Recognition, name: str) -> Topology:
     observations[0] = dataclasses.replace(
         observations[0], findings=(*notes, *observations[0].findings, *cuts)
     )
-    return finished(
+    topology = finished(
         host,
         observations,
         bus=bus[0] if bus and bus[0] not in observations else None,
@@ -101,6 +105,18 @@ def captured(recognised: Recognition, name: str) -> Topology:
         sources=_sources(recognised),
         whole=whole,
     )
+    if _NUMA.search(text):
+        return topology
+    notes = tuple(map(_numa_not_shown, topology.findings))
+    return dataclasses.replace(topology, findings=notes)
+
+
+def _numa_not_shown(finding: Finding) -> Finding:
+    """Return a missing NUMA node as what it is where no output has lines on them."""
+    if finding.code != "TOPO-NUMA-UNKNOWN":
+        return finding
+    message = "nothing in it tells the NUMA nodes of GPUs"
+    return problems.finding("TOPO-NUMA-NOT-SHOWN", finding.subject, message, parts=finding.parts)
 
 
 def _sources(recognised: Recognition) -> tuple[str, ...]:
@@ -148,16 +164,32 @@ def _kfd(text: str, name: str, nodes: Sequence[NumaNode]) -> Observation:
     return dataclasses.replace(seen, findings=tuple(notes))
 
 
-def _gaps(observation: Observation, name: str) -> list[Finding]:
-    """Return a finding where numbers are missing: every tool numbers what it sees from 0 up."""
-    numbers = {device.index for device in observation.devices if device.index is not None}
+def _gaps(seen: Observation, name: str) -> list[Finding]:
+    """Return findings where printed numbers prove more GPUs or partitions than there are.
+
+    Every tool numbers what it sees from 0 up, and so does HIP; partitions count within their GPU.
+    """
+    count = len(seen.devices)
+    numbers = {device.index for device in seen.devices if device.index is not None}
     # A number that no host has must not count what is below it.
     missing = sorted(set(range(min(max(numbers, default=-1) + 1, MOST_DEVICES))) - numbers)
-    if not missing:
-        return []
-    return [
-        problems.truncated(name, f"GPU {listed([str(number) for number in missing])} is not in it")
-    ]
+    if missing:
+        absent = listed([str(number) for number in missing])
+        return [problems.truncated(name, f"GPU {absent} is not in it")]
+    ordinal = max((device.hip_ordinal or 0 for device in seen.devices), default=0)
+    if ordinal >= max(count, 1):
+        message = f"HIP id {ordinal} shows that there are {ordinal + 1} GPUs; {count} are in it"
+        return [problems.truncated(name, message)]
+    partitions: dict[str, list[int]] = {}
+    for device in seen.devices:
+        if device.bdf is not None and device.partition is not None:
+            partitions.setdefault(device.bdf[:-1], []).append(device.partition)
+    short = [each for each in partitions.items() if max(each[1]) >= len(each[1])]
+    if short:
+        (address, ids), *_others = short
+        message = f"partition {max(ids)} of {address}0 is in it and not all before it"
+        return [problems.truncated(name, message)]
+    return []
 
 
 def _selection(recognised: Recognition, count: int, name: str) -> list[Finding]:

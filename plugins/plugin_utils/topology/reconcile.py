@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import typing
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..findings import Finding
-from ..gpus import model_of
+from ..gpus import gpu_facts, model_of
 from . import problems
 from .fabric import Fabric, fabric
 from .join import Entry, absences, join, order
@@ -122,8 +122,22 @@ def reconcile(
     disagreements = _Disagreements()
     kfd_seen = any(kfd.NAME in entry.reported for entry in entries)
     guessed = _guessed_nodes(entries, [node.id for node in nodes if node.cpus])
+    alone, unsure = _own_memory(entries)
+    if unsure:
+        message = f"what tools print as memory of the partitions of {', '.join(unsure)} may be the "
+        findings.append(
+            problems.finding("TOPO-PARTITION-VRAM", host, message + "whole GPU's; it is left out")
+        )
     gpus = tuple(
-        _gpu(entry, key, ranks.get(position), disagreements, kfd_seen, position in guessed)
+        _gpu(
+            entry,
+            key,
+            ranks.get(position),
+            disagreements,
+            kfd_seen,
+            position in guessed,
+            position in alone,
+        )
         for position, (key, entry) in enumerate(zip(keys, entries, strict=True))
     )
     physical = fabric(entries, keys, observations)
@@ -242,6 +256,31 @@ def _guessed_nodes(entries: Sequence[Entry], homes: Sequence[int]) -> set[int]:
     return silent if homes and computed <= {min(homes)} else set()
 
 
+def _own_memory(entries: Sequence[Entry]) -> tuple[set[int], list[str]]:
+    """Return the positions of partitions whose memory tools print as their own, and doubtful GPUs.
+
+    Some repeat that of the whole GPU for each of its partitions; those together have no more.
+    """
+    own: set[int] = set()
+    unsure: list[str] = []
+    places: dict[str, list[int]] = defaultdict(list)
+    for position, entry in enumerate(entries):
+        places[entry.bdf or ""].append(position)
+    for address, group in places.items():
+        members = [entries[position] for position in group]
+        if not address or len(group) < 2 or any(kfd.NAME in each.reported for each in members):
+            continue
+        sizes = [_reported(each, [("vram_bytes", tool) for tool in _TOOLS[:2]]) for each in members]
+        values = [int(str(size[0][1])) for size in sizes if size]
+        models = {model_of(str(name))[0] for each in members for name in each.any("device_id")}
+        whole = gpu_facts(models.pop()).memory.gib if len(models) == 1 else None
+        if whole and len(values) == len(group) and sum(values) <= whole * 2**30 * 1.01:
+            own |= set(group)
+        elif values:
+            unsure.append(address)
+    return own, unsure
+
+
 def _gpu(
     entry: Entry,
     key: str,
@@ -249,6 +288,7 @@ def _gpu(
     disagreements: _Disagreements,
     kfd_seen: bool,
     guessed: bool,
+    own_memory: bool,
 ) -> Gpu:
     partitioned = "#" in key or bool(entry.partition)
     values: dict[str, object] = {}
@@ -259,7 +299,7 @@ def _gpu(
             # What the bus says describes the whole GPU; its tools often repeat that.
             fields = [(attribute, kfd.NAME), (attribute, amd_smi.NAME)]
             if name == "vram_bytes":
-                fields = fields[:1]
+                fields = [(attribute, source) for source in (kfd.NAME, *_TOOLS[: 2 * own_memory])]
         reported = _reported(entry, fields)
         if name == "hip_ordinal" and rank is not None:
             reported = [("the rank of its KFD node", rank), *reported]

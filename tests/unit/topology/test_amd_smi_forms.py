@@ -217,12 +217,19 @@ def test_the_box_without_addresses_has_all_gpus():
 
 
 @pytest.mark.parametrize(
-    ("end", "code"),
-    [("|   5       7", "TOPO-TRUNCATED"), ("| 0000:a6:00.0", "TOPO-NO-END")],
+    "end",
+    ["|   5       7", "| 0000:a6:00.0", "|   4  "],
 )
-def test_a_box_that_is_cut_is_told(end, code):
+def test_s07_a_box_that_is_cut_is_an_error(end):
     text = amd.box(MESH)
-    assert code in codes(read(text[: text.index(end)], "amd-smi.txt"))
+    assert "TOPO-TRUNCATED" in codes(read(text[: text.index(end)], "amd-smi.txt"))
+
+
+def test_a_box_that_ends_at_its_last_rule_has_all_gpus():
+    text = amd.box(MESH)
+    topology = read(text[: text.index("| Processes:")], "amd-smi.txt")
+    assert len(topology.gpus) == 8
+    assert not {"TOPO-TRUNCATED", "TOPO-NO-END"} & set(codes(topology))
 
 
 def test_the_default_view_as_json():

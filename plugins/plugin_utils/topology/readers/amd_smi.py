@@ -17,7 +17,7 @@ from typing import Any
 from ...findings import Finding
 from .. import problems
 from ..observation import Device, Observation
-from . import amd_smi_text, amd_smi_xgmi
+from . import amd_smi_rows, amd_smi_text, amd_smi_xgmi
 from .several import Devices, Reader, Tables, outputs
 from .text import bus_address, known, natural
 
@@ -147,7 +147,7 @@ def _json(document: Any, tables: Tables) -> list[tuple[int, Device]]:
         str(item.get("partition_id", amd_smi_text.section(item, "partition").get("partition_id")))
         for item in items
     ]
-    for item, partition in zip(items, amd_smi_text.partition_ids(texts), strict=True):
+    for item, partition in zip(items, amd_smi_rows.partition_ids(texts), strict=True):
         index = _number(item) or 0
         devices.append((index, replace(amd_smi_text.device(item), partition=partition)))
         links = item.get("links")

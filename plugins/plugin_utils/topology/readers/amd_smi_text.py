@@ -7,14 +7,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...findings import Finding
 from .. import problems
 from ..observation import CELL_CHECKS, Device
-from . import amd_smi_xgmi
+from . import amd_smi_rows, amd_smi_xgmi
 from .several import Tables, contradicted, restated
 from .text import (
     bus_address,
@@ -27,7 +27,7 @@ from .text import (
 )
 
 # ROCm 7 prints no empty line between tables, so only titles divide them.
-_TABLE = re.compile(r"^\s*([A-Z][A-Z -]*) TABLE:\s*$")
+_TABLE = re.compile(r"^\s*([A-Z][\w /&()-]{0,60})[ _]TABLE:\s*$")
 _TABLES = {
     "ACCESS": "access",
     "WEIGHT": "weight",
@@ -36,23 +36,17 @@ _TABLES = {
     "NUMA BW": "bandwidth",
 }
 _PAIR_TABLES = re.compile(r"ACCESS|WEIGHT|HOPS|LINK TYPE|NUMA BW|CACHE|ATOMICS|DMA|BI-DIRECTIONAL")
+_OTHER_TABLES = ("LINK METRIC", "END")
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 _BLOCK = re.compile(r"^GPU:\s*(\d{1,4})\s*$")
 _KEY = re.compile(r"^\s+([A-Z][A-Z0-9_ ]*):(.*)$")
-_BOX_BUS = re.compile(r"^\|\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[^\s|]+|N/A)\s(?:[^|]*\|){2,}\s*$")
-_BOX_IDS = re.compile(r"^\|\s*(\d{1,4})\s+(\d{1,4}|N/A)\s+(\d{1,4}|N/A)\s+(\S+)\s*\|")
-_PLATFORM = re.compile(r"^\|\s*Platform:\s*Linux (Baremetal|Guest)\s*\|")
-_PARTITION_ROW = re.compile(
-    r"^\s*(\d{1,4})\s+(NPS\d|N/A)\s+([A-Z]PX|N/A)\s+(?:\d+|N/A)\s+([\d,]+|N/A)\s*$"
-)
-_MEMORY_ROW = re.compile(r"^\s*(\d{1,4})\s+((?:NPS\d,?)+|N/A)\s+(NPS\d|N/A)\s*$")
-_PROFILE_ROW = re.compile(
-    r"^\s*(?:(\d{1,4})\s+)?\d{1,3}\s+(?:(?:NPS\d,?)+|N/A)\s+([A-Z]PX)(\*?)\s+(?:[\d,]+|N/A)\s"
-)
+# `CPU: 0`, `NIC: 0`: what is below belongs to no GPU.
+_OTHER_BLOCK = re.compile(r"^[A-Z][A-Z0-9_]{0,30}: *\d{0,4}\s*$")
+# Where a line is no key with its value: a status is a value of what a GPU lacks.
 _FAILURE = re.compile(
-    r"(\bAMDSMI_STATUS_\w+ - .*|^amdsmi_cli_exceptions\.\w+: .*|^\w*Error: .*|^.* Error code: -?\d+"
-    r"|^amd-smi: error: .*|\b\w+ requires sudo/root permissions)",
-    re.MULTILINE,
+    r"(?:\s*\d{1,4} \| *)?(AMDSMI_STATUS_\w{1,60} - .*)|(amdsmi_cli_exceptions\.\w{1,60}: .*)"
+    r"|(\w{0,60}Error: .*)|(.{0,200} Error code: -?\d+)|(amd-smi: error: .*)"
+    r"|.{0,200}?(\b\w{1,60} requires sudo/root permissions)"
 )
 # Tables per pair in the list per GPU that ROCm 6.0 prints.
 _LINEAR = {
@@ -70,9 +64,13 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     findings: list[Finding] = []
     lines = text.splitlines()
     contradiction: str | None = None
+    unread: list[str] = []
     for title, body in _tables(lines):
         if not _PAIR_TABLES.match(title):
-            if header := next((line for line in body if _is_header(line)), None):
+            header = next((line for line in body if _is_header(line)), None)
+            if title and title not in _OTHER_TABLES:
+                unread.append(f"the table '{title}'")
+            elif header:
                 message = f"a table of {len(header.split())} GPUs is without its title"
                 findings.append(problems.truncated(subject, message))
             continue
@@ -84,20 +82,47 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
             contradiction = contradicted(tables, kind, values) or contradiction
     blocks = _blocks(lines)
     devices += [(index, _block_device(values)) for index, values in blocks]
-    lost = blocks[-2][1].keys() - blocks[-1][1].keys() if len(blocks) > 1 else set()
-    if lost:
+    if lost := _lost(blocks):
         findings.append(problems.no_end(subject, f"{', '.join(sorted(lost))} of the last GPU"))
+    findings += _counts(blocks, subject)
     findings += _linear_tables(lines, tables, subject)
-    devices += _box(lines, subject, findings)
-    devices += _partitions(lines)
+    devices += amd_smi_rows.box(lines, subject, findings)
+    devices += amd_smi_rows.partitions(lines)
     matches, more = amd_smi_xgmi.read(lines, tables, subject)
     devices += matches
     findings += more
     if contradiction := contradiction or restated(devices):
         findings.append(problems.several(subject, contradiction))
-    if failure := _FAILURE.search(text):
-        findings.append(problems.stopped(subject, "amd-smi", failure.group(1), len(devices)))
+    if unread:
+        findings.append(problems.unread(subject, unread))
+    failures = (_FAILURE.match(line) for line in lines if not _KEY.match(line))
+    if failure := next(filter(None, failures), None):
+        message = failure.group(failure.lastindex or 0).strip()
+        findings.append(problems.stopped(subject, "amd-smi", message, len(devices)))
     return devices, findings
+
+
+def _lost(blocks: Sequence[tuple[int, dict[str, str]]]) -> set[str]:
+    """Return the keys that all GPUs but the last have; processes are some GPUs' only."""
+    if len(blocks) < 2 or any("PROCESS_INFO" in values for _index, values in blocks):
+        return set()
+    common = set.intersection(*(set(values) for _index, values in blocks[:-1]))
+    return common - blocks[-1][1].keys()
+
+
+def _counts(blocks: Sequence[tuple[int, dict[str, str]]], subject: str) -> list[Finding]:
+    """Return a finding where one listing has fewer GPUs than another: each begins at GPU 0."""
+    sizes: list[int] = []
+    before: int | None = None
+    for index, _values in blocks:
+        if before is None or index <= before:
+            sizes.append(0)
+        sizes[-1] += 1
+        before = index
+    if len(set(sizes)) < 2:
+        return []
+    message = f"one listing has {max(sizes)} GPUs and another {min(sizes)}"
+    return [problems.truncated(subject, message)]
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -106,7 +131,7 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         match = _TABLE.match(line)
         if match:
             yield title, body
-            title, body = match.group(1), []
+            title, body = match.group(1).replace("_", " "), []
         else:
             body.append(line)
 
@@ -178,12 +203,16 @@ def _pair_table(
 def _blocks(lines: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
     """Return the `GPU: n` blocks of list, list -e and static: the first value of each key."""
     blocks: list[tuple[int, dict[str, str]]] = []
+    inside = False
     for line in lines:
         start = _BLOCK.match(line)
         pair = _KEY.match(line)
         if start:
             blocks.append((int(start.group(1)), {}))
-        elif pair and blocks:
+            inside = True
+        elif _OTHER_BLOCK.match(line):
+            inside = False
+        elif pair and inside:
             blocks[-1][1].setdefault(pair.group(1).strip(), pair.group(2).strip())
     return blocks
 
@@ -229,6 +258,8 @@ def device(item: Mapping[str, Any]) -> Device:
         card=card if card and re.fullmatch(r"card\d+", card) else None,
         oam_id=natural(item.get("oam_id", asic.get("oam_id"))),
         unique_id=unique_id(item.get("hip_uuid")),
+        uuid=_uuid(item.get("uuid")),
+        serial=hexadecimal(asic.get("asic_serial"), 16),
         device_id=hexadecimal(asic.get("device_id"), 4),
         virtual_function=virtual(asic.get("market_name")),
         vram_bytes=_bytes(vram.get("size")),
@@ -237,6 +268,12 @@ def device(item: Mapping[str, Any]) -> Device:
         numa_affinity=natural(numa.get("affinity")),
         numa_node=natural(numa.get("node")),
     )
+
+
+def _uuid(value: Any) -> str | None:
+    """Return amd-smi's own UUID, which is made of the serial number where the GPU has one."""
+    text = known(value)
+    return text.lower() if text and re.fullmatch(r"[0-9a-fA-F-]{36}", text) else None
 
 
 def _bytes(size: Any) -> int | None:
@@ -294,87 +331,3 @@ def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[F
     if nonsense:
         findings.append(problems.unreadable_cells(subject, "the topology", nonsense))
     return findings
-
-
-def _box(lines: Sequence[str], subject: str, findings: list[Finding]) -> list[tuple[int, Device]]:
-    """Read the box of a bare `amd-smi`; only what its fixed width cannot cut.
-
-    A GPU has two rows. The address is N/A where the user lacks the groups. A "Linux Guest" has
-    virtual functions; with whole GPUs it is a "Linux Guest (Passthrough)".
-    """
-    devices: list[tuple[int, Device]] = []
-    address: str | None = None
-    pending = ended = False
-    virtual: bool | None = None
-    for line in lines:
-        if re.match(r"^\|\s*Processes:", line):
-            ended = True
-            break
-        if platform := _PLATFORM.match(line):
-            virtual = platform.group(1) == "Guest"
-        bus, ids = _BOX_BUS.match(line), _BOX_IDS.match(line)
-        if bus:
-            address, pending = bus_address(bus.group(1)), True
-        elif ids:
-            compute, memory = partition_modes(ids.group(4))
-            devices.append(
-                (
-                    int(ids.group(1)),
-                    Device(
-                        bdf=address,
-                        hip_ordinal=natural(ids.group(2)),
-                        oam_id=natural(ids.group(3)),
-                        virtual_function=virtual,
-                        compute_partition=compute,
-                        memory_partition=memory,
-                    ),
-                )
-            )
-            address, pending = None, False
-    if pending:
-        findings.append(problems.truncated(subject, "the second row of the last GPU is missing"))
-    elif devices and not ended:
-        findings.append(problems.no_end(subject, "the list of processes below the GPUs"))
-    return devices
-
-
-def partition_ids(texts: Iterable[str]) -> list[int | None]:
-    """Return the partition id of each device, in the tool's order.
-
-    Up to ROCm 6.3 the first partition of a GPU lists all ids and the others have N/A.
-    """
-    ids: list[int | None] = []
-    waiting: list[int] = []
-    for text in texts:
-        if re.fullmatch(r"\d{1,4}(?:,\d{1,4})+", text):
-            first, *waiting = map(int, text.split(","))
-            ids.append(first)
-        elif waiting and known(text) is None:
-            ids.append(waiting.pop(0))
-        else:
-            ids.append(natural(text))
-            waiting = []
-    return ids
-
-
-def _partitions(lines: Sequence[str]) -> list[tuple[int, Device]]:
-    """Read the tables of `partition`: current modes, memory modes and accelerator profiles."""
-    current = [match for line in lines if (match := _PARTITION_ROW.match(line))]
-    ids = partition_ids(match.group(4) for match in current)
-    devices: list[tuple[int, Device]] = []
-    for match, identity in zip(current, ids, strict=True):
-        compute, memory = partition_modes(f"{match.group(2)} {match.group(3)}")
-        described = Device(partition=identity, compute_partition=compute, memory_partition=memory)
-        devices.append((int(match.group(1)), described))
-    index: int | None = None
-    for line in lines:
-        row, profile = _MEMORY_ROW.match(line), _PROFILE_ROW.match(line)
-        if row:
-            _compute, memory = partition_modes(row.group(3))
-            devices.append((int(row.group(1)), Device(memory_partition=memory)))
-        elif profile:
-            index = int(profile.group(1)) if profile.group(1) else index
-            if index is not None:
-                mode = profile.group(2) if profile.group(3) else None
-                devices.append((index, Device(compute_partition=mode)))
-    return devices

@@ -9,6 +9,7 @@ Formats: rocm_smi.py at every rocm-3.9 to rocm-6.2.2 tag and in ROCm/rocm-system
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,6 +26,8 @@ _PAIR = re.compile(
     r" (\d{1,4}) and (\d{1,4})",
     re.IGNORECASE,
 )
+# Banners and keys up to ROCm 5.7, which numbers GPUs by DRM card.
+_BY_CARD = re.compile(r"^={20,26} ROCm System Management Interface ={20,26}$|Card series:", re.M)
 # What rocm-smi says when it sees no GPU, and what that means.
 _ABSENCES = (
     (
@@ -60,12 +63,14 @@ def version(text: str) -> str | None:
 
 def parse(texts: Iterable[str], subject: str, one_file: bool = False) -> Observation:
     """Return what several outputs (clean) of one rocm-smi on one host say together."""
+    texts = list(texts)
     result = outputs(texts, subject, _READER, one_file)
     # rocm_smi.cc has bandwidths of xGMI links only.
     for pair, cell in result.tables.get("bandwidth", {}).items():
         if bandwidth(cell):
             result.tables.setdefault("type", {}).setdefault(pair, "XGMI")
-    return result.observation()
+    old = any(_BY_CARD.search(text) for text in texts)
+    return dataclasses.replace(result.observation(), by_address=not old)
 
 
 def _absence(text: str, _documents: list[Any]) -> str | None:

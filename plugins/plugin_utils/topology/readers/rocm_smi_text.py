@@ -38,6 +38,11 @@ _TABLES = {
     "link accessibility between two gpus": "access",
     "bandwidth": "bandwidth",
 }
+_PAIRS = " between two gpus"
+# Of the concise tables' headers; what stands in brackets explains the word before it.
+_COLUMNS = re.compile(
+    r"GPU|Device|Node|IDs|Temp|Power|AvgPwr|Partitions|[SM]CLK|Fan|Perf|PwrCap|(?:VRAM|GPU)%"
+)
 _FAILURE = re.compile(
     r"^(\w+(?:Error|Exception): .*|NOT_SUPPORTED: .*|ERROR: Cannot print .*"
     r"|(?:rocm-smi|rocm_smi\.py): error: .*)",
@@ -81,10 +86,15 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     values: dict[int, dict[str, str]] = {}
     contradiction: str | None = None
     sizes: dict[str, int] = {}
+    unread: list[str] = []
     sections = _sections(text)
     for title, lines in sections:
         kind = _TABLES.get(title.lower())
-        if kind is not None or any(map(_MATRIX_LINE.match, lines)):
+        strange = _strange_columns(title, lines)
+        unread += [f"the column '{name}'" for name in strange]
+        if kind is None and title.lower().endswith(_PAIRS):
+            unread.append(f"the table '{title}'")
+        elif kind is not None or any(map(_MATRIX_LINE.match, lines)):
             shape = _read_matrix(kind, lines)
             devices += [(index, Device()) for index in range(shape.devices)]
             where = f"table '{title}'" if kind else "a table without its title"
@@ -99,7 +109,9 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
                 difference = contradicted(tables, kind, shape.cells)
                 contradiction = contradiction or difference
         else:
-            devices += [parsed for line in lines if (parsed := _row(title, line)) is not None]
+            devices += [
+                parsed for line in lines if (parsed := _row(title, line, strange)) is not None
+            ]
         for line in lines:
             if mention := _MENTION.match(line):
                 devices.append((int(mention.group(1)), Device()))
@@ -108,7 +120,9 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
                 if values.setdefault(index, {}).setdefault(key, value) != value:
                     devices.append((index, device({key: value})))
     devices = [(index, device(fields)) for index, fields in values.items()] + devices
-    if contradiction := contradiction or restated(devices):
+    if unread:
+        findings.append(problems.unread(subject, unread))
+    if contradiction := contradiction or restated(devices) or _sizes_differ(text):
         findings.append(problems.several(subject, contradiction))
     findings += _count_check(sections, devices, subject)
     if failure := _FAILURE.search(text):
@@ -117,6 +131,19 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     if begun and not _ended(text):
         findings.append(problems.no_end(subject, f"the line '{_END}'"))
     return devices, findings
+
+
+def _sizes_differ(text: str) -> str | None:
+    """Return how whole outputs in a text differ in their GPUs: each lists all of its host's."""
+    counts: set[int] = set()
+    for output in text.split(_BANNER)[1:]:
+        lines = output.splitlines() if _END in output else []
+        mentions = [_MENTION.match(line) or _LABEL.match(line) for line in lines]
+        numbers = {int(match.group(1)) for match in mentions if match}
+        counts |= {len(numbers)} if numbers else set()
+    if len(counts) < 2:
+        return None
+    return f"one output lists {min(counts)} GPUs and another {max(counts)}"
 
 
 def _rule(line: str) -> str | None:
@@ -233,12 +260,26 @@ def _read_matrix(kind: str | None, lines: Sequence[str]) -> _Shape:
 _CONCISE = re.compile(
     r"^\s*(\d{1,4})\s+(\d{1,4}|[A-Za-z/]+)\s+(0x[0-9a-fA-F]{4}|[A-Za-z/]+),\s+(\d+|[A-Za-z/]+)\s"
 )
+# With columns that are not known between the number and the ids.
+_CONCISE_WIDE = re.compile(
+    r"^\s*(\d{1,4})\s{1,40}(?:\S.{0,80}?\s{1,40})?(\d{1,4}|[A-Za-z/]{1,20})\s{1,40}"
+    r"(0x[0-9a-fA-F]{4}|[A-Za-z/]{1,20}),\s{1,40}(\d{1,9}|[A-Za-z/]{1,20})\s"
+)
 _CONCISE_OLD = re.compile(r"^\s*(\d{1,4})(?:\s+\S+){6,}\s*$")
 _MODES = re.compile(r"(NPS\d|N/A), ([A-Z]PX|N/A)(?:, (\d+|N/A))?\s")
 _HARDWARE = re.compile(r"^\s*(\d{1,4})\s+(\d{1,4})\s+(0x[0-9a-fA-F]{4}|N/A)\s+(\d+)\s+gfx\S+\s")
 
 
-def _row(title: str, line: str) -> tuple[int, Device] | None:
+def _strange_columns(title: str, lines: Sequence[str]) -> list[str]:
+    """Return the columns of a concise table that are not known."""
+    if title.lower() != "concise info":
+        return []
+    headers = (line for line in lines if line.split()[:1] in (["GPU"], ["Device"]))
+    words = re.sub(r"[(\[][^)\]]*[)\]]", " ", next(headers, "")).split()
+    return [word for word in words if not _COLUMNS.fullmatch(word)]
+
+
+def _row(title: str, line: str, strange: Sequence[str]) -> tuple[int, Device] | None:
     """Return the device of a row of the concise tables, by their shape rather than by offsets."""
     if title.lower().startswith("concise hardware"):
         match = _HARDWARE.match(line)
@@ -254,7 +295,7 @@ def _row(title: str, line: str) -> tuple[int, Device] | None:
         )
     if title.lower() != "concise info":
         return None
-    match = _CONCISE.match(line)
+    match = (_CONCISE_WIDE if strange else _CONCISE).match(line)
     modes = _MODES.search(line)
     compute, memory = partition_modes(modes.group(0)) if modes else (None, None)
     partition = natural(modes.group(3)) if modes else None

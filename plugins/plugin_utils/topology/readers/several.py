@@ -95,7 +95,7 @@ def outputs(texts: Iterable[str], subject: str, reader: Reader, one_file: bool =
 
 
 # What a GPU keeps while its host runs; everything else may change between two commands.
-_IDENTITY = ("bdf", "unique_id", "kfd_node", "kfd_id", "device_id")
+_IDENTITY = ("bdf", "unique_id", "uuid", "serial", "kfd_node", "kfd_id", "device_id")
 
 
 def restated(devices: Iterable[tuple[int, Device]]) -> str | None:

@@ -10,7 +10,12 @@ import json
 import re
 from typing import Any
 
-_ELISION = re.compile(r"^[ \t]*(?:\.\.\.|…|\[output truncated\]|\[\.\.\.\])[ \t,]*$", re.MULTILINE)
+_ELISION = re.compile(
+    r"^[ \t]*(?:\.\.\.|…|\[output truncated\]|\[\.\.\.\]"
+    r"|[-=<>\[( \t]{0,80}+(?:snip|cut|(?:[\w ]{1,40} )?(?:snipped|skipped|omitted|truncated))"
+    r"[-=<>\]) \t]{0,80}+)[ \t,]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
 _BDF = re.compile(
     r"(?<![0-9A-Fa-f:.])(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([01][0-9A-Fa-f])\.([0-7])(?![0-9])"
 )

@@ -1,0 +1,111 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read amd-smi's tables of a row or two per GPU: the box of the bare command and `partition`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ...findings import Finding
+from .. import problems
+from ..observation import Device
+from .text import bus_address, known, natural, partition_modes
+
+_BOX_BUS = re.compile(r"^\|\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[^\s|]+|N/A)\s(?:[^|]*\|){2,}\s*$")
+_BOX_IDS = re.compile(r"^\|\s*(\d{1,4})\s+(\d{1,4}|N/A)\s+(\d{1,4}|N/A)\s+(\S+)\s*\|")
+_PLATFORM = re.compile(r"^\|\s*Platform:\s*Linux (Baremetal|Guest)\s*\|")
+_PARTITION_ROW = re.compile(
+    r"^\s*(\d{1,4})\s+(NPS\d|N/A)\s+([A-Z]PX|N/A)\s+(?:\d+|N/A)\s+([\d,]+|N/A)\s*$"
+)
+_MEMORY_ROW = re.compile(r"^\s*(\d{1,4})\s+((?:NPS\d,?)+|N/A)\s+(NPS\d|N/A)\s*$")
+_PROFILE_ROW = re.compile(
+    r"^\s*(?:(\d{1,4})\s+)?\d{1,3}\s+(?:(?:NPS\d,?)+|N/A)\s+([A-Z]PX)(\*?)\s+(?:[\d,]+|N/A)\s"
+)
+_DONE = re.compile(r"\|\s*Processes:|\+-[-+]{10,}$")
+
+
+def box(lines: Sequence[str], subject: str, findings: list[Finding]) -> list[tuple[int, Device]]:
+    """Read the box of a bare `amd-smi`; only what its fixed width cannot cut.
+
+    A GPU has two rows. The address is N/A where the user lacks the groups. A "Linux Guest" has
+    virtual functions; with whole GPUs it is a "Linux Guest (Passthrough)".
+    """
+    devices: list[tuple[int, Device]] = []
+    address: str | None = None
+    pending = ended = False
+    virtual: bool | None = None
+    for line in lines:
+        if devices and not pending and _DONE.match(line):
+            ended = True
+            break
+        if platform := _PLATFORM.match(line):
+            virtual = platform.group(1) == "Guest"
+        bus, ids = _BOX_BUS.match(line), _BOX_IDS.match(line)
+        if bus:
+            address, pending = bus_address(bus.group(1)), True
+        elif ids:
+            compute, memory = partition_modes(ids.group(4))
+            devices.append(
+                (
+                    int(ids.group(1)),
+                    Device(
+                        bdf=address,
+                        hip_ordinal=natural(ids.group(2)),
+                        oam_id=natural(ids.group(3)),
+                        virtual_function=virtual,
+                        compute_partition=compute,
+                        memory_partition=memory,
+                    ),
+                )
+            )
+            address, pending = None, False
+    if pending:
+        findings.append(problems.truncated(subject, "the second row of the last GPU is missing"))
+    elif devices and not ended:
+        findings.append(problems.truncated(subject, "the end of the box is missing"))
+    return devices
+
+
+def partition_ids(texts: Iterable[str]) -> list[int | None]:
+    """Return the partition id of each device, in the tool's order.
+
+    Up to ROCm 6.3 the first partition of a GPU lists all ids and the others have N/A.
+    """
+    ids: list[int | None] = []
+    waiting: list[int] = []
+    for text in texts:
+        if re.fullmatch(r"\d{1,4}(?:,\d{1,4})+", text):
+            first, *waiting = map(int, text.split(","))
+            ids.append(first)
+        elif waiting and known(text) is None:
+            ids.append(waiting.pop(0))
+        else:
+            ids.append(natural(text))
+            waiting = []
+    return ids
+
+
+def partitions(lines: Sequence[str]) -> list[tuple[int, Device]]:
+    """Read the tables of `partition`: current modes, memory modes and accelerator profiles."""
+    current = [match for line in lines if (match := _PARTITION_ROW.match(line))]
+    ids = partition_ids(match.group(4) for match in current)
+    devices: list[tuple[int, Device]] = []
+    for match, identity in zip(current, ids, strict=True):
+        compute, memory = partition_modes(f"{match.group(2)} {match.group(3)}")
+        described = Device(partition=identity, compute_partition=compute, memory_partition=memory)
+        devices.append((int(match.group(1)), described))
+    index: int | None = None
+    for line in lines:
+        row, profile = _MEMORY_ROW.match(line), _PROFILE_ROW.match(line)
+        if row:
+            _compute, memory = partition_modes(row.group(3))
+            devices.append((int(row.group(1)), Device(memory_partition=memory)))
+        elif profile:
+            index = int(profile.group(1)) if profile.group(1) else index
+            if index is not None:
+                mode = profile.group(2) if profile.group(3) else None
+                devices.append((index, Device(compute_partition=mode)))
+    return devices
