@@ -17,6 +17,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ from .kfd import FUNCTIONS, read, served_gpus, xgmi_peers
 DRIVER = "sys/module/amdgpu/version"
 KINDS = {"ce": "correctable", "ue": "uncorrectable", "de": "deferred"}
 SYSTEMCTL_SECONDS = 10
+RECORD_BYTES = 16384
 UNITS = ("etc/systemd/system", "run/systemd/generator")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _FUNCTION = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")
@@ -124,6 +126,20 @@ def replicas(root: str) -> Iterator[dict[str, Any]]:
                 "numa_node": ",".join(map(str, replica.memory_nodes)),
                 "engine_version": plan.engine_version,
             }
+
+
+def recorded(unit: str, name: str, root: str) -> dict[str, Any]:
+    """Return what a replica's supervisor recorded; its account may have put anything there."""
+    path = os.path.join(root, "run/apiary", unit, name)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return {}
+            facts = json.loads(stream.read(RECORD_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def unit_states(units: list[str]) -> dict[str, dict[str, str]]:
@@ -247,7 +263,9 @@ def system(settings: dict[str, Any], root: str) -> Iterator[tuple[str, dict[str,
 
 
 def serving(
-    root: str, states: Callable[[list[str]], dict[str, dict[str, str]]]
+    settings: dict[str, Any],
+    root: str,
+    states: Callable[[list[str]], dict[str, dict[str, str]]],
 ) -> Iterator[tuple[str, dict[str, str], float]]:
     """Yield what becomes of the replicas that the host's plans have."""
     planned = list(replicas(root))
@@ -265,6 +283,11 @@ def serving(
             },
             1,
         )
+        died = recorded(one["unit"], "died.json", root)
+        at = died.get("at")
+        if died.get("cause") in settings["causes"] and isinstance(at, int) and 0 < at < 2**40:
+            labels = {**whose, "cause": died["cause"]}
+            yield ("apiary_replica_died_timestamp_seconds", labels, int(at))
         state = reported.get(one["unit"])
         if state:
             now = state.get("ActiveState")
@@ -301,7 +324,7 @@ def gather(
     states: Callable[[list[str]], dict[str, dict[str, str]]] = unit_states,
 ) -> str:
     """Return the text file's contents."""
-    samples = [*system(settings, root), *serving(root, states)]
+    samples = [*system(settings, root), *serving(settings, root, states)]
     if settings["gpu_host"]:
         samples = [*hardware(settings, root), *samples]
     samples.append(("apiary_textfile_written_seconds", {}, int(now)))

@@ -69,6 +69,7 @@ SETTINGS = {
     "arguments": ["iommu=pt"],
     "mounts": {"/": "-.mount"},
     "mount_seconds": 3,
+    "causes": [],
 }
 
 

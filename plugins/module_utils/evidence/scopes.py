@@ -192,6 +192,8 @@ ACCEPTANCE = Scope(
     commands=(
         tool("kernel_log", "dmesg --level=emerg,alert,crit,err,warn,info", "dmesg"),
         tool("listening", "ss -ltnH"),
+        # With the cause, where an engine has died.
+        tool("replica_status", "systemctl show --property=Id,StatusText apiary-*.service"),
         tool("pcie_counters", "amd-smi metric --pcie --json"),
     ),
     files=(

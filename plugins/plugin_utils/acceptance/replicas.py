@@ -18,6 +18,7 @@ from ..plan.check import parse_plan
 from ..plan.types import Plan
 from ..render.systemd import render_systemd
 
+_STATUS = re.compile(r"^Id=(\S+)\nStatusText=(.+)$", re.MULTILINE)
 _PLAN = re.compile(r"^/etc/apiary/([^/]+)/plan\.json$")
 
 
@@ -65,13 +66,16 @@ def _units(evidence: Evidence, plan: Plan) -> Iterator[Check]:
     serving = serving_replicas(evidence)
     output = command(evidence, "listening")
     ports = set(re.findall(r":(\d+)\s", output.stdout)) if output else None
+    said = command(evidence, "replica_status")
+    statuses = dict(_STATUS.findall(said.stdout if said else ""))
     for replica in plan.replicas:
         up = replica.unit in serving
+        status = statuses.get(replica.unit, "")
         yield Check(
             "ACCEPT-REPLICA",
             f"{evidence.host}: {replica.unit}",
             "pass" if up else "fail",
-            "running" if up else "not running",
+            "running" if up else f"not running: {status}" if status else "not running",
             "running",
             unit=replica.unit,
         )

@@ -10,13 +10,15 @@ import functools
 import re
 from pathlib import Path
 
-from ...module_utils import finding, kfd
+from ...module_utils import engine_causes, finding, kfd
 from ..findings import explained_codes
 
-READER = Path(kfd.__file__)
+READERS = (Path(engine_causes.__file__), Path(kfd.__file__))
 _FUTURE = "from __future__ import annotations\n"
 _NEIGHBOUR = re.compile(r"^from \.(\.?)(\w+) import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
-_IMPORT = re.compile(r"^from \.+(?:module_utils\.)?(kfd|finding) import ", re.MULTILINE)
+_IMPORT = re.compile(
+    r"^from \.+(?:module_utils\.)?(engine_causes|finding|kfd) import ", re.MULTILINE
+)
 
 
 def standalone(path: Path) -> str:
@@ -33,7 +35,7 @@ def standalone(path: Path) -> str:
 
 
 def packaged(path: Path) -> str:
-    """Return a source of a package that has the reader and the findings beside it."""
+    """Return a source of a package that has the readers and the findings beside it."""
     text = _IMPORT.sub(r"from .\1 import ", path.read_text(encoding="utf-8"))
     if "from .." in text:
         raise AssertionError(f"{path.name}: imports of the collection have changed their form")

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from ..documents import knowledge
-from ..host.program import READER, findings, packaged
+from ..host.program import READERS, findings, packaged
 
 LAUNCHER = "/usr/libexec/apiary/launch"
 PACKAGE = "/usr/libexec/apiary/apiary_launch"
@@ -36,7 +36,7 @@ def supervisor_files() -> tuple[tuple[str, str, str], ...]:
     """
     package = [
         (f"{PACKAGE}/{path.name}", "0644", packaged(path))
-        for path in sorted((*_SOURCES.glob("*.py"), READER), key=lambda path: path.name)
+        for path in sorted((*_SOURCES.glob("*.py"), *READERS), key=lambda path: path.name)
     ]
     return (
         *package,
@@ -53,4 +53,5 @@ def program(module: str) -> str:
 
 def life_document() -> str:
     """Return what the supervisor knows of engines and limits, as it reads it on the host."""
-    return json.dumps(knowledge("serving/life.yml"), indent=1, sort_keys=True) + "\n"
+    facts = {**knowledge("serving/life.yml"), "causes": knowledge("serving/causes.yml")}
+    return json.dumps(facts, indent=1, sort_keys=True) + "\n"

@@ -7,11 +7,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
+from ...module_utils.engine_causes import cause_of
 from ..documents import knowledge
 
-FACTS = "bench/engine_errors.yml"
 _FINDING = re.compile(r"^(?:<\d>)?error: (?P<told>[A-Z]+-[A-Z-]+: .*)$")
 # systemd's own words.
 _EXITED = re.compile(
@@ -23,8 +22,8 @@ _LONGEST = 300
 def cause(journal: str, otherwise: str = "") -> str:
     """Return why the engine failed, in one line: the supervisor's finding and the root error.
 
-    ``journal`` is `journalctl -o cat` of the replicas' units. Of several errors the last counts
-    that does not merely point to another. ``otherwise`` is told where the journal has neither.
+    ``journal`` is `journalctl -o cat` of the replicas' units. ``otherwise`` is told where it has
+    neither.
     """
     return known(journal) or otherwise.strip()[:_LONGEST] or "nothing in its journal says why"
 
@@ -33,8 +32,12 @@ def known(journal: str) -> str:
     """Return the cause that a journal has; empty where it has none."""
     lines = [line.rstrip() for line in journal.splitlines()]
     told = [found["told"] for line in lines if (found := _FINDING.match(line))]
-    parts = (told[-1] if told else "", _root(lines))
-    return " | ".join(part[:_LONGEST] for part in parts if part)
+    error = cause_of(lines, knowledge("serving/causes.yml"))
+    parts = [told[-1]] if told else []
+    # The supervisor has read the same lines by the same rules.
+    if error and error.text not in "".join(parts):
+        parts.append(str(error))
+    return " | ".join(part[: 2 * _LONGEST] for part in parts)
 
 
 def exited(journal: str) -> str:
@@ -42,18 +45,3 @@ def exited(journal: str) -> str:
     return next(
         (line[:_LONGEST] for line in reversed(journal.splitlines()) if _EXITED.match(line)), ""
     )
-
-
-def _root(lines: Iterable[str]) -> str:
-    facts = knowledge(FACTS)
-    prefix, exception = re.compile(facts["prefix"]), re.compile(facts["exception"])
-    plain = re.compile("|".join(facts["plain"]))
-    roots = []
-    for line in lines:
-        bare = prefix.sub("", line, count=1).strip()
-        found = exception.match(bare)
-        if found and not any(word in bare for word in facts["hearsay"]):
-            roots.append(found["cause"])
-        elif plain.search(bare):
-            roots.append(bare)
-    return roots[-1] if roots else ""

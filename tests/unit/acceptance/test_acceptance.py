@@ -90,6 +90,15 @@ def test_a_drift_is_named_with_its_remedy(host, part, name, value, code):
     assert code in "\n".join(judged.summary())
 
 
+def test_a_replica_that_is_down_says_why(host):
+    cause = "REPLICA-ENGINE-DIED: x: the engine exited with status 1: cause port: a port is in use"
+    host["commands"]["replicas"] = said("")
+    host["commands"]["replica_status"] = said(f"Id={UNIT}\nStatusText={cause}\n\nId=a\n")
+    down = [check for check in accept(host).checks if check.code == "ACCEPT-REPLICA"]
+    assert down[0].found == f"not running: {cause}"
+    assert down[1].found == "not running"
+
+
 def test_a_missing_file_is_named(host):
     del host["files"][f"/etc/systemd/system/{UNIT}"]
     assert failed(accept(host)) == {"ACCEPT-UNIT-FILE"}

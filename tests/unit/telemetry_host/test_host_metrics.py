@@ -5,6 +5,7 @@
 """What a host tells of itself, read from a simulated /sys as it is at that moment."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -35,6 +36,7 @@ def settings(**other):
         "arguments": ["iommu=pt"],
         "mounts": {},
         "mount_seconds": 3,
+        "causes": ["gpu_memory"],
         "metrics": FACTS["metrics"],
         **other,
     }
@@ -83,12 +85,49 @@ def one(metrics, name):
     return value
 
 
-def test_every_metric_is_known_and_has_the_labels_that_knowledge_says(healthy):
-    metrics = told(healthy, mounts={"/": "-.mount"})
+def test_every_metric_is_known_and_has_the_labels_that_knowledge_says(tmp_path):
+    root = host(tmp_path)
+    died(root).write_text('{"at": 1764000000, "cause": "gpu_memory"}')
+    metrics = told(root, mounts={"/": "-.mount"})
     for name, samples in metrics.items():
         for labels in samples:
             assert [label for label, _value in labels] == FACTS["metrics"][name]["labels"]
     assert set(metrics) == set(FACTS["metrics"])
+
+
+def died(root):
+    """Where a replica's supervisor records the end of its engine."""
+    plan = json.loads((root / "etc/apiary/qwen3-235b/plan.json").read_text())
+    path = root / "run/apiary" / plan["replicas"][1]["unit"] / "died.json"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"at": 1764000000, "cause": "gpu_memory", "message": "x"}',
+        '{"at": 1764000000, "cause": "another"}',
+        '{"at": "now", "cause": "gpu_memory"}',
+        '{"at": 1e99, "cause": ["gpu_memory"]}',
+        "[" * 16000,
+        "[]",
+        "a link",
+        "a pipe",
+    ],
+)
+def test_only_what_a_supervisor_writes_is_a_cause(tmp_path, text):
+    root = host(tmp_path)
+    path = died(root)
+    if text == "a link":
+        (tmp_path / "other").write_text('{"at": 1764000000, "cause": "gpu_memory"}')
+        path.symlink_to(tmp_path / "other")
+    elif text == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text(text)
+    found = told(root).get("apiary_replica_died_timestamp_seconds", {})
+    assert list(found.values()) == ([1764000000] if "message" in text else [])
 
 
 def test_gpus_are_named_by_bus_address_and_numbered_in_bus_order(healthy):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ....module_utils import host_metrics
+from ....module_utils.engine_causes import cause_ids
 from ...documents import dumps, knowledge
 from ...evidence.types import Evidence
 from ...findings import error
@@ -136,6 +137,7 @@ def expected(settings: Settings, evidence: Evidence, folder: str) -> dict[str, A
         "arguments": list(settings.arguments),
         "mounts": {mount: unit_name(mount) for mount in sorted(settings.mounts)},
         "mount_seconds": facts["mount_seconds"],
+        "causes": cause_ids(knowledge("serving/causes.yml")),
         "file": f"{folder}/{facts['file']}",
         "metrics": {
             name: {"help": one["help"], "kind": one["kind"]}

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from ....module_utils.finding import ApiaryError
 from ....module_utils.kfd import read
 from .context import Context
+from .ending import RECORD
 from .phases import duration
 
 
@@ -53,7 +54,8 @@ def wait(context: Context, check: Callable[[Context], ApiaryError | None]) -> No
     seconds = pause_seconds(context, failed)
     if seconds > 0:
         refusal = check(context)
-        why = "".join(f": {one.code}: {one.message}" for one in refusal.findings) if refusal else ""
+        told = [f": {one.code}: {one.message}" for one in refusal.findings] if refusal else []
+        why = "".join(told) or f": {context.recorded(RECORD).get('message', 'no cause known')}"
         context.notifier.status(f"waiting {duration(seconds)} after {failed} failed starts{why}")
         context.pause(seconds)
         if refusal:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import signal
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from ....module_utils.finding import ApiaryError
+from ....module_utils.kfd import read
 from .notify import Notifier
 from .output import Journal
 from .problems import StoppedError
@@ -92,13 +94,32 @@ class Context:
             self.notifier.extend(start["extend_by_seconds"])
 
     def publish(self, phase: str) -> None:
-        """Write the phase where other replicas of the host read it; a full disk stops nobody."""
+        """Write the phase where other replicas of the host read it."""
         if self.phase_file is not None:
-            with contextlib.suppress(OSError):
-                with open(self.phase_file + ".new", "w", encoding="utf-8") as stream:
-                    stream.write(phase + "\n")
-                os.chmod(self.phase_file + ".new", 0o644)
-                os.replace(self.phase_file + ".new", self.phase_file)
+            self._write(self.phase_file, phase)
+
+    def record(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Write facts beside the phase: metrics, evidence and support bundles read them."""
+        if self.phase_file is not None:
+            path = os.path.join(os.path.dirname(self.phase_file), name)
+            self._write(path, json.dumps({"at": int(time.time()), **facts}))
+
+    def recorded(self, name: str) -> dict[str, Any]:
+        """Return what an earlier start recorded; nothing where that cannot be read."""
+        path = os.path.join(os.path.dirname(self.phase_file or ""), name)
+        try:
+            facts = json.loads(read(path)) if self.phase_file else {}
+        except ValueError:
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    def _write(self, path: str, text: str) -> None:
+        # A full disk stops nobody.
+        with contextlib.suppress(OSError):
+            with open(path + ".new", "w", encoding="utf-8") as stream:
+                stream.write(text + "\n")
+            os.chmod(path + ".new", 0o644)
+            os.replace(path + ".new", path)
 
     def report(self, refusal: ApiaryError) -> None:
         """Put findings into the journal, and what they are about into the status."""

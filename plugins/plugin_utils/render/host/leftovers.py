@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import os
+import re
 import signal
 import time
 
@@ -70,6 +71,15 @@ def _name(context: Context, pid: int) -> str:
     return read(os.path.join(context.root, "proc", str(pid), "comm")) or "gone"
 
 
+# What newer AITER writes into its lock: the holder's process number and host.
+_OWNER = re.compile(r"\d{1,10}\n[\w.-]{1,255}\n?")
+
+
+def _is_baton(path: str) -> bool:
+    size = os.path.getsize(path)
+    return size == 0 or (size < 300 and _OWNER.fullmatch(read(path) + "\n") is not None)
+
+
 def remove_locks(context: Context) -> list[str]:
     """Remove stale locks of compilers below this replica's own caches; return their paths.
 
@@ -84,7 +94,7 @@ def remove_locks(context: Context) -> list[str]:
                     continue
                 path = os.path.join(directory, name)
                 with contextlib.suppress(OSError):
-                    if os.path.getsize(path) == 0 and not os.path.islink(path):
+                    if not os.path.islink(path) and _is_baton(path):
                         os.unlink(path)
                         removed.append(path)
     if removed:

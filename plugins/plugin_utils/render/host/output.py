@@ -107,7 +107,7 @@ class Journal:
 class Pump(threading.Thread):
     """Reads a pipe to its end: whole lines go to a sink as they are, each is shown to ``see``.
 
-    Of a line none of ``secrets`` is handed on.
+    Of a line none of ``secrets`` is handed on or shown.
     """
 
     def __init__(
@@ -140,9 +140,12 @@ class Pump(threading.Thread):
         os.close(self._pipe)
 
     def _put(self, data: bytes) -> None:
+        self._sink.put(self._masked(data))
+
+    def _masked(self, data: bytes) -> bytes:
         for secret in self._secrets:
             data = data.replace(secret, b"***")
-        self._sink.put(data)
+        return data
 
     def _look(self, data: bytes) -> None:
         # Progress bars end their lines with a carriage return.
@@ -150,4 +153,4 @@ class Pump(threading.Thread):
         self._unseen = unseen[:LINE_BYTES]
         for line in lines:
             if line:
-                self._see(line.decode("utf-8", "replace"))
+                self._see(self._masked(line).decode("utf-8", "replace"))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from ....module_utils.finding import ApiaryError, error
 
 
-def replica_error(code: str, message: str, minor: bool = False) -> ApiaryError:
+def replica_error(code: str, message: str, minor: bool = False, **values: str) -> ApiaryError:
     """Return why a start must not happen, or an engine must not go on.
 
     Its subject is the unit, which whoever prints it knows.
     """
-    return error(code, "replica", message, minor=minor)
+    return error(code, "replica", message, minor=minor, **values)
 
 
 class StoppedError(Exception):

@@ -15,6 +15,7 @@ from . import backoff, gpus, leftovers, preflight, turn
 from .agent import Agent
 from .client import Client, Prober, ask_alone, wrong_answer
 from .context import Context, Event
+from .ending import Ending
 from .engine import Engine, adopt_orphans, descendants
 from .engine_keys import key_arguments
 from .hang import Hang, drains_itself, overdue
@@ -33,6 +34,7 @@ class Supervisor:
         self._context, self._command = context, command
         self._spec, self._life = context.spec, context.life
         self._notifier = context.notifier
+        self._ending = Ending(context)
         self._published = ""
         self._pinged = float("-inf")
 
@@ -63,7 +65,12 @@ class Supervisor:
         environment = self._environment(len(keys), {**secrets, **first})
         command = [*self._command, *key_arguments(context, api_keys)]
         hidden = [text for value in secrets.values() for text in value.split("\n") if text[7:]]
-        engine = Engine(command, environment, context.journal, phases.see, hidden)
+
+        def see(line: str) -> None:
+            phases.see(line)
+            self._ending.causes.see(line)
+
+        engine = Engine(command, environment, context.journal, see, hidden)
         agent.start()
         client = Client(context, first.get(variable))
         prober = Prober(context, client)
@@ -72,6 +79,7 @@ class Supervisor:
             prober.start()
             self._start(engine, phases, agent)
             phases.watching = False
+            self._ending.causes.clear()
             serving = True
             self._serve(engine, client, agent)
         except StoppedError:
@@ -151,14 +159,10 @@ class Supervisor:
         status = engine.status or 0
         how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
         if status == self._life["exit_statuses"]["bad_arguments"] and not self._serving:
-            return replica_error(
-                "REPLICA-ENGINE-ARGUMENTS",
-                "the engine refuses its command line; its lines above say which word",
-            )
-        return replica_error(
-            "REPLICA-ENGINE-DIED",
-            f"the engine {how} {'while it served' if self._serving else 'before it answered'}",
-        )
+            message = "the engine refuses its command line"
+            return self._ending.died("REPLICA-ENGINE-ARGUMENTS", message, served=False)
+        message = f"the engine {how} {'while it served' if self._serving else 'before it answered'}"
+        return self._ending.died("REPLICA-ENGINE-DIED", message, self._serving)
 
     @property
     def _serving(self) -> bool:
@@ -187,9 +191,9 @@ class Supervisor:
                 self._life, self._spec.start_timeout_seconds, now - began, now - phases.progress
             )
             if late:
-                raise replica_error(
-                    "REPLICA-NOT-READY",
-                    f"{late}; it was {phases.text(now)}; its last line: {phases.last_line}",
+                text = f"{late}; it was {phases.text(now)}; its last line: {phases.last_line}"
+                raise self._ending.stood_still(
+                    "REPLICA-NOT-READY", text, phases.phase, phases.progress
                 )
         self.check_use()
         events = self._context.events
@@ -247,7 +251,8 @@ class Supervisor:
                 # Without its core the API tells everybody that waits; killed first, it could not.
                 engine.kill(spared=engine.pid)
                 self._await_exit(engine, now + self._life["core"]["grace_seconds"])
-                raise replica_error("REPLICA-HUNG", f"the engine lives and does not work: {reason}")
+                message = f"the engine lives and does not work: {reason}"
+                raise self._ending.died("REPLICA-HUNG", message, True, self._spec.hang_seconds)
             self._ping(now)
             if not proven and now - began > self._life["backoff"]["good_seconds"]:
                 proven = True
@@ -259,9 +264,8 @@ class Supervisor:
         if self._context.stopping:
             raise StoppedError
         engine.drained(0.1)
-        raise replica_error(
-            "REPLICA-ENGINE-DIED", "the engine's core process ended while it served"
-        )
+        message = "the engine's core process ended while it served"
+        raise self._ending.died("REPLICA-ENGINE-DIED", message, served=True)
 
     def _check_leader(self, gone: float) -> None:
         if gone > self._life["leader"]["gone_seconds"]:

@@ -36,8 +36,9 @@ def test_hosts_have_python_39():
 
 
 def test_the_entry_is_small_and_the_files_are():
-    lengths = {path: text.count("\n") for path, _mode, text in launcher.supervisor_files()}
-    assert max(lengths.values()) < 350
+    files = launcher.supervisor_files()
+    lengths = [text.count("\n") for path, _mode, text in files if not path.endswith(".json")]
+    assert max(lengths) < 350
 
 
 def test_a_spec_comes_back_as_it_was_written(tmp_path):

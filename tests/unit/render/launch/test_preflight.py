@@ -294,6 +294,8 @@ def test_locks_below_the_own_caches_go_and_nothing_else(tmp_path, make_context):
         "torch_extensions/x/lock": "",
         "home/.aiter/jit/module_gemm_blockscale.so": "",
         "home/.aiter/jit/lock_with_content": "somebody's",
+        "home/.aiter/jit/lock_module_moe": "4711\ngpu-001\n",
+        "home/.aiter/configs/tuned_fmoe.csv.lock": "",
         "huggingface/.locks/x.lock": "",
     }
     for top in (cache, other):
@@ -306,6 +308,8 @@ def test_locks_below_the_own_caches_go_and_nothing_else(tmp_path, make_context):
     removed = leftovers.remove_locks(context)
     assert {os.path.relpath(path, cache) for path in removed} == {
         "home/.aiter/jit/build/lock_module_rmsnorm",
+        "home/.aiter/jit/lock_module_moe",
+        "home/.aiter/configs/tuned_fmoe.csv.lock",
         "torch_extensions/x/lock",
     }
     assert all((other / name).exists() for name in files)

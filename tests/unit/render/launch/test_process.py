@@ -117,6 +117,29 @@ def test_an_engine_that_ends_while_it_starts(supervise, status, ends):
     assert code in replica.error
 
 
+def test_the_cause_of_a_death_is_named_and_recorded_and_has_no_secret(supervise, tmp_path):
+    (tmp_path / "VLLM_API_KEY").write_text("s3cr3t-of-tests\n")
+    lines = [
+        "(Worker_TP1 pid=7) ERROR 11-22 05:00:01 [x.py:9] OSError: [Errno 13] Permission denied:"
+        " '/srv/s3cr3t-of-tests/a'",
+        "RuntimeError: Engine core initialization failed. See root cause above.",
+    ]
+    replica = supervise(
+        lines=lines,
+        exit=1,
+        failed_starts=1,
+        spec={"secrets": ("VLLM_API_KEY",)},
+        environment={"CREDENTIALS_DIRECTORY": str(tmp_path)},
+    )
+    assert replica.ended() == 1
+    cause = "cause weights_unreadable: the engine's user may not read or write /srv/***/a"
+    assert f"before it answered: {cause}" in replica.error
+    assert "remedy: Look at the mount" in replica.error
+    recorded = json.loads((replica.runtime / "died.json").read_text())
+    assert (recorded["code"], recorded["cause"]) == ("REPLICA-ENGINE-DIED", "weights_unreadable")
+    assert recorded["message"].endswith(cause)
+
+
 def test_an_executable_that_is_not_there(supervise):
     replica = supervise()
     replica.stop()
