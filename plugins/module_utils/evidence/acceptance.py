@@ -19,6 +19,7 @@ import threading
 import time
 from typing import IO, Any
 
+from .sensors import cards, readings
 from .sources import environment, find_tool
 
 HEALTH_SECONDS = 10.0
@@ -26,6 +27,7 @@ HEALTH_SECONDS = 10.0
 HEAD, TAIL = 2**18, 2**20
 # Small files say nothing of a server's speed.
 SMALLEST = 2**20
+SAMPLE_SECONDS = 1.0
 _HELD = re.compile(r"/kfd/proc/(\d+)/vram_\d+$")
 
 
@@ -198,11 +200,23 @@ def _run(argv: list[str], seconds: float) -> dict[str, Any]:
             )
         except OSError as failure:
             return {**result, "error": f"cannot be started: {failure.strerror or failure}"}
-        try:
-            result["exit"] = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            result["error"] = f"did not end within {seconds:g} s"
-            _end(process)
+        clocks: dict[str, float] = {}
+        known, deadline = cards(), began + seconds
+        while True:
+            for reading in readings(known):
+                fastest = max(reading["clock_mhz"] or 0.0, clocks.get(reading["key"], 0.0))
+                clocks[reading["key"]] = fastest
+            try:
+                left = deadline - time.monotonic()
+                result["exit"] = process.wait(max(0.0, min(SAMPLE_SECONDS, left)))
+                break
+            except subprocess.TimeoutExpired:
+                if left > SAMPLE_SECONDS:
+                    continue
+                result["error"] = f"did not end within {seconds:g} s"
+                _end(process)
+                break
+        result["clocks"] = {key: mhz for key, mhz in clocks.items() if mhz}
         result["output"] = _kept(out)
     result["seconds"] = round(time.monotonic() - began, 1)
     return result

@@ -30,10 +30,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..evidence.sensors import cards, readings
+
 # So that they are in Ansible's archive.
 from . import client as _client  # noqa: F401  # pylint: disable=unused-import
 from . import mock as _mock  # noqa: F401  # pylint: disable=unused-import
-from .gpus import cards, exported, readings
+from .gpus import exported
 from .inspection import inspect_engines
 from .processes import Children, cpu_seconds, cpu_within
 from .scrape import Sampler, ask, gauges, metrics_text

@@ -81,6 +81,7 @@ def _ran(host: str, model: str | None, ran: Ran) -> Iterator[Check]:
         reason = ran.error or "not installed"
         yield Check(code, subject, state, reason, "a run of it", name=ran.name)
         return
+    yield from _clocks(host, ran, facts["clock"])
     if ran.exit != 0:
         reason = ran.error or f"ended with {ran.exit}"
         last = [line.strip() for line in ran.output.splitlines() if line.strip()][-1:]
@@ -102,6 +103,22 @@ def _ran(host: str, model: str | None, ran: Ran) -> Iterator[Check]:
             minor=severity == "warning",
             name=ran.name,
         )
+
+
+def _clocks(host: str, ran: Ran, facts: Mapping[str, Any]) -> Iterator[Check]:
+    """Yield whether every GPU's clock rose while a program loaded them all."""
+    if not ran.clocks or ran.name not in facts["loads"] or ran.seconds < facts["seconds"]:
+        return
+    least = facts["least_mhz"]
+    stuck = [f"{key} at {mhz:.0f} MHz" for key, mhz in sorted(ran.clocks.items()) if mhz < least]
+    yield Check(
+        "ACCEPT-CLOCK",
+        f"{host}: {ran.test} {ran.name}",
+        "fail" if stuck else "pass",
+        ", ".join(stuck) or f"{min(ran.clocks.values()):.0f} MHz or more",
+        f"every GPU above {least} MHz at some time",
+        source=facts["source"],
+    )
 
 
 # Of a figure: what it is of, state, found, expected, severity.

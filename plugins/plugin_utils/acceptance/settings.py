@@ -71,7 +71,7 @@ class Ran:
     """One run as it went: ``argv`` is empty where nothing was there to start (``error`` says so).
 
     ``exit`` is None where it did not end by itself. Output is what the program printed, cut in
-    the middle where it is long.
+    the middle where it is long. ``clocks`` are each GPU's fastest compute clock (MHz) meanwhile.
     """
 
     test: Test
@@ -82,6 +82,7 @@ class Ran:
     seconds: float = 0.0
     error: str | None = None
     installed: bool = True
+    clocks: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

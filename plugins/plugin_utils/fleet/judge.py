@@ -26,7 +26,13 @@ from .runs import BAD
 from .types import HostFacts, Survey
 
 # Checks that measured something: their figures are worth a look where they pass, too.
-MEASUREMENTS = ("ACCEPT-NFS-THROUGHPUT", "ACCEPT-RCCL", "ACCEPT-TRANSFERBENCH", "ACCEPT-RVS")
+MEASUREMENTS = (
+    "ACCEPT-CLOCK",
+    "ACCEPT-NFS-THROUGHPUT",
+    "ACCEPT-RCCL",
+    "ACCEPT-TRANSFERBENCH",
+    "ACCEPT-RVS",
+)
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 
 

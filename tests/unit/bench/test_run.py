@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import sensors as gpu_sensors
 from ansible_collections.apiary.instinct.plugins.module_utils.load import gpus as bench_gpus
 from ansible_collections.apiary.instinct.plugins.module_utils.load import (
     processes as bench_processes,
@@ -271,13 +272,13 @@ def test_gpus_are_read_from_sysfs(tmp_path_factory):
     (sensors / "name").write_text("amdgpu\n")
     (sensors / "power1_average").write_text("750000000\n")
     (sensors / "freq1_input").write_text("2100000000\n")
-    known = bench_gpus.cards(root)
+    known = gpu_sensors.cards(root)
     reading = {"key": "0000:05:00.0", "power_w": 750.0, "clock_mhz": 2100.0}
-    assert bench_gpus.readings(known) == [reading]
+    assert gpu_sensors.readings(known) == [reading]
     (sensors / "power1_average").unlink()
     (sensors / "power1_input").write_text("700000000\n")
     (sensors / "freq1_input").write_text("")
-    assert bench_gpus.readings(known) == [{**reading, "power_w": 700.0, "clock_mhz": None}]
+    assert gpu_sensors.readings(known) == [{**reading, "power_w": 700.0, "clock_mhz": None}]
 
 
 def test_gpus_are_read_from_an_exporter(engine):

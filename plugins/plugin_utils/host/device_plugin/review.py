@@ -34,6 +34,7 @@ def review(settings: Settings, node: Node, host: Topology) -> Iterator[Finding]:
     yield from _owners(settings, node, host.host)
     yield from _floors(settings, node, host.host)
     yield from _naming(settings, host)
+    yield from _uncounted(settings, host)
     yield from _pinned(settings)
     if settings.health_enabled and not settings.dra_version and not node.exporter_socket:
         yield Finding(
@@ -197,6 +198,20 @@ def _naming(settings: Settings, host: Topology) -> Iterator[Finding]:
             + ", ".join("/".join(filter(None, mode)) for mode in sorted(modes))
             + "), and with device_plugin_naming=single the plugin refuses such a node",
             source=knowledge("host/kubernetes.yml")["plugin"]["source"],
+        )
+
+
+def _uncounted(settings: Settings, host: Topology) -> Iterator[Finding]:
+    """Warn of a plugin that counts none of the GPUs that are cut in one way."""
+    facts = knowledge("host/kubernetes.yml")["plugin"]["uncounted"]
+    mode = facts["compute_partition"]
+    cut = any(compute == mode for compute, _memory in partition_modes(host))
+    if cut and settings.version in facts["versions"] and not settings.dra_version:
+        yield Finding(
+            "KUBE-PLUGIN-UNCOUNTED",
+            host.host,
+            f"plugin {settings.version} beside GPUs cut in {mode.upper()}",
+            source=facts["source"],
         )
 
 

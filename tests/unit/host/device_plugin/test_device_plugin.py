@@ -189,6 +189,7 @@ def test_gpus_that_are_cut_in_several_ways_get_several_names():
     found = plan(faults=("partition=0:CPX",))
     check = next(one for one in found.checks if one.code == "KUBE-RESOURCES")
     assert json.loads(check.expected) == {"amd.com/cpx_nps1": 8, "amd.com/spx_nps1": 7}
+    assert "KUBE-PLUGIN-UNCOUNTED" in codes(found, "warning")
     container = found.manifests[0]["spec"]["template"]["spec"]["containers"][0]
     assert "-resource_naming_strategy=mixed" in container["args"]
 
