@@ -162,9 +162,9 @@ def weight(value: object) -> int | None:
 def bandwidth(value: object) -> tuple[int, int] | None:
     """Return min and max in MB/s of a `50000-200000` cell; 0-0 is no value."""
     match = re.fullmatch(r"\s*(\d{1,9})-(\d{1,9})\s*", value) if isinstance(value, str) else None
-    if match is None or match.group(2) == "0":
-        return None
-    return int(match.group(1)), int(match.group(2))
+    low, high = map(int, match.groups()) if match else (0, 0)
+    # More at the least than at the most is a number that is cut.
+    return (low, high) if 0 < high >= low else None
 
 
 def link_state(value: object) -> LinkState | None:

@@ -43,6 +43,7 @@ _NUMA = re.compile(
 )
 _FLAT_FILE = re.compile(r"^==> (\S+) <==$", re.MULTILINE)
 _VALUE = re.compile(r"^(?:\w+ )?\d+$", re.MULTILINE)
+_PAIRS = re.compile(r"between (?:two GPUs|DRM)|TABLE:|LINK_TYPE|io_links|links|D/D| Bandwidth =")
 _SELECTION = re.compile(
     r" (?:-g|--gpu|-d|--device)[ =]((?!all\b)(?:[0-9a-fA-F][\w:.-]* ?)+)|(\| *\w+)"
 )
@@ -85,6 +86,7 @@ def captured(recognised: Recognition, name: str) -> Topology:
         *_selection(recognised, most, name),
         *(gap for item in observations for gap in _gaps(item, name)),
     ]
+    cuts += _open_lists(recognised, [*observations, *bus], most, name)
     text = "".join(f"{line.text}\n" for line in recognised.lines)
     # What somebody left out before the first GPU is not about GPUs.
     first = _FIRST_GPU.search(text)
@@ -117,6 +119,18 @@ def _numa_not_shown(finding: Finding) -> Finding:
         return finding
     message = "nothing in it tells the NUMA nodes of GPUs"
     return problems.finding("TOPO-NUMA-NOT-SHOWN", finding.subject, message, parts=finding.parts)
+
+
+def _open_lists(
+    recognised: Recognition, observations: Sequence[Observation], most: int, name: str
+) -> list[Finding]:
+    """Return a note where no table of pairs shows how many GPUs there are."""
+    alone = most == 1 and any(_PAIRS.search(output.text) for output in recognised.outputs)
+    if not most or alone or any(len(item.devices) == most and item.paths for item in observations):
+        return []
+    tools = listed([item.source for item in observations if item.devices])
+    message = f"no table of {tools} shows whether {most} GPUs are all"
+    return [problems.finding("TOPO-OPEN-LIST", name, message)]
 
 
 def _sources(recognised: Recognition) -> tuple[str, ...]:
@@ -155,7 +169,7 @@ def _kfd(text: str, name: str, nodes: Sequence[NumaNode]) -> Observation:
     """Return what a dump of the driver's tree says, or the contents of its files alone."""
     flat = _flat_files(text, name)
     if not kfd.present(flat):
-        return kfd.parse_bare(text)
+        return kfd.parse_bare(text, name)
     notes = [problems.truncated(name, lack)] if (lack := kfd.holes(flat)) else []
     if hidden := kfd.hidden(flat):
         message = f"KFD nodes {listed(sorted(map(str, hidden)))} are not given to this container"

@@ -14,6 +14,10 @@ from dataclasses import dataclass
 ALPHABET = string.ascii_letters + string.digits + '    :.,-_/[]{}()=|"#\t'
 
 
+# Of terminals and of pages that output is pasted into.
+WIDTHS = (40, 50, 60, 64, 72, 80, 100, 120, 132)
+
+
 @dataclass(frozen=True)
 class Damaged:
     """A damaged text; ``lines`` are those that changed, before and after, ``characters`` how many.
@@ -124,14 +128,14 @@ def noise(rng: random.Random, text: str, _other: str) -> Damaged:
 
 def narrow(rng: random.Random, text: str, _other: str) -> Damaged:
     """Every line ends at the terminal's width."""
-    width = rng.randrange(8, 90)
+    width = rng.choice(WIDTHS)
     kept = [line[:width] for line in text.split("\n")]
     return Damaged("\n".join(kept), "", len(text) - len("\n".join(kept)))
 
 
 def wrap(rng: random.Random, text: str, _other: str) -> Damaged:
     """Every line goes on in the next one at the terminal's width."""
-    width = rng.randrange(20, 90)
+    width = rng.choice(WIDTHS)
     parts = [
         line[start : start + width]
         for line in text.split("\n")
@@ -146,7 +150,8 @@ def lose_columns(rng: random.Random, text: str, _other: str) -> Damaged:
     start = rng.randrange(4, 60)
     end = start + rng.randrange(1, 30)
     kept = [line[:start] + line[end:] for line in text.split("\n")]
-    return Damaged("\n".join(kept), text, len(text) - len("\n".join(kept)))
+    new = "\n".join(kept)
+    return Damaged(new, f"{text}\n{new}", len(text) - len(new))
 
 
 def interleave(rng: random.Random, text: str, other: str) -> Damaged:

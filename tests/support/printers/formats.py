@@ -371,6 +371,7 @@ FORMATS = (
         "rocm_bandwidth_test",
         system.bandwidth_test,
         _of("bdf unique_id numa_node weight hip_ordinal"),
+        kernel_order=True,
         domains=False,
     ),
 )

@@ -19,7 +19,7 @@ from ..printers.formats import LINKS, Format
 from ..printers.machine import Card, Machine
 
 # What says that GPUs may be missing, or that what is there is not to be relied upon.
-TOLD = ("TOPO-NO-END", "TOPO-SELECTED", "TOPO-GPU-LEFT-OUT")
+TOLD = {"TOPO-NO-END", "TOPO-OPEN-LIST", "TOPO-SELECTED", "TOPO-GPU-LEFT-OUT"}
 _LINK_FIELDS = {"type": "type", "weight": "weight", "hops": "hops", "bandwidth": "bandwidth_mb_s"}
 
 
@@ -102,9 +102,9 @@ def lacking(machine: Machine, form: Format, topology: Topology) -> Iterator[str]
             if getattr(gpu, name) is None and values[name] is not None and not partitioned:
                 yield f"{name} of GPU {index}"
     links = {(link.a, link.b): link for link in topology.links}
-    keys = list(topology.by_key)
-    for a, (_i, first) in zip(keys, expected, strict=False):
-        for b, (_j, second) in zip(keys, expected, strict=False):
+    place = {key: card for key, _gpu, (_index, card) in _matched(topology, expected, form)}
+    for a, first in place.items():
+        for b, second in place.items():
             for name, value in links_of(machine, form, first, second).items() if a < b else ():
                 link = links.get((a, b))
                 if value is not None and getattr(link, _LINK_FIELDS[name], None) is None:
@@ -154,7 +154,7 @@ def wrong(machine: Machine, form: Format, topology: Topology, damaged: str = "")
     result = []
     for where, read in differences(machine, form, topology):
         if where == "the number of GPUs":
-            if not codes & {*TOLD}:
+            if read > len(machine.cards) or not codes & TOLD:
                 result.append(f"{read} GPUs of {len(machine.cards)}, and nothing says so")
         elif not printed(read, damaged) and not derived(where, damaged):
             result.append(f"{where} is read as {read}")
@@ -181,6 +181,5 @@ def printed(value: Any, text: str) -> bool:
         if re.fullmatch(r"[0-9a-f]{4,16}", value):
             spellings.add(str(int(value, 16)))
     low = text.lower()
-    return any(
-        re.search(rf"(?<![0-9a-z]){re.escape(one.lower())}(?![0-9a-z])", low) for one in spellings
-    )
+    words = (re.escape(spelling.lower()) for spelling in spellings)
+    return any(re.search(rf"(?<![0-9a-z])(?:0x)?{word}(?![0-9a-z])", low) for word in words)

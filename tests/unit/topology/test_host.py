@@ -122,7 +122,7 @@ def test_without_tools_their_numbers_are_unknown():
         ('Affinity": "0"', 'Affinity": "1"', "numa_node", 0),
         (
             '"Unique ID": "0x1000000000000001"',
-            '"Unique ID": "0x99"',
+            '"Unique ID": "0x9900000000000001"',
             "unique_id",
             "1000000000000001",
         ),
@@ -146,7 +146,12 @@ def test_a_disagreement_names_both_values_and_the_one_taken(old, new, field, tak
         ('"render": "renderD129"', '"render": "renderD140"', "render_node", "renderD129"),
         ('"card": "card1"', '"card": "card9"', "card", "card1"),
         ('"node_id": 3', '"node_id": 9', "kfd_node", 3),
-        ('"hip_uuid": "GPU-1000000000000001"', '"hip_uuid": "GPU-99"', "unique_id", None),
+        (
+            '"hip_uuid": "GPU-1000000000000001"',
+            '"hip_uuid": "GPU-99000000000000ff"',
+            "unique_id",
+            None,
+        ),
     ],
 )
 def test_what_amd_smi_numbers_otherwise_is_told(old, new, field, taken):

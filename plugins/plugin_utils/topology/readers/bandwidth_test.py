@@ -31,6 +31,8 @@ def parse(text: str, subject: str) -> Observation:
     cpus = [int(number) for number, uuid, bus in agents if not uuid and not bus]
     gpus = [agent for agent in agents if agent[1] or agent[2]]
     rows, findings = _distances(text, subject)
+    if len({agent[0] for agent in agents}) < len({*agents}):
+        findings.append(problems.several(subject, "a device's number is that of two"))
     place = {int(agent[0]): position for position, agent in enumerate(gpus)}
     devices = tuple(
         Device(

@@ -16,7 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ....module_utils.kfd import XGMI, addresses, is_gpu, properties
+from .. import problems
 from ..observation import Device, Observation, Path
+from .text import unique_id
 
 NAME = "KFD"
 _FILE = re.compile(
@@ -96,10 +98,24 @@ def holes(files: Mapping[str, str]) -> str | None:
     nodes = _nodes(files)
     lost = {link.to for node in nodes.values() for link in node.links} - nodes.keys()
     lost -= hidden(files)
+    damaged = [path for path, content in files.items() if _damaged(path, content)]
+    if damaged:
+        return f"{damaged[0]} has lines that are no properties"
+    if any(not _is_node(node.properties) for node in nodes.values()):
+        return "a node has neither CPUs nor a GPU"
     if lost:
         return f"links lead to {len(lost)} nodes that are not in it"
     short = [str(node.id) for node in nodes.values() if not _whole(node)]
     return f"not all is in it of node {', '.join(short[:4])}" if short else None
+
+
+def _damaged(path: str, content: str) -> bool:
+    if not path.endswith("properties"):
+        return False
+    lines = [line.split() for line in content.splitlines() if line.strip()]
+    lines = [words for words in lines if words[0].isidentifier()]
+    known = all(len(words) == 2 and words[1].isdecimal() for words in lines)
+    return not known or len({words[0] for words in lines}) < len(lines)
 
 
 def hidden(files: Mapping[str, str]) -> set[int]:
@@ -129,12 +145,16 @@ def present(files: Mapping[str, str]) -> bool:
     return any(_FILE.search(path) for path in files)
 
 
-def parse_bare(text: str) -> Observation:
+def parse_bare(text: str, subject: str) -> Observation:
     """Return the GPUs of nodes' properties without their paths: `cat nodes/*/properties`.
 
     Which node each is, and the links, are not in them; a link's own file has no GPU at all.
     """
     blocks = re.split(r"^(?=cpu_cores_count )", text, flags=re.MULTILINE)
+    findings = [problems.truncated(subject, lack)] if (lack := _bare_holes(blocks)) else []
+    minors = Counter(values.get("drm_render_minor", 0) for values in map(properties, blocks))
+    if minors.keys() - {0} and max(count for minor, count in minors.items() if minor) > 1:
+        findings.append(problems.several(subject, "several GPUs have one render node"))
     nodes = [_Node(-1, values, None, (), 0) for block in blocks if (values := properties(block))]
     gpus = [node for node in nodes if node.is_gpu]
     identities = addresses((gpu.properties for gpu in gpus), frozenset())
@@ -142,7 +162,27 @@ def parse_bare(text: str) -> Observation:
         replace(_device(gpu, identity, None, {}), kfd_node=None)
         for gpu, identity in zip(gpus, identities, strict=True)
     )
-    return Observation(NAME, devices)
+    return Observation(NAME, devices, findings=tuple(findings))
+
+
+def _bare_holes(blocks: Sequence[str]) -> str | None:
+    """Say what shows that blocks of properties are not all that the files held."""
+    if "node_from" in blocks[0]:
+        return None
+    if blocks[0].strip():
+        return "it begins inside the properties of a node"
+    names = [[line.split(" ")[0] for line in block.splitlines() if line] for block in blocks[1:]]
+    parsed = [properties(block) for block in blocks[1:]]
+    if any(len(own) != len(values) for own, values in zip(names, parsed, strict=True)):
+        return "a property stands twice in a node's, or is damaged"
+    keys = {frozenset(values) for values in parsed if is_gpu(values)}
+    if len(keys) > 1 or not all(map(_is_node, parsed)):
+        return "the properties of some nodes are not whole"
+    return None
+
+
+def _is_node(values: Mapping[str, int]) -> bool:
+    return is_gpu(values) or values.get("cpu_cores_count", 0) > 0
 
 
 def parse(
@@ -193,7 +233,7 @@ def _device(
         kfd_node=gpu.id,
         kfd_id=gpu.gpu_id or None,
         render_node=f"renderD{minor}" if minor else None,
-        unique_id=f"{unique:016x}" if unique else None,
+        unique_id=unique_id(f"{unique:x}"),
         device_id=f"{values['device_id']:04x}"
         if values.get("device_id") and values.get("vendor_id", _AMD) == _AMD
         else None,

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ...findings import Finding
 from ...gpus import model_of
@@ -28,6 +29,11 @@ _GPU_CLASSES = re.compile(r"Processing accelerators|(?:Display|VGA compatible|3D
 _IDS = re.compile(r"(?:\[|^)1002:([0-9a-f]{4})\b|\bDevice ([0-9a-f]{4})\b")
 # What the capture's own prompt line asked for: every row of the answer has that id.
 _ASKED = re.compile(r"\blspci\b.{0,200} -d ?(?:0x)?1002:([0-9a-fA-F]{4})\b")
+# A row has an Instinct GPU's id or name at its end; a subsystem's is indented.
+_INSTINCT = re.compile(
+    r"^\S.*?(?:\b1002:([0-9a-f]{4})\b|\bDevice ([0-9a-f]{4})\b|Instinct MI\d).*$", re.MULTILINE
+)
+_ANY = "74a1"  # of a row that has the name and no id
 # What -k adds below a device: the driver is missing where none is bound, modules where none fits.
 _KERNEL = re.compile(r"^[ \t]+Kernel (?:driver in use: (\S+)|modules: )", re.MULTILINE)
 
@@ -45,12 +51,12 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
         command = _ASKED.search(text)
         drivers = _drivers(text)
         findings += kernel_log.failed_probes(text, subject)
+        findings += _unread(text, subject)
         for row, driver in zip(_ROW.finditer(text), drivers, strict=True):
-            path, name, in_brackets, bare, rest = (group or "" for group in row.groups())
-            if not _AMD.search(rest) or not _is_gpu(name, in_brackets or bare):
+            if not _gpu_row(row):
                 continue
-            *above, own = path.split("/")
-            ids = _IDS.search(rest)
+            *above, own = row.group(1).split("/")
+            ids = _IDS.search(row.group(5))
             if driver is None and drivers[0] is not None:
                 findings.append(problems.no_end(subject, f"the driver of {own}"))
             device = command.group(1) if command else ids and (ids.group(1) or ids.group(2))
@@ -79,8 +85,25 @@ def _drivers(text: str) -> list[str | None]:
     return drivers if parts[-1].strip() or len(drivers) < 2 else [*drivers[:-1], None]
 
 
+def _unread(text: str, subject: str) -> list[Finding]:
+    """Return a finding where a line names an Instinct GPU and is no row of one."""
+    read = {row.start() for row in _ROW.finditer(text) if _gpu_row(row)}
+    lost = [
+        match.group().strip()
+        for match in _INSTINCT.finditer(text)
+        if match.start() not in read and model_of(match.group(1) or match.group(2) or _ANY)[0]
+    ]
+    if not lost:
+        return []
+    message = f"{len(lost)} lines name an Instinct GPU and are damaged: {lost[0][:60]!r}"
+    return [problems.truncated(subject, message)]
+
+
 def _bound(devices: list[Device], findings: list[Finding], subject: str) -> Observation:
     """Return the GPUs with findings on those that amdgpu does not drive; others' are left out."""
+    devices, disorder = _in_order(devices)
+    if disorder:
+        findings.append(problems.several(subject, f"lspci sorts by address, and {disorder}"))
     others = [device for device in devices if device.driver not in (None, "", "amdgpu")]
     if others:
         message = f"GPU {others[0].bdf} is bound to {others[0].driver}"
@@ -98,6 +121,21 @@ def _bound(devices: list[Device], findings: list[Finding], subject: str) -> Obse
         absence = f"{len(devices)} AMD GPUs are on the PCI bus, none of them bound to amdgpu"
         retained = []
     return Observation(NAME, tuple(retained), findings=tuple(findings), absence=absence)
+
+
+def _in_order(devices: Sequence[Device]) -> tuple[list[Device], str | None]:
+    """Return the GPUs without those listed again, and where the order of addresses breaks."""
+    distinct = list(dict.fromkeys(devices))
+    for before, after in itertools.pairwise(distinct):
+        if before.bdf and after.bdf and before.bdf >= after.bdf:
+            return distinct, f"{after.bdf} follows {before.bdf}"
+    return distinct, None
+
+
+def _gpu_row(row: re.Match[str]) -> bool:
+    """Say whether a row is one of an AMD GPU."""
+    _path, name, in_brackets, bare, rest = (group or "" for group in row.groups())
+    return bool(_AMD.search(rest)) and _is_gpu(name, in_brackets or bare)
 
 
 def _is_gpu(name: str, class_id: str) -> bool:

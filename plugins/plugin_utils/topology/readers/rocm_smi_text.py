@@ -24,6 +24,7 @@ NAME = "rocm-smi"
 _BANNER, _END = "ROCm System Management Interface", "End of ROCm SMI Log"
 _BANDWIDTH_END = "bandwidth indicates devices are not connected directly"
 _FIELD = re.compile(r"^\s*GPU\s*\[?(\d{1,4})\]?\s*:(.*)$")
+_TITLE = re.compile(r"(={5,}) ?[^=]{1,200}(=*)$")
 _COLON = re.compile(r":\s")
 # A GPU that answers nothing is one all the same: `GPU[7] : Not supported on the given system`.
 _MENTION = re.compile(r"^\s*(?:ERROR: )?GPU\s*\[?(\d{1,4})\]?\s*:")
@@ -127,6 +128,8 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     findings += _count_check(sections, devices, subject)
     if failure := _FAILURE.search(text):
         findings.append(problems.stopped(subject, NAME, failure.group(1), len(devices)))
+    if any(map(_shortened, text.splitlines())):
+        findings.append(problems.truncated(subject, "lines are cut at a terminal's width"))
     begun = _BANNER in text or any(title.lower() in _TABLES for title, _lines in sections)
     if begun and not _ended(text):
         findings.append(problems.no_end(subject, f"the line '{_END}'"))
@@ -144,6 +147,12 @@ def _sizes_differ(text: str) -> str | None:
     if len(counts) < 2:
         return None
     return f"one output lists {min(counts)} GPUs and another {max(counts)}"
+
+
+def _shortened(line: str) -> bool:
+    """Say whether the right half of a title's rule is cut: it is as long as the left one."""
+    match = _TITLE.match(line)
+    return match is not None and len(match.group(1)) - len(match.group(2)) > 1
 
 
 def _rule(line: str) -> str | None:

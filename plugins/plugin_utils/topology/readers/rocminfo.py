@@ -21,7 +21,7 @@ _ABSENCES = (
     ("Permission denied", "the user may not open /dev/kfd"),
     ("hsa api call failure", "the HSA runtime failed to start"),
 )
-_AGENT = re.compile(r"^Agent \d+\s*$", re.MULTILINE)
+_AGENT = re.compile(r"^Agent (\d{1,4})\s*$", re.MULTILINE)
 # Two blanks: what is indented further belongs to a cache, a pool or an ISA.
 _KEY = re.compile(r"^  ([A-Z][A-Za-z ]*):[ \t]+(.*)$", re.MULTILINE)
 
@@ -47,6 +47,12 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
     if any(other != devices for other in parsed):
         message = f"{len(parsed)} outputs of {NAME} describe other GPUs each"
         findings.append(problems.several(subject, message))
+    for part in outputs:
+        numbers = [int(number) for number in _AGENT.findall(part)]
+        kinds = re.findall(r"^  Device Type: +(?:CPU|GPU|DSP|AIE)\b", part, re.MULTILINE)
+        if numbers != list(range(1, len(numbers) + 1)) or len(kinds) < len(numbers):
+            message = f"{len(kinds)} agents of {max(numbers)} are whole"
+            findings.append(problems.truncated(subject, message))
     reasons = (meaning for pattern, meaning in _ABSENCES if pattern in text)
     # A tool that was never run says nothing.
     silence = "rocminfo lists no GPU" if text.strip() else None
@@ -61,7 +67,7 @@ def cut(text: str) -> bool:
 
 def _devices(text: str, whole: bool) -> list[Device]:
     devices: list[Device] = []
-    for block in _AGENT.split(text)[1:]:
+    for block in _AGENT.split(text)[2::2]:
         values = {key: value.strip() for key, value in reversed(_KEY.findall(block))}
         if values.get("Device Type") == "GPU":
             chip = re.search(r"\(0x([0-9a-f]{1,4})\)", values.get("Chip ID", ""))

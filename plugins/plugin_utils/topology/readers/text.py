@@ -23,6 +23,7 @@ _INTEGER = re.compile(r"[+-]?\d{1,20}|0[xX][0-9A-Fa-f]{1,16}")
 _MISSING = frozenset(
     ("", "n/a", "na", "none", "null", "nan", "xxxx", "unknown", "unsupported", "not supported", "-")
 )
+_UNIQUE = re.compile(r"GPU-([0-9a-f]{16})|(?:0x)?0{0,4}([1-9a-f][0-9a-f]{11,15})", re.IGNORECASE)
 # What the libraries return for "no value" in 16, 32 and 64 unsigned bits.
 _SENTINELS = frozenset((2**16 - 1, 2**32 - 1, 2**64 - 1))
 
@@ -116,9 +117,13 @@ def hexadecimal(value: object, digits: int) -> str | None:
 
 
 def unique_id(value: object) -> str | None:
-    """Return a GPU's unique id as 16 hexadecimal digits, from `0x…`, `GPU-…` or bare digits."""
+    """Return a GPU's unique id as 16 hexadecimal digits, from `0x…`, `GPU-…` or bare digits.
+
+    They are random 64 bits, and behind `GPU-` padded: of fewer the rest is lost.
+    """
     text = known(value)
-    return None if text is None else hexadecimal(re.sub(r"^GPU-", "", text, flags=re.I), 16)
+    match = _UNIQUE.fullmatch(text or "")
+    return hexadecimal(match.group(1) or match.group(2), 16) if match else None
 
 
 def partition_modes(text: object) -> tuple[str | None, str | None]:
